@@ -1,0 +1,88 @@
+"""Multi-head attention of the block, through transformers' attention interface (eager, sdpa, flex, flash)."""
+
+import torch
+from torch import nn
+
+from .compat import ALL_ATTENTION_FUNCTIONS
+from .positions import rotate
+from .unpadding import Padding
+
+
+class TfmAttention(nn.Module):
+    """Multi-head (Vaswani et al. 2017) or grouped-query (Ainslie et al. 2023) self-attention."""
+
+    def __init__(self, config, layer_idx: int):
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.is_causal = False
+        self.head_dim = config.head_dim
+        self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
+        self.scaling = self.head_dim**-0.5
+        self.attention_dropout = config.attention_dropout
+        query_width, key_width = (n * self.head_dim for n in (config.num_attention_heads, config.num_key_value_heads))
+        self.q_proj = nn.Linear(config.hidden_size, query_width, bias=config.attention_bias)
+        self.k_proj = nn.Linear(config.hidden_size, key_width, bias=config.attention_bias)
+        self.v_proj = nn.Linear(config.hidden_size, key_width, bias=config.attention_bias)
+        self.o_proj = nn.Linear(query_width, config.hidden_size, bias=config.attention_bias)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
+        padding: Padding | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """
+        Args:
+            hidden_states: `(batch, length, hidden_size)`; `(1, real tokens, hidden_size)` where `padding` is given.
+            attention_mask: what transformers' mask functions make for the attention implementation, for the padded
+                shape; `None`: every position attends to every other.
+            position_embeddings: cosines and sines of rotary positions, each `(batch, length, rotated channels)`.
+            padding: where the real tokens of a batch without its padding belong.
+
+        Returns:
+            The output, in the shape of `hidden_states`, and the attention weights `(batch, heads, length, length)`
+            if the implementation gives them.
+        """
+        heads = (*hidden_states.shape[:-1], -1, self.head_dim)
+        query = self.q_proj(hidden_states).view(heads).transpose(1, 2)  # (batch, heads, length, head_dim)
+        key = self.k_proj(hidden_states).view(heads).transpose(1, 2)
+        value = self.v_proj(hidden_states).view(heads).transpose(1, 2)
+        if position_embeddings is not None:
+            query, key = rotate(query, *position_embeddings), rotate(key, *position_embeddings)
+
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        if padding is not None:
+            attention = padding.around(attention)
+        dropout = self.attention_dropout if self.training else 0.0
+        if self.config.sliding_window is not None:
+            # Read by flash attention alone, which counts the position itself; the others read the mask.
+            kwargs["sliding_window"] = self.config.sliding_window + 1
+        output, weights = attention(
+            self, query, key, value, attention_mask, scaling=self.scaling, dropout=dropout, **kwargs
+        )  # (batch, length, heads, head_dim)
+        return self.o_proj(output.reshape(*hidden_states.shape[:-1], -1)), weights
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scaled dot-product attention written out (Vaswani et al. 2017, equation 1), which can return its weights."""
+    if module.num_key_value_groups > 1:
+        key = key.repeat_interleave(module.num_key_value_groups, dim=1)
+        value = value.repeat_interleave(module.num_key_value_groups, dim=1)
+    scores = query @ key.transpose(2, 3) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = scores.softmax(dim=-1, dtype=torch.float).to(query.dtype)
+    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
+    return (weights @ value).transpose(1, 2).contiguous(), weights

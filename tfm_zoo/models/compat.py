@@ -1,0 +1,19 @@
+"""The one place that imports from inside transformers: deep paths move between releases, top-level names do not."""
+
+from transformers.activations import ACT2FN
+from transformers.masking_utils import create_bidirectional_mask, create_bidirectional_sliding_window_mask
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils.generic import can_return_tuple
+from transformers.utils.output_capturing import capture_outputs
+
+__all__ = [
+    "ACT2FN",
+    "ALL_ATTENTION_FUNCTIONS",
+    "ROPE_INIT_FUNCTIONS",
+    "can_return_tuple",
+    "capture_outputs",
+    "create_bidirectional_mask",
+    "create_bidirectional_sliding_window_mask",
+    "dynamic_rope_update",
+]

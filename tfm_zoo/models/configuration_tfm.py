@@ -1,0 +1,155 @@
+"""What every family's configuration shares: the sizes of the block and the axes along which it can change."""
+
+from typing import ClassVar, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+from .compat import ACT2FN
+
+
+@strict
+class TfmConfig(PreTrainedConfig):
+    """Sizes and architectural axes of one Transformer block, under the same names in every family.
+
+    Args:
+        vocab_size: number of tokens in the vocabulary.
+        hidden_size: width of the residual stream.
+        num_hidden_layers: number of blocks.
+        num_attention_heads: number of query heads.
+        num_key_value_heads: number of key and value heads; fewer than `num_attention_heads` is grouped-query
+            attention (Ainslie et al. 2023). `None`: as many as query heads.
+        head_dim: width of one head. `None`: `hidden_size / num_attention_heads`.
+        intermediate_size: width inside the feed-forward.
+        hidden_act: activation of the feed-forward, a key of transformers' `ACT2FN`.
+        hidden_dropout: dropout of the embeddings and of what each sub-layer adds to the residual stream.
+        attention_dropout: dropout of the attention weights.
+        activation_dropout: dropout inside the feed-forward, after the activation.
+        attention_output_dropout: dropout of what attention adds to the residual stream. `None`: `hidden_dropout`.
+        max_position_embeddings: rows of the learned position table; the length that rotary scaling starts from.
+        initializer_range: standard deviation of the normal distribution that weights start from.
+        norm_position: `"post"` normalises after each residual sum (Vaswani et al. 2017, BERT), `"pre"` normalises
+            what each sub-layer reads (GPT-2 and later; Xiong et al. 2020).
+        final_norm: a norm after the last block. `None`: true for pre-norm.
+        embedding_norm: a norm on the sum of the embeddings (BERT).
+        norm_type: `"layernorm"` (Ba et al. 2016) or `"rmsnorm"` (Zhang and Sennrich 2019).
+        norm_eps: added to the variance (LayerNorm) or to the mean square (RMSNorm).
+        position_embedding_type: `"learned"`, `"sinusoidal"` (Vaswani et al. 2017), `"rotary"` (Su et al. 2021; its
+            kind and base in `rope_parameters`, as in transformers) or `"none"`.
+        mlp_type: `"dense"` or `"gated"` (Shazeer 2020; with `hidden_act="silu"`: SwiGLU).
+        attention_type: `"softmax"`.
+        sliding_window: a position attends to those at most this many positions away. `None`: to all.
+        attention_bias: biases in the query, key, value and output projections.
+        mlp_bias: biases in the feed-forward's projections.
+
+    Raises:
+        ValueError: for a value, or a combination of values, that has no meaning; the message names the fields.
+    """
+
+    #: modeling file that holds the family, and `Auto...` class -> class in that file: the single source of both the
+    #: registration in `tfm_zoo` and the `auto_map` of every saved checkpoint, whichever head is saved.
+    modeling_file: ClassVar[str] = ""
+    auto_classes: ClassVar[dict[str, str]] = {}
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout: float | int = 0.1
+    attention_dropout: float | int = 0.1
+    activation_dropout: float | int = 0.0
+    attention_output_dropout: float | int | None = None
+    max_position_embeddings: int = 512
+    initializer_range: float = 0.02
+    tie_word_embeddings: bool = True
+
+    norm_position: Literal["post", "pre"] = "post"
+    final_norm: bool | None = None
+    embedding_norm: bool = False
+    norm_type: Literal["layernorm", "rmsnorm"] = "layernorm"
+    norm_eps: float = 1e-5
+    position_embedding_type: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
+    mlp_type: Literal["dense", "gated"] = "dense"
+    attention_type: Literal["softmax"] = "softmax"
+    sliding_window: int | None = None
+    attention_bias: bool = True
+    mlp_bias: bool = True
+
+    pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+
+    #: what an official configuration held that the zoo has no field for, with its `model_type`; written by a converter
+    official: dict | None = None
+
+    def __post_init__(self, **kwargs):
+        if self.num_key_value_heads is None:
+            self.num_key_value_heads = self.num_attention_heads
+        if self.head_dim is None and self.num_attention_heads > 0:
+            if self.hidden_size % self.num_attention_heads:
+                raise ValueError(
+                    f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads="
+                    f"{self.num_attention_heads}: change one of them, or set head_dim."
+                )
+            self.head_dim = self.hidden_size // self.num_attention_heads
+        if self.final_norm is None:
+            self.final_norm = self.norm_position == "pre"
+        # An attribute `rope_parameters` marks a rotary model for transformers' tools: other models do not have it.
+        rope_parameters = kwargs.pop("rope_parameters", None)
+        if self.position_embedding_type == "rotary":
+            self.rope_parameters = rope_parameters
+        elif rope_parameters is not None:
+            raise ValueError(
+                f"rope_parameters={rope_parameters} has no meaning with position_embedding_type="
+                f"{self.position_embedding_type!r}: it goes with 'rotary'."
+            )
+        super().__post_init__(**kwargs)
+        # Saving adds only the entry of the class that is saved; the other heads must load from the checkpoint too.
+        self.auto_map = {auto: f"{self.modeling_file}.{name}" for auto, name in self.auto_classes.items()}
+
+    def validate_sizes(self):
+        """Sizes are positive, dropouts are probabilities, token ids lie in the vocabulary."""
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "head_dim",
+            "intermediate_size",
+            "max_position_embeddings",
+            "sliding_window",
+        ):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1.")
+        for name in [field for field in self.__dataclass_fields__ if field.endswith("dropout")]:
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ValueError(f"{name}={value} is not a probability in [0, 1).")
+        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
+            raise ValueError(f"pad_token_id={self.pad_token_id} is outside the vocabulary, 0 to {self.vocab_size - 1}.")
+
+    def validate_axes(self):
+        """The values of the architectural axes go together."""
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"num_attention_heads={self.num_attention_heads} is not a multiple of num_key_value_heads="
+                f"{self.num_key_value_heads}: every key-value head serves the same number of query heads."
+            )
+        if self.hidden_act not in ACT2FN:
+            raise ValueError(
+                f"hidden_act={self.hidden_act!r} is not an activation of transformers: {', '.join(ACT2FN)}."
+            )
+        if self.position_embedding_type == "rotary" and self.head_dim % 2:
+            raise ValueError(
+                f"position_embedding_type='rotary' turns pairs of channels, and head_dim={self.head_dim} is odd."
+            )
+        if self.position_embedding_type == "sinusoidal" and self.hidden_size % 2:
+            raise ValueError(
+                f"position_embedding_type='sinusoidal' fills pairs of channels; hidden_size={self.hidden_size} is odd."
+            )

@@ -1,0 +1,78 @@
+"""Configuration of the encoder family."""
+
+from typing import ClassVar, Literal
+
+from huggingface_hub.dataclasses import strict
+
+from .compat import ACT2FN
+from .configuration_tfm import TfmConfig
+
+
+@strict
+class TfmBertConfig(TfmConfig):
+    """Configuration of the encoder family. The defaults are BERT-base (Devlin et al. 2018).
+
+    Args (beyond those of [`TfmConfig`]):
+        type_vocab_size: number of segments; 0 for a model without segment embeddings.
+        position_ids_from_padding: count positions over the tokens that are not padding, from `pad_token_id + 1`, as
+            RoBERTa does, and not from 0 over all of them.
+        add_pooling_layer: whether the bare `TfmBertModel` has a pooler. Heads that read one always have it.
+        pooler_act: activation of the pooler (BERT: `"tanh"`, DistilBERT: `"relu"`).
+        pooler_dropout: dropout of what the pooler reads (RoBERTa's classifier).
+        classifier_pooling: what the pooler reads: `"cls"`, the first position, or `"mean"` of the real tokens.
+        classifier_dropout: dropout before the classifiers. `None`: `hidden_dropout`.
+        qa_dropout: dropout before the question-answering head.
+        lm_head_act: activation of the masked-language-modelling head. `None`: `hidden_act`.
+        skip_padding: drop padded positions before the first block and restore them after the last, so that nothing
+            is computed for them. Outputs at real tokens are the same; at padding they are zero.
+    """
+
+    model_type = "tfm_bert"
+    modeling_file: ClassVar[str] = "modeling_tfm_bert"
+    auto_classes: ClassVar[dict[str, str]] = {
+        "AutoConfig": "TfmBertConfig",
+        "AutoModel": "TfmBertModel",
+        "AutoModelForPreTraining": "TfmBertForPreTraining",
+        "AutoModelForMaskedLM": "TfmBertForMaskedLM",
+        "AutoModelForNextSentencePrediction": "TfmBertForNextSentencePrediction",
+        "AutoModelForSequenceClassification": "TfmBertForSequenceClassification",
+        "AutoModelForTokenClassification": "TfmBertForTokenClassification",
+        "AutoModelForQuestionAnswering": "TfmBertForQuestionAnswering",
+        "AutoModelForMultipleChoice": "TfmBertForMultipleChoice",
+    }
+    base_model_tp_plan = {
+        "layers.*.self_attn.q_proj": "colwise",
+        "layers.*.self_attn.k_proj": "colwise",
+        "layers.*.self_attn.v_proj": "colwise",
+        "layers.*.self_attn.o_proj": "rowwise",
+        "layers.*.mlp.gate_proj": "colwise",
+        "layers.*.mlp.up_proj": "colwise",
+        "layers.*.mlp.down_proj": "rowwise",
+    }
+    base_model_fsdp_plan = {"embeddings": "free_full_weight", "layers.*": "free_full_weight"}
+
+    embedding_norm: bool = True
+    norm_eps: float = 1e-12
+    pad_token_id: int | None = 0
+
+    type_vocab_size: int = 2
+    position_ids_from_padding: bool = False
+    add_pooling_layer: bool = True
+    pooler_act: str = "tanh"
+    pooler_dropout: float | int = 0.0
+    classifier_pooling: Literal["cls", "mean"] = "cls"
+    classifier_dropout: float | int | None = None
+    qa_dropout: float | int = 0.0
+    lm_head_act: str | None = None
+    skip_padding: bool = True
+
+    def validate_encoder(self):
+        """The encoder's own fields go together."""
+        if self.type_vocab_size < 0:
+            raise ValueError(f"type_vocab_size={self.type_vocab_size} must be 0 (no segments) or more.")
+        if self.position_ids_from_padding and self.pad_token_id is None:
+            raise ValueError("position_ids_from_padding=True counts from pad_token_id + 1, and pad_token_id is None.")
+        for name in ("pooler_act", "lm_head_act"):
+            act = getattr(self, name)
+            if act is not None and act not in ACT2FN:
+                raise ValueError(f"{name}={act!r} is not an activation of transformers: {', '.join(ACT2FN)}.")

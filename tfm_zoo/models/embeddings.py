@@ -1,0 +1,45 @@
+"""From token ids to the residual stream's first value."""
+
+import torch
+from torch import nn
+
+from .norms import make_norm
+from .positions import TfmSinusoidalPositions
+
+
+class TfmEmbeddings(nn.Module):
+    """Token, position and segment embeddings, summed, normalised where the config says so, and dropped out.
+
+    Rotary positions are not added here: attention applies them.
+    """
+
+    def __init__(self, config):
+        super().__init__()
+        width, padding_idx = config.hidden_size, config.pad_token_id
+        self.embed_tokens = nn.Embedding(config.vocab_size, width, padding_idx=padding_idx)
+        self.embed_positions = None
+        if config.position_embedding_type == "learned":
+            # Where padding has a position of its own, that row stays zero and gets no gradient.
+            padding_position = padding_idx if config.position_ids_from_padding else None
+            self.embed_positions = nn.Embedding(config.max_position_embeddings, width, padding_idx=padding_position)
+        elif config.position_embedding_type == "sinusoidal":
+            self.embed_positions = TfmSinusoidalPositions(config)
+        self.embed_token_types = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
+        self.norm = make_norm(config) if config.embedding_norm else nn.Identity()
+        self.dropout = nn.Dropout(config.hidden_dropout)
+
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None,
+        inputs_embeds: torch.Tensor | None,
+        token_type_ids: torch.LongTensor | None,
+        position_ids: torch.LongTensor,
+    ) -> torch.Tensor:
+        """Ids `(batch, length)`, or `inputs_embeds`, to `(batch, length, hidden_size)`."""
+        embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if self.embed_token_types is not None:
+            segments = torch.zeros_like(position_ids) if token_type_ids is None else token_type_ids
+            embeddings = embeddings + self.embed_token_types(segments)
+        if self.embed_positions is not None:
+            embeddings = embeddings + self.embed_positions(position_ids).to(embeddings.dtype)
+        return self.dropout(self.norm(embeddings))

@@ -1,0 +1,50 @@
+"""Losses over a vocabulary that is never projected onto where nobody reads the result."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from .unpadding import is_tracing
+
+CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
+
+
+def vocabulary_loss(
+    hidden_states: torch.Tensor,
+    lm_head: nn.Module,
+    labels: torch.LongTensor,
+    num_items: int | torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Cross-entropy of `lm_head(hidden_states)`, without holding all those logits where torch can do so.
+
+    Args:
+        hidden_states: `(tokens, hidden_size)`, labelled tokens only.
+        lm_head: projection onto the vocabulary.
+        labels: `(tokens,)`.
+        num_items: what the sum is divided by, where a step is made of several batches. `None`: the mean.
+
+    Returns:
+        A scalar; nan for the mean over no token, as `torch.nn.functional.cross_entropy` gives.
+    """
+    reduction = "mean" if num_items is None else "sum"
+    labels = labels.to(hidden_states.device)
+    if labels.numel() and can_chunk(lm_head):
+        options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)
+        projection = (hidden_states, lm_head.weight, labels)
+        loss = F.linear_cross_entropy(*projection, linear_bias=lm_head.bias, reduction=reduction, options=options)
+    else:
+        loss = F.cross_entropy(lm_head(hidden_states).float(), labels, reduction=reduction)
+    return loss if num_items is None else loss / num_items
+
+
+def can_chunk(lm_head: nn.Module) -> bool:
+    """Whether torch's chunked loss (2.13 and later) gives what calling `lm_head` would.
+
+    It reads the weight by itself, so that an adapter, a quantised layer or a hook (offloading, sharding) would be
+    passed by; it does not take part in autocast, and cannot be compiled.
+    """
+    if not hasattr(F, "linear_cross_entropy") or is_tracing():
+        return False
+    plain = type(lm_head) is nn.Linear and type(lm_head.weight) is nn.Parameter and "forward" not in vars(lm_head)
+    hooked = lm_head._forward_hooks or lm_head._forward_pre_hooks
+    return plain and not hooked and not torch.is_autocast_enabled(lm_head.weight.device.type)

@@ -1,0 +1,615 @@
+"""The encoder family: BERT's wiring and heads (Devlin et al. 2018) around the shared block."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPooling,
+    MaskedLMOutput,
+    MultipleChoiceModelOutput,
+    NextSentencePredictorOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.utils import ModelOutput
+
+from .attention import TfmAttention
+from .compat import (
+    ACT2FN,
+    can_return_tuple,
+    capture_outputs,
+    create_bidirectional_mask,
+    create_bidirectional_sliding_window_mask,
+)
+from .configuration_tfm_bert import TfmBertConfig
+from .embeddings import TfmEmbeddings
+from .inputs import check_ids, check_inputs
+from .layers import TfmLayer
+from .losses import vocabulary_loss
+from .norms import make_norm
+from .positions import TfmRotaryEmbedding, default_position_ids
+from .unpadding import Padding, attention_mode, find_padding
+
+
+class TfmBertPreTrainedModel(PreTrainedModel):
+    """What transformers needs to know of the family: loading, saving, initialisation and attention all follow."""
+
+    config_class = TfmBertConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["TfmEmbeddings", "TfmLayer"]
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_record_outputs = {"hidden_states": TfmLayer, "attentions": TfmAttention}
+
+
+class TfmBertPooler(nn.Module):
+    """One vector a sequence: that of the first position or the mean of the real tokens, through a dense layer."""
+
+    def __init__(self, config: TfmBertConfig):
+        super().__init__()
+        self.pooling = config.classifier_pooling
+        self.dropout = nn.Dropout(config.pooler_dropout)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.act_fn = ACT2FN[config.pooler_act]
+
+    def forward(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+        """`(batch, length, hidden_size)` to `(batch, hidden_size)`."""
+        if self.pooling == "cls":
+            pooled = hidden_states[:, 0]
+        elif attention_mask is None or attention_mask.dim() != 2:
+            pooled = hidden_states.mean(dim=1)
+        else:
+            real = attention_mask.to(hidden_states.dtype).unsqueeze(-1)
+            pooled = (hidden_states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+        return self.act_fn(self.dense(self.dropout(pooled)))
+
+
+class TfmBertModel(TfmBertPreTrainedModel):
+    """The encoder: embeddings, blocks, and a pooler.
+
+    Args:
+        config: the family's configuration.
+        add_pooling_layer: whether there is a pooler. `None`: `config.add_pooling_layer`.
+    """
+
+    def __init__(self, config: TfmBertConfig, add_pooling_layer: bool | None = None):
+        super().__init__(config)
+        add_pooling_layer = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
+        self.embeddings = TfmEmbeddings(config)
+        self.rotary_emb = TfmRotaryEmbedding(config) if config.position_embedding_type == "rotary" else None
+        self.layers = nn.ModuleList(TfmLayer(config, layer_idx) for layer_idx in range(config.num_hidden_layers))
+        self.norm = make_norm(config) if config.final_norm else nn.Identity()
+        self.pooler = TfmBertPooler(config) if add_pooling_layer else None
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        read_positions: torch.Tensor | None = None,
+        **kwargs,
+    ) -> BaseModelOutputWithPooling:
+        """
+        Args:
+            input_ids: `(batch, length)`; or else `inputs_embeds`.
+            attention_mask: `(batch, length)`, 1 at real tokens and 0 at padding, or `(batch, 1, length, length)`.
+            token_type_ids: `(batch, length)`, each token's segment. `None`: the first.
+            position_ids: `(batch or 1, length)`. `None`: counted from the left, padding included (BERT), or over
+                real tokens (`config.position_ids_from_padding`).
+            inputs_embeds: `(batch, length, hidden_size)`, in place of `input_ids`.
+            read_positions: `(batch, length)`, true where the caller reads the last hidden state. Where it reads one
+                of a padded position, padding is computed. `None`: none of those.
+            kwargs: `output_hidden_states`, `output_attentions`, `return_dict`.
+
+        Returns:
+            `last_hidden_state` `(batch, length, hidden_size)`, zero at padding where `config.skip_padding` took
+            effect; `pooler_output` `(batch, hidden_size)`; `hidden_states` and `attentions` where asked for.
+
+        Raises:
+            ValueError: for inputs that do not fit each other, or the model; the message names the value.
+        """
+        shape = check_inputs(input_ids, inputs_embeds, attention_mask)
+        if position_ids is None:
+            position_ids = default_position_ids(self.config, input_ids, inputs_embeds)
+        self.check_ids(input_ids, token_type_ids, position_ids)
+
+        padding = self.find_padding(attention_mask, read_positions, position_ids.device, **kwargs)
+        inputs = (input_ids, inputs_embeds, token_type_ids, position_ids)
+        if padding is not None:
+            inputs = tuple(None if states is None else padding.drop(states) for states in inputs)
+        outputs = self.encode(*inputs, attention_mask=attention_mask, shape=shape, padding=padding, **kwargs)
+        if padding is not None:
+            outputs.last_hidden_state = padding.restore(outputs.last_hidden_state)
+            if outputs.hidden_states is not None:
+                outputs.hidden_states = tuple(map(padding.restore, outputs.hidden_states))
+        if self.pooler is not None:
+            outputs.pooler_output = self.pooler(outputs.last_hidden_state, attention_mask)
+        return outputs
+
+    @capture_outputs
+    def encode(
+        self,
+        input_ids: torch.LongTensor | None,
+        inputs_embeds: torch.Tensor | None,
+        token_type_ids: torch.LongTensor | None,
+        position_ids: torch.LongTensor,
+        attention_mask: torch.Tensor | None,
+        shape: tuple[int, int],
+        padding: Padding | None,
+        **kwargs,
+    ) -> BaseModelOutputWithPooling:
+        """The inputs, padded or without their padding, through embeddings and blocks; `shape` is the padded one."""
+        hidden_states = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_ids)
+        rotary = None if self.rotary_emb is None else self.rotary_emb(hidden_states, position_ids)
+        attention_mask = self.make_mask(hidden_states.new_empty(*shape, 0), attention_mask, padding)
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states, attention_mask=attention_mask, position_embeddings=rotary, padding=padding, **kwargs
+            )
+        return BaseModelOutputWithPooling(last_hidden_state=self.norm(hidden_states))
+
+    def make_mask(self, padded: torch.Tensor, attention_mask: torch.Tensor | None, padding: Padding | None):
+        """The mask in the attention implementation's form; `padded` has the batch's shape, type and device."""
+        if padding is not None and padding.mode != "repad" and self.config.sliding_window is None:
+            return None
+        windowed = self.config.sliding_window is not None
+        create_mask = create_bidirectional_sliding_window_mask if windowed else create_bidirectional_mask
+        return create_mask(config=self.config, inputs_embeds=padded, attention_mask=attention_mask)
+
+    def find_padding(
+        self,
+        attention_mask: torch.Tensor | None,
+        read_positions: torch.Tensor | None,
+        device: torch.device,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs,
+    ) -> Padding | None:
+        """The padding that this forward pass need not compute, `None` if there is none."""
+        config = self.config
+        output_attentions = config.output_attentions if output_attentions is None else output_attentions
+        output_hidden_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        if not config.skip_padding or (output_hidden_states and torch.is_grad_enabled()):
+            return None  # Restored hidden states would be copies, off the path that gradients take.
+        padding = find_padding(attention_mask, attention_mode(config, device, output_attentions))
+        if padding is None:
+            return None
+        padded = attention_mask == 0
+        if self.pooler is not None and config.classifier_pooling == "cls" and padded[:, 0].any():
+            return None
+        if read_positions is not None and (padded & read_positions.to(padded.device)).any():
+            return None
+        return padding
+
+    def check_ids(
+        self,
+        input_ids: torch.LongTensor | None,
+        token_type_ids: torch.LongTensor | None,
+        position_ids: torch.LongTensor,
+    ) -> None:
+        """Every id has a row in its table."""
+        tables = self.embeddings
+        check_ids("input_ids", input_ids, tables.embed_tokens.num_embeddings, "the vocabulary (vocab_size)")
+        if tables.embed_token_types is not None:
+            check_ids(
+                "token_type_ids",
+                token_type_ids,
+                tables.embed_token_types.num_embeddings,
+                "the segments (type_vocab_size)",
+            )
+        if isinstance(tables.embed_positions, nn.Embedding):
+            check_ids(
+                "position_ids",
+                position_ids,
+                tables.embed_positions.num_embeddings,
+                "the learned positions (max_position_embeddings); truncate the sequence or split it",
+            )
+
+
+class TfmBertPredictionHead(nn.Module):
+    """What stands between the encoder and the vocabulary: dense, activation, norm."""
+
+    def __init__(self, config: TfmBertConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.act_fn = ACT2FN[config.lm_head_act or config.hidden_act]
+        self.norm = make_norm(config)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(..., hidden_size)` in and out."""
+        return self.norm(self.act_fn(self.dense(hidden_states)))
+
+
+class TfmBertLMPreTrainedModel(TfmBertPreTrainedModel):
+    """What the two models with a masked-language-modelling head share: the head, and when to make its logits."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
+
+    def add_lm_head(self) -> None:
+        self.head = TfmBertPredictionHead(self.config)
+        self.lm_head = nn.Linear(self.config.hidden_size, self.config.vocab_size)
+
+    def predict(
+        self,
+        hidden_states: torch.Tensor,
+        labels: torch.LongTensor | None,
+        return_logits: bool | None,
+        num_items_in_batch: int | torch.Tensor | None,
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Loss over the labelled positions, and the logits of all, each `None` where nobody asks for it."""
+        if labels is not None:
+            check_ids("labels", labels[labels != -100], self.lm_head.out_features, "the vocabulary (vocab_size)")
+        if return_logits is None:
+            return_logits = labels is None or not self.training
+        logits = self.lm_head(self.head(hidden_states)) if return_logits else None
+        if labels is None:
+            return None, logits
+        labelled = labels != -100
+        loss = vocabulary_loss(self.head(hidden_states[labelled]), self.lm_head, labels[labelled], num_items_in_batch)
+        return loss, logits
+
+
+@dataclass
+class TfmBertForPreTrainingOutput(ModelOutput):
+    """Outputs of [`TfmBertForPreTraining`].
+
+    Args:
+        loss: scalar, the sum of the losses whose labels were given.
+        prediction_logits: `(batch, length, vocab_size)`.
+        seq_relationship_logits: `(batch, 2)`.
+    """
+
+    loss: torch.Tensor | None = None
+    prediction_logits: torch.Tensor | None = None
+    seq_relationship_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+class TfmBertForPreTraining(TfmBertLMPreTrainedModel):
+    """The encoder with BERT's two pre-training heads: masked language modelling and next-sentence prediction."""
+
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: TfmBertConfig):
+        super().__init__(config)
+        self.model = TfmBertModel(config, add_pooling_layer=True)
+        self.add_lm_head()
+        self.seq_relationship = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        next_sentence_label: torch.LongTensor | None = None,
+        return_logits: bool | None = None,
+        **kwargs,
+    ) -> TfmBertForPreTrainingOutput:
+        """Inputs as for [`TfmBertModel`], and:
+
+        Args:
+            labels: `(batch, length)`, token ids, -100 where there is nothing to predict.
+            next_sentence_label: `(batch,)`, 0 where the second segment continues the first, 1 where it does not.
+            return_logits: whether to make the `(batch, length, vocab_size)` logits. `None`: unless training on labels.
+        """
+        outputs = self.model(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            read_positions=None if labels is None else labels != -100,
+            **kwargs | {"return_dict": True},
+        )
+        loss, logits = self.predict(outputs.last_hidden_state, labels, return_logits, num_items_in_batch=None)
+        sentence_logits = self.seq_relationship(outputs.pooler_output)
+        if next_sentence_label is not None:
+            sentence_loss = F.cross_entropy(sentence_logits, next_sentence_label.view(-1))
+            loss = sentence_loss if loss is None else loss + sentence_loss
+        return TfmBertForPreTrainingOutput(
+            loss=loss,
+            prediction_logits=logits,
+            seq_relationship_logits=sentence_logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class TfmBertForMaskedLM(TfmBertLMPreTrainedModel):
+    """The encoder with a masked-language-modelling head."""
+
+    def __init__(self, config: TfmBertConfig):
+        super().__init__(config)
+        self.model = TfmBertModel(config, add_pooling_layer=False)
+        self.add_lm_head()
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        return_logits: bool | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs,
+    ) -> MaskedLMOutput:
+        """Inputs as for [`TfmBertModel`], and:
+
+        Args:
+            labels: `(batch, length)`, token ids, -100 where there is nothing to predict.
+            return_logits: whether to make the `(batch, length, vocab_size)` logits. `None`: unless training on labels.
+            num_items_in_batch: labelled tokens of the whole optimizer step, which the summed loss is divided by.
+        """
+        outputs = self.model(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            read_positions=None if labels is None else labels != -100,
+            **kwargs | {"return_dict": True},
+        )
+        loss, logits = self.predict(outputs.last_hidden_state, labels, return_logits, num_items_in_batch)
+        return MaskedLMOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class TfmBertForNextSentencePrediction(TfmBertPreTrainedModel):
+    """The encoder with BERT's next-sentence head on the pooler."""
+
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: TfmBertConfig):
+        super().__init__(config)
+        self.model = TfmBertModel(config, add_pooling_layer=True)
+        self.seq_relationship = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        **kwargs,
+    ) -> NextSentencePredictorOutput:
+        """Inputs as for [`TfmBertModel`], and:
+
+        Args:
+            labels: `(batch,)`, 0 where the second segment continues the first, 1 where it does not.
+        """
+        outputs = self.model(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs | {"return_dict": True}
+        )
+        logits = self.seq_relationship(outputs.pooler_output)
+        return NextSentencePredictorOutput(
+            loss=None if labels is None else F.cross_entropy(logits, labels.view(-1)),
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class TfmBertForSequenceClassification(TfmBertPreTrainedModel):
+    """The encoder with a classifier (or a regressor) on the pooler."""
+
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: TfmBertConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = TfmBertModel(config, add_pooling_layer=True)
+        self.dropout = classifier_dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs,
+    ) -> SequenceClassifierOutput:
+        """Inputs as for [`TfmBertModel`], and:
+
+        Args:
+            labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is
+                set from the labels where it is `None`.
+        """
+        outputs = self.model(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs | {"return_dict": True}
+        )
+        logits = self.classifier(self.dropout(outputs.pooler_output))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class TfmBertForMultipleChoice(TfmBertPreTrainedModel):
+    """The encoder with a score for each choice, from the pooler."""
+
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: TfmBertConfig):
+        super().__init__(config)
+        self.model = TfmBertModel(config, add_pooling_layer=True)
+        self.dropout = classifier_dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, 1)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        **kwargs,
+    ) -> MultipleChoiceModelOutput:
+        """Inputs as for [`TfmBertModel`], each with a dimension of choices after the batch's, and:
+
+        Args:
+            labels: `(batch,)`, the index of the right choice.
+
+        Returns:
+            `logits` `(batch, choices)`.
+        """
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        choices = next(states.shape[1] for states in (input_ids, inputs_embeds) if states is not None)
+        flat = (None if states is None else states.flatten(0, 1) for states in inputs)
+        outputs = self.model(*flat, **kwargs | {"return_dict": True})
+        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, choices)
+        return MultipleChoiceModelOutput(
+            loss=None if labels is None else F.cross_entropy(logits, labels),
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class TfmBertForTokenClassification(TfmBertPreTrainedModel):
+    """The encoder with a classifier on every position."""
+
+    def __init__(self, config: TfmBertConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = TfmBertModel(config, add_pooling_layer=False)
+        self.dropout = classifier_dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs,
+    ) -> TokenClassifierOutput:
+        """Inputs as for [`TfmBertModel`], and:
+
+        Args:
+            labels: `(batch, length)`, classes, -100 where there is none.
+            num_items_in_batch: labelled tokens of the whole optimizer step, which the summed loss is divided by.
+        """
+        outputs = self.model(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            read_positions=None if labels is None else labels != -100,
+            **kwargs | {"return_dict": True},
+        )
+        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, config=self.config, num_items_in_batch=num_items_in_batch)
+        return TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class TfmBertForQuestionAnswering(TfmBertPreTrainedModel):
+    """The encoder with scores for the first and the last token of an answer."""
+
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: TfmBertConfig):
+        super().__init__(config)
+        self.model = TfmBertModel(config, add_pooling_layer=False)
+        self.dropout = nn.Dropout(config.qa_dropout)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        start_positions: torch.LongTensor | None = None,
+        end_positions: torch.LongTensor | None = None,
+        **kwargs,
+    ) -> QuestionAnsweringModelOutput:
+        """Inputs as for [`TfmBertModel`], and:
+
+        Args:
+            start_positions: `(batch,)`, the answer's first position; one outside the sequence is left out of the loss.
+            end_positions: `(batch,)`, its last.
+
+        Returns:
+            `start_logits` and `end_logits`, each `(batch, length)`.
+        """
+        answered = start_positions is not None and end_positions is not None
+        inputs = input_ids if inputs_embeds is None else inputs_embeds[..., 0]
+        outputs = self.model(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            # The loss is a softmax over all positions, padded ones included.
+            read_positions=torch.ones_like(inputs, dtype=torch.bool) if answered else None,
+            **kwargs | {"return_dict": True},
+        )
+        logits = self.qa_outputs(self.dropout(outputs.last_hidden_state))
+        start_logits, end_logits = (scores.squeeze(-1).contiguous() for scores in logits.split(1, dim=-1))
+        loss = None
+        if answered:
+            loss = self.loss_function(start_logits, end_logits, start_positions, end_positions)
+        return QuestionAnsweringModelOutput(
+            loss=loss,
+            start_logits=start_logits,
+            end_logits=end_logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+def classifier_dropout(config: TfmBertConfig) -> nn.Dropout:
+    return nn.Dropout(config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout)
+
+
+__all__ = ["TfmBertConfig", *TfmBertConfig.auto_classes.values(), "TfmBertPreTrainedModel"]

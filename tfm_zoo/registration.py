@@ -1,0 +1,20 @@
+"""Makes the zoo known to transformers' Auto classes, and its checkpoints carry their code."""
+
+import transformers
+
+from .models import modeling_tfm_bert
+
+FAMILIES = {modeling_tfm_bert: modeling_tfm_bert.TfmBertConfig}
+
+
+def register() -> None:
+    """Registers every class of every family under the names in its configuration's `auto_classes`."""
+    for module, config_class in FAMILIES.items():
+        transformers.AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
+        for auto_name, name in config_class.auto_classes.items():
+            if auto_name == "AutoConfig":
+                continue
+            model_class = getattr(module, name)
+            getattr(transformers, auto_name).register(config_class, model_class, exist_ok=True)
+            # From here on `save_pretrained` copies the code beside the weights.
+            model_class.register_for_auto_class(auto_name)
