@@ -18,21 +18,14 @@ from transformers.modeling_outputs import (
 from transformers.utils import ModelOutput
 
 from .attention import TfmAttention
-from .compat import (
-    ACT2FN,
-    can_return_tuple,
-    capture_outputs,
-    create_bidirectional_mask,
-    create_bidirectional_sliding_window_mask,
-)
+from .compat import ACT2FN, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
-from .embeddings import TfmEmbeddings
-from .inputs import check_ids, check_inputs
+from .encoder import TfmEncoder
+from .inputs import check_ids
 from .layers import TfmLayer
 from .losses import vocabulary_loss
 from .norms import make_norm
-from .positions import TfmRotaryEmbedding, default_position_ids
-from .unpadding import Padding, attention_mode, find_padding
+from .unpadding import find_padding
 
 
 class TfmBertPreTrainedModel(PreTrainedModel):
@@ -71,8 +64,8 @@ class TfmBertPooler(nn.Module):
         return self.act_fn(self.dense(self.dropout(pooled)))
 
 
-class TfmBertModel(TfmBertPreTrainedModel):
-    """The encoder: embeddings, blocks, and a pooler.
+class TfmBertModel(TfmEncoder, TfmBertPreTrainedModel):
+    """The encoder and a pooler.
 
     Args:
         config: the family's configuration.
@@ -81,13 +74,9 @@ class TfmBertModel(TfmBertPreTrainedModel):
 
     def __init__(self, config: TfmBertConfig, add_pooling_layer: bool | None = None):
         super().__init__(config)
+        self.add_encoder()
         add_pooling_layer = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
-        self.embeddings = TfmEmbeddings(config)
-        self.rotary_emb = TfmRotaryEmbedding(config) if config.position_embedding_type == "rotary" else None
-        self.layers = nn.ModuleList(TfmLayer(config, layer_idx) for layer_idx in range(config.num_hidden_layers))
-        self.norm = make_norm(config) if config.final_norm else nn.Identity()
         self.pooler = TfmBertPooler(config) if add_pooling_layer else None
-        self.gradient_checkpointing = False
         self.post_init()
 
     @can_return_tuple
@@ -110,7 +99,7 @@ class TfmBertModel(TfmBertPreTrainedModel):
                 real tokens (`config.position_ids_from_padding`).
             inputs_embeds: `(batch, length, hidden_size)`, in place of `input_ids`.
             read_positions: `(batch, length)`, true where the caller reads the last hidden state. Where it reads one
-                of a padded position, padding is computed. `None`: none of those.
+                of a padded position, padding is computed. `None`: it reads none of those.
             kwargs: `output_hidden_states`, `output_attentions`, `return_dict`.
 
         Returns:
@@ -120,102 +109,11 @@ class TfmBertModel(TfmBertPreTrainedModel):
         Raises:
             ValueError: for inputs that do not fit each other, or the model; the message names the value.
         """
-        shape = check_inputs(input_ids, inputs_embeds, attention_mask)
-        if position_ids is None:
-            position_ids = default_position_ids(self.config, input_ids, inputs_embeds)
-        self.check_ids(input_ids, token_type_ids, position_ids)
-
-        padding = self.find_padding(attention_mask, read_positions, position_ids.device, **kwargs)
-        inputs = (input_ids, inputs_embeds, token_type_ids, position_ids)
-        if padding is not None:
-            inputs = tuple(None if states is None else padding.drop(states) for states in inputs)
-        outputs = self.encode(*inputs, attention_mask=attention_mask, shape=shape, padding=padding, **kwargs)
-        if padding is not None:
-            outputs.last_hidden_state = padding.restore(outputs.last_hidden_state)
-            if outputs.hidden_states is not None:
-                outputs.hidden_states = tuple(map(padding.restore, outputs.hidden_states))
-        if self.pooler is not None:
-            outputs.pooler_output = self.pooler(outputs.last_hidden_state, attention_mask)
-        return outputs
-
-    @capture_outputs
-    def encode(
-        self,
-        input_ids: torch.LongTensor | None,
-        inputs_embeds: torch.Tensor | None,
-        token_type_ids: torch.LongTensor | None,
-        position_ids: torch.LongTensor,
-        attention_mask: torch.Tensor | None,
-        shape: tuple[int, int],
-        padding: Padding | None,
-        **kwargs,
-    ) -> BaseModelOutputWithPooling:
-        """The inputs, padded or without their padding, through embeddings and blocks; `shape` is the padded one."""
-        hidden_states = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_ids)
-        rotary = None if self.rotary_emb is None else self.rotary_emb(hidden_states, position_ids)
-        attention_mask = self.make_mask(hidden_states.new_empty(*shape, 0), attention_mask, padding)
-        for layer in self.layers:
-            hidden_states = layer(
-                hidden_states, attention_mask=attention_mask, position_embeddings=rotary, padding=padding, **kwargs
-            )
-        return BaseModelOutputWithPooling(last_hidden_state=self.norm(hidden_states))
-
-    def make_mask(self, padded: torch.Tensor, attention_mask: torch.Tensor | None, padding: Padding | None):
-        """The mask in the attention implementation's form; `padded` has the batch's shape, type and device."""
-        if padding is not None and padding.mode != "repad" and self.config.sliding_window is None:
-            return None
-        windowed = self.config.sliding_window is not None
-        create_mask = create_bidirectional_sliding_window_mask if windowed else create_bidirectional_mask
-        return create_mask(config=self.config, inputs_embeds=padded, attention_mask=attention_mask)
-
-    def find_padding(
-        self,
-        attention_mask: torch.Tensor | None,
-        read_positions: torch.Tensor | None,
-        device: torch.device,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        **kwargs,
-    ) -> Padding | None:
-        """The padding that this forward pass need not compute, `None` if there is none."""
-        config = self.config
-        output_attentions = config.output_attentions if output_attentions is None else output_attentions
-        output_hidden_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        if not config.skip_padding or (output_hidden_states and torch.is_grad_enabled()):
-            return None  # Restored hidden states would be copies, off the path that gradients take.
-        padding = find_padding(attention_mask, attention_mode(config, device, output_attentions))
-        if padding is None:
-            return None
-        padded = attention_mask == 0
-        if self.pooler is not None and config.classifier_pooling == "cls" and padded[:, 0].any():
-            return None
-        if read_positions is not None and (padded & read_positions.to(padded.device)).any():
-            return None
-        return padding
-
-    def check_ids(
-        self,
-        input_ids: torch.LongTensor | None,
-        token_type_ids: torch.LongTensor | None,
-        position_ids: torch.LongTensor,
-    ) -> None:
-        """Every id has a row in its table."""
-        tables = self.embeddings
-        check_ids("input_ids", input_ids, tables.embed_tokens.num_embeddings, "the vocabulary (vocab_size)")
-        if tables.embed_token_types is not None:
-            check_ids(
-                "token_type_ids",
-                token_type_ids,
-                tables.embed_token_types.num_embeddings,
-                "the segments (type_vocab_size)",
-            )
-        if isinstance(tables.embed_positions, nn.Embedding):
-            check_ids(
-                "position_ids",
-                position_ids,
-                tables.embed_positions.num_embeddings,
-                "the learned positions (max_position_embeddings); truncate the sequence or split it",
-            )
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        pools_first = self.pooler is not None and self.config.classifier_pooling == "cls"
+        outputs = self.encode(*inputs, read_positions=read_positions, reads_first=pools_first, **kwargs)
+        pooled = None if self.pooler is None else self.pooler(outputs.last_hidden_state, attention_mask)
+        return BaseModelOutputWithPooling(pooler_output=pooled, **outputs)
 
 
 class TfmBertPredictionHead(nn.Module):
@@ -247,18 +145,19 @@ class TfmBertLMPreTrainedModel(TfmBertPreTrainedModel):
         labels: torch.LongTensor | None,
         return_logits: bool | None,
         num_items_in_batch: int | torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
     ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """Loss over the labelled positions, and the logits of all, each `None` where nobody asks for it."""
-        if labels is not None:
-            check_ids("labels", labels[labels != -100], self.lm_head.out_features, "the vocabulary (vocab_size)")
-        if return_logits is None:
-            return_logits = labels is None or not self.training
-        logits = self.lm_head(self.head(hidden_states)) if return_logits else None
         if labels is None:
-            return None, logits
+            padding = find_padding(attention_mask) if self.config.skip_padding else None
+            if padding is None:
+                return None, self.lm_head(self.head(hidden_states))
+            return None, padding.restore(self.lm_head(self.head(padding.drop(hidden_states))))
         labelled = labels != -100
+        check_ids("labels", labels[labelled], self.lm_head.out_features, "the vocabulary (vocab_size)")
         loss = vocabulary_loss(self.head(hidden_states[labelled]), self.lm_head, labels[labelled], num_items_in_batch)
-        return loss, logits
+        return_logits = not self.training if return_logits is None else return_logits
+        return loss, self.lm_head(self.head(hidden_states)) if return_logits else None
 
 
 @dataclass
@@ -319,7 +218,7 @@ class TfmBertForPreTraining(TfmBertLMPreTrainedModel):
             read_positions=None if labels is None else labels != -100,
             **kwargs | {"return_dict": True},
         )
-        loss, logits = self.predict(outputs.last_hidden_state, labels, return_logits, num_items_in_batch=None)
+        loss, logits = self.predict(outputs.last_hidden_state, labels, return_logits, None, attention_mask)
         sentence_logits = self.seq_relationship(outputs.pooler_output)
         if next_sentence_label is not None:
             sentence_loss = F.cross_entropy(sentence_logits, next_sentence_label.view(-1))
@@ -371,7 +270,9 @@ class TfmBertForMaskedLM(TfmBertLMPreTrainedModel):
             read_positions=None if labels is None else labels != -100,
             **kwargs | {"return_dict": True},
         )
-        loss, logits = self.predict(outputs.last_hidden_state, labels, return_logits, num_items_in_batch)
+        loss, logits = self.predict(
+            outputs.last_hidden_state, labels, return_logits, num_items_in_batch, attention_mask
+        )
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )

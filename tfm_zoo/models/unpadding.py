@@ -67,7 +67,7 @@ class Padding(NamedTuple):
         return self.drop(output), weights
 
 
-def find_padding(attention_mask: torch.Tensor | None, mode: str) -> Padding | None:
+def find_padding(attention_mask: torch.Tensor | None, mode: str = "repad") -> Padding | None:
     """The real tokens of a batch, or `None` where dropping padding cannot help or cannot work.
 
     That is: no mask or one that is not `(batch, length)`, no padding, a sequence without a single real token (the

@@ -1,0 +1,32 @@
+"""`python -m tests.benchmarks [--only NAME]`: the zoo against the native classes; run it on a quiet machine."""
+
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from . import encoder
+
+
+def main(
+    only: Annotated[str, typer.Option(help="Run those whose name holds this.")] = "",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cuda" if torch.cuda.is_available() else "cpu",
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "",
+    attention: Annotated[str, typer.Option(help="Attention implementation of both sides.")] = "sdpa",
+    rounds: Annotated[int, typer.Option(help="Batches that count.")] = 5,
+    layers: Annotated[int, typer.Option(help="Layers of the model; 12 is BERT-base.")] = 12,
+) -> None:
+    """Times the zoo against the native classes: interleaved, medians, ratio."""
+    dtype = dtype or ("bfloat16" if device == "cuda" else "float32")
+    settings = encoder.Settings(device, getattr(torch, dtype), attention, rounds, layers)
+    table = Table("benchmark", "native", "zoo", "ratio", "goal", title=f"{device}, {dtype}, {attention}")
+    for result in encoder.run(settings, only):
+        print(f"{result.name}: native {result.native}, zoo {result.zoo}, ratio {result.ratio:.2f} (goal {result.goal})")
+        table.add_row(result.name, result.native, result.zoo, f"{result.ratio:.2f}", result.goal)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)

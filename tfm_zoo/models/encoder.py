@@ -1,0 +1,128 @@
+"""A stack of blocks that reads in both directions and computes no padding."""
+
+import torch
+from torch import nn
+from transformers.modeling_outputs import BaseModelOutput
+
+from .compat import capture_outputs, create_bidirectional_mask, create_bidirectional_sliding_window_mask
+from .embeddings import TfmEmbeddings
+from .inputs import check_ids, check_inputs
+from .layers import TfmLayer
+from .norms import make_norm
+from .positions import TfmRotaryEmbedding, default_position_ids
+from .unpadding import Padding, attention_mode, find_padding
+
+
+class TfmEncoder:
+    """Makes a `PreTrainedModel` an encoder: `add_encoder` gives it its modules, `encode` runs them."""
+
+    def add_encoder(self) -> None:
+        config = self.config
+        self.embeddings = TfmEmbeddings(config)
+        self.rotary_emb = TfmRotaryEmbedding(config) if config.position_embedding_type == "rotary" else None
+        self.layers = nn.ModuleList(TfmLayer(config, layer_idx) for layer_idx in range(config.num_hidden_layers))
+        self.norm = make_norm(config) if config.final_norm else nn.Identity()
+
+    def encode(
+        self,
+        input_ids: torch.LongTensor | None,
+        attention_mask: torch.Tensor | None,
+        token_type_ids: torch.LongTensor | None,
+        position_ids: torch.LongTensor | None,
+        inputs_embeds: torch.Tensor | None,
+        read_positions: torch.Tensor | None = None,
+        reads_first: bool = False,
+        **kwargs,
+    ) -> BaseModelOutput:
+        """Inputs and outputs as documented at [`TfmBertModel`].
+
+        Args:
+            reads_first: whether the caller reads each sequence's first position, padded or not.
+        """
+        shape = check_inputs(input_ids, inputs_embeds, attention_mask)
+        if position_ids is None:
+            position_ids = default_position_ids(self.config, input_ids, inputs_embeds)
+        self.check_ids(input_ids, token_type_ids, position_ids)
+
+        padding = self.unread_padding(attention_mask, read_positions, reads_first, **kwargs)
+        inputs = (input_ids, inputs_embeds, token_type_ids, position_ids)
+        if padding is not None:
+            inputs = tuple(None if states is None else padding.drop(states) for states in inputs)
+        outputs = self.run_layers(*inputs, attention_mask=attention_mask, shape=shape, padding=padding, **kwargs)
+        if padding is not None:
+            outputs.last_hidden_state = padding.restore(outputs.last_hidden_state)
+            if outputs.hidden_states is not None:
+                outputs.hidden_states = tuple(map(padding.restore, outputs.hidden_states))
+        return outputs
+
+    @capture_outputs
+    def run_layers(
+        self,
+        input_ids: torch.LongTensor | None,
+        inputs_embeds: torch.Tensor | None,
+        token_type_ids: torch.LongTensor | None,
+        position_ids: torch.LongTensor,
+        attention_mask: torch.Tensor | None,
+        shape: tuple[int, int],
+        padding: Padding | None,
+        **kwargs,
+    ) -> BaseModelOutput:
+        """The inputs, padded or without their padding, through embeddings and blocks; `shape` is the padded one."""
+        hidden_states = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_ids)
+        rotary = None if self.rotary_emb is None else self.rotary_emb(hidden_states, position_ids)
+        attention_mask = self.make_mask(hidden_states.new_empty(*shape, 0), attention_mask, padding)
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states, attention_mask=attention_mask, position_embeddings=rotary, padding=padding, **kwargs
+            )
+        return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
+
+    def make_mask(self, padded: torch.Tensor, attention_mask: torch.Tensor | None, padding: Padding | None):
+        """The mask in the attention implementation's form; `padded` has the batch's shape, type and device."""
+        windowed = self.config.sliding_window is not None
+        if padding is not None and padding.mode != "repad" and not windowed:
+            return None
+        create_mask = create_bidirectional_sliding_window_mask if windowed else create_bidirectional_mask
+        return create_mask(config=self.config, inputs_embeds=padded, attention_mask=attention_mask)
+
+    def unread_padding(
+        self,
+        attention_mask: torch.Tensor | None,
+        read_positions: torch.Tensor | None,
+        reads_first: bool,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs,
+    ) -> Padding | None:
+        """The padding that need not be computed; `None`: there is none, or all is to be computed."""
+        config = self.config
+        output_attentions = config.output_attentions if output_attentions is None else output_attentions
+        output_hidden_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        if not config.skip_padding or (output_hidden_states and torch.is_grad_enabled()):
+            return None  # Restored hidden states would be copies, off the path that gradients take.
+        padding = find_padding(attention_mask, attention_mode(config, self.device, output_attentions))
+        if padding is None or (reads_first and not attention_mask[:, 0].all()):
+            return None
+        if read_positions is not None and read_positions[attention_mask == 0].any():
+            return None
+        return padding
+
+    def check_ids(
+        self,
+        input_ids: torch.LongTensor | None,
+        token_type_ids: torch.LongTensor | None,
+        position_ids: torch.LongTensor,
+    ) -> None:
+        """Every id has a row in its table."""
+        tables = {
+            "the vocabulary (vocab_size)": ("input_ids", input_ids, self.embeddings.embed_tokens),
+            "the segments (type_vocab_size)": ("token_type_ids", token_type_ids, self.embeddings.embed_token_types),
+            "the learned positions (max_position_embeddings); truncate the sequence": (
+                "position_ids",
+                position_ids,
+                self.embeddings.embed_positions,
+            ),
+        }
+        for description, (name, ids, table) in tables.items():
+            if isinstance(table, nn.Embedding):
+                check_ids(name, ids, table.num_embeddings, description)
