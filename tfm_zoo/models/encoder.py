@@ -52,7 +52,9 @@ class TfmEncoder:
         if padding is not None:
             outputs.last_hidden_state = padding.restore(outputs.last_hidden_state)
             if outputs.hidden_states is not None:
-                outputs.hidden_states = tuple(map(padding.restore, outputs.hidden_states))
+                outputs.hidden_states = tuple(
+                    None if states is None else padding.restore(states) for states in outputs.hidden_states
+                )
         return outputs
 
     @capture_outputs

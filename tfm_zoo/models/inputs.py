@@ -2,7 +2,7 @@
 
 import torch
 
-from .unpadding import is_tracing
+from .unpadding import is_traced
 
 
 def check_inputs(
@@ -46,7 +46,7 @@ def check_ids(name: str, ids: torch.Tensor | None, size: int, of: str) -> None:
     Raises:
         ValueError: naming the argument `name`, the first bad id and the table `of` that it does not fit.
     """
-    if ids is None or ids.numel() == 0 or ids.is_meta or is_tracing():
+    if ids is None or ids.numel() == 0 or is_traced(ids):
         return
     low, high = ids.aminmax()
     if low < 0 or high >= size:

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .unpadding import is_tracing
+from .unpadding import is_traced
 
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
 
@@ -18,9 +18,9 @@ def vocabulary_loss(
     """Cross-entropy of `lm_head(hidden_states)`, without holding all those logits where torch can do so.
 
     Args:
-        hidden_states: `(tokens, hidden_size)`, labelled tokens only.
+        hidden_states: `(tokens, hidden_size)`; best those of labelled tokens only.
         lm_head: projection onto the vocabulary.
-        labels: `(tokens,)`.
+        labels: `(tokens,)`, -100 where there is none.
         num_items: what the sum is divided by, where a step is made of several batches. `None`: the mean.
 
     Returns:
@@ -28,7 +28,7 @@ def vocabulary_loss(
     """
     reduction = "mean" if num_items is None else "sum"
     labels = labels.to(hidden_states.device)
-    if labels.numel() and can_chunk(lm_head):
+    if labels.numel() and not is_traced(labels) and can_chunk(lm_head):
         options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)
         projection = (hidden_states, lm_head.weight, labels)
         loss = F.linear_cross_entropy(*projection, linear_bias=lm_head.bias, reduction=reduction, options=options)
@@ -41,9 +41,9 @@ def can_chunk(lm_head: nn.Module) -> bool:
     """Whether torch's chunked loss (2.13 and later) gives what calling `lm_head` would.
 
     It reads the weight by itself, so that an adapter, a quantised layer or a hook (offloading, sharding) would be
-    passed by; it does not take part in autocast, and cannot be compiled.
+    passed by; and it does not take part in autocast. (Nor can it be compiled.)
     """
-    if not hasattr(F, "linear_cross_entropy") or is_tracing():
+    if not hasattr(F, "linear_cross_entropy"):
         return False
     plain = type(lm_head) is nn.Linear and type(lm_head.weight) is nn.Parameter and "forward" not in vars(lm_head)
     hooked = lm_head._forward_hooks or lm_head._forward_pre_hooks

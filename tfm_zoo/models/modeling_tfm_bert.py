@@ -25,7 +25,7 @@ from .inputs import check_ids
 from .layers import TfmLayer
 from .losses import vocabulary_loss
 from .norms import make_norm
-from .unpadding import find_padding
+from .unpadding import find_padding, is_traced
 
 
 class TfmBertPreTrainedModel(PreTrainedModel):
@@ -153,9 +153,12 @@ class TfmBertLMPreTrainedModel(TfmBertPreTrainedModel):
             if padding is None:
                 return None, self.lm_head(self.head(hidden_states))
             return None, padding.restore(self.lm_head(self.head(padding.drop(hidden_states))))
-        labelled = labels != -100
-        check_ids("labels", labels[labelled], self.lm_head.out_features, "the vocabulary (vocab_size)")
-        loss = vocabulary_loss(self.head(hidden_states[labelled]), self.lm_head, labels[labelled], num_items_in_batch)
+        states, targets = hidden_states.flatten(0, 1), labels.flatten()
+        if not is_traced(labels):  # how many positions are labelled depends on values, which a graph cannot
+            labelled = (targets != -100).nonzero().flatten()
+            states, targets = states.index_select(0, labelled), targets.index_select(0, labelled)
+            check_ids("labels", targets, self.lm_head.out_features, "the vocabulary (vocab_size)")
+        loss = vocabulary_loss(self.head(states), self.lm_head, targets, num_items_in_batch)
         return_logits = not self.training if return_logits is None else return_logits
         return loss, self.lm_head(self.head(hidden_states)) if return_logits else None
 

@@ -30,7 +30,7 @@ class Padding(NamedTuple):
 
     def drop(self, states: torch.Tensor) -> torch.Tensor:
         """`(batch, length, ...)` to `(1, real tokens, ...)`."""
-        return states.expand(*self.shape, *states.shape[2:]).flatten(0, 1)[self.indices].unsqueeze(0)
+        return states.expand(*self.shape, *states.shape[2:]).flatten(0, 1).index_select(0, self.indices).unsqueeze(0)
 
     def restore(self, states: torch.Tensor) -> torch.Tensor:
         """`(1, real tokens, ...)` to `(batch, length, ...)`, zero at padding."""
@@ -77,7 +77,7 @@ def find_padding(attention_mask: torch.Tensor | None, mode: str = "repad") -> Pa
         attention_mask: `(batch, length)`, 0 at padding.
         mode: see [`attention_mode`].
     """
-    if attention_mask is None or attention_mask.dim() != 2 or is_tracing():
+    if attention_mask is None or attention_mask.dim() != 2 or is_traced(attention_mask):
         return None
     real = attention_mask.bool()
     lengths = real.sum(dim=1).tolist()
@@ -97,6 +97,8 @@ def attention_mode(config, device: torch.device, output_attentions: bool) -> str
     return "repad"
 
 
-def is_tracing() -> bool:
-    """Whether the values of tensors cannot be read now, because a graph is being made of what is done with them."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+def is_traced(states: torch.Tensor) -> bool:
+    """Whether the values of a tensor cannot be read now, since a graph is being made of what is done with it."""
+    if states.is_meta or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return True
+    return states.is_cuda and torch.cuda.is_current_stream_capturing()
