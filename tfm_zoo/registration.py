@@ -16,5 +16,6 @@ def register() -> None:
                 continue
             model_class = getattr(module, name)
             getattr(transformers, auto_name).register(config_class, model_class, exist_ok=True)
-            # From here on `save_pretrained` copies the code beside the weights.
-            model_class.register_for_auto_class(auto_name)
+            # From here on `save_pretrained` copies the code beside the weights. (A class has one such name: its first.)
+            if model_class._auto_class is None:
+                model_class.register_for_auto_class(auto_name)

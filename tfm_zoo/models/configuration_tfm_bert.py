@@ -32,6 +32,7 @@ class TfmBertConfig(TfmConfig):
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "TfmBertConfig",
         "AutoModel": "TfmBertModel",
+        "AutoModelForTextEncoding": "TfmBertModel",
         "AutoModelForPreTraining": "TfmBertForPreTraining",
         "AutoModelForMaskedLM": "TfmBertForMaskedLM",
         "AutoModelForNextSentencePrediction": "TfmBertForNextSentencePrediction",
