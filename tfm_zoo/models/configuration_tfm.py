@@ -51,6 +51,22 @@ class TfmConfig(PreTrainedConfig):
     modeling_file: ClassVar[str] = ""
     auto_classes: ClassVar[dict[str, str]] = {}
 
+    base_model_fsdp_plan: ClassVar[dict[str, str]] = {
+        "embeddings": "free_full_weight",
+        "layers.*": "free_full_weight",
+    }
+    #: how tensor parallelism shards the embeddings and a layer's projections; see `base_model_tp_plan`
+    block_tp_plan: ClassVar[dict[str, str]] = {
+        "embeddings.embed_tokens": "embedding_rowwise",
+        "layers.*.self_attn.q_proj": "colwise",
+        "layers.*.self_attn.k_proj": "colwise",
+        "layers.*.self_attn.v_proj": "colwise",
+        "layers.*.self_attn.o_proj": "rowwise",
+        "layers.*.mlp.gate_proj": "colwise",
+        "layers.*.mlp.up_proj": "colwise",
+        "layers.*.mlp.down_proj": "rowwise",
+    }
+
     vocab_size: int = 30522
     hidden_size: int = 768
     num_hidden_layers: int = 12
@@ -108,6 +124,8 @@ class TfmConfig(PreTrainedConfig):
                 f"{self.position_embedding_type!r}: it goes with 'rotary'."
             )
         super().__post_init__(**kwargs)
+        absent = () if self.mlp_type == "gated" else ("layers.*.mlp.gate_proj",)
+        self.base_model_tp_plan = {name: how for name, how in self.block_tp_plan.items() if name not in absent}
         # Saving adds only the entry of the class that is saved; the other heads must load from the checkpoint too.
         self.auto_map = {auto: f"{self.modeling_file}.{name}" for auto, name in self.auto_classes.items()}
 

@@ -41,16 +41,6 @@ class TfmBertConfig(TfmConfig):
         "AutoModelForQuestionAnswering": "TfmBertForQuestionAnswering",
         "AutoModelForMultipleChoice": "TfmBertForMultipleChoice",
     }
-    base_model_tp_plan = {
-        "layers.*.self_attn.q_proj": "colwise",
-        "layers.*.self_attn.k_proj": "colwise",
-        "layers.*.self_attn.v_proj": "colwise",
-        "layers.*.self_attn.o_proj": "rowwise",
-        "layers.*.mlp.gate_proj": "colwise",
-        "layers.*.mlp.up_proj": "colwise",
-        "layers.*.mlp.down_proj": "rowwise",
-    }
-    base_model_fsdp_plan = {"embeddings": "free_full_weight", "layers.*": "free_full_weight"}
 
     embedding_norm: bool = True
     norm_eps: float = 1e-12

@@ -134,6 +134,7 @@ class TfmBertLMPreTrainedModel(TfmBertPreTrainedModel):
     """What the two models with a masked-language-modelling head share: the head, and when to make its logits."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
+    _tp_plan = {"lm_head": "colwise_gather_output"}
 
     def add_lm_head(self) -> None:
         self.head = TfmBertPredictionHead(self.config)
