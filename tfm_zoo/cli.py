@@ -1,0 +1,130 @@
+"""The `tfm-zoo` command."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import track
+from rich.table import Column, Table
+from transformers import PreTrainedModel
+
+from .converters import ARCHITECTURES, ConversionError, to_official
+from .converters.checkpoint import fetch, open_checkpoint, read_json
+from .converters.folders import copy_companions, new_folder
+from .converters.models import quietly
+from .converters.official import architecture_of
+from .converters.official import convert as convert_checkpoint
+
+app = typer.Typer(
+    help="Models of the zoo, from official checkpoints and back.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console, notes = Console(), Console(stderr=True)
+
+Source = Annotated[str, typer.Argument(help="A folder or a Hub id, such as google-bert/bert-base-uncased.")]
+ZooSource = Annotated[str, typer.Argument(help="Folder or Hub id of a zoo model.")]
+Out = Annotated[Path, typer.Argument(help="The folder to write; after an error there is none.")]
+ModelClass = Annotated[
+    str | None,
+    typer.Option(
+        "--model-class",
+        "--head",
+        help="The zoo's class: TfmBertForTokenClassification, or TokenClassification for short. "
+        "By default the one for the head that the checkpoint holds.",
+    ),
+]
+Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16, ...; by default the checkpoint's.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace OUT where it exists.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+@app.command()
+def convert(
+    source: Source,
+    out: Out,
+    model_class: ModelClass = None,
+    dtype: Dtype = None,
+    overwrite: Overwrite = False,
+    debug: Debug = False,
+) -> None:
+    """Convert an official checkpoint to a zoo model that carries its code, with its tokenizer."""
+    with errors_in_one_line(debug), new_folder(out, overwrite) as folder:
+        origin = fetch(source)
+        checkpoint = open_checkpoint(origin)
+        architecture = architecture_of(checkpoint)
+        chosen = None if model_class is None else find_class(model_class)
+        progress = partial(track, description="Converting", console=notes, transient=True)
+        model = convert_checkpoint(checkpoint, chosen, progress, dtype=dtype)
+        save(model, folder, source)
+        copy_companions(origin, folder, architecture.tokenizer)
+    console.print(f"{architecture.title} as {type(model).__name__} in {out}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def export(zoo_dir: ZooSource, out: Out, overwrite: Overwrite = False, debug: Debug = False) -> None:
+    """Write a zoo model in the format of the native class that computes the same, with its tokenizer."""
+    with errors_in_one_line(debug), new_folder(out, overwrite) as folder:
+        origin = fetch(zoo_dir)
+        with notes.status("Converting"), quietly():
+            official = to_official(load(origin))
+        save(official, folder, zoo_dir)
+        copy_companions(origin, folder)
+    console.print(f"{type(official).__name__} in {out}", soft_wrap=True, highlight=False)
+
+
+@app.command("list")
+def list_architectures() -> None:
+    """List the official architectures that the zoo converts, and their heads."""
+    table = Table("architecture", "model_type", "zoo class", Column("heads that both have", overflow="fold"))
+    for architecture in ARCHITECTURES.values():
+        base, *heads = (head.zoo.__name__ for head in architecture.heads)
+        short = [name.partition("For")[2] for name in heads]
+        table.add_row(architecture.title, architecture.model_type, base, ", ".join(short) or "in memory, no head")
+    console.print(table)
+
+
+def find_class(name: str) -> type[PreTrainedModel]:
+    """A class of the zoo by its name, or by the part of it that names the head, in any spelling."""
+    classes = {head.zoo.__name__: head.zoo for architecture in ARCHITECTURES.values() for head in architecture.heads}
+    wanted = name.replace("-", "").replace("_", "").lower()
+    for known, model_class in classes.items():
+        if wanted in (known.lower(), known.partition("For")[2].lower()):
+            return model_class
+    raise ConversionError(f"{name!r} is no class of the zoo; those there are: {', '.join(classes)}.")
+
+
+def load(folder: Path) -> PreTrainedModel:
+    """A zoo model, by the class that its `config.json` names."""
+    config = read_json(folder / "config.json")
+    if not str(config.get("model_type")).startswith("tfm_"):
+        raise ConversionError(f"{folder} holds a model of type {config.get('model_type')!r}, not one of the zoo.")
+    return find_class((config.get("architectures") or ["None"])[0]).from_pretrained(folder)
+
+
+def save(model: PreTrainedModel, folder: Path, source: str) -> None:
+    model.name_or_path = model.config.name_or_path = source
+    with notes.status("Saving"), quietly():
+        model.save_pretrained(folder)
+
+
+@contextmanager
+def errors_in_one_line(debug: bool) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if debug:
+            raise
+        message = " ".join(str(error).split()) or type(error).__name__
+        notes.print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True, highlight=False)
+        raise typer.Exit(1) from None
+
+
+def main() -> None:
+    app(prog_name="tfm-zoo")

@@ -1,0 +1,248 @@
+"""What a table says of one official architecture, and what follows from it in both directions.
+
+A table names: the rules for its tensors, the configuration fields that both sides have, what the others must be, and
+the heads. Nothing in it is said twice: what the zoo cannot express on the way in, and what the official classes
+cannot on the way back, is found by converting a configuration there and back and comparing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
+
+from .checkpoint import Checkpoint
+from .models import assemble, skeleton_of
+from .rules import ConversionError, Rule, find
+
+#: what every transformers configuration has, and what is not part of an architecture: set anew for each model
+COMMON = {field.name for field in fields(PreTrainedConfig)} | {"output_attentions"}
+NOT_KEPT = {"transformers_version", "model_type", "architectures", "dtype", "_name_or_path", "auto_map"}
+#: zoo fields that change no output
+WITHOUT_EFFECT = COMMON | {"official", "skip_padding", "initializer_range"}
+#: what `None` stands for in a zoo configuration
+FALLBACK = {
+    "attention_output_dropout": "hidden_dropout",
+    "classifier_dropout": "hidden_dropout",
+    "lm_head_act": "hidden_act",
+}
+#: zoo fields that only some heads read
+POOLED = ("TfmBertModel", "PreTraining", "NextSentencePrediction", "SequenceClassification", "MultipleChoice")
+READ_BY = {
+    "add_pooling_layer": ("TfmBertModel",),
+    "classifier_pooling": POOLED,
+    "pooler_act": POOLED,
+    "pooler_dropout": POOLED,
+    "classifier_dropout": ("SequenceClassification", "MultipleChoice", "TokenClassification"),
+    "qa_dropout": ("QuestionAnswering",),
+    "lm_head_act": ("PreTraining", "MaskedLM"),
+}
+
+
+@dataclass(frozen=True)
+class Head:
+    """A native class and the zoo's class with the same head.
+
+    Args:
+        native: name of the class in transformers.
+        zoo: class of the zoo.
+        rules: for the head's tensors, under their full names. A pooler counts as part of the head.
+        config: zoo fields that are otherwise for this head than the architecture says.
+        unread: official fields that this native class does not read, though others do.
+    """
+
+    native: str
+    zoo: type[PreTrainedModel]
+    rules: tuple[Rule, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """One official architecture.
+
+    Args:
+        model_type: its name in `config.json`.
+        title: its name for people.
+        prefix: the attribute of a native class with a head that holds its base model.
+        body: rules for the tensors of the base model, under their names in it.
+        heads: every head that both sides have; the base model first.
+        fields: official field -> zoo field, one and the same value.
+        constants: zoo field -> what it is in every model of this architecture, or a function of the zoo's fields.
+        required: official field -> the only value of it that the zoo converts.
+        excluded: official field -> the only value of it that the zoo does not convert.
+        synonyms: ending of a tensor's name -> the ending that the rules have. For names of old checkpoints, and for
+            tensors that a native model holds twice; where both are there, the first is the one that is used.
+        ignored: endings of tensors that older versions saved, but that are no weights.
+        tokenizer: tokenizer class, for checkpoints that do not say.
+        free: zoo fields that say nothing to the native side.
+        fresh: beginnings of the zoo's tensors that a checkpoint may lack: they are then initialised anew.
+    """
+
+    model_type: str
+    title: str
+    prefix: str
+    body: tuple[Rule, ...]
+    heads: tuple[Head, ...]
+    fields: Mapping[str, str] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    required: Mapping[str, Any] = field(default_factory=dict)
+    excluded: Mapping[str, Any] = field(default_factory=dict)
+    synonyms: Mapping[str, str] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+    tokenizer: str | None = None
+    free: tuple[str, ...] = ()
+    fresh: tuple[str, ...] = ("model.pooler.",)
+
+    # heads
+
+    def head(self, zoo_class: type) -> Head | None:
+        """The head whose zoo class it is, by name: a class that travelled with a checkpoint counts too."""
+        return next((head for head in self.heads if head.zoo.__name__ == zoo_class.__name__), None)
+
+    def head_in(self, architectures: Iterable[str] | None, tensors: Iterable[str]) -> Head:
+        """The head that a checkpoint holds: by its `config.architectures`, or else by the names of its tensors."""
+        for head in self.heads:
+            if head.native in (architectures or ()):
+                return head
+        names = set(map(self.canonical, tensors))
+
+        def is_there(rule: Rule) -> bool:
+            return any(find([rule], name, "official") for name in names)
+
+        complete = [head for head in self.heads if all(map(is_there, head.rules))]
+        return max(complete, key=lambda head: len(head.rules), default=self.heads[0])
+
+    # names of tensors
+
+    def rules(self, head: Head | None) -> tuple[Rule, ...]:
+        body = tuple(rule.under(self.prefix, "model") for rule in self.body)
+        return (head.rules if head else ()) + body
+
+    def canonical(self, name: str) -> str:
+        """An official tensor's name as the rules have it: with the prefix, and with no synonym."""
+        for ending, canonical in self.synonyms.items():
+            if name.endswith(ending):
+                name = name.removesuffix(ending) + canonical
+        full = f"{self.prefix}.{name}"
+        return full if self.is_known(full) and not self.is_known(name) else name
+
+    def is_known(self, name: str) -> bool:
+        """Whether a rule of the body, or of any head, has this official tensor."""
+        return any(find(self.rules(head), name, "official") for head in self.heads)
+
+    def is_ignored(self, name: str) -> bool:
+        return name.endswith(self.ignored)
+
+    def is_body(self, name: str) -> bool:
+        """Whether an official tensor belongs to the base model, rules or no rules."""
+        tops = {self.prefix} | {rule.names("official")[0].split(".")[0] for rule in self.body}
+        return name.split(".")[0] in tops
+
+    def may_be_fresh(self, name: str) -> bool:
+        """Whether a tensor of the zoo (by its name in a class with a head) belongs to a head."""
+        return not name.startswith("model.") or name.startswith(self.fresh)
+
+    # configurations
+
+    def zoo_config(self, native: PreTrainedConfig, zoo_class: type, overrides: Mapping[str, Any]) -> PreTrainedConfig:
+        """The zoo's configuration for `zoo_class` that computes what `native` does, but for `overrides`.
+
+        Raises:
+            ConversionError: where the native configuration has what the zoo has not, or for an override that the
+                zoo's configuration has no field for.
+        """
+        config_class = zoo_class.config_class
+        check_overrides(overrides, config_class)
+        head = self.head(zoo_class)
+        official = self.native_values(native)
+        values = {name: official.pop(name) for name in COMMON & official.keys()}
+        shared = {name: name_in_zoo for name, name_in_zoo in self.fields.items() if not head or name not in head.unread}
+        values |= {shared[name]: official.pop(name) for name in shared.keys() & official.keys()}
+        if "num_labels" in overrides or "id2label" in overrides:
+            values = {name: value for name, value in values.items() if name not in ("id2label", "label2id")}
+        if "id2label" in overrides and "label2id" not in overrides:
+            values["label2id"] = {label: int(id) for id, label in overrides["id2label"].items()}
+        values |= overrides
+        for name, value in {**self.constants, **(head.config if head else {})}.items():
+            values.setdefault(name, value(values) if isinstance(value, Callable) else value)
+        return config_class(**values, official={"model_type": self.model_type} | official)
+
+    def native_config_of(self, checkpoint: Checkpoint) -> PreTrainedConfig:
+        native_class = CONFIG_MAPPING[self.model_type]
+        return native_class.from_dict(checkpoint.config) if checkpoint.model is None else checkpoint.model.config
+
+    def native_values(self, native: PreTrainedConfig) -> dict[str, Any]:
+        """The fields of a native configuration, checked for what the zoo does not convert."""
+        if barred := self.barred(native):
+            values = ", ".join(f"{name}={value!r}" for name, value in barred.items())
+            raise ConversionError(f"{self.title} with {values} is not converted.")
+        return {name: value for name, value in native.to_dict().items() if name not in NOT_KEPT}
+
+    def barred(self, native: PreTrainedConfig) -> dict[str, Any]:
+        """The official fields whose values the zoo does not convert."""
+        values = {name: getattr(native, name) for name in (*self.required, *self.excluded) if hasattr(native, name)}
+        return {
+            name: value
+            for name, value in values.items()
+            if self.required.get(name, value) != value or (name, value) in self.excluded.items()
+        }
+
+    def native_config(self, config: PreTrainedConfig, head: Head) -> PreTrainedConfig:
+        """The native configuration nearest to a zoo configuration; [`differences`] says what it cannot express."""
+        native_class = CONFIG_MAPPING[self.model_type]
+        zoo = config.to_dict()
+        values = {name: value for name, value in (config.official or {}).items() if name != "model_type"}
+        values |= {name: zoo[name] for name in (COMMON - NOT_KEPT) & zoo.keys()}
+        for name, name_in_zoo in self.fields.items():
+            if name in head.unread:
+                continue
+            value = zoo[name_in_zoo]
+            # What the native side has no `None` for gets what the zoo's `None` stands for.
+            if value is None and name_in_zoo in FALLBACK and getattr(native_class, name) is not None:
+                value = zoo[FALLBACK[name_in_zoo]]
+            values[name] = value
+        return native_class(**values)
+
+    def differences(self, config: PreTrainedConfig, head: Head) -> dict[str, tuple[Any, Any]]:
+        """Zoo fields whose value the native class `head.native` cannot express: what it is, and what it would be."""
+        native = self.native_config(config, head)
+        if barred := self.barred(native):
+            return {self.fields.get(name, name): (value, f"anything but {value!r}") for name, value in barred.items()}
+        back = self.zoo_config(native, head.zoo, {name: getattr(config, name) for name in self.free})
+        mine, its = read_values(config, head.zoo), read_values(back, head.zoo)
+        return {name: (value, its.get(name)) for name, value in mine.items() if value != its.get(name)}
+
+    # native models
+
+    def skeleton(self, native: PreTrainedConfig, head: Head) -> nn.Module:
+        return skeleton_of(getattr(transformers, head.native), native)
+
+    def assemble(
+        self, skeleton: nn.Module, weights: dict[str, torch.Tensor], dtype: torch.dtype, attention: str | None
+    ):
+        return assemble(skeleton, weights, dtype, attention)
+
+
+def read_values(config: PreTrainedConfig, zoo_class: type) -> dict[str, Any]:
+    """The fields that decide what a model of `zoo_class` computes, with what stands behind each `None`."""
+    values = {}
+    for name in {known.name for known in fields(config)} - WITHOUT_EFFECT:
+        if name in READ_BY and not zoo_class.__name__.endswith(READ_BY[name]):
+            continue
+        value = getattr(config, name)
+        values[name] = getattr(config, FALLBACK[name]) if value is None and name in FALLBACK else value
+    return values
+
+
+def check_overrides(overrides: Mapping[str, Any], config_class: type) -> None:
+    known = {field.name for field in fields(config_class)} | {"num_labels", "output_attentions", "rope_parameters"}
+    for name in overrides.keys() - known:
+        nearest = get_close_matches(name, known, n=1)
+        hint = f" Is it {nearest[0]!r} that is meant?" if nearest else ""
+        raise ConversionError(f"{config_class.__name__} has no field {name!r}.{hint}")

@@ -1,0 +1,158 @@
+"""`from_official` and `to_official`: what the tables say, carried out."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from .architecture import Architecture, Head
+from .bert import BERT
+from .checkpoint import Checkpoint, open_checkpoint
+from .distilbert import DISTILBERT
+from .matching import by_canonical_name, full_names, match
+from .models import as_dtype, assemble, attention_of, common_dtype, skeleton_of
+from .roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+from .rules import ConversionError, Step, plan
+from .torch_encoder import TORCH_ENCODER
+
+logger = logging.getLogger(__name__)
+
+#: every architecture the zoo converts, by `model_type`. A zoo model that never was official is exported to the first
+#: that can express it.
+ARCHITECTURES: dict[str, Architecture] = {
+    architecture.model_type: architecture
+    for architecture in (BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, DISTILBERT, TORCH_ENCODER)
+}
+
+
+def from_official(
+    source: str | Path | nn.Module, model_class: type[PreTrainedModel] | None = None, **config_overrides
+) -> PreTrainedModel:
+    """A zoo model that computes what an official checkpoint computes.
+
+    Args:
+        source: a Hub id, a local folder (safetensors or `.bin`, in one file or in shards), or a native model in memory
+            (a transformers model, or an `nn.TransformerEncoder`), whose weights are copied.
+        model_class: a class of the zoo. `None`: the one for the head that the checkpoint holds. With another head,
+            what is missing is initialised anew, with a warning that lists it.
+        config_overrides: fields of the zoo's configuration; also `dtype` (default: the checkpoint's) and
+            `attn_implementation`.
+
+    Returns:
+        The model, in evaluation mode.
+
+    Raises:
+        ConversionError: for what is no checkpoint, is truncated, is of an architecture that the zoo does not convert,
+            or holds tensors that do not fit: the message names the file, the value or the tensors. Only names and
+            shapes have been read by then.
+    """
+    return convert(open_checkpoint(source), model_class, **config_overrides)
+
+
+def convert(
+    checkpoint: Checkpoint,
+    model_class: type[PreTrainedModel] | None = None,
+    progress: Callable[[Collection[Step]], Iterable[Step]] = iter,
+    dtype: torch.dtype | str | None = None,
+    attn_implementation: str | None = None,
+    **config_overrides,
+) -> PreTrainedModel:
+    """[`from_official`] of an open checkpoint; `progress` goes through the steps, and may show how far it is."""
+    architecture = architecture_of(checkpoint)
+    held = architecture.head_in(checkpoint.config.get("architectures"), checkpoint.tensors)
+    model_class = model_class or held.zoo
+    config = architecture.zoo_config(architecture.native_config_of(checkpoint), model_class, config_overrides)
+    skeleton = skeleton_of(model_class, config)
+    steps, fresh = match(architecture, held, checkpoint, skeleton)
+
+    tensors, own_names = by_canonical_name(architecture, checkpoint), full_names(skeleton)
+    weights = {}
+    for step in progress(steps):
+        made = step.run([tensors[name].read() for name in step.reads])
+        weights.update(zip(map(own_names.get, step.writes), made, strict=True))
+
+    original = checkpoint.model
+    dtype = common_dtype(checkpoint.tensors.values()) if dtype is None else as_dtype(dtype)
+    model = assemble(skeleton, weights, dtype, attn_implementation or attention_of(original))
+    if original is not None:
+        model.to(next(original.parameters()).device)
+    model.name_or_path = model.config.name_or_path = checkpoint.source or getattr(original, "name_or_path", "")
+    if fresh:
+        names = ", ".join(fresh)
+        logger.warning(
+            f"{model_class.__name__} from {checkpoint.title}: initialised anew, to be trained first: {names}."
+        )
+    return model
+
+
+def to_official(model: PreTrainedModel) -> nn.Module:
+    """The native model that computes what a zoo model computes, with copies of its weights.
+
+    Its architecture is the one that the zoo model was converted from, or else the first that can express it.
+
+    Returns:
+        The model, in evaluation mode.
+
+    Raises:
+        ConversionError: where no native class can express the zoo model; the message names the configuration's fields.
+    """
+    architecture, head = native_for(model)
+    skeleton = architecture.skeleton(architecture.native_config(model.config, head), head)
+    weights = model.state_dict()
+    tensors = {full: weights[name] for full, name in full_names(model).items()}
+    canonical = {name: architecture.canonical(name) for name in skeleton.state_dict()}
+    steps, unknown = plan(architecture.rules(head), canonical.values(), to="official")
+    if lacking := unknown + [name for step in steps for name in step.reads if name not in tensors]:
+        raise ConversionError(f"{type(model).__name__} lacks tensors that {head.native} has: {', '.join(lacking)}.")
+    made = {}
+    for step in steps:
+        made.update(zip(step.writes, step.run([tensors[name].clone() for name in step.reads]), strict=True))
+    official = architecture.assemble(
+        skeleton, {name: made[full] for name, full in canonical.items()}, model.dtype, attention_of(model)
+    )
+    if isinstance(official, PreTrainedModel):
+        official.name_or_path = official.config.name_or_path = model.name_or_path
+    return official.to(model.device)
+
+
+def architecture_of(checkpoint: Checkpoint) -> Architecture:
+    """The table for a checkpoint; the error for one there is no table for lists those there are."""
+    model_type, classes = checkpoint.config.get("model_type"), checkpoint.config.get("architectures") or ()
+    if model_type is None:  # a configuration from before transformers 2.3
+        model_type = next((a.model_type for a in ARCHITECTURES.values() for h in a.heads if h.native in classes), None)
+    if model_type in ARCHITECTURES:
+        return ARCHITECTURES[model_type]
+    if str(model_type).startswith("tfm_"):
+        raise ConversionError(f"{checkpoint.title} is a model of the zoo already: load it with from_pretrained.")
+    raise ConversionError(
+        f"{checkpoint.title} is of architecture {model_type!r}, which the zoo does not convert; it converts "
+        f"{', '.join(ARCHITECTURES)}."
+    )
+
+
+def native_for(model: PreTrainedModel) -> tuple[Architecture, Head]:
+    """The architecture and the head that a zoo model is exported to."""
+    origin = (getattr(model.config, "official", None) or {}).get("model_type")
+    # A bare `nn.TransformerEncoder` has no embeddings: nothing is exported to it but what came from it.
+    candidates = [ARCHITECTURES[origin]] if origin in ARCHITECTURES else [*ARCHITECTURES.values()][:-1]
+    fits = [(a, head, a.differences(model.config, head)) for a in candidates if (head := a.head(type(model)))]
+    if not fits:
+        titles = ", ".join(architecture.title for architecture in candidates)
+        raise ConversionError(f"{type(model).__name__} has no counterpart among the classes of {titles}.")
+
+    def decisive(fit: tuple) -> list[str]:
+        return [name for name in fit[2] if not name.endswith("dropout")]
+
+    nearest = min(fits, key=lambda fit: len(decisive(fit)))
+    architecture, head, differences = nearest
+    if decisive(nearest):
+        values = ", ".join(
+            f"{name}={differences[name][0]!r} (it has {differences[name][1]!r})" for name in decisive(nearest)
+        )
+        raise ConversionError(f"No native class can express this model: {head.native}, the nearest, lacks {values}.")
+    for name, (value, other) in differences.items():
+        logger.warning(f"{head.native} has no {name}={value}: it computes the same, but trains with {other}.")
+    return architecture, head
