@@ -1,0 +1,132 @@
+"""Zoo model against native model, within the bounds of DESIGN section 5."""
+
+import torch
+from transformers import PreTrainedModel
+
+from tests.natives import Native
+from tfm_zoo.converters.matching import full_names
+from tfm_zoo.converters.rules import plan
+
+Batch = dict[str, torch.Tensor]
+
+MAX_DIFFERENCE = 1e-5
+MAX_DIFFERENCE_TO_LARGEST = 1e-6
+MAX_LOSS_DIFFERENCE = 1e-6
+MAX_GRADIENT_DIFFERENCE = 1e-5
+#: a gradient that is zero but for rounding (key biases: softmax does not see them) is measured against all of them
+ROUNDING = 1e-7
+
+
+def ragged_batch(native: Native, model: PreTrainedModel, side: str, lengths: list[int], seed: int = 1) -> Batch:
+    """Random sequences of these lengths, padded to the longest on `side`, with segments where the model has them."""
+    generator = torch.Generator().manual_seed(seed)
+    config = model.config
+    if native.takes_choices:
+        choices = [sequences(config, side, order, generator) for order in (lengths, lengths[::-1])]
+        return {name: torch.stack([choice[name] for choice in choices], dim=1) for name in choices[0]}
+    return sequences(config, side, lengths, generator)
+
+
+def sequences(config, side: str, lengths: list[int], generator: torch.Generator) -> Batch:
+    longest = max(lengths)
+    shape = (len(lengths), longest)
+    positions = torch.arange(longest)
+    from_start = torch.stack([positions if side == "right" else longest - 1 - positions] * len(lengths))
+    mask = (from_start < torch.tensor(lengths)[:, None]).long()
+    ids = torch.randint(5, config.vocab_size, shape, generator=generator)
+    batch = {"input_ids": ids.where(mask == 1, config.pad_token_id), "attention_mask": mask}
+    if getattr(config, "type_vocab_size", 1) > 1:
+        batch["token_type_ids"] = torch.randint(0, config.type_vocab_size, shape, generator=generator) * mask
+    return batch
+
+
+def labels_for(native: Native, model: PreTrainedModel, batch: Batch, everywhere: bool, seed: int = 2) -> Batch:
+    """Labels for the head; those of single tokens at padded positions too if `everywhere`."""
+    generator = torch.Generator().manual_seed(seed)
+    mask, head = batch["attention_mask"], native.head.native
+
+    def random(high: int, shape: tuple[int, ...]) -> torch.Tensor:
+        return torch.randint(0, high, shape, generator=generator)
+
+    def of_tokens(high: int) -> torch.Tensor:
+        labels = random(high, mask.shape)
+        ignored = torch.rand(mask.shape, generator=generator) < 0.4
+        return labels.masked_fill(ignored | (mask == 0) & (not everywhere), -100)
+
+    size = (mask.shape[0],)
+    if head.endswith("MaskedLM"):
+        return {"labels": of_tokens(model.config.vocab_size)}
+    if head.endswith("PreTraining"):
+        return {"labels": of_tokens(model.config.vocab_size), "next_sentence_label": random(2, size)}
+    if head.endswith("TokenClassification"):
+        return {"labels": of_tokens(model.config.num_labels)}
+    if head.endswith("QuestionAnswering"):
+        return {"start_positions": random(mask.shape[1], size), "end_positions": random(mask.shape[1] + 3, size)}
+    if head.endswith(("NextSentencePrediction", "MultipleChoice")):
+        return {"labels": random(2, size)}
+    return {"labels": random(model.config.num_labels, size)}
+
+
+def loss_of(model: PreTrainedModel, native: Native, batch: Batch, labels: Batch) -> torch.Tensor:
+    """The loss of the head; for a bare model, which has none, a sum over all that it gives at real positions."""
+    outputs = model(**batch, **labels)
+    if "Model" not in native.head.native:
+        return outputs.loss
+    real = batch["attention_mask"].unsqueeze(-1)
+    loss = (outputs.last_hidden_state * real).square().mean()
+    pooled = outputs.get("pooler_output")
+    return loss if pooled is None else loss + pooled.square().mean()
+
+
+def assert_close(zoo: torch.Tensor, native: torch.Tensor, what: str) -> None:
+    bound = max(MAX_DIFFERENCE, MAX_DIFFERENCE_TO_LARGEST * native.abs().max().item())
+    difference = (zoo - native).abs().max().item()
+    assert difference <= bound, f"{what}: differs by {difference:.2e}, allowed are {bound:.2e}"
+
+
+def assert_same_outputs(zoo, native, mask: torch.Tensor) -> None:
+    """Every output that the native model gives, and every hidden state, at real positions."""
+    real = mask.flatten(0, -2).bool()
+    tensors = {name: value for name, value in native.items() if isinstance(value, torch.Tensor)}
+    tensors |= {f"hidden_states.{i}": states for i, states in enumerate(native.hidden_states)}
+    assert len(zoo.hidden_states) == len(native.hidden_states)
+    for name, expected in tensors.items():
+        first, _, index = name.partition(".")
+        value = zoo.hidden_states[int(index)] if index else zoo[first]
+        assert value.shape == expected.shape, name
+        if expected.shape[:2] == real.shape:
+            value, expected = value[real], expected[real]
+        assert_close(value, expected, name)
+
+
+def assert_same_loss(zoo: torch.Tensor, native: torch.Tensor) -> None:
+    difference = (zoo - native).abs().item() / native.abs().item()
+    assert difference <= MAX_LOSS_DIFFERENCE, (
+        f"loss {zoo.item():.8f} for {native.item():.8f}, relative {difference:.1e}"
+    )
+
+
+def assert_same_gradients(zoo: PreTrainedModel, native_model: PreTrainedModel, native: Native) -> None:
+    """The gradient of every parameter, which the converter's table takes to where the native model has it."""
+    expected = {
+        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        for name, parameter in native_model.named_parameters(remove_duplicate=False)
+    }
+    own = dict(zoo.named_parameters(remove_duplicate=False))
+    gradients = {
+        full: torch.zeros_like(own[name]) if own[name].grad is None else own[name].grad
+        for full, name in full_names(zoo).items()
+        if name in own
+    }
+    canonical = {name: native.architecture.canonical(name) for name in expected}
+    steps, unknown = plan(native.architecture.rules(native.head), canonical.values(), to="official")
+    assert not unknown
+    converted = {}
+    for step in steps:
+        converted.update(zip(step.writes, step.run([gradients[name] for name in step.reads]), strict=True))
+
+    whole = torch.stack([gradient.norm() for gradient in expected.values()]).norm().item()
+    for name, gradient in expected.items():
+        difference = (converted[canonical[name]] - gradient).norm().item()
+        bound = max(MAX_GRADIENT_DIFFERENCE * gradient.norm().item(), ROUNDING * whole)
+        assert difference <= bound, f"gradient of {name}: differs by {difference:.2e}, allowed are {bound:.2e}"

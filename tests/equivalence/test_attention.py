@@ -1,0 +1,24 @@
+"""The attention implementations agree with each other, and flex with the native class's flex."""
+
+import torch
+
+from tests.equivalence.comparison import assert_same_outputs, ragged_batch
+from tests.natives import BY_NAME, build_tiny
+from tfm_zoo.converters import from_official
+
+LENGTHS = [13, 5, 9]
+
+
+@torch.no_grad()
+def test_implementations_agree():
+    """Flex needs heads of 16 channels; on a CPU it has no backward pass."""
+    native = BY_NAME["BertForMaskedLM"]
+    official = build_tiny(native, hidden_size=64, attn_implementation="flex_attention")
+    for side in ("right", "left"):
+        batch = ragged_batch(native, official, side, LENGTHS)
+        expected = official(**batch, output_hidden_states=True)
+        for attention in ("eager", "sdpa", "flex_attention"):
+            for skip_padding in (True, False):
+                zoo = from_official(official, attn_implementation=attention, skip_padding=skip_padding)
+                outputs = zoo(**batch, output_hidden_states=True)
+                assert_same_outputs(outputs, expected, batch["attention_mask"])

@@ -1,0 +1,91 @@
+"""Every head of every official architecture: outputs, hidden states, losses and gradients of the native class."""
+
+import pytest
+import torch
+
+from tests.equivalence.comparison import (
+    assert_close,
+    assert_same_gradients,
+    assert_same_loss,
+    assert_same_outputs,
+    labels_for,
+    loss_of,
+    ragged_batch,
+)
+from tests.natives import BY_NAME, NATIVES, PUBLISHED, build, build_tiny
+from tfm_zoo.converters import from_official
+
+LENGTHS = [13, 5, 9, 1]
+#: every head of BERT, and of the others those that are not built as BERT's
+FULL_SIZE = [native for native in NATIVES if native.architecture.model_type == "bert"] + [
+    BY_NAME[f"{name}For{head}"] for name in ("Roberta", "DistilBert") for head in ("MaskedLM", "SequenceClassification")
+]
+EVERY_HEAD = pytest.mark.parametrize("native", NATIVES, ids=str)
+BOTH_SIDES = pytest.mark.parametrize("side", ["right", "left"])
+BOTH_ATTENTIONS = pytest.mark.parametrize("attention", ["eager", "sdpa"])
+
+
+@EVERY_HEAD
+@BOTH_SIDES
+@BOTH_ATTENTIONS
+def test_outputs(native, side, attention):
+    official = build_tiny(native, attn_implementation=attention)
+    batch = ragged_batch(native, official, side, LENGTHS)
+    with torch.no_grad():
+        expected = official(**batch, output_hidden_states=True)
+        for skip_padding in (True, False):
+            zoo = from_official(official, skip_padding=skip_padding)
+            assert zoo.config._attn_implementation == attention
+            outputs = zoo(**batch, output_hidden_states=True)
+            assert_same_outputs(outputs, expected, batch["attention_mask"])
+            padded = batch["attention_mask"].flatten(0, -2) == 0
+            if skip_padding and side == "right":
+                assert not outputs.hidden_states[1][padded].any(), "padding has been computed"
+
+
+@EVERY_HEAD
+@BOTH_SIDES
+@BOTH_ATTENTIONS
+def test_loss_and_gradients(native, side, attention):
+    official = build_tiny(native, attn_implementation=attention).train()
+    batch = ragged_batch(native, official, side, LENGTHS)
+    for everywhere in (True, False):
+        labels = labels_for(native, official, batch, everywhere) if "Model" not in str(native) else {}
+        official.zero_grad()
+        expected = loss_of(official, native, batch, labels)
+        expected.backward()
+        for skip_padding in (True, False):
+            zoo = from_official(official, skip_padding=skip_padding).train()
+            loss = loss_of(zoo, native, batch, labels)
+            loss.backward()
+            assert_same_loss(loss, expected)
+            assert_same_gradients(zoo, official, native)
+
+
+@EVERY_HEAD
+def test_dropout_stands_where_the_native_class_has_it(native):
+    """With padding computed both draw the same random numbers in the same order, if every dropout is in its place."""
+    official = build_tiny(native, dropout=True, attn_implementation="eager").train()
+    zoo = from_official(official, skip_padding=False).train()
+    batch = ragged_batch(native, official, "right", LENGTHS)
+    outputs = []
+    for model in (zoo, official):
+        torch.manual_seed(0)
+        outputs.append(next(iter(model(**batch).values())))
+    assert_close(*outputs, "output in training mode")
+
+
+@pytest.mark.parametrize("native", FULL_SIZE, ids=str)
+def test_published_size(native):
+    official = build(native, **PUBLISHED[native.architecture.model_type])
+    zoo = from_official(official)
+    batch = ragged_batch(native, official, "right", [40, 23])
+    with torch.no_grad():
+        expected, outputs = (model(**batch, output_hidden_states=True) for model in (official, zoo))
+    assert_same_outputs(outputs, expected, batch["attention_mask"])
+    labels = labels_for(native, official, batch, everywhere=False)
+    losses = [loss_of(model, native, batch, labels) for model in (zoo, official)]
+    for loss in losses:
+        loss.backward()
+    assert_same_loss(*losses)
+    assert_same_gradients(zoo, official, native)

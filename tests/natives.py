@@ -1,0 +1,85 @@
+"""Native models to convert: small, or of their published size, and random in every parameter, biases and norms too."""
+
+from dataclasses import dataclass
+
+import torch
+import transformers
+from transformers import CONFIG_MAPPING, PreTrainedModel
+
+from tfm_zoo.converters import ARCHITECTURES
+from tfm_zoo.converters.architecture import Architecture, Head
+
+#: sizes under the names that every native configuration answers to; no two that could be mistaken for each other
+TINY = {
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 40,
+}
+#: DistilBERT has names of its own for the rest
+TINY_INTERMEDIATE = {"distilbert": {"hidden_dim": 48}}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+NO_DROPOUT_OF = {
+    "distilbert": dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), 0.0)
+}
+#: each dropout with a rate of its own
+DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout": 0.3}
+DROPOUT_OF = {"distilbert": {"dropout": 0.1, "attention_dropout": 0.2, "qa_dropout": 0.3, "seq_classif_dropout": 0.4}}
+PUBLISHED = {
+    "bert": {},
+    "roberta": {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    "distilbert": {},
+}
+
+
+@dataclass(frozen=True)
+class Native:
+    """One native class: an architecture of the tables, with one of its heads."""
+
+    architecture: Architecture
+    head: Head
+
+    @property
+    def takes_choices(self) -> bool:
+        return self.head.native.endswith("MultipleChoice")
+
+    def __str__(self) -> str:
+        return self.head.native
+
+
+NATIVES = [
+    Native(architecture, head)
+    for name, architecture in ARCHITECTURES.items()
+    if name != "TransformerEncoder"
+    for head in architecture.heads
+]
+BY_NAME = {str(native): native for native in NATIVES}
+
+
+def build(native: Native, seed: int = 0, labels: int | None = None, **config) -> PreTrainedModel:
+    """A native model with random weights, made from its configuration, in evaluation mode."""
+    torch.manual_seed(seed)
+    labels = labels or (2 if native.head.native.endswith("QuestionAnswering") else 3)
+    config = CONFIG_MAPPING[native.architecture.model_type](num_labels=labels, **config)
+    model = getattr(transformers, native.head.native)(config)
+    randomize(model)
+    return model.eval()
+
+
+def build_tiny(native: Native, seed: int = 0, dropout: bool = False, **config) -> PreTrainedModel:
+    model_type = native.architecture.model_type
+    rates = DROPOUT_OF.get(model_type, DROPOUT) if dropout else NO_DROPOUT_OF.get(model_type, NO_DROPOUT)
+    sizes = TINY | TINY_INTERMEDIATE.get(model_type, {"intermediate_size": 48})
+    return build(native, seed, **(sizes | rates | config))
+
+
+@torch.no_grad()
+def randomize(model: PreTrainedModel) -> None:
+    """Moves what initialisation leaves at zero or one, and makes matrices large enough to turn and bend what they read:
+    no bias and no norm can be forgotten unseen, and attention is not uniform."""
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        else:
+            parameter.mul_(parameter.shape[-1] ** -0.5 / model.config.initializer_range)
