@@ -26,7 +26,7 @@ def by_canonical_name(architecture: Architecture, checkpoint: Checkpoint) -> dic
 def match(
     architecture: Architecture, held: Head, checkpoint: Checkpoint, skeleton: PreTrainedModel
 ) -> tuple[list[Step], list[str]]:
-    """The steps that fill a model, and the names of the parameters that none fills: those of a head of its own.
+    """The steps that fill a model, and its parameters that none fills, which belong to a head that was not there.
 
     Args:
         architecture: of the checkpoint.
@@ -71,7 +71,8 @@ def match(
     if any(complaints.values()):
         found = "; ".join(f"{what}: {enumerated(names)}" for what, names in complaints.items() if names)
         raise ConversionError(f"{checkpoint.title} does not fit {type(skeleton).__name__}: {found}.")
-    return filling, [name for name in fresh if name not in skeleton.all_tied_weights_keys]
+    own_names = full_names(skeleton)
+    return filling, [own_names[name] for name in fresh if own_names[name] not in skeleton.all_tied_weights_keys]
 
 
 def is_unexpected(architecture: Architecture, name: str) -> bool:

@@ -27,11 +27,13 @@ class TorchEncoderArchitecture(Architecture):
         values = layer_values(native.layers[0])
         if any(layer_values(layer) != values for layer in native.layers):
             raise ConversionError("The layers of the nn.TransformerEncoder differ in their settings; the zoo's do not.")
-        if native.norm is not None and not is_plain_norm(native.norm, values["layer_norm_eps"]):
-            raise ConversionError(
-                f"norm={native.norm} of the nn.TransformerEncoder is not converted; only None or a LayerNorm with "
-                f"bias and eps={values['layer_norm_eps']}, like those of the layers."
-            )
+        norms = [norm for layer in native.layers for norm in (layer.norm1, layer.norm2)]
+        for norm in norms if native.norm is None else [*norms, native.norm]:
+            if not is_plain_norm(norm, values["layer_norm_eps"]):
+                raise ConversionError(
+                    f"norm={norm} of an nn.TransformerEncoder is not converted; every one is to be a LayerNorm with "
+                    f"bias, and with the first one's eps={values['layer_norm_eps']}."
+                )
         nested = {"enable_nested_tensor": native.enable_nested_tensor, "mask_check": native.mask_check}
         return values | nested | {"num_layers": native.num_layers, "final_norm": native.norm is not None}
 
@@ -49,6 +51,8 @@ class TorchEncoderArchitecture(Architecture):
                 norm_first=config.norm_position == "pre",
             )
             layer.self_attn.dropout, layer.dropout.p = config.attention_dropout, config.activation_dropout
+            if config.attention_output_dropout is not None:
+                layer.dropout1.p = config.attention_output_dropout
             return nn.TransformerEncoder(
                 layer,
                 config.num_hidden_layers,
