@@ -4,6 +4,8 @@ from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask, create_bidirectional_sliding_window_mask
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
@@ -11,6 +13,8 @@ __all__ = [
     "ACT2FN",
     "ALL_ATTENTION_FUNCTIONS",
     "ROPE_INIT_FUNCTIONS",
+    "TransformersKwargs",
+    "Unpack",
     "can_return_tuple",
     "capture_outputs",
     "create_bidirectional_mask",

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from .compat import ACT2FN
+from .compat import ACT2FN, ROPE_INIT_FUNCTIONS
 
 
 @strict
@@ -129,7 +129,12 @@ class TfmConfig(PreTrainedConfig):
         # Saving adds only the entry of the class that is saved; the other heads must load from the checkpoint too.
         self.auto_map = {auto: f"{self.modeling_file}.{name}" for auto, name in self.auto_classes.items()}
 
-    def validate_sizes(self):
+    def validate_block(self):
+        """Runs the checks in this order, since the second divides by what the first finds to be positive."""
+        self.check_sizes()
+        self.check_axes()
+
+    def check_sizes(self):
         """Sizes are positive, dropouts are probabilities, token ids lie in the vocabulary."""
         for name in (
             "vocab_size",
@@ -149,10 +154,14 @@ class TfmConfig(PreTrainedConfig):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise ValueError(f"{name}={value} is not a probability in [0, 1).")
+        if self.norm_eps <= 0 or self.initializer_range < 0:
+            raise ValueError(
+                f"norm_eps={self.norm_eps} must be above 0, initializer_range={self.initializer_range} at least 0."
+            )
         if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
             raise ValueError(f"pad_token_id={self.pad_token_id} is outside the vocabulary, 0 to {self.vocab_size - 1}.")
 
-    def validate_axes(self):
+    def check_axes(self):
         """The values of the architectural axes go together."""
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
@@ -167,6 +176,12 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"position_embedding_type='rotary' turns pairs of channels, and head_dim={self.head_dim} is odd."
             )
+        if self.position_embedding_type == "rotary":
+            kind, share = self.rope_parameters["rope_type"], self.rope_parameters.get("partial_rotary_factor", 1.0)
+            if kind not in ("default", *ROPE_INIT_FUNCTIONS):
+                raise ValueError(f"rope_type={kind!r} should be one of: default, {', '.join(ROPE_INIT_FUNCTIONS)}")
+            if not 0 < share <= 1:
+                raise ValueError(f"partial_rotary_factor={share} is not a share in (0, 1].")
         if self.position_embedding_type == "sinusoidal" and self.hidden_size % 2:
             raise ValueError(
                 f"position_embedding_type='sinusoidal' fills pairs of channels; hidden_size={self.hidden_size} is odd."

@@ -39,7 +39,7 @@ class TfmEncoder:
         Args:
             reads_first: whether the caller reads each sequence's first position, padded or not.
         """
-        shape = check_inputs(input_ids, inputs_embeds, attention_mask)
+        shape = check_inputs(self.config, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         if position_ids is None:
             position_ids = default_position_ids(self.config, input_ids, inputs_embeds)
         self.check_ids(input_ids, token_type_ids, position_ids)

@@ -1,54 +1,71 @@
-"""Checks of a model's inputs, made before any work is done."""
+"""Checks of a model's inputs, made before any work is done. Each raises a `ValueError` that names the argument."""
 
 import torch
 
 from .unpadding import is_traced
 
+IGNORED = -100  # the label of what is not labelled
+
+
+def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
+    """The one of the two that is given."""
+    if (input_ids is None) == (inputs_embeds is None):
+        given = "neither" if input_ids is None else "both"
+        raise ValueError(f"Exactly one of input_ids and inputs_embeds is needed; {given} given.")
+    return input_ids if inputs_embeds is None else inputs_embeds
+
 
 def check_inputs(
-    input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, attention_mask: torch.Tensor | None
+    config,
+    input_ids: torch.Tensor | None,
+    attention_mask: torch.Tensor | None,
+    token_type_ids: torch.Tensor | None,
+    position_ids: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
 ) -> tuple[int, int]:
-    """Shapes fit each other.
-
-    Args:
-        input_ids: `(batch, length)`.
-        inputs_embeds: `(batch, length, hidden_size)`; exactly one of the two is given.
-        attention_mask: `(batch, length)`, or `(batch, 1 or heads, length, length)`, or `None`.
-
-    Returns:
-        (batch, length).
-
-    Raises:
-        ValueError: naming the argument and its shape.
-    """
-    if (input_ids is None) == (inputs_embeds is None):
-        raise ValueError(
-            f"Exactly one of input_ids and inputs_embeds is needed; {'neither' if input_ids is None else 'both'} given."
-        )
-    name, inputs, dims = ("input_ids", input_ids, 2) if inputs_embeds is None else ("inputs_embeds", inputs_embeds, 3)
-    if inputs.dim() != dims:
-        wanted = "(batch, length)" if dims == 2 else "(batch, length, hidden_size)"
-        raise ValueError(f"{name} of shape {tuple(inputs.shape)} should be of shape {wanted}.")
+    """Shapes fit each other; they are those documented at [`TfmBertModel`]. Returns (batch, length)."""
+    inputs = one_of(input_ids, inputs_embeds)
+    if inputs_embeds is None and inputs.dim() != 2:
+        raise ValueError(f"input_ids of shape {tuple(inputs.shape)} should be of shape (batch, length).")
+    if inputs_embeds is not None and (inputs.dim() != 3 or inputs.shape[-1] != config.hidden_size):
+        wanted = f"(batch, length, {config.hidden_size}), the last hidden_size"
+        raise ValueError(f"inputs_embeds of shape {tuple(inputs.shape)} should be of shape {wanted}.")
     batch, length = inputs.shape[:2]
-    if isinstance(attention_mask, torch.Tensor):
-        full = attention_mask.dim() == 4 and attention_mask.shape[-2:] == (length, length)
-        if not full and attention_mask.shape != (batch, length):
+    rows = {(batch, length), (1, length)}
+    for name, ids in (("token_type_ids", token_type_ids), ("position_ids", position_ids)):
+        if ids is not None and tuple(ids.shape) not in rows:
             raise ValueError(
-                f"attention_mask of shape {tuple(attention_mask.shape)} does not fit {name} of shape "
-                f"{tuple(inputs.shape)}: it should be ({batch}, {length}), or ({batch}, 1, {length}, {length})."
+                f"{name} of shape {tuple(ids.shape)} should be of shape ({batch}, {length}), as the inputs."
+            )
+    if isinstance(attention_mask, torch.Tensor):
+        shape, heads = tuple(attention_mask.shape), config.num_attention_heads
+        full = {(rows, columns, length, length) for rows in (1, batch) for columns in (1, heads)}
+        if shape != (batch, length) and shape not in full:
+            raise ValueError(
+                f"attention_mask of shape {shape} does not fit the inputs: it should be of shape ({batch}, {length}), "
+                f"or ({batch}, 1, {length}, {length})."
             )
     return batch, length
 
 
-def check_ids(name: str, ids: torch.Tensor | None, size: int, of: str) -> None:
-    """Ids lie in 0 to `size - 1`; a lookup outside the table crashes a GPU for good.
-
-    Raises:
-        ValueError: naming the argument `name`, the first bad id and the table `of` that it does not fit.
-    """
-    if ids is None or ids.numel() == 0 or is_traced(ids):
+def check_ids(name: str, ids: torch.Tensor | None, size: int, of: str, ignored: int | None = None) -> None:
+    """Ids lie in 0 to `size - 1`, or are `ignored`: a lookup outside the table `of` crashes a GPU for good."""
+    if ids is None or is_traced(ids):
+        return
+    if ignored is not None:
+        ids = ids[ids != ignored]
+    if ids.numel() == 0:
         return
     low, high = ids.aminmax()
     if low < 0 or high >= size:
         bad = low if low < 0 else high
         raise ValueError(f"{name} holds {bad.item()}, which is outside {of}: ids go from 0 to {size - 1}.")
+
+
+def check_labels(labels: torch.Tensor | None, shape: tuple[int, ...], classes: int, of: str) -> None:
+    """Labels are of the shape of what is labelled, and are classes or -100."""
+    if labels is None:
+        return
+    if labels.shape != shape:
+        raise ValueError(f"labels of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as the inputs.")
+    check_ids("labels", labels, classes, of, ignored=IGNORED)

@@ -18,10 +18,10 @@ from transformers.modeling_outputs import (
 from transformers.utils import ModelOutput
 
 from .attention import TfmAttention
-from .compat import ACT2FN, can_return_tuple
+from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
 from .encoder import TfmEncoder
-from .inputs import check_ids
+from .inputs import IGNORED, check_ids, check_labels, one_of
 from .layers import TfmLayer
 from .losses import vocabulary_loss
 from .norms import make_norm
@@ -40,6 +40,14 @@ class TfmBertPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": TfmLayer, "attentions": TfmAttention}
+
+
+def labelled_positions(
+    labels: torch.LongTensor | None, inputs: torch.Tensor, classes: int, of: str
+) -> torch.BoolTensor | None:
+    """Where a head whose `labels` are a class for each position reads hidden states."""
+    check_labels(labels, inputs.shape[:2], classes, of)
+    return None if labels is None else labels != IGNORED
 
 
 class TfmBertPooler(nn.Module):
@@ -88,7 +96,7 @@ class TfmBertModel(TfmEncoder, TfmBertPreTrainedModel):
         position_ids: torch.LongTensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         read_positions: torch.Tensor | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
         """
         Args:
@@ -156,9 +164,8 @@ class TfmBertLMPreTrainedModel(TfmBertPreTrainedModel):
             return None, padding.restore(self.lm_head(self.head(padding.drop(hidden_states))))
         states, targets = hidden_states.flatten(0, 1), labels.flatten()
         if not is_traced(labels):  # how many positions are labelled depends on values, which a graph cannot
-            labelled = (targets != -100).nonzero().flatten()
+            labelled = (targets != IGNORED).nonzero().flatten()
             states, targets = states.index_select(0, labelled), targets.index_select(0, labelled)
-            check_ids("labels", targets, self.lm_head.out_features, "the vocabulary (vocab_size)")
         loss = vocabulary_loss(self.head(states), self.lm_head, targets, num_items_in_batch)
         return_logits = not self.training if return_logits is None else return_logits
         return loss, self.lm_head(self.head(hidden_states)) if return_logits else None
@@ -204,7 +211,7 @@ class TfmBertForPreTraining(TfmBertLMPreTrainedModel):
         labels: torch.LongTensor | None = None,
         next_sentence_label: torch.LongTensor | None = None,
         return_logits: bool | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> TfmBertForPreTrainingOutput:
         """Inputs as for [`TfmBertModel`], and:
 
@@ -213,13 +220,16 @@ class TfmBertForPreTraining(TfmBertLMPreTrainedModel):
             next_sentence_label: `(batch,)`, 0 where the second segment continues the first, 1 where it does not.
             return_logits: whether to make the `(batch, length, vocab_size)` logits. `None`: unless training on labels.
         """
+        inputs = one_of(input_ids, inputs_embeds)
+        read_positions = labelled_positions(labels, inputs, self.lm_head.out_features, "the vocabulary (vocab_size)")
+        check_ids("next_sentence_label", next_sentence_label, 2, "the two classes", IGNORED)
         outputs = self.model(
             input_ids,
             attention_mask,
             token_type_ids,
             position_ids,
             inputs_embeds,
-            read_positions=None if labels is None else labels != -100,
+            read_positions=read_positions,
             **kwargs | {"return_dict": True},
         )
         loss, logits = self.predict(outputs.last_hidden_state, labels, return_logits, None, attention_mask)
@@ -256,7 +266,7 @@ class TfmBertForMaskedLM(TfmBertLMPreTrainedModel):
         labels: torch.LongTensor | None = None,
         return_logits: bool | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput:
         """Inputs as for [`TfmBertModel`], and:
 
@@ -265,13 +275,15 @@ class TfmBertForMaskedLM(TfmBertLMPreTrainedModel):
             return_logits: whether to make the `(batch, length, vocab_size)` logits. `None`: unless training on labels.
             num_items_in_batch: labelled tokens of the whole optimizer step, which the summed loss is divided by.
         """
+        inputs = one_of(input_ids, inputs_embeds)
+        read_positions = labelled_positions(labels, inputs, self.lm_head.out_features, "the vocabulary (vocab_size)")
         outputs = self.model(
             input_ids,
             attention_mask,
             token_type_ids,
             position_ids,
             inputs_embeds,
-            read_positions=None if labels is None else labels != -100,
+            read_positions=read_positions,
             **kwargs | {"return_dict": True},
         )
         loss, logits = self.predict(
@@ -302,13 +314,14 @@ class TfmBertForNextSentencePrediction(TfmBertPreTrainedModel):
         position_ids: torch.LongTensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.LongTensor | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> NextSentencePredictorOutput:
         """Inputs as for [`TfmBertModel`], and:
 
         Args:
             labels: `(batch,)`, 0 where the second segment continues the first, 1 where it does not.
         """
+        check_ids("labels", labels, 2, "the two classes", IGNORED)
         outputs = self.model(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs | {"return_dict": True}
         )
@@ -343,7 +356,7 @@ class TfmBertForSequenceClassification(TfmBertPreTrainedModel):
         position_ids: torch.LongTensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput:
         """Inputs as for [`TfmBertModel`], and:
 
@@ -351,6 +364,8 @@ class TfmBertForSequenceClassification(TfmBertPreTrainedModel):
             labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is
                 set from the labels where it is `None`.
         """
+        if labels is not None and self.num_labels > 1 and not labels.is_floating_point() and labels.dim() < 2:
+            check_ids("labels", labels, self.num_labels, "the classes (num_labels)", IGNORED)
         outputs = self.model(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs | {"return_dict": True}
         )
@@ -384,7 +399,7 @@ class TfmBertForMultipleChoice(TfmBertPreTrainedModel):
         position_ids: torch.LongTensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.LongTensor | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> MultipleChoiceModelOutput:
         """Inputs as for [`TfmBertModel`], each with a dimension of choices after the batch's, and:
 
@@ -395,7 +410,8 @@ class TfmBertForMultipleChoice(TfmBertPreTrainedModel):
             `logits` `(batch, choices)`.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        choices = next(states.shape[1] for states in (input_ids, inputs_embeds) if states is not None)
+        choices = one_of(input_ids, inputs_embeds).shape[1]
+        check_ids("labels", labels, choices, "the choices", IGNORED)
         flat = (None if states is None else states.flatten(0, 1) for states in inputs)
         outputs = self.model(*flat, **kwargs | {"return_dict": True})
         logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, choices)
@@ -428,7 +444,7 @@ class TfmBertForTokenClassification(TfmBertPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.LongTensor | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> TokenClassifierOutput:
         """Inputs as for [`TfmBertModel`], and:
 
@@ -436,13 +452,15 @@ class TfmBertForTokenClassification(TfmBertPreTrainedModel):
             labels: `(batch, length)`, classes, -100 where there is none.
             num_items_in_batch: labelled tokens of the whole optimizer step, which the summed loss is divided by.
         """
+        inputs = one_of(input_ids, inputs_embeds)
+        read_positions = labelled_positions(labels, inputs, self.num_labels, "the classes (num_labels)")
         outputs = self.model(
             input_ids,
             attention_mask,
             token_type_ids,
             position_ids,
             inputs_embeds,
-            read_positions=None if labels is None else labels != -100,
+            read_positions=read_positions,
             **kwargs | {"return_dict": True},
         )
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
@@ -476,7 +494,7 @@ class TfmBertForQuestionAnswering(TfmBertPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         start_positions: torch.LongTensor | None = None,
         end_positions: torch.LongTensor | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> QuestionAnsweringModelOutput:
         """Inputs as for [`TfmBertModel`], and:
 
@@ -485,10 +503,10 @@ class TfmBertForQuestionAnswering(TfmBertPreTrainedModel):
             end_positions: `(batch,)`, its last.
 
         Returns:
-            `start_logits` and `end_logits`, each `(batch, length)`.
+            `start_logits` and `end_logits`, each `(batch, length)`; the lowest number at padding that was skipped.
         """
         answered = start_positions is not None and end_positions is not None
-        inputs = input_ids if inputs_embeds is None else inputs_embeds[..., 0]
+        positions = torch.ones(one_of(input_ids, inputs_embeds).shape[:2], dtype=torch.bool, device=self.device)
         outputs = self.model(
             input_ids,
             attention_mask,
@@ -496,10 +514,13 @@ class TfmBertForQuestionAnswering(TfmBertPreTrainedModel):
             position_ids,
             inputs_embeds,
             # The loss is a softmax over all positions, padded ones included.
-            read_positions=torch.ones_like(inputs, dtype=torch.bool) if answered else None,
+            read_positions=positions if answered else None,
             **kwargs | {"return_dict": True},
         )
         logits = self.qa_outputs(self.dropout(outputs.last_hidden_state))
+        if not answered and self.config.skip_padding and attention_mask is not None and attention_mask.dim() == 2:
+            # Where nothing was computed, nothing is the answer.
+            logits = logits.masked_fill(attention_mask[..., None] == 0, torch.finfo(logits.dtype).min)
         start_logits, end_logits = (scores.squeeze(-1).contiguous() for scores in logits.split(1, dim=-1))
         loss = None
         if answered:
