@@ -1,0 +1,165 @@
+"""The options every recipe shares, and how a recipe reads its options: YAML first, command line over it."""
+
+import argparse
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from transformers import HfArgumentParser, SchedulerType
+
+
+def option(default: Any, help: str, *aliases: str) -> Any:
+    """A dataclass field with a help text and other names that the command line and YAML also accept."""
+    return field(default=default, metadata={"help": help, "aliases": [f"--{name}" for name in aliases]})
+
+
+@dataclass
+class LoopArguments:
+    """What an Accelerate training loop needs to know, whatever it trains. Names are those of transformers' examples."""
+
+    output_dir: str = option("output", "Folder for the best model, its card, the figures and the checkpoints.")
+    overwrite_output_dir: bool = option(False, "Replace the run that `output_dir` holds.")
+    seed: int = option(42, "Seed of splits, shuffling, new weights and dropout.")
+
+    per_device_train_batch_size: int = option(16, "Training examples per process and forward pass.")
+    per_device_eval_batch_size: int = option(32, "Evaluation examples per process and forward pass.")
+    gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.")
+    group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
+    dataloader_num_workers: int = option(0, "Processes that prepare batches; 0: the training process itself.")
+
+    learning_rate: float | None = option(None, "Highest learning rate; default: 5e-5, or 1e-3 for a new model.")
+    weight_decay: float = option(0.01, "AdamW's weight decay; biases and norms are left out.")
+    max_grad_norm: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.")
+    num_train_epochs: float = option(3.0, "Passes over the training data; may be a fraction.")
+    max_train_steps: int | None = option(None, "Optimiser steps; overrides num_train_epochs.", "max_steps")
+    lr_scheduler_type: SchedulerType = field(default="linear", metadata={"help": "Learning rate schedule."})
+    warmup_steps: float = option(
+        0.1,
+        "Steps of linear warm-up (1 or more), or their share of all steps (below 1).",
+        "num_warmup_steps",
+        "warmup_ratio",
+    )
+    freeze_epochs: int = option(0, "Train only the head for this many epochs, then the whole model.")
+    gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass to save memory.")
+    mixed_precision: Literal["no", "fp16", "bf16"] | None = option(
+        None, "Precision of the forward pass; default: what `accelerate launch` says."
+    )
+
+    logging_steps: int = option(10, "Steps between two entries of the loss.")
+    eval_steps: int | None = option(None, "Steps between two evaluations; default: after each epoch.")
+    metric_for_best_model: str = option("accuracy", "Validation figure that picks the best model.")
+    greater_is_better: bool | None = option(None, "Default: true unless metric_for_best_model is 'loss'.")
+    early_stopping_patience: int | None = option(None, "Stop after this many evaluations without a gain.")
+
+    checkpointing_steps: str | None = option(None, "Steps between two checkpoints, or 'epoch'; default: none.")
+    save_total_limit: int | None = option(2, "How many checkpoints to keep.")
+    resume_from_checkpoint: str | None = option(
+        None, "A checkpoint folder, or 'auto' for the newest complete one in output_dir."
+    )
+
+    with_tracking: bool = option(False, "Log to the trackers of Accelerate.")
+    report_to: str | None = option(None, "Which tracker (tensorboard, wandb, ...); default: all installed.")
+
+    push_to_hub: bool = option(False, "Upload the best model to the Hub.")
+    hub_model_id: str | None = option(None, "Repository to push to; default: the name of output_dir.")
+    hub_token: str | None = option(None, "Token for the Hub; default: the one of `hf auth login`.")
+    hub_private_repo: bool | None = option(None, "Make the Hub repository private.")
+
+    def __post_init__(self) -> None:
+        at_least = {
+            "per_device_train_batch_size": 1,
+            "per_device_eval_batch_size": 1,
+            "gradient_accumulation_steps": 1,
+            "dataloader_num_workers": 0,
+            "weight_decay": 0,
+            "max_grad_norm": 0,
+            "max_train_steps": 1,
+            "warmup_steps": 0,
+            "freeze_epochs": 0,
+            "logging_steps": 1,
+            "eval_steps": 1,
+            "early_stopping_patience": 1,
+            "save_total_limit": 1,
+        }
+        for name, least in at_least.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
+        for name in ("learning_rate", "num_train_epochs"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be above 0, not {value}")
+        steps = self.checkpointing_steps
+        if steps is not None and steps != "epoch" and not (steps.isdigit() and int(steps) > 0):
+            raise ValueError(f"checkpointing_steps must be a number of steps or 'epoch', not {steps!r}")
+        if self.greater_is_better is None:
+            self.greater_is_better = self.metric_for_best_model != "loss"
+
+    def is_checkpoint_due(self, step: int, end_of_epoch: bool) -> bool:
+        """Whether `checkpointing_steps` asks for a checkpoint after optimiser step `step`."""
+        if self.checkpointing_steps is None:
+            return False
+        return end_of_epoch if self.checkpointing_steps == "epoch" else step % int(self.checkpointing_steps) == 0
+
+    def number_of_steps(self, steps_per_epoch: int) -> tuple[int, int]:
+        """Optimiser steps of the whole run, and those of them that warm up."""
+        total = self.max_train_steps or max(1, round(self.num_train_epochs * steps_per_epoch))
+        warmup = self.warmup_steps if self.warmup_steps >= 1 else self.warmup_steps * total
+        return total, int(warmup)
+
+
+def parse_arguments(arguments_classes: Sequence[type], argv: Sequence[str] | None = None) -> tuple:
+    """Read a recipe's options from `argv` (default: the command line) and the YAML file that `--config` names.
+
+    Returns one object of each class; the options of all of them share one namespace.
+
+    YAML values pass through the same parser as the command line's, which override them. An option or a key
+    that does not exist ends the program with an error that names the nearest one that does.
+    """
+    parser = HfArgumentParser(arguments_classes, allow_abbrev=False)
+    parser.add_argument("--config", help="YAML file of options; the command line overrides it")
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--config")
+    config, argv = first.parse_known_args(argv)
+
+    names = {
+        name.lstrip("-"): f.name
+        for arguments_class in arguments_classes
+        for f in fields(arguments_class)
+        for name in (f.name, *f.metadata.get("aliases", ()))
+    }
+    from_yaml = _yaml_as_argv(parser, config.config, names) if config.config else []
+    try:
+        *arguments, _, unknown = parser.parse_args_into_dataclasses(
+            from_yaml + argv, return_remaining_strings=True, look_for_args_file=False
+        )
+    except ValueError as error:
+        parser.error(str(error))
+    if unknown:
+        parser.error(f"unknown option {unknown[0]}{_nearest(unknown[0], names)}")
+    return tuple(arguments)
+
+
+def _yaml_as_argv(parser: argparse.ArgumentParser, path: str, names: dict[str, str]) -> list[str]:
+    if not Path(path).is_file():
+        parser.error(f"--config {path}: no such file")
+    values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    if not isinstance(values, dict):
+        parser.error(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
+    argv = []
+    for key, value in values.items():
+        if key not in names:
+            parser.error(f"--config {path}: unknown key {key!r}{_nearest(str(key), names)}")
+        if isinstance(value, list):
+            argv += [f"--{key}", *map(str, value)]
+        elif value is not None:
+            argv.append(f"--{key}={value}")
+    return argv
+
+
+def _nearest(name: str, names: dict[str, str]) -> str:
+    near = difflib.get_close_matches(name.lstrip("-").replace("-", "_").split("=")[0], names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

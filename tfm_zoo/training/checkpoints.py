@@ -1,0 +1,159 @@
+"""Checkpoints to go on from exactly where a run was killed, and saving that leaves nothing half-written.
+
+A checkpoint is written under a temporary name and gets its own when it is complete, with the sizes of its files, so
+that neither a killed run nor a broken copy leaves a folder that passes for a checkpoint.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+
+STATE_FILE = "trainer_state.json"
+MANIFEST_FILE = "files.json"
+STAGING = ".unfinished"
+
+
+@dataclass
+class TrainState:
+    """Where a run stands, beyond what Accelerate saves. `log_history` has the form of transformers' Trainer."""
+
+    step: int = 0  # optimiser steps done
+    epoch: int = 0  # whole epochs done
+    step_in_epoch: int = 0
+    loss_sum: float = 0.0  # of the steps that are logged
+    window_loss: float = 0.0  # sum of the losses since the last log entry
+    train_seconds: float = 0.0
+    train_examples: int = 0
+    best_metric: float | None = None
+    best_step: int | None = None
+    evaluations_without_gain: int = 0
+    log_history: list[dict[str, Any]] = field(default_factory=list)
+    run: dict[str, Any] = field(default_factory=dict)  # what a resumed run must have in common with this one
+
+    def is_best(self, metric: float, greater_is_better: bool) -> bool:
+        """Take note of an evaluation's metric; whether it is the best so far."""
+        better = self.best_metric is None or (
+            metric > self.best_metric if greater_is_better else metric < self.best_metric
+        )
+        if better:
+            self.best_metric, self.best_step, self.evaluations_without_gain = metric, self.step, 0
+        else:
+            self.evaluations_without_gain += 1
+        return better
+
+    def write(self, folder: Path) -> None:
+        (folder / STATE_FILE).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> "TrainState":
+        return cls(**json.loads((folder / STATE_FILE).read_text(encoding="utf-8")))
+
+
+def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Path, keep: int | None = None) -> Path:
+    """Write `output_dir/checkpoint-<step>`: model, optimiser, schedule, random states, `state`. All processes call it.
+
+    Args:
+        keep: delete the oldest checkpoints beyond this number.
+    """
+    folder = output_dir / f"checkpoint-{state.step}"
+    staging = output_dir / f"{STAGING}-{folder.name}"
+    if accelerator.is_main_process:
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(parents=True)
+    accelerator.wait_for_everyone()
+    accelerator.save_state(str(staging))
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        state.write(staging)
+        sizes = {str(path.relative_to(staging)): path.stat().st_size for path in _files(staging)}
+        (staging / MANIFEST_FILE).write_text(json.dumps(sizes, indent=1) + "\n", encoding="utf-8")
+        for path in _files(staging):
+            _flush_to_disk(path)
+        shutil.rmtree(folder, ignore_errors=True)
+        staging.rename(folder)
+        for old in complete_checkpoints(output_dir)[: -keep if keep else 0]:
+            shutil.rmtree(old)
+    accelerator.wait_for_everyone()
+    return folder
+
+
+def load_checkpoint(accelerator: Accelerator, folder: Path) -> TrainState:
+    """Restore what `save_checkpoint` wrote. All processes call it, after `prepare`."""
+    accelerator.load_state(str(folder))
+    return TrainState.read(folder)
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether every file that was written into a checkpoint is there in its full length."""
+    try:
+        sizes = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
+        return all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError):
+        return False
+
+
+def complete_checkpoints(output_dir: Path) -> list[Path]:
+    """The complete checkpoints in a folder, oldest first."""
+    folders = [path for path in output_dir.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    return sorted(filter(is_complete, folders), key=lambda path: int(path.name.split("-")[1]))
+
+
+def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
+    """The checkpoint that `--resume_from_checkpoint` means; None: start from the beginning.
+
+    "auto" and "true" mean the newest complete one in `output_dir`, or the beginning if there is none.
+
+    Raises:
+        FileNotFoundError: if a named folder is no complete checkpoint.
+    """
+    if resume_from is None or resume_from.lower() == "false":
+        return None
+    if resume_from.lower() in ("auto", "true"):
+        return (complete_checkpoints(output_dir) or [None])[-1]
+    if not is_complete(Path(resume_from)):
+        raise FileNotFoundError(f"resume_from_checkpoint {resume_from!r}: not a complete checkpoint of a recipe")
+    return Path(resume_from)
+
+
+def holds_a_run(output_dir: Path) -> bool:
+    """Whether a folder holds a model or what a recipe wrote. A card that the user put there does not count."""
+    names = (STATE_FILE, "all_results.json", "config.json", "model.safetensors")
+    return any((output_dir / name).exists() for name in names) or any(output_dir.glob("checkpoint-*"))
+
+
+def delete_checkpoints(output_dir: Path) -> None:
+    for folder in [*output_dir.glob("checkpoint-*"), *output_dir.glob(f"{STAGING}*")]:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """A temporary folder whose files replace those of `folder` when the block ends, and never if it fails."""
+    staging = folder / STAGING
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    try:
+        yield staging
+        for path in _files(staging):
+            target = folder / path.relative_to(staging)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _flush_to_disk(path: Path) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,109 @@
+"""A data set of film reviews that is generated, for machines with no data and no network.
+
+Each review is a few opinions between neutral sentences. An opinion is positive or negative by its adjective; "not"
+turns it over, and after "but" only the second half counts. Most opinions of a review point the way of its label.
+A quarter of the adjectives occur in the validation and test splits alone, so that no model can know every word.
+"""
+
+import random
+import string
+from collections import Counter
+from collections.abc import Iterable
+
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+NAME = "generated"
+SIZES = {"train": 2000, "validation": 400, "test": 400}
+LABELS = ["negative", "positive"]
+
+WORDS = {
+    "positive": "wonderful brilliant charming moving clever delightful superb touching gripping witty elegant fresh"
+    " tender dazzling sincere hilarious",
+    "negative": "dull awful clumsy boring shallow tedious wooden predictable messy bland lazy hollow noisy grating"
+    " confusing lifeless",
+    "aspect": "plot acting script music ending camera dialogue cast pacing opening story lighting",
+    "day": "monday tuesday friday saturday sunday",
+    "friend": "sister brother neighbour colleague mother",
+    "number": "ninety eighty seventy sixty fifty",
+    "place": "village harbour hospital desert school factory",
+}
+WORDS = {kind: words.split() for kind, words in WORDS.items()}
+NEUTRAL = (
+    "i saw it on a {day} with my {friend} .",
+    "it runs for about {number} minutes .",
+    "the film is set in a {place} .",
+    "my {friend} had read the book .",
+    "there is a scene in a {place} with {number} people .",
+    "it came out on a {day} .",
+)
+
+
+def generated_reviews(seed: int = 0) -> DatasetDict:
+    """The data set: columns `text` and `label`, splits train, validation and test. The same for the same seed."""
+    rng = random.Random(seed)
+    features = Features({"text": Value("string"), "label": ClassLabel(names=LABELS)})
+    splits = {}
+    for split, size in SIZES.items():
+        labels = [index % 2 for index in range(size)]
+        rng.shuffle(labels)
+        texts = [_review(rng, LABELS[label], held_out=split != "train") for label in labels]
+        splits[split] = Dataset.from_dict({"text": texts, "label": labels}, features=features)
+    return DatasetDict(splits)
+
+
+def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> PreTrainedTokenizerFast:
+    """A lower-casing WordPiece tokenizer made from `texts`: their most frequent words, and single characters.
+
+    Characters spell the words that are not in the vocabulary. The same texts give the same tokenizer.
+    """
+    specials = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+    normalizer = normalizers.BertNormalizer(lowercase=True)
+    split = pre_tokenizers.BertPreTokenizer()
+    words = Counter(word for text in texts for word, _ in split.pre_tokenize_str(normalizer.normalize_str(text)))
+    characters = sorted(set("".join(words)) | set(string.ascii_lowercase + string.digits + string.punctuation))
+    by_frequency = sorted(words, key=lambda word: (-words[word], word))
+    tokens = dict.fromkeys([*specials.values(), *characters, *(f"##{c}" for c in characters), *by_frequency])
+    vocab = {token: index for index, token in enumerate(list(tokens)[:vocab_size])}
+
+    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=specials["unk"]))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = split
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.post_processor = processors.BertProcessing(
+        (specials["sep"], vocab[specials["sep"]]), (specials["cls"], vocab[specials["cls"]])
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, **{f"{name}_token": token for name, token in specials.items()}
+    )
+
+
+def _review(rng: random.Random, label: str, held_out: bool) -> str:
+    other = LABELS[1 - LABELS.index(label)]
+    sides = [label] * rng.randint(2, 4) + [other] * (rng.random() < 0.3)
+    sentences = [_opinion(rng, side, held_out) for side in sides]
+    sentences += [_neutral(rng) for _ in range(rng.randint(0, 6))]
+    rng.shuffle(sentences)
+    return " ".join(sentences)
+
+
+def _opinion(rng: random.Random, side: str, held_out: bool) -> str:
+    other = LABELS[1 - LABELS.index(side)]
+    this, that = rng.sample(WORDS["aspect"], 2)
+    form = rng.random()
+    if form < 0.8:
+        return f"the {this} was {_adjective(rng, side, held_out)} ."
+    if form < 0.9:
+        return f"the {this} was not {_adjective(rng, other, held_out)} ."
+    seemed, was = _adjective(rng, other, held_out), _adjective(rng, side, held_out)
+    return f"the {this} seemed {seemed} but the {that} was {was} ."
+
+
+def _adjective(rng: random.Random, side: str, held_out: bool) -> str:
+    words = WORDS[side]
+    return rng.choice(words if held_out else words[: len(words) * 3 // 4])
+
+
+def _neutral(rng: random.Random) -> str:
+    return rng.choice(NEUTRAL).format(**{kind: rng.choice(words) for kind, words in WORDS.items()})

@@ -1,0 +1,147 @@
+"""Starting a run: processes, log, seeds, the output folder, the Hub."""
+
+import logging
+import os
+import re
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import datasets
+import psutil
+import torch
+import transformers
+from accelerate import Accelerator, DistributedDataParallelKwargs
+from accelerate.logging import get_logger
+from accelerate.tracking import get_available_trackers
+from accelerate.utils import DistributedType, ProjectConfiguration, set_seed
+from huggingface_hub import HfApi
+
+from tfm_zoo.training.arguments import LoopArguments
+from tfm_zoo.training.checkpoints import TrainState, delete_checkpoints, find_checkpoint, holds_a_run
+
+logger = get_logger(__name__)
+
+
+def start_accelerator(args: LoopArguments) -> Accelerator:
+    """An Accelerator for a loop that weighs losses itself; the log speaks for the main process alone."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # no warning from processes that prepare batches
+    trackers = None
+    if args.with_tracking or args.report_to:
+        trackers = args.report_to or "all"
+        available = [str(tracker) for tracker in get_available_trackers()]
+        if trackers != "all" and trackers not in available:
+            raise ValueError(f"report_to {trackers!r} is not installed; installed are {available}")
+    _start_missing_processes()
+    accelerator = Accelerator(
+        # Where there is no device, processes launched for several GPUs work together on the CPU, and not each alone.
+        cpu=not torch.accelerator.is_available(),
+        mixed_precision=args.mixed_precision,
+        log_with=trackers,
+        project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
+        # While the base model is frozen its parameters get no gradient, and DDP must not wait for them.
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=args.freeze_epochs > 0)],
+    )
+    if accelerator.distributed_type == DistributedType.DEEPSPEED:
+        accelerator.state.deepspeed_plugin.deepspeed_config.update(
+            train_micro_batch_size_per_gpu=args.per_device_train_batch_size, gradient_clipping=args.max_grad_norm
+        )
+    if args.freeze_epochs and accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+        raise ValueError(
+            f"freeze_epochs={args.freeze_epochs}: {accelerator.distributed_type.value} fixes which parameters learn"
+            " when it shards the model; freeze_epochs works on one process and with DDP"
+        )
+
+    logging.basicConfig(format="%(asctime)s  %(message)s", datefmt="%H:%M:%S")
+    for name in ("tfm_zoo", "__main__"):
+        logging.getLogger(name).setLevel(logging.INFO if accelerator.is_main_process else logging.ERROR)
+    if not accelerator.is_main_process:
+        transformers.utils.logging.set_verbosity_error()
+    datasets.disable_progress_bars()
+    transformers.utils.logging.disable_progress_bar()
+    set_seed(args.seed)
+    return accelerator
+
+
+def _start_missing_processes() -> None:
+    """Make `accelerate launch --cpu --num_processes 2` mean what it says.
+
+    Without MPI the launcher starts a single process on the CPU, and tells it where its peers would meet but not how
+    many they are (huggingface/accelerate#2741). This process then becomes the launcher of all of them.
+    """
+    env = os.environ
+    on_cpu = env.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true")
+    if not on_cpu or "MASTER_ADDR" not in env or {"WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"} & env.keys():
+        return
+    launcher = " ".join(psutil.Process().parent().cmdline())
+    asked = re.search(r"--num[_-]processes[ =](\d+)", launcher)
+    if not asked:
+        raise ValueError("several CPU processes: launch them with --config_file recipes/accelerate/cpu.yaml")
+    del env["MASTER_ADDR"], env["MASTER_PORT"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", asked[1]]
+    os.execv(sys.executable, [*torchrun, *sys.argv])
+
+
+def open_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | None:
+    """Make `output_dir` ready, and give the checkpoint to go on from, if any. All processes call it.
+
+    Raises:
+        FileExistsError: if the folder holds a run that the arguments neither resume nor overwrite.
+    """
+    output_dir = Path(args.output_dir)
+    checkpoint = find_checkpoint(args.resume_from_checkpoint, output_dir)
+    if holds_a_run(output_dir) and not (args.overwrite_output_dir or args.resume_from_checkpoint):
+        raise FileExistsError(
+            f"output_dir {args.output_dir!r} holds a run: give another folder, --resume_from_checkpoint auto to go"
+            " on with it, or --overwrite_output_dir to replace it"
+        )
+    accelerator.wait_for_everyone()  # everybody has looked before anybody writes
+    if accelerator.is_main_process:
+        if checkpoint is None:
+            delete_checkpoints(output_dir)
+        output_dir.mkdir(parents=True, exist_ok=True)
+        if args.push_to_hub:  # now, so that a missing right to write shows before the work
+            hub_repository(args)
+    accelerator.wait_for_everyone()
+    if args.resume_from_checkpoint and checkpoint is None:
+        logger.info(f"No complete checkpoint in {output_dir}: starting from the beginning")
+    return checkpoint
+
+
+def check_resumed(state: TrainState, run: dict[str, Any]) -> None:
+    """Refuse to go on with a checkpoint of a run that took other steps than this one will.
+
+    Raises:
+        ValueError: naming what differs.
+    """
+    differing = {name: (state.run.get(name), value) for name, value in run.items() if state.run.get(name) != value}
+    if differing:
+        changes = ", ".join(f"{name} was {old} and is {new}" for name, (old, new) in differing.items())
+        raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}")
+
+
+def tracker_values(*arguments: Any) -> dict[str, Any]:
+    """The options of a run in types that every tracker takes, without the token."""
+    values = {name: value for part in arguments for name, value in asdict(part).items() if name != "hub_token"}
+    return {name: value if isinstance(value, int | float | str) else str(value) for name, value in values.items()}
+
+
+def hub_repository(args: LoopArguments) -> str:
+    """The full id of the repository to push to; it is made if it does not exist."""
+    name = args.hub_model_id or Path(args.output_dir).resolve().name
+    return HfApi(token=args.hub_token).create_repo(name, exist_ok=True, private=args.hub_private_repo).repo_id
+
+
+def push_output_dir(args: LoopArguments) -> str:
+    """Upload `output_dir` without checkpoints and logs; returns the commit's address."""
+    return (
+        HfApi(token=args.hub_token)
+        .upload_folder(
+            repo_id=hub_repository(args),
+            folder_path=args.output_dir,
+            ignore_patterns=["checkpoint-*", "logs/*", ".unfinished*"],
+            commit_message="Upload the model",
+        )
+        .commit_url
+    )

@@ -1,0 +1,252 @@
+"""Any text classification data set, as splits of texts and label ids."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from datasets import ClassLabel, Dataset, DatasetDict, Value, load_dataset, load_from_disk
+from transformers import PreTrainedTokenizerBase
+
+from tfm_zoo.training import generated
+from tfm_zoo.training.arguments import option
+
+DEFAULT_DATASET = "stanfordnlp/imdb"
+FILE_TYPES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+TEXT_COLUMNS = (
+    ["text"],
+    ["sentence"],
+    ["sentence1", "sentence2"],
+    ["premise", "hypothesis"],
+    ["question", "sentence"],
+    ["question1", "question2"],
+)
+LABEL_COLUMNS = ("label", "labels")
+
+
+@dataclass
+class TextDataArguments:
+    """Where the texts and labels are, and how much of them to use."""
+
+    dataset_name: str | None = option(
+        None, f"Hub id or local folder; default: {DEFAULT_DATASET}. 'generated': the built-in data set."
+    )
+    dataset_config_name: str | None = option(None, "Configuration of the data set.")
+    train_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file, instead of dataset_name.")
+    validation_file: str | None = option(None, "Likewise.")
+    test_file: str | None = option(None, "Likewise.")
+    text_column_name: list[str] | None = field(
+        default=None,
+        metadata={"help": "One text column or two; default: by usual names.", "aliases": ["--text_column_names"]},
+    )
+    label_column_name: str | None = option(None, "Column of the labels; default: 'label' or 'labels'.")
+    validation_split_percentage: float = option(10, "Share of train to validate on if there is no such split.")
+    test_split_percentage: float = option(0, "Share of train to test on if there is no such split; 0: no test.")
+    max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.")
+    max_eval_samples: int | None = option(None, "Likewise for the validation and the test split, each.")
+    max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length")
+    pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest text.")
+    preprocessing_num_workers: int | None = option(None, "Processes that tokenize.")
+
+    def __post_init__(self) -> None:
+        files = self.train_file, self.validation_file, self.test_file
+        if any(files) and self.dataset_name:
+            raise ValueError("give either dataset_name or train_file, validation_file and test_file, not both")
+        if any(files) and not self.train_file:
+            raise ValueError("validation_file and test_file need a train_file")
+        if self.text_column_name is not None and not 1 <= len(self.text_column_name) <= 2:
+            raise ValueError(f"text_column_name takes one or two columns, not {self.text_column_name}")
+        for name in ("max_train_samples", "max_eval_samples", "max_seq_length"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        shares = self.validation_split_percentage, self.test_split_percentage
+        if min(shares) < 0 or sum(shares) >= 100:
+            raise ValueError(
+                f"validation_split_percentage and test_split_percentage must be 0 or more and leave something"
+                f" to train on, not {shares[0]} and {shares[1]}"
+            )
+
+
+@dataclass
+class TextClassificationData:
+    """Splits "train", "validation" and perhaps "test", whose columns are `text_columns` and "label", a label's name."""
+
+    splits: DatasetDict
+    text_columns: list[str]
+    label_names: list[str]
+    notes: list[str]  # what was done to the data that a reader of the figures must know
+
+    def encode(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        label2id: dict[str, int],
+        max_length: int,
+        num_proc: int | None = None,
+    ) -> DatasetDict:
+        """The splits as token ids, with label ids in the column "labels"."""
+
+        def encode_batch(rows: dict[str, list]) -> dict[str, list]:
+            texts = [rows[column] for column in self.text_columns]
+            encoded = tokenizer(*texts, truncation=True, max_length=max_length)
+            return {**encoded, "labels": [label2id[name] for name in rows["label"]]}
+
+        columns = [*self.text_columns, "label"]
+        return self.splits.map(encode_batch, batched=True, remove_columns=columns, num_proc=num_proc)
+
+
+def choose_dataset(args: TextDataArguments) -> str | None:
+    """The name of the data set to use: the one asked for, else the default, else the built-in one. None: files."""
+    if args.dataset_name or args.train_file:
+        return args.dataset_name
+    try:
+        load_dataset(DEFAULT_DATASET)
+    except (ConnectionError, FileNotFoundError):
+        return generated.NAME
+    return DEFAULT_DATASET
+
+
+def load_text_classification(args: TextDataArguments, seed: int) -> TextClassificationData:
+    """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take.
+
+    Raises:
+        FileNotFoundError, ValueError: naming the file, column, split, row or label that is missing or wrong.
+    """
+    raw = _load(args)
+    some = next(iter(raw.values()))
+    text_columns = _find_columns(some, args.text_column_name, TEXT_COLUMNS, "text_column_name")
+    label_column = args.label_column_name and [args.label_column_name]
+    (label_column,) = _find_columns(some, label_column, [[name] for name in LABEL_COLUMNS], "label_column_name")
+    if label_column in text_columns:
+        raise ValueError(f"column {label_column!r} cannot be both a text and the label")
+
+    notes: list[str] = []
+    if args.dataset_name == generated.NAME:
+        notes.append("The data set is generated: its reviews are made from templates. It tests the machinery alone.")
+    splits = {}
+    for name, split in raw.items():
+        for column in (*text_columns, label_column):
+            if column not in split.column_names:
+                raise ValueError(f"split {name!r} has no column {column!r}; its columns: {split.column_names}")
+        for column in text_columns:
+            _check_texts(name, split, column)
+        labelled = _with_label_names(name, split.select_columns([*text_columns, label_column]), label_column)
+        if labelled is None:
+            notes.append(f"Split {name!r} is not labelled and was not used.")
+        else:
+            splits[name] = labelled
+    splits = _complete(splits, args.validation_split_percentage, args.test_split_percentage, seed, notes)
+
+    feature = raw.get("train", some).features[label_column]
+    found = splits["train"].unique("label")
+    label_names = feature.names if isinstance(feature, ClassLabel) else _in_order(found)
+    for name, split in splits.items():
+        unknown = sorted(set(split.unique("label")) - set(label_names))
+        if unknown:
+            raise ValueError(f"split {name!r} has labels that train has not: {unknown}; train has {label_names}")
+    if len(label_names) < 2:
+        raise ValueError(f"classification needs two labels or more; {label_column!r} holds only {label_names}")
+
+    limits = {"train": args.max_train_samples}
+    for name, split in splits.items():
+        limit = limits.get(name, args.max_eval_samples)
+        if limit is not None and limit < len(split):
+            splits[name] = split.shuffle(seed=seed).select(range(limit))
+    return TextClassificationData(DatasetDict(splits), text_columns, label_names, notes)
+
+
+def _load(args: TextDataArguments) -> DatasetDict:
+    if args.train_file:
+        files = {"train": args.train_file, "validation": args.validation_file, "test": args.test_file}
+        return DatasetDict({split: _load_file(split, file) for split, file in files.items() if file})
+    if args.dataset_name == generated.NAME:
+        return generated.generated_reviews()
+    if (Path(args.dataset_name) / "dataset_dict.json").exists():
+        return load_from_disk(args.dataset_name)
+    try:
+        return load_dataset(args.dataset_name, args.dataset_config_name)
+    except ConnectionError as error:
+        raise ValueError(
+            f"dataset_name {args.dataset_name!r}: no such folder, and the Hub cannot be reached;"
+            f" {generated.NAME!r} is a data set that needs neither"
+        ) from error
+
+
+def _load_file(split: str, file: str) -> Dataset:
+    path = Path(file)
+    if not path.is_file():
+        raise FileNotFoundError(f"{split}_file {file!r}: no such file")
+    if path.suffix not in FILE_TYPES:
+        raise ValueError(f"{split}_file {file!r}: expected one of {', '.join(FILE_TYPES)}, not {path.suffix!r}")
+    options = {"sep": "\t"} if path.suffix == ".tsv" else {}
+    return load_dataset(FILE_TYPES[path.suffix], data_files=str(path), split="train", **options)
+
+
+def _find_columns(split: Dataset, asked: list[str] | None, usual: Sequence[list[str]], option_name: str) -> list[str]:
+    columns = split.column_names
+    if asked:
+        missing = [name for name in asked if name not in columns]
+        if missing:
+            raise ValueError(f"{option_name} {missing[0]!r}: no such column; the columns are {columns}")
+        return asked
+    for names in usual:
+        if set(names) <= set(columns):
+            return names
+    raise ValueError(f"give {option_name}: none of the usual names is among the columns {columns}")
+
+
+def _check_texts(name: str, split: Dataset, column: str) -> None:
+    feature = split.features[column]
+    if getattr(feature, "dtype", None) not in ("string", "large_string"):
+        raise ValueError(f"text_column_name {column!r} holds {feature}, not text")
+    texts = split[column][:]
+    if None in texts:
+        raise ValueError(f"split {name!r} has no text in row {texts.index(None)} of column {column!r}")
+
+
+def _with_label_names(name: str, split: Dataset, column: str) -> Dataset | None:
+    """The split with a string column "label"; None if it has no labels at all."""
+    feature = split.features[column]
+    labels = split[column][:]
+    if isinstance(feature, ClassLabel):
+        labels = [feature.int2str(label) if label is not None and label >= 0 else None for label in labels]
+    elif not isinstance(feature, Value) or feature.dtype.startswith(("float", "double")):
+        raise ValueError(f"label_column_name {column!r} holds {feature}; expected text, whole numbers or booleans")
+    missing = labels.count(None)
+    if missing == len(labels):
+        return None
+    if missing:
+        raise ValueError(f"split {name!r} has {missing} rows without a label, the first is row {labels.index(None)}")
+    return split.remove_columns(column).add_column("label", [str(label) for label in labels])
+
+
+def _complete(
+    splits: dict[str, Dataset], validation_share: float, test_share: float, seed: int, notes: list[str]
+) -> dict[str, Dataset]:
+    """Splits "train", "validation" and, if there is one or a share is asked for, "test"."""
+    found = {
+        role: next((split for name, split in splits.items() if name.startswith(role)), None)
+        for role in ("train", "validation", "test")
+    }
+    if found["train"] is None:
+        if len(splits) != 1:
+            raise ValueError(f"no split to train on among {list(splits)}")
+        (name,) = splits
+        notes.append(f"The data set has only the split {name!r}; train, validation and test are all cut from it.")
+        found = {"train": splits[name], "validation": None, "test": None}
+
+    train = found["train"].shuffle(seed=seed)
+    for role, share in (("validation", validation_share), ("test", test_share)):
+        if found[role] is None and share > 0:
+            size = max(1, round(len(found["train"]) * share / 100))
+            if size >= len(train):
+                raise ValueError(f"train has {len(found['train'])} rows: too few to cut a {role} split from it")
+            found[role], train = train.select(range(size)), train.select(range(size, len(train)))
+            notes.append(f"There is no {role} split: {size} rows of train were taken for it (seed {seed}).")
+    if found["validation"] is None:
+        raise ValueError("there is no validation split: give a validation_split_percentage above 0")
+    return {role: split for role, split in (found | {"train": train}).items() if split is not None}
+
+
+def _in_order(names: list[str]) -> list[str]:
+    """Sorted, whole numbers by value."""
+    return sorted(names, key=lambda name: (0, int(name), "") if name.lstrip("-").isdigit() else (1, 0, name))
