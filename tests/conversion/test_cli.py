@@ -1,0 +1,173 @@
+"""The commands, on folders: what they write, and that nothing is left of what fails."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertTokenizer
+from typer.testing import CliRunner
+
+import tfm_zoo
+from tests.conversion.comparison import assert_same_weights
+from tests.natives import BY_NAME, build_tiny
+from tfm_zoo.cli import app
+from tfm_zoo.converters.folders import new_folder
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "."]
+#: what sentence-transformers puts beside a model, and what generation reads
+EXTRAS = {
+    "generation_config.json": "{}",
+    "modules.json": "[]",
+    "sentence_bert_config.json": "{}",
+    "config_sentence_transformers.json": "{}",
+    "1_Pooling/config.json": "{}",
+}
+
+
+@pytest.fixture
+def source(tmp_path):
+    folder = tmp_path / "official"
+    build_tiny(BY_NAME["BertForMaskedLM"], vocab_size=len(WORDS)).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(WORDS))
+    # As in many an old checkpoint, it is the `model_type` that says which tokenizer this is.
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True}))
+    for name, content in EXTRAS.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(content)
+    (folder / "optimizer.pt").write_bytes(b"not part of it")
+    return folder
+
+
+def run(*arguments) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    return result.exit_code, result.output
+
+
+def names(folder) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_convert_and_export(source, tmp_path):
+    zoo, back = tmp_path / "new" / "zoo", tmp_path / "back"
+    code, output = run("convert", source, zoo)
+    assert code == 0, output
+    model = tfm_zoo.TfmBertForMaskedLM.from_pretrained(zoo)
+    assert EXTRAS.keys() <= names(zoo)
+    assert "modeling_tfm_bert.py" in names(zoo)
+    assert "optimizer.pt" not in names(zoo)
+    tokenizer = AutoTokenizer.from_pretrained(zoo, trust_remote_code=True)
+    assert tokenizer.tokenize("The cat sat on THE mat.") == ["the", "cat", "sat", "on", "the", "mat", "."]
+
+    code, output = run("export", zoo, back)
+    assert code == 0, output
+    original = AutoModelForMaskedLM.from_pretrained(source)
+    assert_same_weights(AutoModelForMaskedLM.from_pretrained(back), original)
+    assert EXTRAS.keys() <= names(back)
+    assert not any(name.endswith(".py") for name in names(back))
+    assert "auto_map" not in json.loads((back / "config.json").read_text())
+    assert isinstance(AutoTokenizer.from_pretrained(back), BertTokenizer)
+    ids = torch.tensor([[2, 5, 6, 4, 3]])
+    assert (model(ids).logits - original(ids).logits).abs().max() <= 1e-5
+    assert model.config.name_or_path != str(source)  # it is now that of the folder it was loaded from
+
+
+@pytest.mark.parametrize("head", ["TfmBertForTokenClassification", "token-classification", "TokenClassification"])
+def test_head_and_dtype(source, tmp_path, head):
+    code, output = run("convert", source, tmp_path / "zoo", "--head", head, "--dtype", "bfloat16")
+    assert code == 0, output
+    config = json.loads((tmp_path / "zoo" / "config.json").read_text())
+    assert config["architectures"] == ["TfmBertForTokenClassification"]
+    assert config["dtype"] == "bfloat16"
+
+
+def test_a_failing_conversion_leaves_nothing(source, tmp_path, monkeypatch):
+    before = names(tmp_path)
+    (source / "tokenizer_config.json").write_text("{")  # found out after the weights have been written
+    code, output = run("convert", source, tmp_path / "deep" / "zoo")
+    assert code == 1
+    assert output.startswith("error: ")
+    assert f"{source / 'tokenizer_config.json'} is not valid JSON" in output
+    assert output.count("\n") == 1
+    assert names(tmp_path) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["official"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["convert", "{source}", "{out}", "--head", "Nonsense"], "'Nonsense' is no class of the zoo"),
+        (["convert", "{source}", "{out}", "--dtype", "int3"], "dtype='int3'"),
+        (["convert", "{source}/1_Pooling", "{out}"], "holds no weights"),
+        (["convert", "no-such-model", "{out}"], "neither a folder nor a model on the Hub"),
+        (["export", "{source}", "{out}"], "not one of the zoo"),
+    ],
+)
+def test_errors_are_one_line(source, tmp_path, arguments, message):
+    out = tmp_path / "out"
+    code, output = run(*(argument.format(source=source, out=out) for argument in arguments))
+    assert code == 1
+    assert message in output
+    assert output.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["official"]
+
+
+def test_debug_shows_where(source, tmp_path):
+    result = CliRunner().invoke(app, ["export", str(source), str(tmp_path / "out"), "--debug"])
+    assert result.exit_code == 1
+    assert "not one of the zoo" in str(result.exception)
+
+
+def test_what_is_there_is_kept(source, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine.txt").write_text("precious")
+    code, output = run("convert", source, out)
+    assert code == 1
+    assert "--overwrite" in output
+    assert names(out) == {"mine.txt"}
+    # a conversion that fails replaces nothing
+    code, _ = run("convert", source, out, "--overwrite", "--head", "Nonsense")
+    assert code == 1
+    assert names(out) == {"mine.txt"}
+    code, output = run("convert", source, out, "--overwrite")
+    assert code == 0, output
+    assert "mine.txt" not in names(out)
+    assert "model.safetensors" in names(out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["official", "out"]
+
+
+def test_a_file_in_the_way(source, tmp_path):
+    (tmp_path / "out").write_text("precious")
+    code, output = run("convert", source, tmp_path / "out", "--overwrite")
+    assert code == 1
+    assert "no folder" in output
+    assert (tmp_path / "out").read_text() == "precious"
+
+
+def test_conversion_onto_its_source(source):
+    code, output = run("convert", source, source, "--overwrite")
+    assert code == 0, output
+    assert tfm_zoo.TfmBertForMaskedLM.from_pretrained(source)
+
+
+def test_an_interrupt_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "out") as folder:
+        (folder / "half").write_text("")
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
+
+
+def test_list():
+    code, output = run("list")
+    assert code == 0
+    for expected in ("BERT", "RoBERTa", "XLM-R", "CamemBERT", "DistilBERT", "nn.TransformerEncoder", "MaskedLM"):
+        assert expected in output
+
+
+def test_as_a_process(source, tmp_path):
+    command = [sys.executable, "-m", "tfm_zoo", "convert", str(source), str(tmp_path / "zoo")]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "TfmBertForMaskedLM" in result.stdout

@@ -1,0 +1,122 @@
+"""Zoo models that never were official: exported where a native class can express them, refused by name where not."""
+
+import pytest
+import torch
+
+import tfm_zoo
+from tests.natives import BY_NAME, build_tiny
+from tfm_zoo import TfmBertConfig
+from tfm_zoo.converters import ConversionError, from_official, to_official
+
+SIZES = {
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+}
+LIKE_DISTILBERT = {
+    "type_vocab_size": 0,
+    "attention_output_dropout": 0.0,
+    "add_pooling_layer": False,
+    "pooler_act": "relu",
+}
+
+
+def make(head: str = "ForMaskedLM", **config):
+    torch.manual_seed(0)
+    return getattr(tfm_zoo, f"TfmBert{head}")(TfmBertConfig(**(SIZES | config))).eval()
+
+
+@pytest.mark.parametrize(
+    ("head", "config", "native"),
+    [
+        ("ForMaskedLM", {}, "BertForMaskedLM"),
+        ("ForPreTraining", {"hidden_act": "gelu_new", "norm_eps": 1e-5}, "BertForPreTraining"),
+        ("ForQuestionAnswering", {"pooler_act": "relu", "lm_head_act": "silu"}, "BertForQuestionAnswering"),
+        ("ForMaskedLM", {"position_ids_from_padding": True, "pad_token_id": 1}, "RobertaForMaskedLM"),
+        ("ForMaskedLM", LIKE_DISTILBERT, "DistilBertForMaskedLM"),
+        ("ForSequenceClassification", LIKE_DISTILBERT, "DistilBertForSequenceClassification"),
+        ("Model", LIKE_DISTILBERT, "DistilBertModel"),
+    ],
+)
+def test_first_architecture_that_can_express_it(head, config, native):
+    zoo = make(head, **config)
+    official = to_official(zoo)
+    assert type(official).__name__ == native
+    ids = torch.tensor([[5, 6, 7, 8]])
+    for expected, value in zip(zoo(ids).values(), official(ids).values(), strict=True):
+        assert (expected - value).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"norm_position": "pre", "final_norm": True},
+        {"final_norm": True},
+        {"embedding_norm": False},
+        {"norm_type": "rmsnorm"},
+        {"mlp_type": "gated"},
+        {"position_embedding_type": "rotary"},
+        {"position_embedding_type": "sinusoidal"},
+        {"num_key_value_heads": 2},
+        {"head_dim": 16},
+        {"sliding_window": 3},
+        {"attention_bias": False},
+        {"mlp_bias": False},
+        {"lm_head_act": "relu"},
+    ],
+    ids=str,
+)
+def test_what_no_native_class_can_express_is_named(config):
+    with pytest.raises(ConversionError) as caught:
+        to_official(make(**config))
+    for name, value in config.items():
+        assert f"{name}={value!r}" in str(caught.value)
+
+
+def test_fields_of_a_head_matter_to_that_head():
+    with pytest.raises(ConversionError, match="classifier_pooling='mean'"):
+        to_official(make("ForSequenceClassification", classifier_pooling="mean"))
+    to_official(make("ForTokenClassification", classifier_pooling="mean"))
+    with pytest.raises(ConversionError, match="type_vocab_size=0"):
+        to_official(make("ForNextSentencePrediction", type_vocab_size=0))
+
+
+def test_changed_after_conversion():
+    """It goes back to where it came from, or nowhere."""
+    zoo = from_official(build_tiny(BY_NAME["RobertaForTokenClassification"]), sliding_window=4)
+    with pytest.raises(ConversionError, match=r"RobertaForTokenClassification.*sliding_window=4"):
+        to_official(zoo)
+
+
+def test_head_that_the_architecture_has_not():
+    zoo = from_official(build_tiny(BY_NAME["RobertaModel"]), tfm_zoo.TfmBertForNextSentencePrediction)
+    with pytest.raises(ConversionError, match="TfmBertForNextSentencePrediction has no counterpart"):
+        to_official(zoo)
+
+
+def test_dropout_that_no_native_class_has_is_reported(caplog):
+    """It changes nothing of what the model computes."""
+    zoo = make(activation_dropout=0.2)
+    official = to_official(zoo)
+    assert "activation_dropout=0.2" in caplog.text
+    ids = torch.tensor([[5, 6, 7, 8]])
+    assert (official(ids).logits - zoo(ids).logits).abs().max() <= 1e-5
+
+
+def test_another_head_after_saving(tmp_path):
+    """A checkpoint converted as a language model and fine-tuned as a classifier goes back as a classifier."""
+    for name in ("RobertaForMaskedLM", "DistilBertForMaskedLM", "BertForMaskedLM"):
+        from_official(build_tiny(BY_NAME[name], dropout=True)).save_pretrained(tmp_path / name)
+        model = tfm_zoo.TfmBertForSequenceClassification.from_pretrained(tmp_path / name, num_labels=4)
+        official = to_official(model)
+        assert type(official).__name__ == name.replace("MaskedLM", "SequenceClassification")
+        ids = torch.tensor([[5, 6, 7, 8]])
+        assert (official(ids).logits - model(ids).logits).abs().max() <= 1e-5
+
+
+def test_sentence_classifier_of_one_label():
+    original = build_tiny(BY_NAME["DistilBertForSequenceClassification"], labels=1)
+    assert to_official(from_official(original)).classifier.out_features == 1

@@ -1,0 +1,51 @@
+"""A conversion holds the checkpoint's tensors once, and one of them twice at most."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.natives import BY_NAME, build
+
+MEGABYTE = 1 << 20
+#: peaks of a fresh process, in bytes: after the conversion of something tiny, and after that and a pass over the
+#: weights of the real one. (What `getrusage` says of a child may be its parent's.)
+MEASURE = """
+import json, re, sys
+from tfm_zoo.converters import from_official
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]) * 1024
+
+from_official(sys.argv[1])
+before = peak()
+model = from_official(sys.argv[2])
+assert all(parameter.sum().isfinite() for parameter in model.parameters())
+parameters = sum(parameter.nbytes for parameter in model.parameters())
+print(json.dumps({"before": before, "after": peak(), "parameters": parameters}))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
+@pytest.mark.parametrize("kind", ["safetensors", "shards", "bin"])
+def test_peak(kind, tmp_path):
+    """The embeddings, which are tied, are a third of all."""
+    native = BY_NAME["BertForMaskedLM"]
+    small, large = tmp_path / "small", tmp_path / "large"
+    build(native, hidden_size=16, num_attention_heads=2, num_hidden_layers=1).save_pretrained(small)
+    model = build(native, hidden_size=768, num_hidden_layers=5, vocab_size=30522, intermediate_size=3072)
+    model.save_pretrained(large, max_shard_size="50MB" if kind == "shards" else "5GB")
+    if kind == "bin":
+        (large / "model.safetensors").unlink()
+        torch.save(model.state_dict(), large / "pytorch_model.bin")
+    size = sum(file.stat().st_size for file in large.iterdir())
+    assert size > 200 * MEGABYTE
+    del model
+    result = subprocess.run([sys.executable, "-c", MEASURE, small, large], capture_output=True, text=True, check=True)
+    measured = json.loads(result.stdout)
+    peak = measured["after"] - measured["before"]
+    print(f"{kind}: {peak / size:.2f} times the checkpoint")
+    assert peak <= 1.5 * size
+    assert measured["parameters"] > 200 * MEGABYTE

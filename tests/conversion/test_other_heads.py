@@ -1,0 +1,98 @@
+"""A checkpoint as a class that it was not saved from: what both have is taken over, the rest is initialised anew."""
+
+import pytest
+import torch
+
+import tfm_zoo
+from tests.natives import BY_NAME, build_tiny
+from tfm_zoo.converters import ConversionError, from_official
+
+
+def test_masked_lm_for_a_classifier(tmp_path, caplog):
+    original = build_tiny(BY_NAME["RobertaForMaskedLM"])
+    original.save_pretrained(tmp_path)
+    model = from_official(tmp_path, tfm_zoo.TfmBertForSequenceClassification, num_labels=7)
+    assert model.classifier.weight.shape == (7, 32)
+    expected = original.roberta.encoder.layer[2].output.dense.weight
+    assert torch.equal(model.model.layers[2].mlp.down_proj.weight, expected)
+    for name in ("model.pooler.dense.weight", "model.pooler.dense.bias", "classifier.weight", "classifier.bias"):
+        assert name in caplog.text
+    assert "lm_head" not in caplog.text
+    # as the class itself initialises it
+    assert model.classifier.weight.std().item() == pytest.approx(model.config.initializer_range, rel=0.3)
+    assert not model.classifier.bias.any()
+
+
+def test_bare_model_from_a_head(caplog):
+    original = build_tiny(BY_NAME["BertForSequenceClassification"])
+    model = from_official(original, tfm_zoo.TfmBertModel)
+    ids = torch.arange(5, 14)[None]
+    assert torch.equal(model(ids).pooler_output, original.bert(ids).pooler_output)
+    assert not caplog.text
+
+
+def test_tensors_of_further_heads_are_used(tmp_path):
+    """bert-base-uncased says BertForMaskedLM, and holds the pooler and the next-sentence head too."""
+    original = build_tiny(BY_NAME["BertForPreTraining"])
+    original.save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(file.read_text().replace("BertForPreTraining", "BertForMaskedLM"))
+    assert type(from_official(tmp_path)) is tfm_zoo.TfmBertForMaskedLM
+    ids = torch.arange(5, 14)[None]
+    model = from_official(tmp_path, tfm_zoo.TfmBertForPreTraining)
+    assert torch.equal(model(ids).seq_relationship_logits, original(ids).seq_relationship_logits)
+    model = from_official(tmp_path, tfm_zoo.TfmBertForSequenceClassification)
+    assert torch.equal(model.model.pooler.dense.weight, original.bert.pooler.dense.weight)
+
+
+def test_head_without_a_native_counterpart():
+    original = build_tiny(BY_NAME["DistilBertModel"])
+    model = from_official(original, tfm_zoo.TfmBertForNextSentencePrediction)
+    assert model(torch.arange(5, 14)[None]).logits.shape == (1, 2)
+
+
+def test_classifier_of_another_size_is_refused():
+    original = build_tiny(BY_NAME["BertForSequenceClassification"])
+    for override in ({"num_labels": 5}, {"id2label": {i: str(i) for i in range(5)}}):
+        with pytest.raises(ConversionError, match=r"classifier\.weight of shape \(3, 32\).* \(5, 32\)"):
+            from_official(original, **override)
+
+
+def test_classifier_of_another_head_is_replaced(caplog):
+    original = build_tiny(BY_NAME["BertForSequenceClassification"])
+    model = from_official(original, tfm_zoo.TfmBertForTokenClassification, id2label={i: f"L{i}" for i in range(5)})
+    assert model.classifier.out_features == model.config.num_labels == 5
+    assert model.config.label2id == {f"L{i}": i for i in range(5)}
+    assert "classifier.weight" in caplog.text
+
+
+def test_overrides_reach_the_model():
+    original = build_tiny(BY_NAME["BertForMaskedLM"], dropout=True)
+    model = from_official(original, hidden_dropout=0.0, skip_padding=False, attention_dropout=0.5)
+    assert model.config.hidden_dropout == model.model.layers[0].mlp_dropout.p == 0.0
+    assert model.config.attention_dropout == 0.5
+    assert not model.config.skip_padding
+
+
+def test_a_body_that_does_not_fit_is_refused():
+    original = build_tiny(BY_NAME["BertForMaskedLM"])
+    with pytest.raises(ConversionError, match="gate_proj"):
+        from_official(original, mlp_type="gated")
+    with pytest.raises(ConversionError, match=r"unexpected: bert\.embeddings\.position_embeddings\.weight"):
+        from_official(original, position_embedding_type="rotary")
+
+
+def test_dropouts_follow_an_override():
+    """RoBERTa's classifier drops what its dense layer reads at the rate that the other dropouts have."""
+    original = build_tiny(BY_NAME["RobertaForSequenceClassification"], hidden_dropout_prob=0.1)
+    assert from_official(original).model.pooler.dropout.p == 0.1
+    assert from_official(original, hidden_dropout=0.3).model.pooler.dropout.p == 0.3
+    assert from_official(original, classifier_dropout=0.2).model.pooler.dropout.p == 0.2
+    assert from_official(original, hidden_dropout=0.3, pooler_dropout=0.0).model.pooler.dropout.p == 0.0
+
+
+def test_nothing_is_left_without_memory():
+    """The model is made without, and in evaluation mode, as `from_pretrained` does it."""
+    model = from_official(build_tiny(BY_NAME["BertModel"]), tfm_zoo.TfmBertForPreTraining)
+    assert not model.training
+    assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))

@@ -1,0 +1,128 @@
+"""Official -> zoo -> official: every tensor bit for bit, and the same configuration."""
+
+import copy
+
+import pytest
+import torch
+
+from tests.conversion.comparison import assert_same_model, assert_same_weights
+from tests.natives import BY_NAME, NATIVES, build_tiny
+from tfm_zoo.converters import from_official, to_official
+
+EVERY_HEAD = pytest.mark.parametrize("native", NATIVES, ids=str)
+#: nothing as it is by default, and fields that only old configurations have
+ODD_CONFIG = {
+    "bert": {
+        "hidden_act": "relu",
+        "layer_norm_eps": 1e-6,
+        "initializer_range": 0.03,
+        "pad_token_id": 3,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "use_cache": False,
+        "type_vocab_size": 5,
+        "position_embedding_type": "absolute",
+        "pooler_fc_size": 768,
+        "problem_type": "single_label_classification",
+        "finetuning_task": "sst2",
+    },
+    "distilbert": {
+        "activation": "relu",
+        "sinusoidal_pos_embds": True,
+        "initializer_range": 0.03,
+        "pad_token_id": 3,
+        "output_past": True,
+    },
+}
+
+
+def odd_config(native) -> dict:
+    return ODD_CONFIG.get(native.architecture.model_type, ODD_CONFIG["bert"])
+
+
+@EVERY_HEAD
+def test_in_memory(native):
+    original = build_tiny(native, dropout=True, **odd_config(native))
+    zoo = from_official(original)
+    assert type(zoo) is native.head.zoo
+    assert_same_model(to_official(zoo), original)
+
+
+@EVERY_HEAD
+def test_through_folders(native, tmp_path):
+    """Official folder, zoo folder, official folder: what each `from_pretrained` makes of them."""
+    original = build_tiny(native, dropout=True, id2label={0: "no", 1: "yes"}, label2id={"no": 0, "yes": 1})
+    original.save_pretrained(tmp_path / "official")
+    zoo = from_official(tmp_path / "official")
+    zoo.save_pretrained(tmp_path / "zoo")
+    reloaded = native.head.zoo.from_pretrained(tmp_path / "zoo")
+    assert_same_weights(reloaded, zoo)
+    to_official(reloaded).save_pretrained(tmp_path / "back")
+    assert_same_model(type(original).from_pretrained(tmp_path / "back"), original)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_stays(dtype, tmp_path):
+    original = build_tiny(BY_NAME["RobertaForSequenceClassification"]).to(dtype)
+    original.save_pretrained(tmp_path)
+    for source in (tmp_path, original):
+        zoo = from_official(source)
+        assert zoo.dtype == dtype
+        assert_same_weights(to_official(zoo), original)
+
+
+def test_dtype_on_demand():
+    original = build_tiny(BY_NAME["BertModel"])
+    assert from_official(original, dtype="bfloat16").dtype == torch.bfloat16
+    with pytest.raises(ValueError, match="float31"):
+        from_official(original, dtype="float31")
+
+
+def test_weights_are_copies():
+    """Neither direction shares memory with what it converts."""
+    original = build_tiny(BY_NAME["BertForMaskedLM"])
+    before = copy.deepcopy(original.state_dict())
+    zoo = from_official(original)
+    back = to_official(zoo)
+    for model in (zoo, back):
+        for parameter in model.parameters():
+            torch.nn.init.zeros_(parameter)
+    for name, tensor in original.state_dict().items():
+        assert torch.equal(tensor, before[name])
+    assert not any(parameter.any() for parameter in zoo.parameters())
+
+
+def test_tied_weights_stay_tied(tmp_path):
+    for name in ("BertForPreTraining", "RobertaForMaskedLM", "DistilBertForMaskedLM"):
+        original = build_tiny(BY_NAME[name])
+        original.save_pretrained(tmp_path / name)
+        zoo = from_official(tmp_path / name)
+        assert zoo.lm_head.weight is zoo.model.embeddings.embed_tokens.weight
+        native = to_official(zoo)
+        assert native.get_output_embeddings().weight is native.get_input_embeddings().weight
+
+
+@pytest.mark.parametrize("name", ["BertForMaskedLM", "RobertaForMaskedLM", "DistilBertForMaskedLM"])
+def test_untied_weights_stay_apart(name, tmp_path):
+    original = build_tiny(BY_NAME[name], tie_word_embeddings=False)
+    original.save_pretrained(tmp_path)
+    zoo = from_official(tmp_path)
+    assert not torch.equal(zoo.lm_head.weight, zoo.model.embeddings.embed_tokens.weight)
+    back = to_official(zoo).state_dict()
+    # Untied, BERT and RoBERTa keep a second bias that nothing reads: the one that is read takes its place.
+    unread = ("cls.predictions.bias", "lm_head.bias")
+    for key, tensor in original.state_dict().items():
+        assert key in unread or torch.equal(back[key], tensor), key
+    ids = torch.arange(5, 14)[None]
+    assert torch.equal(zoo(ids).logits, original(ids).logits)
+
+
+def test_attention_implementation_and_origin_come_along(tmp_path):
+    original = build_tiny(BY_NAME["BertModel"], attn_implementation="eager")
+    zoo = from_official(original)
+    assert zoo.config._attn_implementation == to_official(zoo).config._attn_implementation == "eager"
+    assert from_official(original, attn_implementation="sdpa").config._attn_implementation == "sdpa"
+    original.save_pretrained(tmp_path)
+    zoo = from_official(tmp_path)
+    assert zoo.config.name_or_path == zoo.name_or_path == str(tmp_path)
+    assert to_official(zoo).config.name_or_path == str(tmp_path)
