@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
-from rich.table import Column, Table
+from rich.table import Table
 from transformers import PreTrainedModel
 
 from .converters import ARCHITECTURES, ConversionError, to_official
@@ -60,7 +60,7 @@ def convert(
         checkpoint = open_checkpoint(origin)
         architecture = architecture_of(checkpoint)
         chosen = None if model_class is None else find_class(model_class)
-        progress = partial(track, description="Converting", console=notes, transient=True)
+        progress = partial(track, description="Converting", console=notes, disable=not notes.is_terminal)
         model = convert_checkpoint(checkpoint, chosen, progress, dtype=dtype)
         save(model, folder, source)
         copy_companions(origin, folder, architecture.tokenizer)
@@ -82,11 +82,12 @@ def export(zoo_dir: ZooSource, out: Out, overwrite: Overwrite = False, debug: De
 @app.command("list")
 def list_architectures() -> None:
     """List the official architectures that the zoo converts, and their heads."""
-    table = Table("architecture", "model_type", "zoo class", Column("heads that both have", overflow="fold"))
+    table = Table("architecture", "heads that both have", show_lines=True)
     for architecture in ARCHITECTURES.values():
         base, *heads = (head.zoo.__name__ for head in architecture.heads)
-        short = [name.partition("For")[2] for name in heads]
-        table.add_row(architecture.title, architecture.model_type, base, ", ".join(short) or "in memory, no head")
+        names = f"{architecture.title}\n[dim]{architecture.model_type} - {base.removesuffix('Model')}[/dim]"
+        shared = ", ".join(name.partition("For")[2] for name in heads)
+        table.add_row(names, shared or "in memory; blocks without a head")
     console.print(table)
 
 

@@ -112,11 +112,11 @@ class Architecture:
                 return head
         names = set(map(self.canonical, tensors))
 
-        def is_there(rule: Rule) -> bool:
-            return any(find([rule], name, "official") for name in names)
+        def agreement(head: Head) -> int:
+            there = sum(any(find([rule], name, "official") for name in names) for rule in head.rules)
+            return 2 * there - len(head.rules)
 
-        complete = [head for head in self.heads if all(map(is_there, head.rules))]
-        return max(complete, key=lambda head: len(head.rules), default=self.heads[0])
+        return max(self.heads, key=agreement)
 
     # names of tensors
 

@@ -1,7 +1,6 @@
 """Checkpoint folders: what they hold besides weights, and how one is written so that it is whole or not there."""
 
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -10,6 +9,9 @@ from pathlib import Path
 
 from .checkpoint import COMPANIONS, read_json
 from .rules import ConversionError
+
+#: files without which there is no tokenizer
+VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model")
 
 
 def copy_companions(source: Path, out: Path, tokenizer: str | None = None) -> None:
@@ -21,16 +23,16 @@ def copy_companions(source: Path, out: Path, tokenizer: str | None = None) -> No
         tokenizer: tokenizer class of the architecture. An official checkpoint may leave it to its `model_type` to
             imply which it is; the zoo's does not, so it is written down.
     """
-    for file in sorted({file for pattern in COMPANIONS for file in source.glob(pattern) if file.is_file()}):
+    files = sorted({file for pattern in COMPANIONS for file in source.glob(pattern) if file.is_file()})
+    for file in files:
         target = out / file.relative_to(source)
         target.parent.mkdir(exist_ok=True)
         shutil.copyfile(file, target)
-    settings = out / "tokenizer_config.json"
-    has_tokenizer = any((out / name).exists() for name in ("tokenizer.json", "vocab.txt", "vocab.json", settings.name))
-    if tokenizer and (has_tokenizer or any(out.glob("*.model"))):
-        known = read_json(settings) if settings.exists() else {}
-        if "tokenizer_class" not in known:
-            settings.write_text(json.dumps({**known, "tokenizer_class": tokenizer}, indent=2) + "\n", encoding="utf-8")
+    if tokenizer and any(file.match(pattern) for file in files for pattern in VOCABULARIES):
+        name = "tokenizer_config.json"
+        settings = read_json(source / name) if (source / name).exists() else {}
+        if "tokenizer_class" not in settings:
+            (out / name).write_text(json.dumps(settings | {"tokenizer_class": tokenizer}, indent=2) + "\n", "utf-8")
 
 
 @contextmanager
@@ -44,7 +46,7 @@ def new_folder(out: Path, overwrite: bool = False) -> Iterator[Path]:
     Raises:
         ConversionError: where `out` may not be written.
     """
-    out = Path(os.path.abspath(out))
+    out = out.resolve()
     if out.exists() and not out.is_dir():
         raise ConversionError(f"{out} exists and is no folder.")
     if out.exists() and any(out.iterdir()) and not overwrite:

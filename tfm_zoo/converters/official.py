@@ -61,6 +61,7 @@ def convert(
     **config_overrides,
 ) -> PreTrainedModel:
     """[`from_official`] of an open checkpoint; `progress` goes through the steps, and may show how far it is."""
+    dtype = common_dtype(checkpoint.tensors.values()) if dtype is None else as_dtype(dtype)
     architecture = architecture_of(checkpoint)
     held = architecture.head_in(checkpoint.config.get("architectures"), checkpoint.tensors)
     model_class = model_class or held.zoo
@@ -75,7 +76,6 @@ def convert(
         weights.update(zip(map(own_names.get, step.writes), made, strict=True))
 
     original = checkpoint.model
-    dtype = common_dtype(checkpoint.tensors.values()) if dtype is None else as_dtype(dtype)
     model = assemble(skeleton, weights, dtype, attn_implementation or attention_of(original))
     if original is not None:
         model.to(next(original.parameters()).device)
