@@ -1,0 +1,130 @@
+"""Checkpoints saved by every head, an offline Hub cache that holds them, and an environment without `tfm_zoo`."""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+import torch
+
+from ..tiny import HEADS, tiny_model
+from . import plain
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+VARIANTS = {
+    # tables that no checkpoint stores, and what the defaults leave out
+    "rotary": {
+        "position_embedding_type": "rotary",
+        "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0},
+        "norm_type": "rmsnorm",
+        "norm_position": "pre",
+        "mlp_type": "gated",
+        "sliding_window": 3,
+        "num_key_value_heads": 2,
+    },
+    "sinusoidal": {"position_embedding_type": "sinusoidal", "classifier_pooling": "mean"},
+}
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory) -> dict[str, Path]:
+    """A folder saved by each head, and one for each of `VARIANTS`."""
+    models = {head.__name__: tiny_model(head) for head in HEADS}
+    models |= {name: tiny_model(HEADS[0], **fields) for name, fields in VARIANTS.items()}
+    root = tmp_path_factory.mktemp("saved")
+    folders = {name: root / name for name in models}
+    for name, model in models.items():
+        model.save_pretrained(folders[name])
+        with torch.no_grad():
+            outputs = {
+                "outputs": plain.run(model),
+                "last_hidden_state": plain.run(model.base_model)["last_hidden_state"],
+            }
+        torch.save(outputs, root / f"{name}.pt")
+    return folders
+
+
+@pytest.fixture(scope="session")
+def hub(checkpoints, tmp_path_factory) -> Path:
+    """A Hugging Face home whose cache holds each checkpoint as `zoo/<name>`, as if it had been downloaded."""
+    home = tmp_path_factory.mktemp("hub")
+    for name, folder in checkpoints.items():
+        repository = home / "hub" / f"models--zoo--{name}"
+        snapshot, blobs = repository / "snapshots" / COMMIT, repository / "blobs"
+        snapshot.mkdir(parents=True)
+        blobs.mkdir()
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text(COMMIT)
+        for file in folder.iterdir():
+            content = file.read_bytes()
+            blob = blobs / hashlib.sha256(content).hexdigest()
+            blob.write_bytes(content)
+            (snapshot / file.name).symlink_to(blob)
+    return home
+
+
+@pytest.fixture(scope="session")
+def plain_python(tmp_path_factory) -> str:
+    """The interpreter of an environment that holds torch, transformers and what those require, and nothing else.
+
+    The packages are links to the ones that run this test, so that nothing is downloaded.
+    """
+    root = tmp_path_factory.mktemp("plain")
+    venv.create(root, symlinks=True)
+    python = root / "bin" / "python"
+    where = [python, "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    packages = Path(subprocess.check_output(where, text=True).strip())
+    for entry in required_by("torch", "transformers"):
+        if not (packages / entry.name).exists():
+            (packages / entry.name).symlink_to(entry)
+    return str(python)
+
+
+def required_by(*names: str) -> set[Path]:
+    """What the named distributions, and those they require, have put into their site-packages."""
+    waiting, seen, entries = list(names), set(), set()
+    while waiting:
+        name = waiting.pop()
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # required on another platform only
+        seen.add(name)
+        tops = {file.parts[0] for file in distribution.files if not file.parts[0].startswith((".", "__pycache__"))}
+        entries |= {Path(distribution.locate_file(top)) for top in tops}
+        required = [
+            re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in distribution.requires or () if "extra" not in line
+        ]
+        waiting += [name for name in required if name not in seen]
+    return entries
+
+
+@pytest.fixture
+def do_jobs(hub, tmp_path):
+    """Runs functions of `plain.py` with an interpreter, each in a fresh process; gives their results, in order."""
+
+    def do(jobs: list[tuple[str, dict]], python: str = sys.executable) -> list:
+        results = [tmp_path / f"result_{number}.pt" for number in range(len(jobs))]
+        listed = [
+            {"function": function, "result": str(result), "arguments": arguments}
+            for (function, arguments), result in zip(jobs, results, strict=True)
+        ]
+        (tmp_path / "jobs.json").write_text(json.dumps(listed))
+        command = [python, "-I", plain.__file__, str(tmp_path / "jobs.json")]
+        environment = os.environ | {
+            "HF_HOME": str(hub),
+            "HF_HUB_OFFLINE": "1",
+            "HF_MODULES_CACHE": str(tmp_path / "code"),
+        }
+        subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=True, timeout=300)
+        answers, failures = zip(*map(torch.load, results), strict=True)
+        assert not any(failures), "\n".join(filter(None, failures))
+        return list(answers)
+
+    return do

@@ -1,0 +1,105 @@
+"""What a user with transformers alone does with a zoo checkpoint; `python -I plain.py jobs.json` does a list of jobs.
+
+Nothing here imports the project: the same functions run in an environment that has it and in one that has it not.
+Each job runs in a process of its own, forked after the slow imports, since transformers reuses in one process the
+remote code that it loaded first.
+"""
+
+import json
+import os
+import sys
+import traceback
+
+import torch
+import transformers
+from transformers import PreTrainedModel  # noqa: F401, slow: before the forks
+
+transformers.logging.set_verbosity_error()
+
+
+def load(source: str, auto_class: str = "AutoModel", **options):
+    """A model in evaluation mode; what its checkpoint lacks is initialised from a fixed seed."""
+    torch.manual_seed(0)
+    return getattr(transformers, auto_class).from_pretrained(source, **options).eval()
+
+
+def run(model, labels: bool = False) -> dict[str, torch.Tensor]:
+    """Every tensor that the model gives for a fixed ragged batch."""
+    mask = (torch.arange(9) < torch.tensor([9, 4, 6])[:, None]).long()
+    batch = {"input_ids": torch.arange(1, 28).view(3, 9) * mask, "attention_mask": mask}
+    if type(model).__name__.endswith("MultipleChoice"):
+        batch = {name: value.unsqueeze(1).expand(-1, 2, -1) for name, value in batch.items()}
+    if labels:
+        batch["labels"] = batch["input_ids"] % 2 if "MaskedLM" in type(model).__name__ else torch.tensor([0, 1, 1])
+    return dict(model(**batch).items())
+
+
+@torch.no_grad()
+def outputs_of_every_head(source: str, **options) -> dict[str, dict[str, torch.Tensor]]:
+    """Outputs of every Auto class that the checkpoint's configuration names."""
+    config = transformers.AutoConfig.from_pretrained(source, **options)
+    auto_classes = [name for name in config.auto_map if name != "AutoConfig"]
+    # The classifiers of two heads differ in shape, and are named alike (as the native ones are).
+    return {name: run(load(source, name, ignore_mismatched_sizes=True, **options)) for name in auto_classes}
+
+
+@torch.no_grad()
+def outputs(source: str, auto_class: str, **options) -> dict[str, torch.Tensor]:
+    model = load(source, auto_class, **options)
+    assert isinstance(model.config, type(model).config_class)
+    return run(model)
+
+
+def train_and_save(source: str, auto_class: str, target: str, **options) -> dict[str, torch.Tensor]:
+    """One optimizer step, a save, and the outputs after it."""
+    model = load(source, auto_class, **options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run(model.train(), labels=True)["loss"].backward()
+    optimizer.step()
+    model.eval().save_pretrained(target)
+    with torch.no_grad():
+        return run(model)
+
+
+def error(source: str, auto_class: str, **options) -> str:
+    """The message with which loading is refused."""
+    try:
+        getattr(transformers, auto_class).from_pretrained(source, **options)
+    except ValueError as refusal:
+        return str(refusal)
+    raise AssertionError(f"{source} was loaded")
+
+
+def zoo_before_remote(source: str, auto_class: str) -> dict:
+    import tfm_zoo  # noqa: F401
+
+    both = (outputs(source, auto_class, trust_remote_code=trust) for trust in (True, False))
+    return dict(zip(("remote", "local"), both, strict=True))
+
+
+def zoo_after_remote(source: str, auto_class: str) -> dict:
+    before = outputs(source, auto_class, trust_remote_code=True)
+    import tfm_zoo  # noqa: F401
+
+    both = (outputs(source, auto_class, trust_remote_code=trust) for trust in (True, False))
+    return dict(zip(("before", "remote", "local"), (before, *both), strict=True))
+
+
+def do(function: str, result: str, arguments: dict) -> None:
+    """Runs one job in a forked process; its result is saved, and the traceback of its failure."""
+    if os.fork() == 0:
+        answer = failure = None
+        try:
+            answer = globals()[function](**arguments)
+        except BaseException:
+            failure = traceback.format_exc()
+        torch.save((answer, failure), result)
+        os._exit(0)
+    os.wait()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with open(sys.argv[1]) as file:
+        for job in json.load(file):
+            do(**job)

@@ -1,0 +1,103 @@
+"""A zoo checkpoint is loaded by transformers alone, from a folder and from the Hub's cache."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import torch
+
+import tfm_zoo.models
+from tfm_zoo import TfmBertConfig
+
+from ..tiny import HEADS
+from . import plain
+from .conftest import VARIANTS
+
+CODE = {file.name: file.read_bytes() for file in Path(tfm_zoo.models.__file__).parent.glob("[!_]*.py")}
+TRAINED = {
+    "TfmBertForSequenceClassification": "AutoModelForSequenceClassification",
+    "TfmBertForMaskedLM": "AutoModelForMaskedLM",
+}
+
+
+def sources(checkpoints, name: str) -> list[str]:
+    """A checkpoint's folder, and its name on the Hub."""
+    return [str(checkpoints[name]), f"zoo/{name}"]
+
+
+def assert_same(one, other) -> None:
+    """Bit for bit."""
+    torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_plain_environment_has_no_zoo(plain_python):
+    find = "import importlib.util as u; print(*(u.find_spec(name) is None for name in ('transformers', 'tfm_zoo')))"
+    assert subprocess.check_output([plain_python, "-I", "-c", find], text=True).split() == ["False", "True"]
+
+
+def test_every_head_loads_from_every_save(checkpoints, do_jobs, plain_python):
+    names = [head.__name__ for head in HEADS]
+    jobs = [
+        ("outputs_of_every_head", {"source": source, "trust_remote_code": True})
+        for name in names
+        for source in sources(checkpoints, name)
+    ]
+    results = do_jobs(jobs, plain_python)
+    for name, from_folder, from_hub in zip(names, results[::2], results[1::2], strict=True):
+        saved = torch.load(checkpoints[name].parent / f"{name}.pt")
+        assert_same(from_folder, from_hub)
+        assert from_folder.keys() == TfmBertConfig.auto_classes.keys() - {"AutoConfig"}
+        auto_class = next(auto for auto, head in TfmBertConfig.auto_classes.items() if head == name)
+        assert_same(from_folder[auto_class], saved["outputs"])
+        assert_same(from_folder["AutoModel"]["last_hidden_state"], saved["last_hidden_state"])
+
+
+def test_tables_that_no_checkpoint_stores_are_there(checkpoints, do_jobs, plain_python):
+    arguments = {"auto_class": "AutoModel", "trust_remote_code": True}
+    jobs = [("outputs", {"source": source, **arguments}) for name in VARIANTS for source in sources(checkpoints, name)]
+    results = iter(do_jobs(jobs, plain_python))
+    for name in VARIANTS:
+        saved = torch.load(checkpoints[name].parent / f"{name}.pt")
+        for result in (next(results), next(results), plain.outputs(str(checkpoints[name]), "AutoModel")):
+            assert_same(result, saved["outputs"])
+
+
+def test_refused_without_trust(checkpoints, do_jobs, plain_python):
+    jobs = [
+        ("error", {"source": source, "auto_class": head, **trust})
+        for source in sources(checkpoints, "TfmBertForMaskedLM")
+        for head in ("AutoConfig", "AutoModelForMaskedLM")
+        for trust in ({}, {"trust_remote_code": False})
+    ]
+    for message in do_jobs(jobs, plain_python):
+        assert "contains custom code" in message
+        assert "trust_remote_code=True" in message
+
+
+def test_training_where_there_is_no_zoo(checkpoints, do_jobs, plain_python, tmp_path):
+    jobs = []
+    for head, auto_class in TRAINED.items():
+        for number, source in enumerate(sources(checkpoints, head)):
+            arguments = {"auto_class": auto_class, "trust_remote_code": True}
+            target = str(tmp_path / f"{head}_{number}")
+            jobs.append(("train_and_save", {"source": source, "target": target, **arguments}))
+            jobs.append(("outputs", {"source": target, **arguments}))
+    results = iter(do_jobs(jobs, plain_python))
+    for head, auto_class in TRAINED.items():
+        from_folder, again, from_hub, again_from_hub = (next(results) for _ in range(4))
+        assert not from_folder["logits"].allclose(plain.outputs(str(checkpoints[head]), auto_class)["logits"])
+        for trained in (again, from_hub, again_from_hub):
+            assert_same(trained, from_folder)
+        for number in range(2):
+            target = tmp_path / f"{head}_{number}"
+            assert_same(plain.outputs(str(target), auto_class), from_folder)
+            assert {file.name: file.read_bytes() for file in target.glob("*.py")} == CODE
+            assert json.loads((target / "config.json").read_text())["auto_map"] == TfmBertConfig().auto_map
+
+
+def test_with_the_zoo_imported_before_or_after(checkpoints, do_jobs):
+    arguments = {"source": str(checkpoints["TfmBertForMaskedLM"]), "auto_class": "AutoModelForMaskedLM"}
+    wanted = plain.outputs(**arguments)
+    for results in do_jobs([("zoo_before_remote", arguments), ("zoo_after_remote", arguments)]):
+        for result in results.values():
+            assert_same(result, wanted)

@@ -1,0 +1,124 @@
+"""What `save_pretrained` writes, and what `from_pretrained` makes of it, where the zoo is installed."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
+
+import tfm_zoo.models
+from tfm_zoo import TfmBertConfig, TfmBertForMaskedLM, TfmBertForSequenceClassification, TfmBertModel
+
+from ..tiny import HEADS, ragged_batch, tiny_config, tiny_model
+
+CODE = {file.name: file.read_bytes() for file in Path(tfm_zoo.models.__file__).parent.glob("[!_]*.py")}
+
+
+def logits(model) -> torch.Tensor:
+    with torch.no_grad():
+        return model(**ragged_batch(type(model)))[0]
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
+def test_code_and_full_map_are_saved_by_every_head(head, checkpoints):
+    folder = checkpoints[head.__name__]
+    auto_map = json.loads((folder / "config.json").read_text())["auto_map"]
+    assert auto_map == {auto: f"modeling_tfm_bert.{name}" for auto, name in TfmBertConfig.auto_classes.items()}
+    assert {file.name: file.read_bytes() for file in folder.glob("*.py")} == CODE
+
+
+def test_configuration_survives_a_save(tmp_path):
+    rope = {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}
+    fields = {"norm_position": "pre", "mlp_type": "gated", "num_key_value_heads": 2, "num_labels": 5}
+    config = tiny_config(position_embedding_type="rotary", rope_parameters=rope, official={"a": [1]}, **fields)
+    config.save_pretrained(tmp_path)
+    assert AutoConfig.from_pretrained(tmp_path).to_dict() | {"_name_or_path": ""} == config.to_dict()
+
+
+def test_tied_weights_are_saved_once_and_load_where_they_lack(tmp_path):
+    model = tiny_model(TfmBertForMaskedLM)
+    model.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert "lm_head.weight" not in tensors
+    assert len(tensors) == len(dict(model.named_parameters()))
+    loaded, report = TfmBertForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values())
+    assert loaded.lm_head.weight is loaded.get_input_embeddings().weight
+    assert logits(loaded).equal(logits(model))
+
+
+def test_untied_head_keeps_its_own_weight(tmp_path):
+    model = tiny_model(TfmBertForMaskedLM, tie_word_embeddings=False)
+    model.save_pretrained(tmp_path)
+    loaded = TfmBertForMaskedLM.from_pretrained(tmp_path)
+    assert not loaded.lm_head.weight.equal(loaded.get_input_embeddings().weight)
+    assert logits(loaded).equal(logits(model))
+
+
+def test_shards_load(tmp_path):
+    model = tiny_model(TfmBertForMaskedLM)
+    model.save_pretrained(tmp_path, max_shard_size="20KB")
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
+    assert logits(TfmBertForMaskedLM.from_pretrained(tmp_path)).equal(logits(model))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_dtype(dtype, checkpoints):
+    model = TfmBertForMaskedLM.from_pretrained(checkpoints["TfmBertForMaskedLM"], dtype=dtype)
+    assert {parameter.dtype for parameter in model.parameters()} == {dtype}
+    wide = TfmBertForMaskedLM.from_pretrained(checkpoints["TfmBertForMaskedLM"])
+    mask = ragged_batch()["attention_mask"].bool()
+    bound = 1e-5 if dtype == torch.float64 else 0.2
+    torch.testing.assert_close(logits(model)[mask].float(), logits(wide)[mask], rtol=0, atol=bound)
+
+
+def test_reading_in_low_precision_is_written_and_read_so(checkpoints, tmp_path):
+    model = TfmBertForSequenceClassification.from_pretrained(checkpoints["rotary"], dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    again = TfmBertForSequenceClassification.from_pretrained(tmp_path, dtype="auto")
+    assert again.dtype == torch.bfloat16
+    # The rotary table is a buffer that no checkpoint holds; in bfloat16 its frequencies would be off by half a percent.
+    assert {buffer.dtype for buffer in again.buffers()} == {torch.float32}
+    assert logits(again).equal(logits(model))
+
+
+def test_device_map(checkpoints):
+    model = TfmBertModel.from_pretrained(checkpoints["rotary"], device_map="cpu")
+    assert logits(model).equal(logits(TfmBertModel.from_pretrained(checkpoints["rotary"])))
+
+
+def test_missing_tensor_is_reported_and_initialised(checkpoints, tmp_path):
+    """Weights that a checkpoint lacks get a fresh start of the right size; those it holds stay what they are."""
+    TfmBertForMaskedLM.from_pretrained(checkpoints["TfmBertForMaskedLM"]).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    absent = ["model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.bias", "head.norm.weight"]
+    for name in absent:
+        del tensors[name]
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    loaded, report = TfmBertForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert set(report["missing_keys"]) == set(absent)
+    weights = loaded.state_dict()
+    assert weights[absent[0]].std().item() == pytest.approx(tiny_config().initializer_range, rel=0.1)
+    assert weights[absent[1]].eq(0).all()
+    assert weights[absent[2]].eq(1).all()
+    for name, tensor in tensors.items():
+        assert weights[name].equal(tensor), name
+
+
+def test_truncated_checkpoint_is_refused(checkpoints, tmp_path):
+    TfmBertModel.from_pretrained(checkpoints["TfmBertModel"]).save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(Exception, match=r"(?i)incomplete|truncated|invalid|model\.safetensors"):
+        TfmBertModel.from_pretrained(tmp_path)
+
+
+def test_misshapen_tensor_is_refused_by_name(checkpoints, tmp_path):
+    TfmBertModel.from_pretrained(checkpoints["TfmBertModel"]).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["layers.0.mlp.up_proj.weight"] = tensors["layers.0.mlp.up_proj.weight"][:-1].clone()
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(RuntimeError, match=r"(?i)mismatch"):
+        TfmBertModel.from_pretrained(tmp_path)

@@ -1,0 +1,74 @@
+"""Encoders small enough for a test, and batches for them."""
+
+import torch
+
+import tfm_zoo
+from tfm_zoo import TfmBertConfig
+
+SIZES = {
+    "vocab_size": 61,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 24,
+    "initializer_range": 0.2,  # attention that is not uniform
+}
+HEADS = [
+    getattr(tfm_zoo, name) for auto, name in TfmBertConfig.auto_classes.items() if auto != "AutoModelForTextEncoding"
+]
+HEADS = [head for head in HEADS if head is not TfmBertConfig]
+LENGTHS = (9, 4, 1, 6)
+
+
+def tiny_config(**fields) -> TfmBertConfig:
+    return TfmBertConfig(**SIZES | fields)
+
+
+def tiny_model(head: type, seed: int = 0, **fields):
+    """A model in evaluation mode, with biases and norms that are not at their initial zeros and ones."""
+    torch.manual_seed(seed)
+    model = head(tiny_config(**fields)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    return model
+
+
+def ragged_mask(lengths: tuple[int, ...] = LENGTHS, side: str = "right") -> torch.LongTensor:
+    """1 at real tokens; padding at the right, at the left, or in holes everywhere."""
+    places = torch.arange(max(lengths)).expand(len(lengths), -1)
+    counts = torch.tensor(lengths)[:, None]
+    if side == "holes":
+        places = torch.stack(
+            [torch.randperm(max(lengths), generator=torch.Generator().manual_seed(n)) for n in lengths]
+        )
+    return (places >= max(lengths) - counts if side == "left" else places < counts).long()
+
+
+def ragged_batch(head: type | None = None, side: str = "right", labels: bool = False, seed: int = 0) -> dict:
+    """Token ids, mask and segments (and labels) of a batch for `head`, padded at one `side`."""
+    generator = torch.Generator().manual_seed(seed)
+    mask = ragged_mask(side=side)
+    ids = torch.randint(1, SIZES["vocab_size"], mask.shape, generator=generator)
+    segments = torch.randint(0, 2, mask.shape, generator=generator)
+    batch = {"input_ids": ids * mask, "attention_mask": mask, "token_type_ids": segments * mask}
+    name = "TfmBertModel" if head is None else head.__name__.removeprefix("TfmBertFor")
+    if name == "MultipleChoice":  # (batch, choices, length)
+        batch = {key: torch.stack((value, value.flip(0)), dim=1) for key, value in batch.items()}
+    if labels:
+        batch |= make_labels(name, ids, mask)
+    return batch
+
+
+def make_labels(name: str, ids: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    sentence = torch.arange(len(ids)) % 2
+    tokens = torch.where((ids % 3 == 0) & mask.bool(), ids, -100)
+    tokens[0, mask[0].argmax()] = 7  # at least one
+    return {
+        "TfmBertModel": {},
+        "MaskedLM": {"labels": tokens},
+        "PreTraining": {"labels": tokens, "next_sentence_label": sentence},
+        "TokenClassification": {"labels": torch.where(mask.bool(), ids % 2, -100)},
+        "QuestionAnswering": {"start_positions": mask.argmax(dim=1), "end_positions": mask.argmax(dim=1)},
+    }.get(name, {"labels": sentence})
