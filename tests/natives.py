@@ -9,16 +9,28 @@ from transformers import CONFIG_MAPPING, PreTrainedModel
 from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.converters.architecture import Architecture, Head
 
-#: sizes under the names that every native configuration answers to; no two that could be mistaken for each other
+#: sizes and settings under the names that most native configurations have, and under DistilBERT's
 TINY = {
     "vocab_size": 99,
     "hidden_size": 32,
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
+    "intermediate_size": 48,
     "max_position_embeddings": 40,
+    "hidden_act": "silu",
+    "layer_norm_eps": 1e-3,
 }
-#: DistilBERT has names of its own for the rest
-TINY_INTERMEDIATE = {"distilbert": {"hidden_dim": 48}}
+TINY_OF = {
+    "distilbert": {
+        "vocab_size": 99,
+        "dim": 32,
+        "n_layers": 3,
+        "n_heads": 4,
+        "hidden_dim": 48,
+        "max_position_embeddings": 40,
+        "activation": "silu",
+    }
+}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 NO_DROPOUT_OF = {
     "distilbert": dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), 0.0)
@@ -70,8 +82,7 @@ def build(native: Native, seed: int = 0, labels: int | None = None, **config) ->
 def build_tiny(native: Native, seed: int = 0, dropout: bool = False, **config) -> PreTrainedModel:
     model_type = native.architecture.model_type
     rates = DROPOUT_OF.get(model_type, DROPOUT) if dropout else NO_DROPOUT_OF.get(model_type, NO_DROPOUT)
-    sizes = TINY | TINY_INTERMEDIATE.get(model_type, {"intermediate_size": 48})
-    return build(native, seed, **(sizes | rates | config))
+    return build(native, seed, **(TINY_OF.get(model_type, TINY) | rates | config))
 
 
 @torch.no_grad()

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
+from typer.testing import CliRunner
 
 from tests.conversion.comparison import assert_same_model
 from tests.equivalence.comparison import assert_same_outputs
+from tfm_zoo.cli import app
 from tfm_zoo.converters import from_official, to_official
 
 MINILM = Path(__file__).resolve().parents[3] / "shared" / "checkpoints" / "all-MiniLM-L6-v2"
@@ -37,3 +39,15 @@ def test_hidden_states_of_real_sentences(side):
 def test_round_trip():
     native = AutoModel.from_pretrained(MINILM)
     assert_same_model(to_official(from_official(MINILM)), native)
+
+
+def test_sentence_transformer(tmp_path):
+    """Converted by the command, with what sentence-transformers puts beside a model."""
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    result = CliRunner().invoke(app, ["convert", str(MINILM), str(tmp_path / "zoo")])
+    assert result.exit_code == 0, result.output
+    expected, embeddings = (
+        sentence_transformers.SentenceTransformer(str(folder), device="cpu", trust_remote_code=True).encode(SENTENCES)
+        for folder in (MINILM, tmp_path / "zoo")
+    )
+    assert abs(embeddings - expected).max() <= 1e-5
