@@ -126,8 +126,15 @@ class TfmConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
         absent = () if self.mlp_type == "gated" else ("layers.*.mlp.gate_proj",)
         self.base_model_tp_plan = {name: how for name, how in self.block_tp_plan.items() if name not in absent}
-        # Saving adds only the entry of the class that is saved; the other heads must load from the checkpoint too.
-        self.auto_map = {auto: f"{self.modeling_file}.{name}" for auto, name in self.auto_classes.items()}
+        self.auto_map = self.full_auto_map()
+
+    def full_auto_map(self) -> dict[str, str]:
+        """Where each `Auto...` class finds its class in the code of a checkpoint, whichever head was saved."""
+        return {auto: f"{self.modeling_file}.{name}" for auto, name in self.auto_classes.items()}
+
+    def to_dict(self) -> dict:
+        # Saving writes an entry of its own into `auto_map`, under the file of the class that is saved.
+        return super().to_dict() | {"auto_map": self.full_auto_map()}
 
     def validate_block(self):
         """Runs the checks in this order, since the second divides by what the first finds to be positive."""

@@ -39,8 +39,9 @@ def check_inputs(
             )
     if isinstance(attention_mask, torch.Tensor):
         shape, heads = tuple(attention_mask.shape), config.num_attention_heads
-        full = {(rows, columns, length, length) for rows in (1, batch) for columns in (1, heads)}
-        if shape != (batch, length) and shape not in full:
+        sizes = ((1, batch), (1, heads), (1, length), (length,))  # what a mask in full may have in each dimension
+        full = len(shape) == 4 and all(size in allowed for size, allowed in zip(shape, sizes, strict=True))
+        if shape != (batch, length) and not full:
             raise ValueError(
                 f"attention_mask of shape {shape} does not fit the inputs: it should be of shape ({batch}, {length}), "
                 f"or ({batch}, 1, {length}, {length})."
@@ -62,10 +63,13 @@ def check_ids(name: str, ids: torch.Tensor | None, size: int, of: str, ignored: 
         raise ValueError(f"{name} holds {bad.item()}, which is outside {of}: ids go from 0 to {size - 1}.")
 
 
-def check_labels(labels: torch.Tensor | None, shape: tuple[int, ...], classes: int, of: str) -> None:
-    """Labels are of the shape of what is labelled, and are classes or -100."""
+def check_labels(
+    labels: torch.Tensor | None, shape: tuple[int, ...], classes: int | None, of: str, name: str = "labels"
+) -> None:
+    """There is a label for each of what `shape` counts, and it is one of so many classes, or -100."""
     if labels is None:
         return
-    if labels.shape != shape:
-        raise ValueError(f"labels of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as the inputs.")
-    check_ids("labels", labels, classes, of, ignored=IGNORED)
+    if labels.shape[: len(shape)] != shape:
+        raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as the inputs.")
+    if classes is not None:
+        check_ids(name, labels, classes, of, ignored=IGNORED)

@@ -21,7 +21,7 @@ from .attention import TfmAttention
 from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
 from .encoder import TfmEncoder
-from .inputs import IGNORED, check_ids, check_labels, one_of
+from .inputs import IGNORED, check_labels, one_of
 from .layers import TfmLayer
 from .losses import vocabulary_loss
 from .norms import make_norm
@@ -222,7 +222,7 @@ class TfmBertForPreTraining(TfmBertLMPreTrainedModel):
         """
         inputs = one_of(input_ids, inputs_embeds)
         read_positions = labelled_positions(labels, inputs, self.lm_head.out_features, "the vocabulary (vocab_size)")
-        check_ids("next_sentence_label", next_sentence_label, 2, "the two classes", IGNORED)
+        check_labels(next_sentence_label, inputs.shape[:1], 2, "the two classes", name="next_sentence_label")
         outputs = self.model(
             input_ids,
             attention_mask,
@@ -321,7 +321,7 @@ class TfmBertForNextSentencePrediction(TfmBertPreTrainedModel):
         Args:
             labels: `(batch,)`, 0 where the second segment continues the first, 1 where it does not.
         """
-        check_ids("labels", labels, 2, "the two classes", IGNORED)
+        check_labels(labels, one_of(input_ids, inputs_embeds).shape[:1], 2, "the two classes")
         outputs = self.model(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs | {"return_dict": True}
         )
@@ -364,8 +364,9 @@ class TfmBertForSequenceClassification(TfmBertPreTrainedModel):
             labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is
                 set from the labels where it is `None`.
         """
-        if labels is not None and self.num_labels > 1 and not labels.is_floating_point() and labels.dim() < 2:
-            check_ids("labels", labels, self.num_labels, "the classes (num_labels)", IGNORED)
+        are_classes = labels is not None and labels.dim() == 1 and not labels.is_floating_point()
+        classes = self.num_labels if are_classes and self.num_labels > 1 else None
+        check_labels(labels, one_of(input_ids, inputs_embeds).shape[:1], classes, "the classes (num_labels)")
         outputs = self.model(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs | {"return_dict": True}
         )
@@ -410,8 +411,11 @@ class TfmBertForMultipleChoice(TfmBertPreTrainedModel):
             `logits` `(batch, choices)`.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        choices = one_of(input_ids, inputs_embeds).shape[1]
-        check_ids("labels", labels, choices, "the choices", IGNORED)
+        given = one_of(input_ids, inputs_embeds)
+        if input_ids is not None and input_ids.dim() != 3:
+            raise ValueError(f"input_ids of shape {tuple(given.shape)} should be of shape (batch, choices, length).")
+        choices = given.shape[1]
+        check_labels(labels, given.shape[:1], choices, "the choices")
         flat = (None if states is None else states.flatten(0, 1) for states in inputs)
         outputs = self.model(*flat, **kwargs | {"return_dict": True})
         logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, choices)
