@@ -201,6 +201,14 @@ def test_missing_unexpected_and_misshapen_tensors_are_all_named(folder):
     assert "bert.encoder.layer.3.output.dense.bias" in message
 
 
+def test_quantised_weights(folder):
+    name = "bert.encoder.layer.0.output.dense.weight"
+    rewrite(folder, lambda tensors: tensors | {name: tensors[name].to(torch.int8)})
+    assert f"{name} of shape (32, 48), not of a floating type" in error_of(folder)
+    edit_config(folder, quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True})
+    assert "quantization_config=" in error_of(folder)
+
+
 def test_no_weights_and_no_config(folder):
     (folder / "model.safetensors").unlink()
     assert "holds no weights" in error_of(folder)

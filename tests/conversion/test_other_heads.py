@@ -54,8 +54,20 @@ def test_head_without_a_native_counterpart():
 def test_classifier_of_another_size_is_refused():
     original = build_tiny(BY_NAME["BertForSequenceClassification"])
     for override in ({"num_labels": 5}, {"id2label": {i: str(i) for i in range(5)}}):
-        with pytest.raises(ConversionError, match=r"classifier\.weight of shape \(3, 32\).* \(5, 32\)"):
+        with pytest.raises(ConversionError, match=r"classifier\.weight of shape \(3, 32\), where .* \(5, 32\)"):
             from_official(original, **override)
+
+
+def test_labels_keep_their_names():
+    original = build_tiny(
+        BY_NAME["BertForMaskedLM"], id2label={0: "no", 1: "yes"}, label2id={"no": 0, "yes": 1}, labels=2
+    )
+    for overrides, expected in (
+        ({"num_labels": 2}, ["no", "yes"]),
+        ({"num_labels": 3}, [f"LABEL_{i}" for i in range(3)]),
+    ):
+        config = from_official(original, tfm_zoo.TfmBertForSequenceClassification, **overrides).config
+        assert list(config.id2label.values()) == list(config.label2id) == expected
 
 
 def test_classifier_of_another_head_is_replaced(caplog):

@@ -93,6 +93,14 @@ def test_head_on_top_is_initialised_anew(caplog):
     assert "classifier.weight" in caplog.text
 
 
+def test_buffers_that_no_checkpoint_holds():
+    model = from_official(make_encoder(norm_first=True, final_norm=True), position_embedding_type="rotary")
+    expected = TfmBertModel(model.config).rotary_emb.inv_freq
+    assert torch.equal(model.rotary_emb.inv_freq, expected)
+    with pytest.raises(ConversionError, match="position_embedding_type='rotary'"):
+        to_official(model)
+
+
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [

@@ -8,6 +8,7 @@ cannot on the way back, is found by converting a configuration there and back an
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -120,9 +121,13 @@ class Architecture:
 
     # names of tensors
 
+    @cached_property
+    def full_body(self) -> tuple[Rule, ...]:
+        """The rules of the body for full names, as a class with a head has them."""
+        return tuple(rule.under(self.prefix, "model") for rule in self.body)
+
     def rules(self, head: Head | None) -> tuple[Rule, ...]:
-        body = tuple(rule.under(self.prefix, "model") for rule in self.body)
-        return (head.rules if head else ()) + body
+        return (head.rules if head else ()) + self.full_body
 
     def canonical(self, name: str) -> str:
         """An official tensor's name as the rules have it: with the prefix, and with no synonym."""
@@ -134,7 +139,10 @@ class Architecture:
 
     def is_known(self, name: str) -> bool:
         """Whether a rule of the body, or of any head, has this official tensor."""
-        return any(find(self.rules(head), name, "official") for head in self.heads)
+        return self.is_of_a_head(name) or find(self.full_body, name, "official") is not None
+
+    def is_of_a_head(self, name: str) -> bool:
+        return any(find(head.rules, name, "official") for head in self.heads)
 
     def is_ignored(self, name: str) -> bool:
         return name.endswith(self.ignored)
@@ -164,7 +172,7 @@ class Architecture:
         values = {name: official.pop(name) for name in COMMON & official.keys()}
         shared = {name: name_in_zoo for name, name_in_zoo in self.fields.items() if not head or name not in head.unread}
         values |= {shared[name]: official.pop(name) for name in shared.keys() & official.keys()}
-        if "num_labels" in overrides or "id2label" in overrides:
+        if "id2label" in overrides or overrides.get("num_labels") not in (None, len(values.get("id2label") or ())):
             values = {name: value for name, value in values.items() if name not in ("id2label", "label2id")}
         if "id2label" in overrides and "label2id" not in overrides:
             values["label2id"] = {label: int(id) for id, label in overrides["id2label"].items()}
@@ -186,11 +194,12 @@ class Architecture:
 
     def barred(self, native: PreTrainedConfig) -> dict[str, Any]:
         """The official fields whose values the zoo does not convert."""
-        values = {name: getattr(native, name) for name in (*self.required, *self.excluded) if hasattr(native, name)}
+        required = {"quantization_config": None, **self.required}
+        values = {name: getattr(native, name) for name in (*required, *self.excluded) if hasattr(native, name)}
         return {
             name: value
             for name, value in values.items()
-            if self.required.get(name, value) != value or (name, value) in self.excluded.items()
+            if required.get(name, value) != value or (name, value) in self.excluded.items()
         }
 
     def native_config(self, config: PreTrainedConfig, head: Head) -> PreTrainedConfig:

@@ -1,10 +1,11 @@
 """Which tensor of a checkpoint becomes which of a model, decided on names and shapes before anything is read."""
 
+import torch
 from transformers import PreTrainedModel
 
 from .architecture import Architecture, Head
 from .checkpoint import Checkpoint, LazyTensor
-from .rules import ConversionError, Step, find, plan
+from .rules import ConversionError, Step, plan
 
 SHOWN = 10
 
@@ -39,9 +40,9 @@ def match(
     """
     own_head = architecture.head(type(skeleton))
     tensors = by_canonical_name(architecture, checkpoint)
-    parameters = skeleton.state_dict()
-    shapes = {full: tuple(parameters[name].shape) for full, name in full_names(skeleton).items()}
-    steps, unknown = plan((*held.rules, *architecture.rules(own_head)), shapes, to="zoo")
+    own_names, weights = full_names(skeleton), skeleton.state_dict()
+    parameters = {full: weights[name] for full, name in own_names.items()}
+    steps, unknown = plan((*held.rules, *architecture.rules(own_head)), parameters, to="zoo")
 
     filling, fresh, misshapen = [], [name for name in unknown if architecture.may_be_fresh(name)], []
     missing = [name for name in unknown if name not in fresh]
@@ -54,9 +55,9 @@ def match(
             continue
         made = step.run([tensors[name].meta for name in step.reads])
         wrong = [
-            f"{', '.join(step.reads)} of shape {tuple(tensor.shape)}, where {name} is {shapes[name]}"
+            f"{', '.join(step.reads)} {described(tensor)}, where {name} is {described(parameters[name])}"
             for name, tensor in zip(step.writes, made, strict=True)
-            if tuple(tensor.shape) != shapes[name]
+            if described(tensor) != described(parameters[name])
         ]
         if wrong and belongs_to_head and held is not own_head:
             fresh += step.writes
@@ -71,15 +72,16 @@ def match(
     if any(complaints.values()):
         found = "; ".join(f"{what}: {enumerated(names)}" for what, names in complaints.items() if names)
         raise ConversionError(f"{checkpoint.title} does not fit {type(skeleton).__name__}: {found}.")
-    own_names = full_names(skeleton)
     return filling, [own_names[name] for name in fresh if own_names[name] not in skeleton.all_tied_weights_keys]
 
 
 def is_unexpected(architecture: Architecture, name: str) -> bool:
     """Whether a tensor that nothing reads stands where the model would compute with it: in the body, not in a head."""
-    if architecture.is_ignored(name) or not architecture.is_body(name):
-        return False
-    return not any(find(head.rules, name, "official") for head in architecture.heads)
+    return architecture.is_body(name) and not (architecture.is_of_a_head(name) or architecture.is_ignored(name))
+
+
+def described(tensor: torch.Tensor) -> str:
+    return f"of shape {tuple(tensor.shape)}" + ("" if tensor.is_floating_point() else ", not of a floating type")
 
 
 def enumerated(names: list[str]) -> str:

@@ -36,7 +36,7 @@ def assemble(
 def common_dtype(tensors: Iterable[LazyTensor]) -> torch.dtype:
     """The narrowest type that holds every floating tensor of a checkpoint."""
     floating = [tensor.meta.dtype for tensor in tensors if tensor.meta.dtype.is_floating_point]
-    return reduce(torch.promote_types, floating, floating[0])
+    return reduce(torch.promote_types, floating or [torch.get_default_dtype()])
 
 
 def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
