@@ -1,0 +1,142 @@
+"""Every valid configuration builds, learns, skips padding without a trace, and survives a save and a load."""
+
+import tempfile
+
+import pytest
+import torch
+import transformers
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tfm_zoo import TfmBertConfig
+
+from ..tiny import HEADS, ragged_batch, tiny_model
+
+AUTO_CLASSES = {name: getattr(transformers, auto) for auto, name in reversed(TfmBertConfig.auto_classes.items())}
+ACTIVATIONS = st.sampled_from(["gelu", "relu", "silu", "gelu_new", "quick_gelu", "tanh", "relu2"])
+ROPES = [
+    {"rope_type": "default"},
+    {"rope_type": "default", "partial_rotary_factor": 0.5},
+    {"rope_type": "linear", "factor": 3.0},
+    {"rope_type": "dynamic", "factor": 2.0},
+    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 6},
+    {"rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 6},
+    {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 6,
+    },
+]
+NO_DROPOUT = dict.fromkeys(("hidden_dropout", "attention_dropout"), 0.0)
+COMMON = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def architectures(draw) -> dict:
+    """The fields of a valid configuration, drawn along every axis."""
+    heads = draw(st.sampled_from([1, 2, 4]))
+    head_dim = draw(st.sampled_from([None, 4, 6]))
+    fields = NO_DROPOUT | {
+        "num_attention_heads": heads,
+        "num_key_value_heads": draw(st.sampled_from([n for n in (None, 1, 2, 4) if n is None or heads % n == 0])),
+        "head_dim": head_dim,
+        "hidden_size": 8 * heads if head_dim is None else draw(st.sampled_from([10, 16])),
+        "num_hidden_layers": draw(st.integers(1, 2)),
+        "intermediate_size": draw(st.integers(1, 20)),
+        "norm_position": draw(st.sampled_from(["post", "pre"])),
+        "final_norm": draw(st.sampled_from([None, False, True])),
+        "embedding_norm": draw(st.booleans()),
+        "norm_type": draw(st.sampled_from(["layernorm", "rmsnorm"])),
+        "position_embedding_type": draw(st.sampled_from(["learned", "sinusoidal", "rotary", "none"])),
+        "position_ids_from_padding": draw(st.booleans()),
+        "mlp_type": draw(st.sampled_from(["dense", "gated"])),
+        "hidden_act": draw(ACTIVATIONS),
+        "pooler_act": draw(ACTIVATIONS),
+        "lm_head_act": draw(st.none() | ACTIVATIONS),
+        "sliding_window": draw(st.none() | st.integers(1, 8)),
+        "attention_bias": draw(st.booleans()),
+        "mlp_bias": draw(st.booleans()),
+        "type_vocab_size": draw(st.integers(0, 2)),
+        "classifier_pooling": draw(st.sampled_from(["cls", "mean"])),
+        "add_pooling_layer": draw(st.booleans()),
+        "tie_word_embeddings": draw(st.booleans()),
+        "pad_token_id": draw(st.integers(0, 3)),
+        "num_labels": draw(st.integers(2, 4)),
+    }
+    if fields["position_embedding_type"] == "rotary":
+        rope = draw(st.sampled_from(ROPES))
+        if rope["rope_type"] == "longrope":
+            width = (head_dim or 8) // 2
+            rope = rope | {"short_factor": [1.0] * width, "long_factor": [2.0] * width}
+        fields["rope_parameters"] = rope | {"rope_theta": draw(st.sampled_from([100.0, 10000.0]))}
+    return fields
+
+
+HEAD = st.sampled_from(HEADS)
+ATTENTION = st.sampled_from(["eager", "sdpa"])
+SIDE = st.sampled_from(["right", "left", "holes"])
+
+
+def make_batch(head: type, fields: dict, side: str, labels: bool = False) -> dict[str, torch.Tensor]:
+    batch = ragged_batch(head, side, labels=labels)
+    batch["token_type_ids"] = batch["token_type_ids"].clamp(max=max(fields["type_vocab_size"] - 1, 0))
+    return batch
+
+
+def read(outputs, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Every output, at real tokens alone where it has one for each token."""
+    outputs = {name: value for name, value in outputs.items() if isinstance(value, torch.Tensor)}
+    return {name: value[mask] if value.shape[: mask.dim()] == mask.shape else value for name, value in outputs.items()}
+
+
+def gradients(model, batch: dict) -> dict[str, torch.Tensor | None]:
+    """Of the loss, or of the outputs at real tokens where a model has none."""
+    outputs = read(model(**batch, return_dict=True), batch["attention_mask"].bool())
+    loss = outputs["loss"] if "loss" in outputs else sum(value.square().sum() for value in outputs.values())
+    loss.backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+@settings(COMMON, max_examples=100)
+@given(head=HEAD, fields=architectures(), attention=ATTENTION, side=SIDE)
+def test_saved_and_loaded(head, fields, attention, side):
+    model = tiny_model(head, **fields)
+    model.set_attn_implementation(attention)
+    batch = make_batch(head, fields, side)
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        model.save_pretrained(folder)
+        loaded = AUTO_CLASSES[head.__name__].from_pretrained(folder, attn_implementation=attention)
+        assert type(loaded) is head
+        torch.testing.assert_close(dict(loaded(**batch)), dict(model(**batch)), rtol=0, atol=0)
+
+
+@settings(COMMON, max_examples=200)
+@given(head=HEAD, fields=architectures(), attention=ATTENTION, side=SIDE)
+def test_skipped_padding_changes_nothing(head, fields, attention, side):
+    model, reference = (tiny_model(head, skip_padding=skip, **fields) for skip in (True, False))
+    batch = make_batch(head, fields, side)
+    mask = batch["attention_mask"].bool()
+    for each in (model, reference):
+        each.set_attn_implementation(attention)
+    with torch.no_grad():
+        torch.testing.assert_close(read(model(**batch), mask), read(reference(**batch), mask), rtol=1e-5, atol=1e-5)
+
+    batch = make_batch(head, fields, side, labels=True)
+    ours, theirs = gradients(model.train(), batch), gradients(reference.train(), batch)
+    scale = torch.stack([gradient.norm() for gradient in theirs.values() if gradient is not None]).norm()
+    assert scale.isfinite() and scale > 0
+    for name, wanted in theirs.items():
+        assert (ours[name] is None) == (wanted is None), name
+        if wanted is not None:
+            # (A key's bias moves no softmax: its gradient is rounding alone, hence the second term.)
+            assert (ours[name] - wanted).norm() <= 1e-5 * wanted.norm() + 1e-6 * scale, name
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
+def test_every_weight_learns(head):
+    """No parameter of the default architecture is left out of the graph."""
+    model = tiny_model(head, **NO_DROPOUT).train()
+    grads = gradients(model, ragged_batch(head, labels=True))
+    assert [name for name, gradient in grads.items() if gradient is None or not gradient.abs().sum() > 0] == []

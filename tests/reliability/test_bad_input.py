@@ -1,0 +1,145 @@
+"""Bad input is refused before work is done, with an error that names the value and says what would be right."""
+
+import re
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassError
+
+import tfm_zoo
+
+from ..tiny import SIZES, tiny_config, tiny_model
+
+IDS = torch.arange(1, 15).view(2, 7)
+ONES = torch.ones_like(IDS)
+MASK = (torch.arange(7) < torch.tensor([[7], [4]])).long()
+SENTENCES = IDS[:, 1]  # 2 and 9, where there are two classes
+
+
+def refused(message: str, head: str | None = None, **values):
+    return pytest.param(
+        values, message, *filter(None, [head]), id="-".join(filter(None, [head, *values, message[:30]]))
+    )
+
+
+def rope(kind: str, **parameters) -> dict:
+    parameters |= {"rope_type": kind, "rope_theta": 10000.0}
+    return {"position_embedding_type": "rotary", "rope_parameters": parameters}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        refused("hidden_size=30 .* num_attention_heads=4.* head_dim", hidden_size=30),
+        refused("'hidden_size' expected int, got str", hidden_size="32"),
+        *[
+            refused(f"{name}={value} .* at least 1", **{name: value})
+            for name, value in {
+                "vocab_size": -1,
+                "num_hidden_layers": 0,
+                "num_attention_heads": 0,
+                "num_key_value_heads": 0,
+                "head_dim": 0,
+                "intermediate_size": 0,
+                "max_position_embeddings": 0,
+                "sliding_window": 0,
+            }.items()
+        ],
+        refused("num_attention_heads=4 .* num_key_value_heads=3", num_key_value_heads=3),
+        refused("type_vocab_size=-1 .* 0 .* or more", type_vocab_size=-1),
+        refused(r"hidden_dropout=1\.0 .* \[0, 1\)", hidden_dropout=1.0),
+        refused(r"attention_output_dropout=-0\.1 .* \[0, 1\)", attention_output_dropout=-0.1),
+        refused(r"classifier_dropout=2 .* \[0, 1\)", classifier_dropout=2),
+        refused(r"norm_eps=0\.0 .* above 0", norm_eps=0.0),
+        refused(r"initializer_range=-1\.0 .*at least 0", initializer_range=-1.0),
+        refused("pad_token_id=61 .* 0 to 60", pad_token_id=61),
+        refused("'norm_position' .*'post', 'pre'.* middle", norm_position="middle"),
+        refused("'norm_type' .*'layernorm', 'rmsnorm'.* batchnorm", norm_type="batchnorm"),
+        refused("'position_embedding_type' .*'rotary'.* relative", position_embedding_type="relative"),
+        refused("'mlp_type' .*'dense', 'gated'.* moe", mlp_type="moe"),
+        refused("'attention_type' .*'softmax'.* quadratic", attention_type="quadratic"),
+        refused("'classifier_pooling' .*'cls', 'mean'.* max", classifier_pooling="max"),
+        refused("'attention_bias' expected bool, got str", attention_bias="yes"),
+        refused("problem_type='ranking' .*regression", problem_type="ranking"),
+        refused("hidden_act='gelo' .* gelu", hidden_act="gelo"),
+        refused("pooler_act='tan' .* tanh", pooler_act="tan"),
+        refused("lm_head_act='re' .* relu", lm_head_act="re"),
+        refused("from_padding=True .*pad_token_id=None", position_ids_from_padding=True, pad_token_id=None),
+        refused("id=30 .*max_position_embeddings=24", position_ids_from_padding=True, pad_token_id=30),
+        refused("position_embedding_type='learned'", rope_parameters={"rope_type": "default"}),
+        refused("'rotary' .* head_dim=7 is odd", position_embedding_type="rotary", head_dim=7),
+        refused(
+            "'sinusoidal' .* hidden_size=9 is odd", position_embedding_type="sinusoidal", hidden_size=9, head_dim=2
+        ),
+        refused("rope_type='yarnn' .* yarn", **rope("yarnn")),
+        refused("'linear': .*factor", **rope("linear")),
+        refused(r"partial_rotary_factor=1\.5 .* \(0, 1\]", **rope("default", partial_rotary_factor=1.5)),
+    ],
+)
+def test_configuration(fields, message):
+    with pytest.raises((ValueError, KeyError, StrictDataclassError)) as error:
+        tiny_config(**fields)
+    assert re.search(message, str(error.value), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize(
+    ("inputs", "message", "head"),
+    [
+        refused("Exactly one of input_ids and inputs_embeds .* neither", "Model"),
+        refused("Exactly one of .* both", "Model", input_ids=IDS, inputs_embeds=torch.zeros(2, 7, 32)),
+        refused(r"input_ids of shape \(7,\) .*\(batch, length\)", "Model", input_ids=IDS[0]),
+        refused("input_ids holds 64, .*vocab_size.* 0 to 60", "Model", input_ids=IDS + 50),
+        refused("input_ids holds -2, .*vocab_size.* 0 to 60", "Model", input_ids=IDS - 3),
+        refused(r"inputs_embeds of shape \(2, 7, 31\) .*32", "Model", inputs_embeds=torch.zeros(2, 7, 31)),
+        refused(r"inputs_embeds of shape \(7, 32\) .*\(batch, length, 32\)", "Model", inputs_embeds=torch.zeros(7, 32)),
+        refused("position_ids holds 27, .*max_position_embeddings.* 0 to 23", "Model", input_ids=ONES.repeat(1, 4)),
+        refused("position_ids holds 24, .*max_position_embeddings", "Model", inputs_embeds=torch.zeros(1, 25, 32)),
+        refused("position_ids holds 24, .*max_position_embeddings", "Model", input_ids=IDS, position_ids=IDS + 10),
+        refused(r"position_ids of shape \(2, 6\) .*\(2, 7\)", "Model", input_ids=IDS, position_ids=IDS[:, :6]),
+        refused("token_type_ids holds 2, .*type_vocab_size.* 0 to 1", "Model", input_ids=IDS, token_type_ids=2 * ONES),
+        refused(r"token_type_ids of shape \(2, 6\) .*\(2, 7\)", "Model", input_ids=IDS, token_type_ids=ONES[:, :6]),
+        *[
+            refused(
+                rf"attention_mask of shape {re.escape(str(shape))} .*\(2, 7\)",
+                "Model",
+                input_ids=IDS,
+                attention_mask=mask,
+            )
+            for shape in [(2, 6), (2, 7, 7), (2, 1, 7, 6), (2, 3, 7, 7), (3, 1, 7, 7)]
+            for mask in [torch.ones(shape)]
+        ],
+        refused("labels holds 64, .*vocab_size.* 0 to 60", "ForMaskedLM", input_ids=IDS, labels=IDS + 50),
+        refused("labels holds -1, .*vocab_size.* 0 to 60", "ForMaskedLM", input_ids=IDS, labels=-ONES),
+        refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForMaskedLM", input_ids=IDS, labels=IDS[:, :6]),
+        refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForPreTraining", input_ids=IDS, labels=IDS[:, :6]),
+        refused(
+            "next_sentence_label holds 9, .*0 to 1", "ForPreTraining", input_ids=IDS, next_sentence_label=SENTENCES
+        ),
+        refused("labels holds 9, .*0 to 1", "ForNextSentencePrediction", input_ids=IDS, labels=SENTENCES),
+        refused("labels holds 9, .*num_labels.* 0 to 1", "ForSequenceClassification", input_ids=IDS, labels=SENTENCES),
+        refused(r"labels of shape \(3,\) .*\(2,\)", "ForSequenceClassification", input_ids=IDS, labels=ONES[0, :3]),
+        refused("labels holds 14, .*num_labels.* 0 to 1", "ForTokenClassification", input_ids=IDS, labels=IDS),
+        refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForTokenClassification", input_ids=IDS, labels=ONES[:, :6]),
+        refused("Exactly one of input_ids and inputs_embeds .* neither", "ForMultipleChoice"),
+        refused(r"input_ids of shape \(2, 7\) .*\(batch, choices, length\)", "ForMultipleChoice", input_ids=IDS),
+        refused("labels holds 2, .*choices.* 0 to 1", "ForMultipleChoice", input_ids=IDS[None], labels=SENTENCES[:1]),
+        refused("one of .* neither", "ForQuestionAnswering", start_positions=ONES[0, :1], end_positions=ONES[0, :1]),
+    ],
+)
+def test_inputs(inputs, message, head, padded):
+    ids = inputs.get("input_ids")
+    if padded and ids is not None and ids.shape == MASK.shape:
+        inputs = {"attention_mask": MASK} | inputs
+    model = tiny_model(getattr(tfm_zoo, f"TfmBert{head}"))
+    with pytest.raises(ValueError) as error:
+        model(**inputs)
+    assert re.search(message, str(error.value))
+
+
+def test_resized_vocabulary_takes_new_ids():
+    model = tiny_model(tfm_zoo.TfmBertForMaskedLM)
+    model.resize_token_embeddings(SIZES["vocab_size"] + 4)
+    assert model(IDS + 50, labels=IDS + 50).logits.shape[-1] == SIZES["vocab_size"] + 4
+    with pytest.raises(ValueError, match="0 to 64"):
+        model(IDS + 51)
