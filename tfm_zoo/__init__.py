@@ -3,6 +3,7 @@
 Importing the package registers every class with transformers' `AutoConfig`, `AutoModel` and `AutoModelFor...`.
 """
 
+from .converters import ConversionError, from_official, to_official  # noqa: F401
 from .models.modeling_tfm_bert import *  # noqa: F403
 from .registration import register
 
