@@ -1,0 +1,75 @@
+"""Compiled, exported and traced models compute what the eager ones do. (A graph keeps the padding.)"""
+
+import shutil
+
+import pytest
+import torch
+
+from tfm_zoo import TfmBertForMaskedLM, TfmBertForSequenceClassification, TfmBertModel
+
+from ..tiny import HEADS, ragged_batch, ragged_mask, tiny_model
+
+ROTARY = {"position_embedding_type": "rotary", "norm_type": "rmsnorm", "mlp_type": "gated", "sliding_window": 3}
+NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
+
+
+def real(outputs) -> dict[str, torch.Tensor]:
+    """The outputs, at real tokens alone where there is one for each token."""
+    mask = ragged_mask().bool()
+    return {name: value[mask] if value.shape[:2] == mask.shape else value for name, value in outputs.items()}
+
+
+def train(model, batch: dict) -> tuple[dict, dict]:
+    outputs = model(**batch)
+    loss = outputs.loss if "loss" in outputs else outputs.pooler_output.square().sum()
+    loss.backward()
+    return real(outputs), {name: parameter.grad for name, parameter in model.named_parameters() if "orig" not in name}
+
+
+@pytest.mark.parametrize(
+    ("head", "fields"),
+    [
+        *[pytest.param(head, {}, id=head.__name__) for head in HEADS],
+        pytest.param(TfmBertForMaskedLM, ROTARY, id="rotary"),
+    ],
+)
+def test_one_graph_forward_and_backward(head, fields):
+    """`aot_eager` captures what every backend is given, forward and backward, without the time of making code."""
+    batch = ragged_batch(head, labels=True)
+    results = []
+    for compiles in (False, True):
+        model = tiny_model(head, **NO_DROPOUT, **fields).train()
+        if compiles:
+            torch.compiler.reset()
+            model.compile(backend="aot_eager", fullgraph=True)
+        results.append(train(model, batch))
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile makes C++, and there is no compiler for it")
+def test_generated_code():
+    torch.compiler.reset()
+    model, batch = tiny_model(TfmBertForSequenceClassification, num_hidden_layers=1), ragged_batch()
+    with torch.no_grad():
+        wanted = model(**batch)
+        model.compile(fullgraph=True)
+        torch.testing.assert_close(model(**batch), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("fields", [{}, ROTARY], ids=["bert", "rotary"])
+@pytest.mark.parametrize("head", [TfmBertModel, TfmBertForMaskedLM], ids=lambda head: head.__name__)
+def test_export_for_any_batch(head, fields):
+    model = tiny_model(head, **fields)
+    small, large = ({name: value[:rows] for name, value in ragged_batch().items()} for rows in (2, 4))
+    small = {name: value[:, :7] for name, value in small.items()}
+    shape = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    program = torch.export.export(model, (), small, dynamic_shapes=dict.fromkeys(small, shape))
+    torch.testing.assert_close(real(program.module()(**large)), real(model(**large)), rtol=1e-5, atol=1e-5)
+
+
+def test_trace():
+    model = tiny_model(TfmBertForSequenceClassification, return_dict=False)
+    batch = ragged_batch()
+    traced = torch.jit.trace(model, tuple(batch.values()), check_trace=False)
+    other = ragged_batch(seed=1)
+    torch.testing.assert_close(traced(*other.values()), model(*other.values()))
