@@ -15,6 +15,7 @@ from .batches import masked, review_batches, without_padding
 from .timing import interleave
 
 BATCH_SIZE, MAX_LENGTH = 16, 512
+MINILM = {"num_hidden_layers": 6, "hidden_size": 384, "intermediate_size": 1536}  # all-MiniLM-L6-v2
 
 
 @dataclass
@@ -37,10 +38,12 @@ class Result:
     goal: str
 
 
-def pair(native_class: type, settings: Settings, training: bool) -> tuple[torch.nn.Module, torch.nn.Module]:
-    """A BERT-base of random weights and its zoo twin."""
+def pair(
+    native_class: type, settings: Settings, training: bool, **sizes: int
+) -> tuple[torch.nn.Module, torch.nn.Module]:
+    """A BERT of random weights, BERT-base unless `sizes` say otherwise, and its zoo twin."""
     torch.manual_seed(0)
-    config = BertConfig(num_hidden_layers=settings.layers)
+    config = BertConfig(**{"num_hidden_layers": settings.layers} | sizes)
     config._attn_implementation = settings.attention
     native = native_class(config).to(settings.dtype)
     zoo = tfm_zoo.from_official(native, attn_implementation=settings.attention)
@@ -66,9 +69,9 @@ def training_step(model: torch.nn.Module) -> Callable[[dict], None]:
     return run
 
 
-def timed(name: str, native_class: type, batches: list[dict], settings: Settings, goal: str) -> Result:
+def timed(name: str, native_class: type, batches: list[dict], settings: Settings, goal: str, **sizes: int) -> Result:
     training = "labels" in batches[0]
-    models = pair(native_class, settings, training)
+    models = pair(native_class, settings, training, **sizes)
     batches = [{key: states.to(settings.device) for key, states in batch.items()} for batch in batches]
     result = interleave(*map(training_step if training else forward, models), batches)
     return Result(name, f"{result.native:.3f} s", f"{result.zoo:.3f} s", result.ratio, goal)
@@ -92,11 +95,15 @@ def run(settings: Settings, chosen: str) -> Iterator[Result]:
     real = sum(batch["attention_mask"].sum() for batch in ragged) / sum(batch["input_ids"].numel() for batch in ragged)
     print(f"{len(ragged)} batches of {BATCH_SIZE}, at most {MAX_LENGTH} tokens: {source}, {real:.0%} of slots are real")
     full = without_padding(ragged, MAX_LENGTH)
-    labelled = [batch | {"labels": torch.arange(BATCH_SIZE) % 2} for batch in ragged]
+    halves = torch.arange(BATCH_SIZE) % 2
+    labelled = [batch | {"labels": halves} for batch in ragged]
+    shorter = [batch | {"labels": halves} for batch in review_batches(settings.rounds + 1, BATCH_SIZE, 256)[0]]
+    classifier = BertForSequenceClassification
     benchmarks = {
+        "fine-tuning step, MiniLM at 256": lambda name: timed(name, classifier, shorter, settings, "", **MINILM),
         "inference": lambda name: timed(name, BertModel, ragged, settings, ">= 1.7"),
         "inference, no padding": lambda name: timed(name, BertModel, full, settings, ">= 0.97"),
-        "training step": lambda name: timed(name, BertForSequenceClassification, labelled, settings, ">= 1.6"),
+        "training step": lambda name: timed(name, classifier, labelled, settings, ">= 1.6"),
         "MLM step": lambda name: timed(name, BertForMaskedLM, masked(ragged), settings, ">= 2.0"),
         "MLM step, no padding": lambda name: timed(name, BertForMaskedLM, masked(full), settings, ">= 1.2"),
         "MLM peak memory": lambda name: remembered(name, "ragged", settings, "<= 0.45"),
