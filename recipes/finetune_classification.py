@@ -52,6 +52,9 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     model_args, data_args, args = parse_arguments((ModelArguments, TextDataArguments, LoopArguments), argv)
     accelerator = start_accelerator(args)
     output_dir = Path(args.output_dir)
+    metric = classification_metric()
+    if args.metric_for_best_model not in (figures := ["loss", *metric.names]):
+        raise ValueError(f"metric_for_best_model {args.metric_for_best_model!r}: expected one of {figures}")
     checkpoint = open_output_dir(accelerator, args)
 
     # Data and model. The main process decides and downloads; the others read what it left in the cache.
@@ -142,7 +145,6 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
         f" {batches.global_batch_size}, on {accelerator.num_processes} process(es)"
     )
 
-    metric = classification_metric()
     progress = tqdm(total=total_steps, initial=state.step, disable=None if accelerator.is_main_process else True)
     window_loss = torch.tensor(state.window_loss, device=accelerator.device)
     clock = perf_counter()
@@ -155,6 +157,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
         state.log_history.append({"step": state.step, "epoch": round(state.step / len(batches), 4), **values})
         accelerator.log(values, step=state.step)
 
+    model.train()
     while not is_finished():
         if args.freeze_epochs:
             freeze_base_model(accelerator.unwrap_model(model), state.epoch < args.freeze_epochs)

@@ -5,6 +5,7 @@ from typing import Literal
 
 from transformers import (
     AutoConfig,
+    AutoModel,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     BertConfig,
@@ -49,9 +50,13 @@ def load_classifier(args: ModelArguments, label_names: list[str]) -> tuple[PreTr
         ValueError: if the checkpoint's head has another number of labels and `ignore_mismatched_sizes` is not set.
     """
     name = args.model_name_or_path
-    config = AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
+    try:
+        config = AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
+    except OSError as error:
+        raise OSError(f"model_name_or_path {name!r}: neither a checkpoint folder nor one the Hub gave") from error
     has_head = any("ForSequenceClassification" in architecture for architecture in config.architectures or [])
-    if has_head and config.num_labels != len(label_names) and not args.ignore_mismatched_sizes:
+    misfit = has_head and config.num_labels != len(label_names)
+    if misfit and not args.ignore_mismatched_sizes:
         raise ValueError(
             f"{name!r} classifies into {config.num_labels} labels {list(config.label2id)} and the data have"
             f" {len(label_names)}: {label_names}; ignore_mismatched_sizes replaces its head"
@@ -68,7 +73,8 @@ def load_classifier(args: ModelArguments, label_names: list[str]) -> tuple[PreTr
             **labels,
         )
     else:
-        model = from_official(name, tfm_zoo.TfmBertForSequenceClassification, **labels)
+        source = AutoModel.from_pretrained(name) if misfit else name  # without its head
+        model = from_official(source, tfm_zoo.TfmBertForSequenceClassification, **labels)
     tokenizer = AutoTokenizer.from_pretrained(args.tokenizer_name or name, trust_remote_code=args.trust_remote_code)
     if len(tokenizer) > model.config.vocab_size:
         raise ValueError(

@@ -75,7 +75,9 @@ def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> PreTra
         (specials["sep"], vocab[specials["sep"]]), (specials["cls"], vocab[specials["cls"]])
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, **{f"{name}_token": token for name, token in specials.items()}
+        tokenizer_object=tokenizer,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        **{f"{name}_token": token for name, token in specials.items()},
     )
 
 

@@ -15,6 +15,8 @@ class ClassificationMetric(evaluate.Metric):
     those that occur in predictions or references; a class without a true positive has F1 = 0.
     """
 
+    names = ("accuracy", "f1")
+
     def _info(self) -> evaluate.MetricInfo:
         return evaluate.MetricInfo(
             description="Accuracy and F1 of single-label classification.",

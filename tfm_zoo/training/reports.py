@@ -42,8 +42,8 @@ def write_reports(
     plot_training(state.log_history, output_dir / PICTURE, args.metric_for_best_model)
 
     name = (args.hub_model_id or output_dir.resolve().name).split("/")[-1]
-    split = "test" if "test" in data.splits else "eval"
-    figures = {figure: results[f"{split}_{figure}"] for figure in ("accuracy", "f1")}
+    split, prefix = ("test", "test") if "test" in data.splits else ("validation", "eval")
+    figures = {figure: results[f"{prefix}_{figure}"] for figure in ("accuracy", "f1")}
     zoo = model.config.model_type.startswith("tfm_")
     dataset_id = _hub_id(data_args.dataset_name) if data_args.dataset_name != generated.NAME else None
     base_model = _hub_id(model_args.model_name_or_path) if model_args.model_name_or_path != FRESH else None
@@ -63,7 +63,7 @@ def write_reports(
                 dataset_type=dataset_id or dataset_name,
                 dataset_name=dataset_name,
                 dataset_config=data_args.dataset_config_name,
-                dataset_split="test" if split == "test" else "validation",
+                dataset_split=split if split in data.own_splits else None,
                 metric_type=figure,
                 metric_name="F1 (macro)" if figure == "f1" else "Accuracy",
                 metric_value=round(value, 4),

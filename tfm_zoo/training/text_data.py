@@ -74,6 +74,7 @@ class TextClassificationData:
     splits: DatasetDict
     text_columns: list[str]
     label_names: list[str]
+    own_splits: list[str]  # those that the data set came with; the others were cut from its train split
     notes: list[str]  # what was done to the data that a reader of the figures must know
 
     def encode(
@@ -134,7 +135,7 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
             notes.append(f"Split {name!r} is not labelled and was not used.")
         else:
             splits[name] = labelled
-    splits = _complete(splits, args.validation_split_percentage, args.test_split_percentage, seed, notes)
+    splits, own_splits = _complete(splits, args.validation_split_percentage, args.test_split_percentage, seed, notes)
 
     feature = raw.get("train", some).features[label_column]
     found = splits["train"].unique("label")
@@ -151,7 +152,7 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
         limit = limits.get(name, args.max_eval_samples)
         if limit is not None and limit < len(split):
             splits[name] = split.shuffle(seed=seed).select(range(limit))
-    return TextClassificationData(DatasetDict(splits), text_columns, label_names, notes)
+    return TextClassificationData(DatasetDict(splits), text_columns, label_names, own_splits, notes)
 
 
 def _load(args: TextDataArguments) -> DatasetDict:
@@ -221,8 +222,8 @@ def _with_label_names(name: str, split: Dataset, column: str) -> Dataset | None:
 
 def _complete(
     splits: dict[str, Dataset], validation_share: float, test_share: float, seed: int, notes: list[str]
-) -> dict[str, Dataset]:
-    """Splits "train", "validation" and, if there is one or a share is asked for, "test"."""
+) -> tuple[dict[str, Dataset], list[str]]:
+    """Splits "train", "validation" and, if there is one or a share is asked for, "test"; and those that were there."""
     found = {
         role: next((split for name, split in splits.items() if name.startswith(role)), None)
         for role in ("train", "validation", "test")
@@ -233,6 +234,9 @@ def _complete(
         (name,) = splits
         notes.append(f"The data set has only the split {name!r}; train, validation and test are all cut from it.")
         found = {"train": splits[name], "validation": None, "test": None}
+        own = []
+    else:
+        own = [role for role, split in found.items() if split is not None]
 
     train = found["train"].shuffle(seed=seed)
     for role, share in (("validation", validation_share), ("test", test_share)):
@@ -244,7 +248,7 @@ def _complete(
             notes.append(f"There is no {role} split: {size} rows of train were taken for it (seed {seed}).")
     if found["validation"] is None:
         raise ValueError("there is no validation split: give a validation_split_percentage above 0")
-    return {role: split for role, split in (found | {"train": train}).items() if split is not None}
+    return {role: split for role, split in (found | {"train": train}).items() if split is not None}, own
 
 
 def _in_order(names: list[str]) -> list[str]:

@@ -1,0 +1,121 @@
+"""A tiny checkpoint, texts that a tiny model learns, and the recipe run in this process or in its own."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import datasets
+import pytest
+import torch
+from accelerate.state import AcceleratorState, GradientState
+from transformers import BertConfig, BertModel
+
+from tfm_zoo.training.generated import word_piece_tokenizer
+
+ROOT = Path(__file__).parents[2]
+RECIPE = ROOT / "recipes" / "finetune_classification.py"
+TINY = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread_and_own_cache(tmp_path_factory):
+    before = torch.get_num_threads(), datasets.config.HF_DATASETS_CACHE
+    torch.set_num_threads(1)
+    datasets.config.HF_DATASETS_CACHE = tmp_path_factory.mktemp("datasets")
+    yield
+    torch.set_num_threads(before[0])
+    datasets.config.HF_DATASETS_CACHE = before[1]
+
+
+@pytest.fixture(scope="session")
+def rows() -> list[dict[str, str]]:
+    """Reviews of 3 to 21 words, that one word makes good or bad."""
+    rest = ["the", "film", "was", "seen", "by", "many", "people", "in", "a", "town", "near", "here"]
+    return [
+        {
+            "review": " ".join([("fine", "poor")[i % 2], *(rest[i * k % 12] for k in range(2 + i % 19))]),
+            "stars": ("good", "bad")[i % 2],
+        }
+        for i in range(90)
+    ]
+
+
+@pytest.fixture(scope="session")
+def files(rows, tmp_path_factory) -> dict[str, str]:
+    """The reviews as CSV files, 61 to train on and 29 to validate on: the arguments that name them."""
+    folder = tmp_path_factory.mktemp("reviews")
+    datasets.Dataset.from_list(rows[:61]).to_csv(folder / "train.csv")
+    datasets.Dataset.from_list(rows[61:]).to_csv(folder / "validation.csv")
+    return {
+        "train_file": str(folder / "train.csv"),
+        "validation_file": str(folder / "validation.csv"),
+        "text_column_name": "review",
+        "label_column_name": "stars",
+    }
+
+
+@pytest.fixture(scope="session")
+def checkpoint(rows, tmp_path_factory) -> Path:
+    """A native BERT without dropout, and its tokenizer."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    tokenizer = word_piece_tokenizer(row["review"] for row in rows)
+    tokenizer.model_max_length = 64
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=len(tokenizer), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **TINY)
+    BertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def recipe():
+    spec = importlib.util.spec_from_file_location("finetune_classification", RECIPE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def finetune(recipe, files, checkpoint, tmp_path) -> Callable[..., dict[str, float]]:
+    """Run the recipe in this process: on the reviews and from the tiny checkpoint, unless told otherwise."""
+
+    def run(**options) -> dict[str, float]:
+        AcceleratorState._reset_state(reset_partial_state=True)
+        GradientState._reset_state()
+        return recipe.main(as_argv(defaults(files, checkpoint) | {"output_dir": tmp_path / "run"} | options))
+
+    return run
+
+
+def defaults(files: dict[str, str], checkpoint: Path) -> dict:
+    return files | {"model_name_or_path": checkpoint, "learning_rate": 1e-3, "logging_steps": 1, "num_train_epochs": 2}
+
+
+def as_argv(options: dict) -> list[str]:
+    """Options as the command line has them; None leaves an option out."""
+    argv = []
+    for name, value in options.items():
+        if value is not None:
+            argv += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    return argv
+
+
+def run_python(*command: object, check: bool = True, **env: str) -> subprocess.CompletedProcess:
+    """Run Python in a fresh process that sees the repository, but no network."""
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | env,
+        check=check,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )

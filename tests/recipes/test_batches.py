@@ -1,0 +1,81 @@
+"""The same global batches however many processes share them, from any step on."""
+
+import pytest
+
+from tfm_zoo.training.batches import GlobalBatchSampler
+
+SIZES = (1, 2, 3, 16, 17, 31, 32, 61)
+
+
+def steps(size: int, per_device: int, processes: int, accumulation: int, **options) -> list[list[list[list[int]]]]:
+    """For each step, each process's micro-batches."""
+    samplers = [
+        GlobalBatchSampler(
+            size,
+            per_device,
+            num_processes=processes,
+            process_index=index,
+            accumulation_steps=accumulation,
+            **options,
+        )
+        for index in range(processes)
+    ]
+    return list(zip(*(list(sampler.steps(sampler)) for sampler in samplers), strict=True))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("division", [(8, 2, 1), (4, 2, 2), (4, 4, 1), (1, 4, 4), (2, 8, 1), (4, 1, 4)])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_every_division_has_the_same_global_batches(size, division, grouped):
+    lengths = [7 * i % 23 for i in range(size)] if grouped else None
+    expected = [sorted(whole[0][0]) for whole in steps(size, 16, 1, 1, lengths=lengths)]
+    divided = steps(size, *division, lengths=lengths)
+    assert len(divided) == len(expected)
+    for step, batch in zip(divided, expected, strict=True):
+        assert sorted({index for share in step for micro in share for index in micro}) == batch
+        assert len({len(share) for share in step}) == 1  # as many micro-batches for each process
+        assert all(len(micro) > 0 for share in step for micro in share)
+        # The mean over what is computed is the mean over the batch: examples are repeated all alike, or not at all.
+        computed = [index for share in step for micro in share for index in micro]
+        assert len({computed.count(index) for index in batch}) == 1
+
+
+@pytest.mark.parametrize("division", [(8, 2, 1), (4, 2, 2), (2, 8, 1)])
+def test_shares_fit_the_device(division):
+    sizes = [len(micro) for step in steps(61, *division) for share in step for micro in share]
+    assert max(sizes) == division[0]
+
+
+def test_an_epoch_holds_every_example_once():
+    order = [index for step in steps(61, 16, 1, 1) for index in step[0][0]]
+    assert sorted(order) == list(range(61))
+    assert order != sorted(order)
+
+
+def test_starts_again_at_any_step():
+    sampler = GlobalBatchSampler(61, 4, accumulation_steps=3, seed=5)
+    sampler.set_position(epoch=2)
+    whole = list(sampler.steps(sampler))
+    for step in range(len(sampler)):
+        sampler.set_position(epoch=2, step=step)
+        assert list(sampler.steps(sampler)) == whole[step:]
+
+
+def test_epochs_and_seeds_differ():
+    orders = []
+    for seed in (1, 2):
+        for epoch in (0, 1):
+            sampler = GlobalBatchSampler(40, 8, seed=seed)
+            sampler.set_position(epoch)
+            orders.append(str(list(sampler)))
+    assert len(set(orders)) == 4
+
+
+def test_grouping_by_length_saves_padding():
+    lengths = [(37 * i) % 101 for i in range(400)]
+
+    def padded(**options) -> int:
+        return sum(max(lengths[i] for i in batch) * len(batch) for batch in GlobalBatchSampler(400, 8, **options))
+
+    assert padded(lengths=lengths) < 0.75 * padded()
+    assert [len(batch) for batch in GlobalBatchSampler(400, 8, lengths=lengths)] == [8] * 50

@@ -1,0 +1,97 @@
+"""Only what is complete passes for a checkpoint."""
+
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState
+
+from tfm_zoo.training import checkpoints
+from tfm_zoo.training.checkpoints import TrainState, find_checkpoint, load_checkpoint, save_checkpoint, staged
+
+
+@pytest.fixture
+def accelerator():
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    accelerator = Accelerator(cpu=True)
+    model = torch.nn.Linear(3, 2)
+    accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
+    return accelerator
+
+
+@pytest.fixture
+def saved(accelerator, tmp_path):
+    """Checkpoints of steps 5, 10 and 100."""
+    return [save_checkpoint(accelerator, TrainState(step=step), tmp_path) for step in (5, 10, 100)]
+
+
+def test_newest_complete_checkpoint_is_found(saved, tmp_path):
+    assert find_checkpoint("auto", tmp_path) == find_checkpoint("True", tmp_path) == saved[-1]
+    assert find_checkpoint(str(saved[0]), tmp_path) == saved[0]
+    assert find_checkpoint(None, tmp_path) is None
+    assert find_checkpoint("auto", tmp_path / "empty") is None
+
+
+@pytest.mark.parametrize("damage", ["truncated", "missing", "no list of files"])
+def test_damaged_checkpoint_is_passed_over(saved, tmp_path, damage):
+    broken = saved[-1] / "model.safetensors"
+    if damage == "truncated":
+        broken.write_bytes(broken.read_bytes()[:-1])
+    elif damage == "missing":
+        (saved[-1] / "random_states_0.pkl").unlink()
+    else:
+        (saved[-1] / checkpoints.MANIFEST_FILE).unlink()
+    assert find_checkpoint("auto", tmp_path) == saved[1]
+    with pytest.raises(FileNotFoundError, match="checkpoint-100': not a complete checkpoint"):
+        find_checkpoint(str(saved[-1]), tmp_path)
+
+
+def test_interrupted_save_leaves_the_older_ones(accelerator, saved, tmp_path, monkeypatch):
+    def fail(self, folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TrainState, "write", fail)
+    with pytest.raises(KeyboardInterrupt):
+        save_checkpoint(accelerator, TrainState(step=200), tmp_path)
+    assert find_checkpoint("auto", tmp_path) == saved[-1]
+    monkeypatch.undo()
+    assert (
+        find_checkpoint("auto", save_checkpoint(accelerator, TrainState(step=200), tmp_path).parent).name
+        == "checkpoint-200"
+    )
+
+
+def test_oldest_are_deleted(accelerator, saved, tmp_path):
+    save_checkpoint(accelerator, TrainState(step=101), tmp_path, keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-100", "checkpoint-101"]
+
+
+def test_state_and_random_numbers_come_back(accelerator, tmp_path):
+    state = TrainState(step=3, window_loss=0.1, log_history=[{"step": 1, "loss": 0.123456789012345}], run={"seed": 1})
+    folder = save_checkpoint(accelerator, state, tmp_path)
+    expected = torch.rand(3)
+    assert load_checkpoint(accelerator, folder) == state
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_best_metric():
+    state = TrainState()
+    rising = [state.is_best(value, greater_is_better=True) for value in (0.5, 0.4, 0.5, 0.6)]
+    assert rising == [True, False, False, True]
+    assert (state.best_metric, state.evaluations_without_gain) == (0.6, 0)
+    state = TrainState()
+    assert [state.is_best(value, greater_is_better=False) for value in (0.5, 0.4, 0.6)] == [True, True, False]
+    assert state.evaluations_without_gain == 1
+
+
+def test_failed_save_changes_nothing(tmp_path):
+    (tmp_path / "config.json").write_text("old")
+    with pytest.raises(OSError, match="disk full"), staged(tmp_path) as folder:
+        (folder / "config.json").write_text("new")
+        raise OSError("disk full")
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    assert (tmp_path / "config.json").read_text() == "old"
+    with staged(tmp_path) as folder:
+        (folder / "config.json").write_text("new")
+    assert (tmp_path / "config.json").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]

@@ -1,0 +1,259 @@
+"""The recipe, run in this process on a tiny model."""
+
+import json
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+from transformers import AutoTokenizer
+
+import tfm_zoo
+from tfm_zoo.converters import from_official
+from tfm_zoo.training import runs
+
+from .conftest import ROOT, run_python
+
+
+def history(folder, key: str) -> list[float]:
+    entries = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    return [entry[key] for entry in entries if key in entry]
+
+
+def test_learns_and_leaves_everything(finetune, tmp_path):
+    results = finetune(num_train_epochs=12, learning_rate=3e-3, max_seq_length=32)
+    folder = tmp_path / "run"
+    assert results["eval_accuracy"] == results["eval_f1"] == 1.0
+    assert json.loads((folder / "all_results.json").read_text()) == results
+    assert {"train_loss", "train_samples_per_second", "eval_samples_per_second"} <= results.keys()
+    losses = history(folder, "loss")
+    assert results["train_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert len(losses) == results["train_steps"] == 12 * 4
+    assert (folder / "training_curves.png").stat().st_size > 10_000
+
+    model = tfm_zoo.TfmBertForSequenceClassification.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        logits = model(**tokenizer(["fine film", "poor film"], padding=True, return_tensors="pt")).logits
+    assert [model.config.id2label[i] for i in logits.argmax(-1).tolist()] == ["good", "bad"]
+
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.library_name == "transformers"
+    assert card.data.pipeline_tag == "text-classification"
+    assert {result.metric_type: result.metric_value for result in card.data.eval_results} == {
+        "accuracy": 1.0,
+        "f1": 1.0,
+    }
+    assert card.data.eval_results[0].dataset_split == "validation"
+
+
+def test_built_in_run_and_prediction_in_a_fresh_process(finetune, tmp_path):
+    results = finetune(
+        train_file=None,
+        validation_file=None,
+        text_column_name=None,
+        label_column_name=None,
+        model_name_or_path=None,
+        dataset_name="generated",
+        max_train_samples=64,
+        max_eval_samples=32,
+        num_train_epochs=1,
+    )
+    assert {"test_accuracy", "test_f1", "test_loss"} <= results.keys()
+    assert "The data set is generated" in (tmp_path / "run" / "README.md").read_text()
+    script = (
+        "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__'); assert 'tfm_zoo' not in sys.modules"
+    )
+    texts = ["the plot was brilliant .", "the plot was dull ."]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    shown = run_python(
+        "-c", script, ROOT / "recipes" / "predict.py", tmp_path / "run", texts[0], "--file", tmp_path / "texts.txt"
+    )
+    head, *lines = shown.stdout.splitlines()
+    assert head.split() == ["negative", "positive", "text"]
+    assert [line.split("  ")[-1].strip() for line in lines] == [texts[0], *texts]
+
+    model = tfm_zoo.TfmBertForSequenceClassification.from_pretrained(tmp_path / "run")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    with torch.no_grad():
+        expected = model(**tokenizer(texts[0], return_tensors="pt")).logits.softmax(-1)[0].tolist()
+    assert [float(cell.rstrip("*")) for cell in lines[0].split()[:2]] == pytest.approx(expected, abs=6e-4)
+
+
+def test_zoo_and_native_model_take_the_same_steps(finetune, tmp_path):
+    finetune(output_dir=tmp_path / "zoo")
+    finetune(output_dir=tmp_path / "native", model_class="native")
+    assert json.loads((tmp_path / "native" / "config.json").read_text())["model_type"] == "bert"
+    assert history(tmp_path / "zoo", "loss") == pytest.approx(history(tmp_path / "native", "loss"), abs=1e-5)
+    assert history(tmp_path / "zoo", "eval_loss") == pytest.approx(history(tmp_path / "native", "eval_loss"), abs=1e-5)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_accumulation_does_not_change_the_steps(finetune, tmp_path, grouped):
+    finetune(output_dir=tmp_path / "whole", per_device_train_batch_size=16, group_by_length=grouped)
+    finetune(
+        output_dir=tmp_path / "parts",
+        per_device_train_batch_size=3,
+        gradient_accumulation_steps=5,
+        group_by_length=grouped,
+        max_train_steps=4,
+    )
+    finetune(
+        output_dir=tmp_path / "fifteen", per_device_train_batch_size=15, group_by_length=grouped, max_train_steps=4
+    )
+    for key in ("loss", "grad_norm"):
+        parts, fifteen = history(tmp_path / "parts", key), history(tmp_path / "fifteen", key)
+        assert len(parts) == 4
+        assert parts == pytest.approx(fifteen, abs=1e-5)
+        assert parts != pytest.approx(history(tmp_path / "whole", key), abs=1e-5)
+
+
+def test_frozen_epochs_train_the_head_alone(finetune, checkpoint, tmp_path):
+    start = from_official(checkpoint, tfm_zoo.TfmBertForSequenceClassification).state_dict()
+    finetune(freeze_epochs=1, checkpointing_steps="epoch")
+
+    def changed(checkpoint: str) -> set[str]:
+        after = load_file(tmp_path / "run" / checkpoint / "model.safetensors")
+        return {name for name in after if not torch.equal(after[name], start[name])}
+
+    head = {"model.pooler.dense.weight", "model.pooler.dense.bias", "classifier.weight", "classifier.bias"}
+    assert changed("checkpoint-4") == head
+    assert changed("checkpoint-8") >= head | {"model.embeddings.norm.weight", "model.layers.0.self_attn.q_proj.weight"}
+
+
+def test_stops_early_and_keeps_the_best(finetune, tmp_path):
+    # With a learning rate that changes nothing no evaluation is better than the first.
+    options = {"num_train_epochs": 9, "learning_rate": 1e-12}
+    results = finetune(early_stopping_patience=2, **options)
+    assert (results["best_step"], results["train_steps"]) == (4, 12)
+    results = finetune(early_stopping_patience=3, eval_steps=2, output_dir=tmp_path / "steps", **options)
+    assert (results["best_step"], results["train_steps"]) == (2, 8)
+
+
+def test_metric_and_direction_pick_the_best(finetune, tmp_path):
+    results = finetune(num_train_epochs=3, metric_for_best_model="loss")
+    losses = history(tmp_path / "run", "eval_loss")
+    assert results["eval_loss"] == min(losses) and len(set(losses)) == 3
+    results = finetune(
+        num_train_epochs=3, metric_for_best_model="loss", greater_is_better="true", output_dir=tmp_path / "worst"
+    )
+    assert results["eval_loss"] == max(losses)
+
+
+def test_schedule_warms_up_and_decays(finetune, tmp_path):
+    finetune(max_train_steps=6, warmup_steps=2, learning_rate=6e-3)
+    assert history(tmp_path / "run", "learning_rate") == pytest.approx([3e-3, 6e-3, 4.5e-3, 3e-3, 1.5e-3, 0.0])
+
+
+def test_clipping_and_decay_reach_the_optimiser(finetune, tmp_path):
+    options = {"num_train_epochs": 1, "learning_rate": 1e-2}
+    finetune(output_dir=tmp_path / "plain", **options)
+    finetune(output_dir=tmp_path / "clipped", max_grad_norm=1e-9, **options)
+    finetune(output_dir=tmp_path / "decayed", weight_decay=1.0, **options)
+    plain = history(tmp_path / "plain", "loss")
+    assert history(tmp_path / "clipped", "loss")[-1] != pytest.approx(plain[-1], abs=1e-6)
+    assert history(tmp_path / "decayed", "loss")[-1] != pytest.approx(plain[-1], abs=1e-6)
+    assert history(tmp_path / "clipped", "grad_norm")[0] == history(tmp_path / "plain", "grad_norm")[0]
+
+
+def test_padding_to_the_maximum_changes_nothing_but_shapes(finetune, tmp_path):
+    finetune(output_dir=tmp_path / "dynamic", max_seq_length=32)
+    finetune(output_dir=tmp_path / "padded", max_seq_length=32, pad_to_max_length=True)
+    assert history(tmp_path / "padded", "loss") == pytest.approx(history(tmp_path / "dynamic", "loss"), abs=1e-5)
+
+
+def test_bf16_and_gradient_checkpointing_run(finetune, tmp_path):
+    finetune(output_dir=tmp_path / "fp32", num_train_epochs=1)
+    finetune(output_dir=tmp_path / "bf16", num_train_epochs=1, mixed_precision="bf16", gradient_checkpointing=True)
+    exact, rounded = history(tmp_path / "fp32", "loss"), history(tmp_path / "bf16", "loss")
+    assert rounded == pytest.approx(exact, abs=0.02) and rounded != exact
+    assert load_file(tmp_path / "bf16" / "model.safetensors")["classifier.weight"].dtype == torch.float32
+
+
+def test_a_run_is_not_overwritten_unasked(finetune, tmp_path):
+    finetune(max_train_steps=2, checkpointing_steps=1)
+    with pytest.raises(FileExistsError, match=r"holds a run: give another folder, --resume_from_checkpoint auto"):
+        finetune()
+    finetune(max_train_steps=1, overwrite_output_dir=True)
+    assert not list((tmp_path / "run").glob("checkpoint-*"))  # those of the old run are not left to resume from
+
+
+def test_persons_card_is_kept(finetune, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "README.md").write_text("# Mine\n")
+    finetune(max_train_steps=1)
+    assert (tmp_path / "run" / "README.md").read_text() == "# Mine\n"
+    assert (tmp_path / "run" / "all_results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"train_file": "nowhere.csv"}, FileNotFoundError, "train_file 'nowhere.csv': no such file"),
+        ({"text_column_name": "body"}, ValueError, "text_column_name 'body': no such column"),
+        ({"label_column_name": "grade"}, ValueError, "label_column_name 'grade': no such column"),
+        ({"report_to": "carrier_pigeon"}, ValueError, "report_to 'carrier_pigeon' is not installed"),
+        ({"resume_from_checkpoint": "nowhere"}, FileNotFoundError, "resume_from_checkpoint 'nowhere'"),
+        ({"metric_for_best_model": "bleu"}, ValueError, "metric_for_best_model 'bleu': expected one of"),
+        ({"model_name_or_path": "nowhere/at-all"}, OSError, "model_name_or_path 'nowhere/at-all': neither a"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_bad_input_is_refused_before_work(finetune, recipe, monkeypatch, options, error, message):
+    def work(*args):
+        raise AssertionError("work has begun")
+
+    monkeypatch.setattr(recipe, "train_step", work)
+    with pytest.raises(error, match=message):
+        finetune(**options)
+
+
+def test_diverging_loss_stops_the_run(finetune, recipe, monkeypatch):
+    monkeypatch.setattr(recipe, "train_step", lambda *args: (torch.tensor(float("nan")), 0.0))
+    with pytest.raises(FloatingPointError, match="the loss is nan at step 1"):
+        finetune()
+
+
+class FakeHub:
+    """Records what would have been sent to the Hub."""
+
+    calls: list[tuple[str, dict]] = []
+
+    def __init__(self, token):
+        self.token = token
+
+    def create_repo(self, name, **options):
+        FakeHub.calls.append(("create_repo", {"name": name, "token": self.token, **options}))
+        return type("RepoUrl", (), {"repo_id": f"me/{name}"})
+
+    def upload_folder(self, **options):
+        FakeHub.calls.append(("upload_folder", options))
+        return type("Commit", (), {"commit_url": "https://example.org"})
+
+
+def test_push_asks_for_the_repository_first_and_sends_the_best_model(finetune, recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "HfApi", FakeHub)
+    monkeypatch.setattr(FakeHub, "calls", [])
+    step = recipe.train_step
+    monkeypatch.setattr(recipe, "train_step", lambda *args: (FakeHub.calls.append(("train", {})), step(*args))[1])
+    finetune(max_train_steps=1, push_to_hub=True, hub_model_id="fine", hub_token="hf_secret", checkpointing_steps=1)
+    assert [name for name, _ in FakeHub.calls] == ["create_repo", "train", "create_repo", "upload_folder"]
+    assert FakeHub.calls[0][1]["token"] == "hf_secret"
+    upload = FakeHub.calls[-1][1]
+    assert upload["repo_id"] == "me/fine"
+    assert upload["folder_path"] == str(tmp_path / "run")
+    assert "checkpoint-*" in upload["ignore_patterns"]
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert files and not any(b"hf_secret" in path.read_bytes() for path in files)
+
+
+def test_tracker_gets_losses_and_metrics(finetune, tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    finetune(max_train_steps=3, report_to="tensorboard")
+    (folder,) = {path.parent for path in (tmp_path / "run" / "logs").glob("finetune_classification/events*")}
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    assert [event.step for event in events.Scalars("loss")] == [1, 2, 3]
+    assert [event.step for event in events.Scalars("eval_accuracy")] == [3]
