@@ -1,0 +1,87 @@
+"""Pipelines and Sentence Transformers take zoo models as they take native ones."""
+
+import numbers
+
+import pytest
+import sentence_transformers
+import torch
+from transformers import pipeline
+from transformers.pipelines import get_supported_tasks
+
+import tfm_zoo
+
+from ..tiny import tiny_model
+from ..words import SENTENCES, make_tokenizer
+
+QUESTION = "who saw a film"
+TASKS = {
+    "text-classification": ("TfmBertForSequenceClassification", SENTENCES, {"top_k": None}),
+    "token-classification": ("TfmBertForTokenClassification", SENTENCES, {"aggregation_strategy": "simple"}),
+    "fill-mask": ("TfmBertForMaskedLM", ["the film was [MASK]", "[MASK] story was dull and long"], {}),
+    "feature-extraction": ("TfmBertModel", SENTENCES, {}),
+    "question-answering": (
+        "TfmBertForQuestionAnswering",
+        [{"question": QUESTION, "context": sentence} for sentence in SENTENCES],
+        {"top_k": 2},
+    ),
+}
+
+
+def assert_close(ours, theirs) -> None:
+    """Fractions to rounding, all else exactly, wherever they are in the answer."""
+    if isinstance(ours, dict):
+        assert ours.keys() == theirs.keys()
+        ours, theirs = list(ours.values()), list(theirs.values())
+    if isinstance(ours, list):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_close(one, other)
+    elif isinstance(theirs, numbers.Real) and not isinstance(theirs, numbers.Integral):
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5)
+    else:
+        assert ours == theirs
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_pipeline(task, tmp_path):
+    if task not in get_supported_tasks():
+        pytest.skip(f"this version of transformers has no pipeline {task!r}: see test_answers")
+    head, inputs, options = TASKS[task]
+    tokenizer = make_tokenizer()
+    model = tiny_model(getattr(tfm_zoo, head), vocab_size=len(tokenizer))
+    for folder, saved in ((tmp_path / "zoo", model), (tmp_path / "native", tfm_zoo.to_official(model))):
+        saved.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    # Features are returned at padding too, where the zoo has none: one sentence at a time.
+    batch_size = 1 if task == "feature-extraction" else 2
+    ours, theirs = (
+        pipeline(task, model=str(tmp_path / name), batch_size=batch_size, device="cpu", **trust)(inputs, **options)
+        for name, trust in (("zoo", {"trust_remote_code": True}), ("native", {}))
+    )
+    assert_close(ours, theirs)
+
+
+def test_answers():
+    """The spans that question answering finds in a padded batch, padding and all left to compete."""
+    tokenizer = make_tokenizer()
+    model = tiny_model(tfm_zoo.TfmBertForQuestionAnswering, vocab_size=len(tokenizer))
+    batch = tokenizer([QUESTION] * len(SENTENCES), SENTENCES, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        ours, theirs = model(**batch), tfm_zoo.to_official(model)(**batch)
+    real = batch["attention_mask"].bool()
+    for name in ("start_logits", "end_logits"):
+        torch.testing.assert_close(ours[name][real], theirs[name][real], rtol=1e-5, atol=1e-5)
+        assert ours[name].argmax(-1).equal(theirs[name].masked_fill(~real, -torch.inf).argmax(-1))
+
+
+def test_sentence_transformer(tmp_path):
+    model, tokenizer = tiny_model(tfm_zoo.TfmBertModel), make_tokenizer()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    encoder = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu", trust_remote_code=True)
+    batch = tokenizer(SENTENCES, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        states = model(**batch).last_hidden_state
+    lengths = batch["attention_mask"].sum(1)
+    means = [row[:length].mean(0) for row, length in zip(states, lengths, strict=True)]
+    torch.testing.assert_close(encoder.encode(SENTENCES, convert_to_tensor=True), torch.stack(means))
