@@ -48,6 +48,7 @@ class TfmEncoder:
         inputs = (input_ids, inputs_embeds, token_type_ids, position_ids)
         if padding is not None:
             inputs = tuple(None if states is None else padding.drop(states) for states in inputs)
+        kwargs["return_dict"] = True  # whatever the config says: the caller's decorator makes tuples
         outputs = self.run_layers(*inputs, attention_mask=attention_mask, shape=shape, padding=padding, **kwargs)
         if padding is not None:
             outputs.last_hidden_state = padding.restore(outputs.last_hidden_state)

@@ -31,7 +31,7 @@ def check_inputs(
         wanted = f"(batch, length, {config.hidden_size}), the last hidden_size"
         raise ValueError(f"inputs_embeds of shape {tuple(inputs.shape)} should be of shape {wanted}.")
     batch, length = inputs.shape[:2]
-    rows = {(batch, length), (1, length)}
+    rows = [(batch, length), (1, length)]  # no set: while a graph is made, sizes may be symbols, without a hash
     for name, ids in (("token_type_ids", token_type_ids), ("position_ids", position_ids)):
         if ids is not None and tuple(ids.shape) not in rows:
             raise ValueError(

@@ -483,6 +483,8 @@ class TfmBertForQuestionAnswering(TfmBertPreTrainedModel):
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
+        if config.num_labels != 2:
+            raise ValueError(f"num_labels={config.num_labels} should be 2: the first and the last token of an answer.")
         self.model = TfmBertModel(config, add_pooling_layer=False)
         self.dropout = nn.Dropout(config.qa_dropout)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
