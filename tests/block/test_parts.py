@@ -1,0 +1,174 @@
+"""The parts of the block against transformers' own and against the papers' formulas."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+from transformers import LlamaConfig
+from transformers.models.llama import modeling_llama as llama
+
+from tfm_zoo import TfmBertModel
+from tfm_zoo.models.attention import TfmAttention
+from tfm_zoo.models.feed_forward import TfmMLP
+from tfm_zoo.models.layers import TfmLayer
+from tfm_zoo.models.losses import CHUNK, vocabulary_loss
+from tfm_zoo.models.norms import TfmRMSNorm
+from tfm_zoo.models.positions import TfmRotaryEmbedding, TfmSinusoidalPositions, rotate
+
+from ..tiny import SIZES, tiny_config, tiny_model
+
+LLAMA_LIKE = {
+    "norm_position": "pre",
+    "norm_type": "rmsnorm",
+    "norm_eps": 1e-5,
+    "position_embedding_type": "rotary",
+    "mlp_type": "gated",
+    "hidden_act": "silu",
+    "num_key_value_heads": 2,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "max_position_embeddings": 32,
+}
+HALF = [1.0] * 4
+ROPES = {
+    "default": {},
+    "linear": {"factor": 3.0},
+    "dynamic": {"factor": 2.0},
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 16},
+    "longrope": {
+        "factor": 4.0,
+        "original_max_position_embeddings": 16,
+        "short_factor": HALF,
+        "long_factor": [2.0, 3.0, 4.0, 5.0],
+    },
+    "llama3": {
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 16,
+    },
+}
+
+
+def rope(kind: str) -> dict:
+    return {"rope_parameters": ROPES[kind] | {"rope_type": kind, "rope_theta": 10000.0}}
+
+
+def llama_config(**fields) -> LlamaConfig:
+    fields = LLAMA_LIKE | fields
+    return LlamaConfig(**SIZES | fields, rms_norm_eps=fields["norm_eps"], attn_implementation="eager")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rms_norm(dtype):
+    states = (3 * torch.randn(4, 5, 32)).to(dtype)
+    norm, wanted = TfmRMSNorm(32, eps=1e-3).to(dtype), llama.LlamaRMSNorm(32, eps=1e-3).to(dtype)
+    with torch.no_grad():
+        for each in (norm, wanted):
+            each.weight.copy_(torch.linspace(0.5, 2.0, 32))
+    torch.testing.assert_close(norm(states), wanted(states), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [8, 40], ids=["within the trained length", "beyond it"])
+@pytest.mark.parametrize("kind", ROPES)
+def test_rotary_positions(kind, length):
+    ours = TfmRotaryEmbedding(tiny_config(**LLAMA_LIKE, **rope(kind)))
+    theirs = llama.LlamaRotaryEmbedding(llama_config(**rope(kind)))
+    states, positions = torch.randn(2, length, 32), torch.arange(length)[None].expand(2, -1)
+    tables = ours(states, positions)
+    torch.testing.assert_close(tables, theirs(states, positions), rtol=1e-6, atol=1e-6)
+    heads = torch.randn(2, 4, length, 8)
+    wanted = llama.apply_rotary_pos_emb(heads, heads, *tables)[0]
+    torch.testing.assert_close(rotate(heads, *tables), wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_partial_rotary_positions():
+    parameters = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+    rotary = TfmRotaryEmbedding(tiny_config(position_embedding_type="rotary", rope_parameters=parameters))
+    heads = torch.randn(1, 4, 9, 8)
+    tables = rotary(heads, torch.arange(9)[None])
+    turned = rotate(heads, *tables)
+    assert turned[..., 4:].equal(heads[..., 4:])
+    torch.testing.assert_close(turned[..., :4], llama.apply_rotary_pos_emb(heads[..., :4], heads[..., :4], *tables)[0])
+
+
+def test_sinusoidal_positions():
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(the same)."""
+    width = 16
+    table = TfmSinusoidalPositions(tiny_config(hidden_size=width))(torch.arange(600)[None])
+    angles = [[position / 10000 ** (2 * (c // 2) / width) for c in range(width)] for position in range(600)]
+    wanted = [[(math.cos if c % 2 else math.sin)(a) for c, a in enumerate(row)] for row in angles]
+    torch.testing.assert_close(table, torch.tensor([wanted]), rtol=0, atol=5e-5)
+
+
+def test_gated_feed_forward():
+    mlp, wanted = TfmMLP(tiny_config(**LLAMA_LIKE)), llama.LlamaMLP(llama_config())
+    wanted.load_state_dict(mlp.state_dict())
+    states = torch.randn(2, 5, 32)
+    torch.testing.assert_close(mlp(states), wanted(states), rtol=1e-6, atol=1e-6)
+
+
+def test_pre_norm_layer_is_llamas():
+    """With grouped queries, rotary positions, RMSNorm and SwiGLU; every position sees every other."""
+    config = tiny_config(**LLAMA_LIKE, **rope("default"))
+    config._attn_implementation = "eager"
+    layer, wanted = TfmLayer(config, 0).eval(), llama.LlamaDecoderLayer(llama_config(), 0).eval()
+    names = {"self_attn": "self_attn", "self_attn_norm": "input_layernorm"}
+    for ours, theirs in (names | {"mlp": "mlp", "mlp_norm": "post_attention_layernorm"}).items():
+        wanted.get_submodule(theirs).load_state_dict(layer.get_submodule(ours).state_dict())
+    states = torch.randn(2, 9, 32)
+    tables = TfmRotaryEmbedding(config)(states, torch.arange(9)[None])
+    everything = torch.zeros(2, 1, 9, 9)
+    theirs = wanted(states, attention_mask=everything, position_embeddings=tables)
+    torch.testing.assert_close(layer(states, position_embeddings=tables), theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("window", [1, 3, 20])
+def test_sliding_window(window):
+    """A position sees those at most `window` away, and no other."""
+    model = tiny_model(TfmBertModel, sliding_window=window)
+    model.set_attn_implementation("eager")
+    places = torch.arange(9)
+    near = (places[:, None] - places).abs() <= window
+    for weights in model(places[None] + 1, output_attentions=True).attentions:
+        assert weights.gt(0).equal(near.expand_as(weights))
+
+
+def test_no_positions_no_order():
+    model = tiny_model(TfmBertModel, position_embedding_type="none")
+    ids, order = torch.arange(1, 10)[None], torch.randperm(9)
+    shuffled = model(ids[:, order]).last_hidden_state
+    torch.testing.assert_close(shuffled, model(ids).last_hidden_state[:, order], rtol=1e-5, atol=1e-5)
+
+
+def test_attention_weights_are_dropped_out_in_training_alone():
+    config = tiny_config(attention_dropout=0.5)
+    config._attn_implementation = "eager"
+    attention, states = TfmAttention(config, 0), torch.randn(1, 9, 32)
+    assert attention.train()(states)[1].eq(0).float().mean().item() == pytest.approx(0.5, abs=0.2)
+    assert attention.eval()(states)[1].gt(0).all()
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 2 * CHUNK + 3])
+@pytest.mark.parametrize("num_items", [None, 11, torch.tensor(11)], ids=["mean", "number", "tensor"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_vocabulary_loss(tokens, num_items, bias):
+    generator = torch.Generator().manual_seed(0)
+    states = torch.randn(tokens, 16, generator=generator).requires_grad_()
+    labels = torch.randint(0, 50, (tokens,), generator=generator)
+    head = torch.nn.Linear(16, 50, bias=bias)
+    tensors = [states, *head.parameters()]
+    loss = vocabulary_loss(states, head, labels, num_items)
+    wanted = F.cross_entropy(head(states), labels, reduction="mean" if num_items is None else "sum")
+    wanted = wanted if num_items is None else wanted / 11
+    torch.testing.assert_close(loss, wanted, rtol=1e-6, atol=0)
+    for ours, theirs in zip(*(torch.autograd.grad(each, tensors) for each in (loss, wanted)), strict=True):
+        assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+
+
+def test_vocabulary_loss_without_labels():
+    head = torch.nn.Linear(16, 50)
+    none = torch.empty(0, dtype=torch.long)
+    assert vocabulary_loss(torch.empty(0, 16), head, none).isnan()
+    assert vocabulary_loss(torch.empty(0, 16), head, none, num_items=3) == 0

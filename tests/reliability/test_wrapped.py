@@ -1,0 +1,103 @@
+"""Models that something else has taken hold of: autocast, offloading, adapters, quantisers, tensor parallelism."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import accelerate
+import pytest
+import torch
+from torch import nn
+
+from tfm_zoo import TfmBertForMaskedLM, TfmBertForSequenceClassification
+
+from ..tiny import HEADS, ragged_batch, tiny_model
+
+NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
+EVERY_HEAD = pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
+
+
+@EVERY_HEAD
+@pytest.mark.parametrize("skip_padding", [True, False])
+def test_autocast(head, skip_padding):
+    """In bfloat16, to its precision: outputs, loss and gradients."""
+    batch = ragged_batch(head, labels=True)
+    results = []
+    for low in (True, False):
+        model = tiny_model(head, skip_padding=skip_padding, **NO_DROPOUT)
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            outputs = model(**batch)
+            loss = outputs.loss if "loss" in outputs else outputs.pooler_output.float().square().sum()
+        loss.backward()
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        assert {gradient.dtype for gradient in gradients} == {torch.float32}
+        results.append((loss.item(), torch.cat([gradient.flatten() for gradient in gradients])))
+    (loss, gradient), (wanted_loss, wanted_gradient) = results
+    assert loss == pytest.approx(wanted_loss, rel=0.03)
+    assert 0 < (gradient - wanted_gradient).norm() < 0.1 * wanted_gradient.norm()
+
+
+@EVERY_HEAD
+def test_offloaded(head, tmp_path):
+    """Weights that are fetched for each module's call, from memory or from a file."""
+    batch = ragged_batch(head, labels=True)
+    wanted = dict(tiny_model(head)(**batch))
+    in_memory = accelerate.cpu_offload(tiny_model(head), execution_device="cpu")
+    on_disk = accelerate.disk_offload(tiny_model(head), tmp_path, execution_device="cpu")
+    for model in (in_memory, on_disk):
+        assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
+        torch.testing.assert_close(dict(model(**batch)), wanted)
+
+
+def test_a_head_that_is_not_plain_is_called():
+    """The chunked loss reads the head's weight; where calling the head does more, it is called."""
+
+    class Scaled(nn.Linear):
+        def forward(self, states):
+            return 2 * super().forward(states)
+
+    batch = ragged_batch(TfmBertForMaskedLM, labels=True)
+    hooked, subclassed, wrapped = (tiny_model(TfmBertForMaskedLM) for _ in range(3))
+    hooked.lm_head.register_forward_hook(lambda module, inputs, output: 2 * output)
+    subclassed.lm_head.__class__ = Scaled
+    plain = wrapped.lm_head
+    wrapped.lm_head.forward = lambda states: 2 * nn.functional.linear(states, plain.weight, plain.bias)
+    for model in (hooked, subclassed, wrapped):
+        outputs = model(**batch)
+        wanted = nn.functional.cross_entropy(outputs.logits.flatten(0, 1), batch["labels"].flatten())
+        torch.testing.assert_close(outputs.loss, wanted)
+
+
+def test_adapters():
+    peft = pytest.importorskip("peft")
+    batch = ragged_batch(TfmBertForSequenceClassification, labels=True)
+    model = tiny_model(TfmBertForSequenceClassification, **NO_DROPOUT)
+    wanted = model(**batch).logits
+    config = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["q_proj", "v_proj"], r=2)
+    adapted = peft.get_peft_model(model, config)
+    torch.testing.assert_close(adapted(**batch).logits, wanted)  # an adapter starts at zero
+    adapted(**batch).loss.backward()
+    trained = {name for name, parameter in adapted.named_parameters() if parameter.grad is not None}
+    assert trained and all("lora_" in name or "classifier" in name for name in trained)
+
+
+def test_quantised():
+    """Dynamic quantisation replaces every linear layer, and the model still computes nearly the same."""
+    batch = ragged_batch()
+    model = tiny_model(TfmBertForMaskedLM)
+    wanted = model(**batch).logits
+    quantised = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+    assert not [name for name, module in quantised.named_modules() if type(module) is nn.Linear]
+    difference = (quantised(**batch).logits - wanted).norm() / wanted.norm()
+    assert 0 < difference < 0.2
+    assert quantised(**batch, labels=batch["input_ids"]).loss.isfinite()
+
+
+def test_tensor_parallel(tmp_path):
+    """Two processes hold half of every layer each, and have the outputs and gradients of the whole."""
+    fields = {"vocab_size": 60, "mlp_type": "gated", "num_key_value_heads": 2} | NO_DROPOUT
+    tiny_model(TfmBertForMaskedLM, **fields).save_pretrained(tmp_path)
+    batch = ragged_batch(TfmBertForMaskedLM, labels=True)
+    torch.save({name: value.clamp(max=59) for name, value in batch.items()}, tmp_path / "batch.pt")
+    script = Path(__file__).with_name("tensor_parallel.py")
+    subprocess.run([sys.executable, script, tmp_path], check=True, timeout=300)
