@@ -75,6 +75,8 @@ def _start_missing_processes() -> None:
     if not on_cpu or "MASTER_ADDR" not in env or {"WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"} & env.keys():
         return
     launcher = " ".join(psutil.Process().parent().cmdline())
+    if "accelerate" not in launcher:
+        return
     asked = re.search(r"--num[_-]processes[ =](\d+)", launcher)
     if not asked:
         raise ValueError("several CPU processes: launch them with --config_file recipes/accelerate/cpu.yaml")
