@@ -3,8 +3,14 @@
 Importing the package registers every class with transformers' `AutoConfig`, `AutoModel` and `AutoModelFor...`.
 """
 
-from .converters import ConversionError, from_official, to_official  # noqa: F401
+from importlib.metadata import version
+
+from .converters import ConversionError, from_official, to_official
+from .models import modeling_tfm_bert
 from .models.modeling_tfm_bert import *  # noqa: F403
 from .registration import register
+
+__version__ = version("tfm_zoo")
+__all__ = ["ConversionError", "from_official", "to_official", *modeling_tfm_bert.__all__]
 
 register()

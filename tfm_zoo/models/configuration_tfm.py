@@ -1,5 +1,6 @@
 """What every family's configuration shares: the sizes of the block and the axes along which it can change."""
 
+from difflib import get_close_matches
 from typing import ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -103,17 +104,18 @@ class TfmConfig(PreTrainedConfig):
     official: dict | None = None
 
     def __post_init__(self, **kwargs):
-        if self.num_key_value_heads is None:
-            self.num_key_value_heads = self.num_attention_heads
-        if self.head_dim is None and self.num_attention_heads > 0:
-            if self.hidden_size % self.num_attention_heads:
-                raise ValueError(
-                    f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads="
-                    f"{self.num_attention_heads}: change one of them, or set head_dim."
-                )
-            self.head_dim = self.hidden_size // self.num_attention_heads
-        if self.final_norm is None:
-            self.final_norm = self.norm_position == "pre"
+        for key in kwargs:
+            near = get_close_matches(key, self.__dataclass_fields__, n=1, cutoff=0.87)
+            if near and not hasattr(type(self), key):
+                raise ValueError(f"{type(self).__name__} has no field {key!r}. Is it {near[0]!r} that is meant?")
+        if self.head_dim is None and self.hidden_size % max(self.num_attention_heads, 1):
+            raise ValueError(
+                f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads={self.num_attention_heads}: "
+                "change one of them, or set head_dim."
+            )
+        for name, value in self.derived().items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
         # An attribute `rope_parameters` marks a rotary model for transformers' tools: other models do not have it.
         rope_parameters = kwargs.pop("rope_parameters", None)
         if self.position_embedding_type == "rotary":
@@ -132,9 +134,26 @@ class TfmConfig(PreTrainedConfig):
         """Where each `Auto...` class finds its class in the code of a checkpoint, whichever head was saved."""
         return {auto: f"{self.modeling_file}.{name}" for auto, name in self.auto_classes.items()}
 
+    def derived(self) -> dict:
+        """What the fields that follow from others are, where they are not given."""
+        return {
+            "num_key_value_heads": self.num_attention_heads,
+            "head_dim": self.hidden_size // max(self.num_attention_heads, 1),
+            "final_norm": self.norm_position == "pre",
+        }
+
     def to_dict(self) -> dict:
+        """The fields as they are saved; `None` where they follow from others, and so would from changed ones."""
+        unchanged = {name: None for name, value in self.derived().items() if getattr(self, name) == value}
         # Saving writes an entry of its own into `auto_map`, under the file of the class that is saved.
-        return super().to_dict() | {"auto_map": self.full_auto_map()}
+        return super().to_dict() | unchanged | {"auto_map": self.full_auto_map()}
+
+    @classmethod
+    def from_dict(cls, config_dict: dict, **kwargs):
+        """Overrides take part in making the configuration, so that what follows from them does, and is checked."""
+        own = (set(cls.__dataclass_fields__) - set(PreTrainedConfig.__dataclass_fields__)) | {"rope_parameters"}
+        overrides = {name: kwargs.pop(name) for name in own & kwargs.keys()}
+        return super().from_dict(config_dict | overrides, **kwargs)
 
     def validate_block(self):
         """Runs the checks in this order, since the second divides by what the first finds to be positive."""

@@ -6,10 +6,10 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from .compat import capture_outputs, create_bidirectional_mask, create_bidirectional_sliding_window_mask
 from .embeddings import TfmEmbeddings
-from .inputs import check_ids, check_inputs
+from .inputs import check_ids, check_inputs, check_range
 from .layers import TfmLayer
 from .norms import make_norm
-from .positions import TfmRotaryEmbedding, default_position_ids
+from .positions import TfmRotaryEmbedding, default_position_ids, first_position
 from .unpadding import Padding, attention_mode, find_padding
 
 
@@ -40,9 +40,12 @@ class TfmEncoder:
             reads_first: whether the caller reads each sequence's first position, padded or not.
         """
         shape = check_inputs(self.config, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        counted = position_ids is None and not (self.config.position_ids_from_padding and input_ids is not None)
         if position_ids is None:
             position_ids = default_position_ids(self.config, input_ids, inputs_embeds)
-        self.check_ids(input_ids, token_type_ids, position_ids)
+        self.check_ids(input_ids, token_type_ids, None if counted else position_ids, length=shape[1])
+        if isinstance(attention_mask, torch.Tensor):
+            attention_mask = attention_mask.to(position_ids.device)
 
         padding = self.unread_padding(attention_mask, read_positions, reads_first, **kwargs)
         inputs = (input_ids, inputs_embeds, token_type_ids, position_ids)
@@ -103,29 +106,29 @@ class TfmEncoder:
         output_hidden_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         if not config.skip_padding or (output_hidden_states and torch.is_grad_enabled()):
             return None  # Restored hidden states would be copies, off the path that gradients take.
-        padding = find_padding(attention_mask, attention_mode(config, self.device, output_attentions))
+        padding = find_padding(attention_mask)
         if padding is None or (reads_first and not attention_mask[:, 0].all()):
             return None
-        if read_positions is not None and read_positions[attention_mask == 0].any():
+        if read_positions is not None and read_positions.to(attention_mask.device)[attention_mask == 0].any():
             return None
-        return padding
+        return padding._replace(mode=attention_mode(config, attention_mask.device, output_attentions))
 
     def check_ids(
         self,
         input_ids: torch.LongTensor | None,
         token_type_ids: torch.LongTensor | None,
-        position_ids: torch.LongTensor,
+        position_ids: torch.LongTensor | None,
+        length: int,
     ) -> None:
-        """Every id has a row in its table."""
-        tables = {
-            "the vocabulary (vocab_size)": ("input_ids", input_ids, self.embeddings.embed_tokens),
-            "the segments (type_vocab_size)": ("token_type_ids", token_type_ids, self.embeddings.embed_token_types),
-            "the learned positions (max_position_embeddings); truncate the sequence": (
-                "position_ids",
-                position_ids,
-                self.embeddings.embed_positions,
-            ),
-        }
-        for description, (name, ids, table) in tables.items():
-            if isinstance(table, nn.Embedding):
-                check_ids(name, ids, table.num_embeddings, description)
+        """Every id has a row in its table; positions that are `None` are counted up to the sequences' `length`."""
+        tables, of = self.embeddings, "the vocabulary (vocab_size)"
+        check_ids("input_ids", input_ids, tables.embed_tokens.num_embeddings, of)
+        if tables.embed_token_types is not None:
+            of = "the segments (type_vocab_size)"
+            check_ids("token_type_ids", token_type_ids, tables.embed_token_types.num_embeddings, of)
+        if isinstance(tables.embed_positions, nn.Embedding):
+            rows, of = tables.embed_positions.num_embeddings, "the learned positions (max_position_embeddings)"
+            if position_ids is None:  # known without a look at the device
+                first = first_position(self.config)
+                check_range("position_ids", first, first + length - 1, rows, of)
+            check_ids("position_ids", position_ids, rows, of)

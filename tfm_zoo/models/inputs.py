@@ -57,10 +57,14 @@ def check_ids(name: str, ids: torch.Tensor | None, size: int, of: str, ignored: 
         ids = ids[ids != ignored]
     if ids.numel() == 0:
         return
-    low, high = ids.aminmax()
+    check_range(name, *torch.stack(ids.aminmax()).tolist(), size, of)
+
+
+def check_range(name: str, low: int, high: int, size: int, of: str) -> None:
+    """Ids from `low` to `high` lie in 0 to `size - 1`."""
     if low < 0 or high >= size:
         bad = low if low < 0 else high
-        raise ValueError(f"{name} holds {bad.item()}, which is outside {of}: ids go from 0 to {size - 1}.")
+        raise ValueError(f"{name} holds {bad}, which is outside {of}: ids go from 0 to {size - 1}.")
 
 
 def check_labels(

@@ -25,10 +25,11 @@ from .inputs import IGNORED, check_labels, one_of
 from .layers import TfmLayer
 from .losses import vocabulary_loss
 from .norms import make_norm
-from .unpadding import find_padding, is_traced
+from .saving import SavesWhole
+from .unpadding import find_padding, is_traced, marks_padding
 
 
-class TfmBertPreTrainedModel(PreTrainedModel):
+class TfmBertPreTrainedModel(SavesWhole, PreTrainedModel):
     """What transformers needs to know of the family: loading, saving, initialisation and attention all follow."""
 
     config_class = TfmBertConfig
@@ -64,10 +65,10 @@ class TfmBertPooler(nn.Module):
         """`(batch, length, hidden_size)` to `(batch, hidden_size)`."""
         if self.pooling == "cls":
             pooled = hidden_states[:, 0]
-        elif attention_mask is None or attention_mask.dim() != 2:
+        elif attention_mask is None:
             pooled = hidden_states.mean(dim=1)
         else:
-            real = attention_mask.to(hidden_states.dtype).unsqueeze(-1)
+            real = attention_mask.to(hidden_states).unsqueeze(-1)
             pooled = (hidden_states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
         return self.act_fn(self.dense(self.dropout(pooled)))
 
@@ -119,6 +120,12 @@ class TfmBertModel(TfmEncoder, TfmBertPreTrainedModel):
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         pools_first = self.pooler is not None and self.config.classifier_pooling == "cls"
+        pools_mean = self.pooler is not None and not pools_first
+        if pools_mean and attention_mask is not None and not marks_padding(attention_mask):
+            raise ValueError(
+                f"attention_mask of shape {tuple(attention_mask.shape)} does not say which tokens are real, which "
+                "classifier_pooling='mean' needs to know: it should be of shape (batch, length)."
+            )
         outputs = self.encode(*inputs, read_positions=read_positions, reads_first=pools_first, **kwargs)
         pooled = None if self.pooler is None else self.pooler(outputs.last_hidden_state, attention_mask)
         return BaseModelOutputWithPooling(pooler_output=pooled, **outputs)
@@ -158,17 +165,21 @@ class TfmBertLMPreTrainedModel(TfmBertPreTrainedModel):
     ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """Loss over the labelled positions, and the logits of all, each `None` where nobody asks for it."""
         if labels is None:
-            padding = find_padding(attention_mask) if self.config.skip_padding else None
-            if padding is None:
-                return None, self.lm_head(self.head(hidden_states))
-            return None, padding.restore(self.lm_head(self.head(padding.drop(hidden_states))))
+            return None, self.all_logits(hidden_states, attention_mask)
         states, targets = hidden_states.flatten(0, 1), labels.flatten()
         if not is_traced(labels):  # how many positions are labelled depends on values, which a graph cannot
             labelled = (targets != IGNORED).nonzero().flatten()
             states, targets = states.index_select(0, labelled), targets.index_select(0, labelled)
         loss = vocabulary_loss(self.head(states), self.lm_head, targets, num_items_in_batch)
         return_logits = not self.training if return_logits is None else return_logits
-        return loss, self.lm_head(self.head(hidden_states)) if return_logits else None
+        return loss, self.all_logits(hidden_states, attention_mask) if return_logits else None
+
+    def all_logits(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+        """`(batch, length, vocab_size)`, zero at padding that need not be computed."""
+        padding = find_padding(attention_mask) if self.config.skip_padding else None
+        if padding is None:
+            return self.lm_head(self.head(hidden_states))
+        return padding.restore(self.lm_head(self.head(padding.drop(hidden_states))))
 
 
 @dataclass
@@ -364,7 +375,7 @@ class TfmBertForSequenceClassification(TfmBertPreTrainedModel):
             labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is
                 set from the labels where it is `None`.
         """
-        are_classes = labels is not None and labels.dim() == 1 and not labels.is_floating_point()
+        are_classes = labels is not None and labels.numel() == len(labels) and not labels.is_floating_point()
         classes = self.num_labels if are_classes and self.num_labels > 1 else None
         check_labels(labels, one_of(input_ids, inputs_embeds).shape[:1], classes, "the classes (num_labels)")
         outputs = self.model(
@@ -410,13 +421,16 @@ class TfmBertForMultipleChoice(TfmBertPreTrainedModel):
         Returns:
             `logits` `(batch, choices)`.
         """
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        given = one_of(input_ids, inputs_embeds)
-        if input_ids is not None and input_ids.dim() != 3:
-            raise ValueError(f"input_ids of shape {tuple(given.shape)} should be of shape (batch, choices, length).")
+        given, dims = one_of(input_ids, inputs_embeds), 3 if inputs_embeds is None else 4
+        if given.dim() != dims:
+            name, width = ("input_ids", "") if inputs_embeds is None else ("inputs_embeds", ", hidden_size")
+            shape = tuple(given.shape)
+            raise ValueError(f"{name} of shape {shape} should be of shape (batch, choices, length{width}).")
         choices = given.shape[1]
         check_labels(labels, given.shape[:1], choices, "the choices")
-        flat = (None if states is None else states.flatten(0, 1) for states in inputs)
+        ids = (input_ids, attention_mask, token_type_ids, position_ids)
+        flat = [None if states is None else states.reshape(-1, states.shape[-1]) for states in ids]
+        flat.append(None if inputs_embeds is None else inputs_embeds.flatten(0, 1))
         outputs = self.model(*flat, **kwargs | {"return_dict": True})
         logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, choices)
         return MultipleChoiceModelOutput(
@@ -483,8 +497,6 @@ class TfmBertForQuestionAnswering(TfmBertPreTrainedModel):
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        if config.num_labels != 2:
-            raise ValueError(f"num_labels={config.num_labels} should be 2: the first and the last token of an answer.")
         self.model = TfmBertModel(config, add_pooling_layer=False)
         self.dropout = nn.Dropout(config.qa_dropout)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
@@ -512,7 +524,9 @@ class TfmBertForQuestionAnswering(TfmBertPreTrainedModel):
             `start_logits` and `end_logits`, each `(batch, length)`; the lowest number at padding that was skipped.
         """
         answered = start_positions is not None and end_positions is not None
-        positions = torch.ones(one_of(input_ids, inputs_embeds).shape[:2], dtype=torch.bool, device=self.device)
+        inputs = one_of(input_ids, inputs_embeds)
+        for name, labels in (("start_positions", start_positions), ("end_positions", end_positions)):
+            check_labels(labels, inputs.shape[:1], None, "", name=name)
         outputs = self.model(
             input_ids,
             attention_mask,
@@ -520,13 +534,13 @@ class TfmBertForQuestionAnswering(TfmBertPreTrainedModel):
             position_ids,
             inputs_embeds,
             # The loss is a softmax over all positions, padded ones included.
-            read_positions=positions if answered else None,
+            read_positions=inputs.new_ones(inputs.shape[:2], dtype=torch.bool) if answered else None,
             **kwargs | {"return_dict": True},
         )
         logits = self.qa_outputs(self.dropout(outputs.last_hidden_state))
-        if not answered and self.config.skip_padding and attention_mask is not None and attention_mask.dim() == 2:
-            # Where nothing was computed, nothing is the answer.
-            logits = logits.masked_fill(attention_mask[..., None] == 0, torch.finfo(logits.dtype).min)
+        if not answered and self.config.skip_padding and marks_padding(attention_mask):
+            padded = attention_mask.to(logits.device)[..., None] == 0
+            logits = logits.masked_fill(padded, torch.finfo(logits.dtype).min)  # nothing was computed: no answer
         start_logits, end_logits = (scores.squeeze(-1).contiguous() for scores in logits.split(1, dim=-1))
         loss = None
         if answered:

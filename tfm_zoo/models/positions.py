@@ -18,8 +18,12 @@ def default_position_ids(
         real = input_ids != config.pad_token_id
         return real.cumsum(dim=1) * real + config.pad_token_id
     inputs = input_ids if inputs_embeds is None else inputs_embeds
-    first = config.pad_token_id + 1 if config.position_ids_from_padding else 0
+    first = first_position(config)
     return torch.arange(first, first + inputs.shape[1], device=inputs.device).unsqueeze(0)
+
+
+def first_position(config) -> int:
+    return config.pad_token_id + 1 if config.position_ids_from_padding else 0
 
 
 class TfmSinusoidalPositions(nn.Module):

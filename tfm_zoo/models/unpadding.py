@@ -30,13 +30,14 @@ class Padding(NamedTuple):
 
     def drop(self, states: torch.Tensor) -> torch.Tensor:
         """`(batch, length, ...)` to `(1, real tokens, ...)`."""
-        return states.expand(*self.shape, *states.shape[2:]).flatten(0, 1).index_select(0, self.indices).unsqueeze(0)
+        flat = states.expand(*self.shape, *states.shape[2:]).flatten(0, 1)
+        return flat.index_select(0, self.indices.to(flat.device)).unsqueeze(0)
 
     def restore(self, states: torch.Tensor) -> torch.Tensor:
         """`(1, real tokens, ...)` to `(batch, length, ...)`, zero at padding."""
         batch, length = self.shape
         padded = states.new_zeros(batch * length, *states.shape[2:])
-        return padded.index_copy(0, self.indices, states[0]).unflatten(0, (batch, length))
+        return padded.index_copy(0, self.indices.to(states.device), states[0]).unflatten(0, (batch, length))
 
     def around(self, attention: Callable) -> Callable:
         """A function of transformers' attention interface, made to take heads `(1, heads, real tokens, head_dim)`."""
@@ -77,13 +78,18 @@ def find_padding(attention_mask: torch.Tensor | None, mode: str = "repad") -> Pa
         attention_mask: `(batch, length)`, 0 at padding.
         mode: see [`attention_mode`].
     """
-    if attention_mask is None or attention_mask.dim() != 2 or is_traced(attention_mask):
+    if not marks_padding(attention_mask) or is_traced(attention_mask):
         return None
     real = attention_mask.bool()
     lengths = real.sum(dim=1).tolist()
     if min(lengths) == 0 or min(lengths) == real.shape[1]:
         return None
     return Padding(real.flatten().nonzero().flatten(), tuple(real.shape), lengths, mode)
+
+
+def marks_padding(attention_mask: object) -> bool:
+    """Whether a mask says which positions are padding, `(batch, length)`, and not which attends to which."""
+    return isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2
 
 
 def attention_mode(config, device: torch.device, output_attentions: bool) -> str:
@@ -99,6 +105,8 @@ def attention_mode(config, device: torch.device, output_attentions: bool) -> str
 
 def is_traced(states: torch.Tensor) -> bool:
     """Whether the values of a tensor cannot be read now, since a graph is being made of what is done with it."""
-    if states.is_meta or torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if states.is_meta or type(states) is not torch.Tensor:  # a fake tensor, or another stand-in
+        return True
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return True
     return states.is_cuda and torch.cuda.is_current_stream_capturing()
