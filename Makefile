@@ -15,7 +15,8 @@ $(BIN)/activate: pyproject.toml constraints.txt
 	touch $@
 
 demo: $(BIN)/activate  ## set up, fine-tune on the built-in data, reload in a fresh process, predict
-	$(BIN)/accelerate launch recipes/finetune_classification.py --output_dir runs/demo --overwrite_output_dir
+	$(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
+		recipes/finetune_classification.py --dataset_name generated --output_dir runs/demo --overwrite_output_dir
 	$(BIN)/python recipes/predict.py runs/demo "a warm and funny film" "a dull and lifeless film"
 
 test: $(BIN)/activate  ## set up and run the tests
