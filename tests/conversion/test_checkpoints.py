@@ -6,8 +6,10 @@ import shutil
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
+import tfm_zoo
 from tests.conversion.comparison import assert_same_model, assert_same_weights
 from tests.natives import BY_NAME, build_tiny
 from tfm_zoo.converters import ConversionError, from_official, to_official
@@ -55,6 +57,14 @@ def test_bin(original, folder, zipped):
     assert_same_model(to_official(zoo), original)
     zoo.save_pretrained(folder / "zoo")
     assert_same_weights(type(zoo).from_pretrained(folder / "zoo"), zoo)
+
+
+def test_a_model_does_not_change_with_its_file(original, folder):
+    (folder / "model.safetensors").unlink()
+    torch.save(original.state_dict(), folder / "pytorch_model.bin")
+    zoo = from_official(folder)
+    torch.save({name: tensor + 1 for name, tensor in original.state_dict().items()}, folder / "pytorch_model.bin")
+    assert_same_model(to_official(zoo), original)
 
 
 def test_sharded_bin(original, folder):
@@ -199,6 +209,63 @@ def test_missing_unexpected_and_misshapen_tensors_are_all_named(folder):
     assert "(32, 48)" in message
     assert "bert.encoder.layer.0.adapter.weight" in message
     assert "bert.encoder.layer.3.output.dense.bias" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("BertForSequenceClassification", ("classifier.weight", "bert.pooler.dense.weight")),
+        ("BertForPreTraining", ("cls.predictions.transform.dense.bias", "cls.seq_relationship.weight")),
+        ("RobertaForSequenceClassification", ("classifier.dense.weight", "classifier.out_proj.bias")),
+        ("DistilBertForQuestionAnswering", ("qa_outputs.weight",)),
+    ],
+)
+def test_the_head_of_a_checkpoint_has_to_be_whole(name, missing, tmp_path):
+    build_tiny(BY_NAME[name]).save_pretrained(tmp_path)
+    rewrite(tmp_path, lambda tensors: {key: tensor for key, tensor in tensors.items() if key not in missing})
+    message = error_of(tmp_path)
+    assert "missing: " in message
+    for key in missing:
+        assert key in message
+    # for another class it is a checkpoint like any other
+    assert from_official(tmp_path, tfm_zoo.TfmBertForTokenClassification)
+
+
+def test_an_untied_decoder_has_to_be_there(tmp_path):
+    name = "cls.predictions.decoder.weight"
+    build_tiny(MASKED_LM, tie_word_embeddings=False).save_pretrained(tmp_path)
+    rewrite(tmp_path, lambda tensors: {key: tensor for key, tensor in tensors.items() if key != name})
+    assert f"missing: {name}" in error_of(tmp_path)
+
+
+def test_a_bare_model_may_lack_its_pooler(tmp_path, caplog):
+    build_tiny(BY_NAME["BertModel"]).save_pretrained(tmp_path)
+    rewrite(tmp_path, lambda tensors: {key: tensor for key, tensor in tensors.items() if "pooler" not in key})
+    ids = torch.arange(5, 14)[None]
+    native = transformers.BertModel.from_pretrained(tmp_path)
+    assert torch.equal(from_official(tmp_path)(ids)[0], native(ids)[0])
+    assert "initialised anew, to be trained first: pooler.dense.weight, pooler.dense.bias." in caplog.text
+
+
+def test_a_language_model_may_lack_a_pooler(original, folder, caplog):
+    assert_same_model(to_official(from_official(folder)), original)
+    assert not caplog.text
+    assert from_official(folder, tfm_zoo.TfmBertModel).pooler is not None
+    assert "pooler.dense.weight" in caplog.text
+
+
+def test_unexpected_tensors_are_named_wherever_they_stand(tmp_path):
+    build_tiny(BY_NAME["BertForSequenceClassification"]).save_pretrained(tmp_path)
+    rewrite(tmp_path, lambda tensors: tensors | {"crf.transitions": torch.zeros(3), "extra.weight": torch.ones(2)})
+    assert "unexpected: crf.transitions, extra.weight." in error_of(tmp_path)
+
+
+def test_tensors_of_another_head_are_left_out(original, folder, caplog):
+    sentence = {"cls.seq_relationship.weight": torch.zeros(2, 32), "cls.seq_relationship.bias": torch.zeros(2)}
+    rewrite(folder, lambda tensors: tensors | sentence)
+    assert_same_model(to_official(from_official(folder)), original)
+    for name in sentence:
+        assert name in caplog.text
 
 
 def test_quantised_weights(folder):

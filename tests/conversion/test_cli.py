@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from rich.console import Console
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertTokenizer
 from typer.testing import CliRunner
 
@@ -13,6 +14,7 @@ import tfm_zoo
 from tests.conversion.comparison import assert_same_weights
 from tests.natives import BY_NAME, build_tiny
 from tfm_zoo.cli import app
+from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.converters.folders import new_folder
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "."]
@@ -159,11 +161,17 @@ def test_an_interrupt_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_list():
+def test_list(monkeypatch):
+    """Every architecture of the tables, with its heads in a cell of their own."""
+    monkeypatch.setattr("tfm_zoo.cli.console", Console(width=250))
     code, output = run("list")
     assert code == 0
-    for expected in ("BERT", "RoBERTa", "XLM-R", "CamemBERT", "DistilBERT", "nn.TransformerEncoder", "MaskedLM"):
-        assert expected in output
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.splitlines() if "│" in line]
+    listed = {title: set(heads.split(", ")) for title, heads in rows}
+    for architecture in ARCHITECTURES.values():
+        heads = {head.zoo.__name__.partition("For")[2] for head in architecture.heads[1:]}
+        assert listed[architecture.title] == (heads or {"in memory; blocks without a head"})
+        assert any(title.startswith(f"{architecture.model_type} - ") for title in listed)
 
 
 def test_as_a_process(source, tmp_path):

@@ -5,7 +5,7 @@ import torch
 
 import tfm_zoo
 from tests.natives import BY_NAME, build_tiny
-from tfm_zoo import TfmBertConfig
+from tfm_zoo import TfmBertConfig, converters
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
 SIZES = {
@@ -115,6 +115,26 @@ def test_another_head_after_saving(tmp_path):
         assert type(official).__name__ == name.replace("MaskedLM", "SequenceClassification")
         ids = torch.tensor([[5, 6, 7, 8]])
         assert (official(ids).logits - model(ids).logits).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize("like", [{}, LIKE_DISTILBERT], ids=["BERT", "DistilBERT"])
+def test_question_answering_does_not_count_labels(like):
+    """A native class for it has as many scores a token as it has labels, and works with two only."""
+    zoo = from_official(to_official(make("ForMaskedLM", **like)), tfm_zoo.TfmBertForQuestionAnswering)
+    zoo.config.id2label = {0: "no", 1: "yes", 2: "perhaps"}
+    zoo.config.label2id = {label: id for id, label in zoo.config.id2label.items()}
+    official = to_official(zoo)
+    assert official.config.num_labels == len(official.config.label2id) == official.qa_outputs.out_features == 2
+    ids = torch.tensor([[5, 6, 7, 8]])
+    assert (official(ids).end_logits - zoo(ids).end_logits).abs().max() <= 1e-5
+
+
+def test_any_architecture_of_the_list_is_exported_to(monkeypatch):
+    """But for `nn.TransformerEncoder`, wherever that stands."""
+    backwards = dict(reversed(converters.ARCHITECTURES.items()))
+    monkeypatch.setattr(converters.official, "ARCHITECTURES", backwards)
+    assert type(to_official(make("ForPreTraining"))).__name__ == "BertForPreTraining"
+    assert type(to_official(make("Model", **LIKE_DISTILBERT))).__name__ == "DistilBertModel"
 
 
 def test_sentence_classifier_of_one_label():

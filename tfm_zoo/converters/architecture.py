@@ -31,17 +31,6 @@ FALLBACK = {
     "classifier_dropout": "hidden_dropout",
     "lm_head_act": "hidden_act",
 }
-#: zoo fields that only some heads read
-POOLED = ("TfmBertModel", "PreTraining", "NextSentencePrediction", "SequenceClassification", "MultipleChoice")
-READ_BY = {
-    "add_pooling_layer": ("TfmBertModel",),
-    "classifier_pooling": POOLED,
-    "pooler_act": POOLED,
-    "pooler_dropout": POOLED,
-    "classifier_dropout": ("SequenceClassification", "MultipleChoice", "TokenClassification"),
-    "qa_dropout": ("QuestionAnswering",),
-    "lm_head_act": ("PreTraining", "MaskedLM"),
-}
 
 
 @dataclass(frozen=True)
@@ -54,6 +43,7 @@ class Head:
         rules: for the head's tensors, under their full names. A pooler counts as part of the head.
         config: zoo fields that are otherwise for this head than the architecture says.
         unread: official fields that this native class does not read, though others do.
+        labels: how many labels this native class works with, where the zoo's does not count them.
     """
 
     native: str
@@ -61,6 +51,7 @@ class Head:
     rules: tuple[Rule, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
+    labels: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +72,7 @@ class Architecture:
             tensors that a native model holds twice; where both are there, the first is the one that is used.
         ignored: endings of tensors that older versions saved, but that are no weights.
         tokenizer: tokenizer class, for checkpoints that do not say.
+        read_by: zoo field that only some heads read -> their classes.
         free: zoo fields that say nothing to the native side.
         fresh: beginnings of the zoo's tensors that a checkpoint may lack: they are then initialised anew.
     """
@@ -97,6 +89,7 @@ class Architecture:
     synonyms: Mapping[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     tokenizer: str | None = None
+    read_by: Mapping[str, tuple[type, ...]] = field(default_factory=dict)
     free: tuple[str, ...] = ()
     fresh: tuple[str, ...] = ("model.pooler.",)
 
@@ -146,11 +139,6 @@ class Architecture:
 
     def is_ignored(self, name: str) -> bool:
         return name.endswith(self.ignored)
-
-    def is_body(self, name: str) -> bool:
-        """Whether an official tensor belongs to the base model, rules or no rules."""
-        tops = {self.prefix} | {rule.names("official")[0].split(".")[0] for rule in self.body}
-        return name.split(".")[0] in tops
 
     def may_be_fresh(self, name: str) -> bool:
         """Whether a tensor of the zoo (by its name in a class with a head) belongs to a head."""
@@ -216,6 +204,9 @@ class Architecture:
             if value is None and name_in_zoo in FALLBACK and getattr(native_class, name) is not None:
                 value = zoo[FALLBACK[name_in_zoo]]
             values[name] = value
+        if head.labels not in (None, config.num_labels):
+            values = {name: value for name, value in values.items() if name not in ("id2label", "label2id")}
+            values["num_labels"] = head.labels
         return native_class(**values)
 
     def differences(self, config: PreTrainedConfig, head: Head) -> dict[str, tuple[Any, Any]]:
@@ -224,8 +215,17 @@ class Architecture:
         if barred := self.barred(native):
             return {self.fields.get(name, name): (value, f"anything but {value!r}") for name, value in barred.items()}
         back = self.zoo_config(native, head.zoo, {name: getattr(config, name) for name in self.free})
-        mine, its = read_values(config, head.zoo), read_values(back, head.zoo)
+        mine, its = self.read_values(config, head), self.read_values(back, head)
         return {name: (value, its.get(name)) for name, value in mine.items() if value != its.get(name)}
+
+    def read_values(self, config: PreTrainedConfig, head: Head) -> dict[str, Any]:
+        """The fields that decide what a model with this head computes, with what stands behind each `None`."""
+        values = {}
+        for name in {known.name for known in fields(config)} - WITHOUT_EFFECT:
+            if head.zoo in self.read_by.get(name, (head.zoo,)):
+                value = getattr(config, name)
+                values[name] = getattr(config, FALLBACK[name]) if value is None and name in FALLBACK else value
+        return values
 
     # native models
 
@@ -236,17 +236,6 @@ class Architecture:
         self, skeleton: nn.Module, weights: dict[str, torch.Tensor], dtype: torch.dtype, attention: str | None
     ):
         return assemble(skeleton, weights, dtype, attention)
-
-
-def read_values(config: PreTrainedConfig, zoo_class: type) -> dict[str, Any]:
-    """The fields that decide what a model of `zoo_class` computes, with what stands behind each `None`."""
-    values = {}
-    for name in {known.name for known in fields(config)} - WITHOUT_EFFECT:
-        if name in READ_BY and not zoo_class.__name__.endswith(READ_BY[name]):
-            continue
-        value = getattr(config, name)
-        values[name] = getattr(config, FALLBACK[name]) if value is None and name in FALLBACK else value
-    return values
 
 
 def check_overrides(overrides: Mapping[str, Any], config_class: type) -> None:

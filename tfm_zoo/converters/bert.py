@@ -26,6 +26,25 @@ FIELDS = {
     "attention_probs_dropout_prob": "attention_dropout",
     "layer_norm_eps": "norm_eps",
 }
+#: zoo fields that only some heads of the encoder family read
+POOLED = (
+    zoo.TfmBertModel,
+    zoo.TfmBertForPreTraining,
+    zoo.TfmBertForNextSentencePrediction,
+    zoo.TfmBertForSequenceClassification,
+    zoo.TfmBertForMultipleChoice,
+)
+READ_BY = {
+    "add_pooling_layer": (zoo.TfmBertModel,),
+    **dict.fromkeys(("classifier_pooling", "pooler_act", "pooler_dropout"), POOLED),
+    "classifier_dropout": (
+        zoo.TfmBertForSequenceClassification,
+        zoo.TfmBertForMultipleChoice,
+        zoo.TfmBertForTokenClassification,
+    ),
+    "qa_dropout": (zoo.TfmBertForQuestionAnswering,),
+    "lm_head_act": (zoo.TfmBertForPreTraining, zoo.TfmBertForMaskedLM),
+}
 EXCLUDED = {"type_vocab_size": 0}
 REQUIRED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
 BODY = (
@@ -47,6 +66,7 @@ IGNORED = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 POOLER = Rename("bert.pooler.dense", "model.pooler.dense")
 CLASSIFIER = Rename("classifier", "classifier")
+QUESTION_ANSWERING = Rename("qa_outputs", "qa_outputs")
 NEXT_SENTENCE = Rename("cls.seq_relationship", "seq_relationship")
 MASKED_LM = (
     Rename("cls.predictions.transform.dense", "head.dense"),
@@ -71,9 +91,10 @@ BERT = Architecture(
         Head("BertForSequenceClassification", zoo.TfmBertForSequenceClassification, (POOLER, CLASSIFIER)),
         Head("BertForMultipleChoice", zoo.TfmBertForMultipleChoice, (POOLER, CLASSIFIER)),
         Head("BertForTokenClassification", zoo.TfmBertForTokenClassification, (CLASSIFIER,)),
-        Head("BertForQuestionAnswering", zoo.TfmBertForQuestionAnswering, (Rename("qa_outputs", "qa_outputs"),)),
+        Head("BertForQuestionAnswering", zoo.TfmBertForQuestionAnswering, (QUESTION_ANSWERING,), labels=2),
     ),
     synonyms={**SYNONYMS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
     ignored=IGNORED,
+    read_by=READ_BY,
     tokenizer="BertTokenizer",
 )

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -154,12 +153,12 @@ def open_safetensors(file: Path) -> dict[str, LazyTensor]:
 
 def open_bin(file: Path) -> dict[str, LazyTensor]:
     try:
-        # Files from before PyTorch 1.6 are no zip archives, and cannot be mapped.
-        loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
+        # Reading, not mapping: the model's weights must not change with the file.
+        loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=False)
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise ConversionError(f"{file} is truncated, or no file of PyTorch weights: {error}.") from error
     tensors = {name: tensor for name, tensor in loaded.items() if isinstance(tensor, torch.Tensor)}
-    # The tensors stay mapped: a copy of each would stand in memory beside its pages.
+    # They have been read for this model alone: a further copy of each would stand in memory beside it.
     return {
         name: LazyTensor(tensor.to("meta"), partial(torch.Tensor.detach, tensor)) for name, tensor in tensors.items()
     }

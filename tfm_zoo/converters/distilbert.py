@@ -2,7 +2,7 @@
 
 from ..models import modeling_tfm_bert as zoo
 from .architecture import Architecture, Head
-from .bert import CLASSIFIER, SYNONYMS
+from .bert import CLASSIFIER, QUESTION_ANSWERING, READ_BY, SYNONYMS
 from .rules import Rename, same
 
 PRE_CLASSIFIER = Rename("pre_classifier", "model.pooler.dense")
@@ -67,9 +67,10 @@ DISTILBERT = Architecture(
             (CLASSIFIER,),
             unread=("seq_classif_dropout",),
         ),
-        Head("DistilBertForQuestionAnswering", zoo.TfmBertForQuestionAnswering, (Rename("qa_outputs", "qa_outputs"),)),
+        Head("DistilBertForQuestionAnswering", zoo.TfmBertForQuestionAnswering, (QUESTION_ANSWERING,), labels=2),
     ),
     synonyms=SYNONYMS,
     ignored=("embeddings.position_ids",),
+    read_by=READ_BY,
     tokenizer="BertTokenizer",
 )

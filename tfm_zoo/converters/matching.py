@@ -26,8 +26,9 @@ def by_canonical_name(architecture: Architecture, checkpoint: Checkpoint) -> dic
 
 def match(
     architecture: Architecture, held: Head, checkpoint: Checkpoint, skeleton: PreTrainedModel
-) -> tuple[list[Step], list[str]]:
-    """The steps that fill a model, and its parameters that none fills, which belong to a head that was not there.
+) -> tuple[list[Step], list[str], list[str]]:
+    """The steps that fill a model; its parameters that none fills, which belong to a head that was not there; and the
+    tensors that it has no use for, which belong to other heads.
 
     Args:
         architecture: of the checkpoint.
@@ -39,6 +40,9 @@ def match(
         ConversionError: naming every tensor that is missing, unexpected or of another shape.
     """
     own_head = architecture.head(type(skeleton))
+    # Native bare models are often saved without their pooler; any other head of the checkpoint's own has to be whole.
+    may_lack_head = held is not own_head or own_head is architecture.heads[0]
+    tied = skeleton.all_tied_weights_keys
     tensors = by_canonical_name(architecture, checkpoint)
     own_names, weights = full_names(skeleton), skeleton.state_dict()
     parameters = {full: weights[name] for full, name in own_names.items()}
@@ -49,9 +53,11 @@ def match(
     for step in steps:
         belongs_to_head = all(map(architecture.may_be_fresh, step.writes))
         absent = [name for name in step.reads if name not in tensors]
+        if absent and belongs_to_head and (may_lack_head or all(own_names[name] in tied for name in step.writes)):
+            fresh += step.writes
+            continue
         if absent:
-            missing += [] if belongs_to_head else absent
-            fresh += step.writes if belongs_to_head else []
+            missing += absent
             continue
         made = step.run([tensors[name].meta for name in step.reads])
         wrong = [
@@ -67,17 +73,14 @@ def match(
             filling.append(step)
 
     read = {name for step in steps for name in step.reads}
-    unexpected = [name for name in tensors if name not in read and is_unexpected(architecture, name)]
+    unread = [name for name in tensors if name not in read and not architecture.is_ignored(name)]
+    unused = [name for name in unread if architecture.is_of_a_head(name)]
+    unexpected = [name for name in unread if name not in unused]
     complaints = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
     if any(complaints.values()):
         found = "; ".join(f"{what}: {enumerated(names)}" for what, names in complaints.items() if names)
         raise ConversionError(f"{checkpoint.title} does not fit {type(skeleton).__name__}: {found}.")
-    return filling, [own_names[name] for name in fresh if own_names[name] not in skeleton.all_tied_weights_keys]
-
-
-def is_unexpected(architecture: Architecture, name: str) -> bool:
-    """Whether a tensor that nothing reads stands where the model would compute with it: in the body, not in a head."""
-    return architecture.is_body(name) and not (architecture.is_of_a_head(name) or architecture.is_ignored(name))
+    return filling, [own_names[name] for name in fresh if own_names[name] not in tied], unused
 
 
 def described(tensor: torch.Tensor) -> str:

@@ -37,7 +37,7 @@ def from_official(
         source: a Hub id, a local folder (safetensors or `.bin`, in one file or in shards), or a native model in memory
             (a transformers model, or an `nn.TransformerEncoder`), whose weights are copied.
         model_class: a class of the zoo. `None`: the one for the head that the checkpoint holds. With another head,
-            what is missing is initialised anew, with a warning that lists it.
+            what is missing is initialised anew and what it has no use for is left out, with warnings that list both.
         config_overrides: fields of the zoo's configuration; also `dtype` (default: the checkpoint's) and
             `attn_implementation`.
 
@@ -67,7 +67,7 @@ def convert(
     model_class = model_class or held.zoo
     config = architecture.zoo_config(architecture.native_config_of(checkpoint), model_class, config_overrides)
     skeleton = skeleton_of(model_class, config)
-    steps, fresh = match(architecture, held, checkpoint, skeleton)
+    steps, fresh, unused = match(architecture, held, checkpoint, skeleton)
 
     tensors, own_names = by_canonical_name(architecture, checkpoint), full_names(skeleton)
     weights = {}
@@ -80,11 +80,9 @@ def convert(
     if original is not None:
         model.to(next(original.parameters()).device)
     model.name_or_path = model.config.name_or_path = checkpoint.source or getattr(original, "name_or_path", "")
-    if fresh:
-        names = ", ".join(fresh)
-        logger.warning(
-            f"{model_class.__name__} from {checkpoint.title}: initialised anew, to be trained first: {names}."
-        )
+    for what, names in (("initialised anew, to be trained first", fresh), ("left out, as of another head", unused)):
+        if names:
+            logger.warning(f"{model_class.__name__} from {checkpoint.title}: {what}: {', '.join(names)}.")
     return model
 
 
@@ -137,7 +135,8 @@ def native_for(model: PreTrainedModel) -> tuple[Architecture, Head]:
     """The architecture and the head that a zoo model is exported to."""
     origin = (getattr(model.config, "official", None) or {}).get("model_type")
     # A bare `nn.TransformerEncoder` has no embeddings: nothing is exported to it but what came from it.
-    candidates = [ARCHITECTURES[origin]] if origin in ARCHITECTURES else [*ARCHITECTURES.values()][:-1]
+    embedded = [architecture for architecture in ARCHITECTURES.values() if architecture is not TORCH_ENCODER]
+    candidates = [ARCHITECTURES[origin]] if origin in ARCHITECTURES else embedded
     fits = [(a, head, a.differences(model.config, head)) for a in candidates if (head := a.head(type(model)))]
     if not fits:
         titles = ", ".join(architecture.title for architecture in candidates)

@@ -4,7 +4,7 @@ from functools import partial
 
 from ..models import modeling_tfm_bert as zoo
 from .architecture import Architecture, Head
-from .bert import BODY, CLASSIFIER, EXCLUDED, FIELDS, IGNORED, REQUIRED, SYNONYMS
+from .bert import BODY, CLASSIFIER, EXCLUDED, FIELDS, IGNORED, QUESTION_ANSWERING, READ_BY, REQUIRED, SYNONYMS
 from .rules import Rename
 
 POOLER = Rename("roberta.pooler.dense", "model.pooler.dense")
@@ -40,7 +40,7 @@ def heads(name: str) -> tuple[Head, ...]:
             unread=("classifier_dropout",),
         ),
         Head(f"{name}ForTokenClassification", zoo.TfmBertForTokenClassification, (CLASSIFIER,)),
-        Head(f"{name}ForQuestionAnswering", zoo.TfmBertForQuestionAnswering, (Rename("qa_outputs", "qa_outputs"),)),
+        Head(f"{name}ForQuestionAnswering", zoo.TfmBertForQuestionAnswering, (QUESTION_ANSWERING,), labels=2),
     )
 
 
@@ -54,6 +54,7 @@ like_roberta = partial(
     body=BODY,
     synonyms={**SYNONYMS, "lm_head.decoder.bias": "lm_head.bias"},
     ignored=IGNORED,
+    read_by=READ_BY,
 )
 
 ROBERTA = like_roberta(model_type="roberta", title="RoBERTa", heads=heads("Roberta"), tokenizer="RobertaTokenizer")

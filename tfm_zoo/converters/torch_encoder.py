@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig
 
 from ..models.modeling_tfm_bert import TfmBertModel
 from .architecture import Architecture, Head
+from .bert import READ_BY
 from .checkpoint import Checkpoint
 from .rules import ConversionError, Rename, Split, same
 
@@ -126,6 +127,7 @@ TORCH_ENCODER = TorchEncoderArchitecture(
         "embedding_norm": False,
         "add_pooling_layer": False,
     },
+    read_by=READ_BY,
     free=(
         "vocab_size",
         "pad_token_id",
