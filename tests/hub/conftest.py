@@ -71,16 +71,23 @@ def hub(checkpoints, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def plain_python(tmp_path_factory) -> str:
-    """The interpreter of an environment that holds torch, transformers and what those require, and nothing else.
+    """The interpreter of an environment that holds torch, transformers and what those require, and nothing else."""
+    return make_environment(tmp_path_factory.mktemp("plain"), "torch", "transformers")
 
-    The packages are links to the ones that run this test, so that nothing is downloaded.
-    """
-    root = tmp_path_factory.mktemp("plain")
+
+@pytest.fixture(scope="session")
+def sentence_python(tmp_path_factory) -> str:
+    """The same with Sentence Transformers."""
+    return make_environment(tmp_path_factory.mktemp("sentence"), "sentence-transformers")
+
+
+def make_environment(root: Path, *distributions: str) -> str:
+    """Its packages are links to the ones that run this test, so that nothing is downloaded."""
     venv.create(root, symlinks=True)
     python = root / "bin" / "python"
     where = [python, "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     packages = Path(subprocess.check_output(where, text=True).strip())
-    for entry in required_by("torch", "transformers"):
+    for entry in required_by(*distributions):
         if not (packages / entry.name).exists():
             (packages / entry.name).symlink_to(entry)
     return str(python)

@@ -70,6 +70,16 @@ def error(source: str, auto_class: str, **options) -> str:
     raise AssertionError(f"{source} was loaded")
 
 
+def classify_and_embed(source: str, sentences: list[str]) -> dict:
+    """With a tokenizer beside the model: a pipeline, and Sentence Transformers."""
+    from sentence_transformers import SentenceTransformer
+
+    trust = {"device": "cpu", "trust_remote_code": True}
+    encoder = SentenceTransformer(source, **trust)
+    classifier = transformers.pipeline("text-classification", model=source, batch_size=2, top_k=None, **trust)
+    return {"classes": classifier(sentences), "vectors": encoder.encode(sentences, convert_to_tensor=True)}
+
+
 def zoo_before_remote(source: str, auto_class: str) -> dict:
     import tfm_zoo  # noqa: F401
 

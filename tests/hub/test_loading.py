@@ -7,9 +7,10 @@ from pathlib import Path
 import torch
 
 import tfm_zoo.models
-from tfm_zoo import TfmBertConfig
+from tfm_zoo import TfmBertConfig, TfmBertForSequenceClassification
 
-from ..tiny import HEADS
+from ..tiny import HEADS, tiny_model
+from ..words import SENTENCES, make_tokenizer
 from . import plain
 from .conftest import VARIANTS
 
@@ -30,9 +31,10 @@ def assert_same(one, other) -> None:
     torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
-def test_plain_environment_has_no_zoo(plain_python):
+def test_environments_have_no_zoo(plain_python, sentence_python):
     find = "import importlib.util as u; print(*(u.find_spec(name) is None for name in ('transformers', 'tfm_zoo')))"
-    assert subprocess.check_output([plain_python, "-I", "-c", find], text=True).split() == ["False", "True"]
+    for python in (plain_python, sentence_python):
+        assert subprocess.check_output([python, "-I", "-c", find], text=True).split() == ["False", "True"]
 
 
 def test_every_head_loads_from_every_save(checkpoints, do_jobs, plain_python):
@@ -93,6 +95,17 @@ def test_training_where_there_is_no_zoo(checkpoints, do_jobs, plain_python, tmp_
             assert_same(plain.outputs(str(target), auto_class), from_folder)
             assert {file.name: file.read_bytes() for file in target.glob("*.py")} == CODE
             assert json.loads((target / "config.json").read_text())["auto_map"] == TfmBertConfig().auto_map
+
+
+def test_pipeline_and_sentence_transformer(do_jobs, sentence_python, tmp_path):
+    tokenizer = make_tokenizer()
+    tiny_model(TfmBertForSequenceClassification, vocab_size=len(tokenizer)).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    arguments = {"source": str(tmp_path / "model"), "sentences": SENTENCES}
+    [remote] = do_jobs([("classify_and_embed", arguments)], sentence_python)
+    local = plain.classify_and_embed(**arguments)
+    assert_same(remote["vectors"], local["vectors"])
+    assert remote["classes"] == local["classes"]
 
 
 def test_with_the_zoo_imported_before_or_after(checkpoints, do_jobs):
