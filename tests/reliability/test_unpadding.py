@@ -181,3 +181,20 @@ def test_split_and_repad_are_one_attention():
     split, repad = (Padding(*found[:3], mode).around(attention) for mode in ("split", "repad"))
     torch.testing.assert_close(split(None, *heads, None)[0], repad(None, *heads, allowed)[0])
     torch.testing.assert_close(split(None, *heads, allowed)[0], repad(None, *heads, allowed)[0])
+
+
+def test_logits_at_padding_are_zero_with_and_without_labels():
+    batch = ragged_batch(TfmBertForMaskedLM, labels=True)
+    labels, padded = batch.pop("labels"), batch["attention_mask"] == 0
+    model = tiny_model(TfmBertForMaskedLM)
+    with torch.no_grad():
+        for logits in (model(**batch).logits, model(**batch, labels=labels).logits):
+            assert not logits[padded].any() and logits[~padded].any()
+
+
+def test_mean_of_real_tokens_needs_to_know_them():
+    batch = ragged_batch()
+    mask = batch.pop("attention_mask")
+    pairs = mask[:, None, None, :].expand(-1, 1, mask.shape[1], -1)
+    with pytest.raises(ValueError, match="classifier_pooling='mean' needs to know"):
+        tiny_model(TfmBertModel, classifier_pooling="mean")(**batch, attention_mask=pairs)
