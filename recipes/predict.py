@@ -30,6 +30,8 @@ def main(argv: list[str] | None = None) -> None:
     tokenizer = AutoTokenizer.from_pretrained(args.model, trust_remote_code=trust)
     model = AutoModelForSequenceClassification.from_pretrained(args.model, trust_remote_code=trust).eval().to(device)
     positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
+    if getattr(model.config, "position_ids_from_padding", False):  # RoBERTa's positions begin after the padding's
+        positions -= model.config.pad_token_id + 1
     labels = [model.config.id2label[index] for index in range(model.config.num_labels)]
     width = max(9, *map(len, labels))
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub import ModelCard, ModelCardData, constants
 
 MARK = "<!-- Written by tfm_zoo. Remove this line to keep the card from being replaced. -->"
 
@@ -20,6 +20,8 @@ def write_model_card(folder: str | Path, data: ModelCardData, text: str) -> bool
 def licence_of(model_name_or_path: str) -> str | None:
     """The licence that a checkpoint's own card states, if it has one that can be read."""
     folder = Path(model_name_or_path)
+    if not folder.is_dir() and constants.HF_HUB_OFFLINE:
+        return None
     try:
         return ModelCard.load(folder / "README.md" if folder.is_dir() else model_name_or_path).data.get("license")
     except Exception:  # a licence that cannot be read must not cost anybody a trained model

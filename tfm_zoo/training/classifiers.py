@@ -1,8 +1,10 @@
 """A sequence classifier with its tokenizer, from any checkpoint or from nothing."""
 
+import logging
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -16,9 +18,10 @@ from transformers import (
 )
 
 import tfm_zoo
-from tfm_zoo.converters import from_official
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.generated import word_piece_tokenizer
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 FRESH = "fresh"
@@ -44,7 +47,8 @@ class ModelArguments:
 def load_classifier(args: ModelArguments, label_names: list[str]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The checkpoint with a head for these labels: a new one, or its own if that has the same labels.
 
-    An official checkpoint becomes a zoo model, unless `model_class` says "native".
+    An official checkpoint becomes a zoo model, unless `model_class` says "native". Weights are float32, whatever the
+    checkpoint's are: AdamW's small steps vanish in half precision, and `mixed_precision` casts what can be cast.
 
     Raises:
         ValueError: if the checkpoint's head has another number of labels and `ignore_mismatched_sizes` is not set.
@@ -63,6 +67,8 @@ def load_classifier(args: ModelArguments, label_names: list[str]) -> tuple[PreTr
         )
     if has_head and set(config.label2id) == set(label_names):
         label_names = [config.id2label[index] for index in range(len(label_names))]
+    elif has_head and not misfit and not all(name.startswith("LABEL_") for name in config.label2id):
+        logger.warning(f"{name!r} classifies into {list(config.label2id)}: its head now learns {label_names}")
     labels = _labels(label_names)
 
     if config.model_type.startswith("tfm_") or args.model_class == "native":
@@ -70,11 +76,12 @@ def load_classifier(args: ModelArguments, label_names: list[str]) -> tuple[PreTr
             name,
             trust_remote_code=args.trust_remote_code,
             ignore_mismatched_sizes=args.ignore_mismatched_sizes,
+            dtype=torch.float32,
             **labels,
         )
     else:
         source = AutoModel.from_pretrained(name) if misfit else name  # without its head
-        model = from_official(source, tfm_zoo.TfmBertForSequenceClassification, **labels)
+        model = tfm_zoo.from_official(source, tfm_zoo.TfmBertForSequenceClassification, dtype=torch.float32, **labels)
     tokenizer = AutoTokenizer.from_pretrained(args.tokenizer_name or name, trust_remote_code=args.trust_remote_code)
     if len(tokenizer) > model.config.vocab_size:
         raise ValueError(
@@ -87,9 +94,12 @@ def load_classifier(args: ModelArguments, label_names: list[str]) -> tuple[PreTr
 def fresh_classifier(
     args: ModelArguments, label_names: list[str], texts: list[str], max_length: int
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A small encoder with new weights (2 layers of 64), and a tokenizer made from the training texts."""
-    tokenizer = word_piece_tokenizer(texts)
-    tokenizer.model_max_length = max_length
+    """A small encoder with new weights (2 layers of 64), and the tokenizer asked for, or one made from the texts."""
+    if args.tokenizer_name:
+        tokenizer = AutoTokenizer.from_pretrained(args.tokenizer_name, trust_remote_code=args.trust_remote_code)
+    else:
+        tokenizer = word_piece_tokenizer(texts)
+        tokenizer.model_max_length = max_length
     sizes = {
         "vocab_size": len(tokenizer),
         "hidden_size": 64,
@@ -108,7 +118,9 @@ def fresh_classifier(
 def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
     """How many tokens model and tokenizer take."""
     positions = getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length
-    if getattr(config, "position_ids_from_padding", False):  # RoBERTa's positions begin after the padding's
+    # RoBERTa's positions begin after the padding's.
+    from_padding = config.model_type in ("roberta", "xlm-roberta", "camembert")
+    if from_padding or getattr(config, "position_ids_from_padding", False):
         positions -= config.pad_token_id + 1
     return min(positions, tokenizer.model_max_length)
 
