@@ -9,6 +9,7 @@ An official checkpoint becomes a zoo model. `--help` lists the options; a YAML f
 The best model goes to `output_dir`, with tokenizer, code, card, `all_results.json` and a picture of the training.
 """
 
+import math
 from pathlib import Path
 from time import perf_counter
 
@@ -46,6 +47,17 @@ from tfm_zoo.training.runs import (
 from tfm_zoo.training.text_data import TextDataArguments, choose_dataset, load_text_classification
 
 logger = get_logger(__name__)
+
+SHAPING = (
+    "seed",
+    "group_by_length",
+    "learning_rate",
+    "lr_scheduler_type",
+    "weight_decay",
+    "max_grad_norm",
+    "freeze_epochs",
+    "mixed_precision",
+)
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
@@ -125,13 +137,14 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     eval_loaders = dict(zip(eval_loaders, prepared, strict=True))
     set_seed(args.seed, device_specific=True)  # each process has its own dropout
 
-    run = {
+    run = {  # what decides which steps are taken: a resumed run must have it in common with the one it continues
         "train_examples": batches.size,
         "global_batch_size": batches.global_batch_size,
         "num_processes": accelerator.num_processes,
         "total_steps": total_steps,
-        "group_by_length": args.group_by_length,
-        "seed": args.seed,
+        "warmup_steps": warmup_steps,
+        "max_seq_length": max_length,
+        **{name: getattr(args, name) for name in SHAPING},
     }
     state = TrainState(run=run)
     if checkpoint:
@@ -176,8 +189,8 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
             if state.step % args.logging_steps == 0 or state.step == total_steps:
                 state.loss_sum += window_loss.item()
                 mean = window_loss.item() / (state.step % args.logging_steps or args.logging_steps)
-                if mean != mean:
-                    raise FloatingPointError(f"the loss is nan at step {state.step}: try a lower learning_rate")
+                if not math.isfinite(mean):
+                    raise FloatingPointError(f"the loss is {mean} at step {state.step}: try a lower learning_rate")
                 log({"loss": mean, "learning_rate": scheduler.get_last_lr()[0], "grad_norm": float(grad_norm)})
                 progress.set_postfix(loss=f"{mean:.4f}")
                 window_loss.zero_()

@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 import tfm_zoo
-from tfm_zoo.converters import from_official
 from tfm_zoo.training import runs
 
 from .conftest import ROOT, run_python
@@ -109,7 +108,7 @@ def test_accumulation_does_not_change_the_steps(finetune, tmp_path, grouped):
 
 
 def test_frozen_epochs_train_the_head_alone(finetune, checkpoint, tmp_path):
-    start = from_official(checkpoint, tfm_zoo.TfmBertForSequenceClassification).state_dict()
+    start = tfm_zoo.from_official(checkpoint, tfm_zoo.TfmBertForSequenceClassification).state_dict()
     finetune(freeze_epochs=1, checkpointing_steps="epoch")
 
     def changed(checkpoint: str) -> set[str]:
@@ -119,6 +118,29 @@ def test_frozen_epochs_train_the_head_alone(finetune, checkpoint, tmp_path):
     head = {"model.pooler.dense.weight", "model.pooler.dense.bias", "classifier.weight", "classifier.bias"}
     assert changed("checkpoint-4") == head
     assert changed("checkpoint-8") >= head | {"model.embeddings.norm.weight", "model.layers.0.self_attn.q_proj.weight"}
+
+
+def test_dropout_is_on_from_the_first_step_and_after_evaluations(finetune, recipe, monkeypatch):
+    training, step = [], recipe.train_step
+    monkeypatch.setattr(recipe, "train_step", lambda *args: (training.append(args[1].training), step(*args))[1])
+    finetune(max_train_steps=3, eval_steps=1)
+    assert training == [True] * 3
+
+
+def test_resuming_with_other_options_is_refused(finetune, tmp_path):
+    finetune(max_train_steps=3, checkpointing_steps=2)
+    with pytest.raises(ValueError, match=r"another run: learning_rate was 0\.001 and is 0\.002"):
+        finetune(max_train_steps=3, resume_from_checkpoint="auto", learning_rate=2e-3)
+    options = {"resume_from_checkpoint": tmp_path / "run" / "checkpoint-2", "max_train_steps": 3}
+    with pytest.raises(ValueError, match=r"checkpoint-2' is not in output_dir '.*other'"):
+        finetune(output_dir=tmp_path / "other", **options)
+    assert finetune(**options)["train_steps"] == 3
+
+
+def test_new_model_with_a_tokenizer_of_choice(finetune, checkpoint, tmp_path):
+    finetune(model_name_or_path="fresh", tokenizer_name=checkpoint, max_train_steps=1)
+    config = tfm_zoo.TfmBertConfig.from_pretrained(tmp_path / "run")
+    assert config.vocab_size == len(AutoTokenizer.from_pretrained(checkpoint))
 
 
 def test_stops_early_and_keeps_the_best(finetune, tmp_path):

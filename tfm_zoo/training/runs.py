@@ -90,9 +90,15 @@ def open_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | Non
 
     Raises:
         FileExistsError: if the folder holds a run that the arguments neither resume nor overwrite.
+        FileNotFoundError, ValueError: if the checkpoint to go on from is not complete, or not in `output_dir`.
     """
     output_dir = Path(args.output_dir)
     checkpoint = find_checkpoint(args.resume_from_checkpoint, output_dir)
+    if checkpoint and checkpoint.resolve().parent != output_dir.resolve():
+        raise ValueError(
+            f"resume_from_checkpoint {args.resume_from_checkpoint!r} is not in output_dir {args.output_dir!r},"
+            " where the best model of its run is"
+        )
     if holds_a_run(output_dir) and not (args.overwrite_output_dir or args.resume_from_checkpoint):
         raise FileExistsError(
             f"output_dir {args.output_dir!r} holds a run: give another folder, --resume_from_checkpoint auto to go"
