@@ -16,6 +16,7 @@ from tests.natives import BY_NAME, NATIVES, PUBLISHED, build, build_tiny
 from tfm_zoo.converters import from_official
 
 LENGTHS = [13, 5, 9, 1]
+SETTINGS = [("eager", "right"), ("sdpa", "right"), ("sdpa", "left")]
 #: every head of BERT, and of the others those that are not built as BERT's
 FULL_SIZE = [native for native in NATIVES if native.architecture.model_type == "bert"] + [
     BY_NAME[f"{name}For{head}"] for name in ("Roberta", "DistilBert") for head in ("MaskedLM", "SequenceClassification")
@@ -77,15 +78,20 @@ def test_dropout_stands_where_the_native_class_has_it(native):
 
 @pytest.mark.parametrize("native", FULL_SIZE, ids=str)
 def test_published_size(native):
+    """One pair of models under each setting: to build them takes longer than to run them."""
     official = build(native, **PUBLISHED[native.architecture.model_type])
     zoo = from_official(official)
-    batch = ragged_batch(native, official, "right", [40, 23])
-    with torch.no_grad():
-        expected, outputs = (model(**batch, output_hidden_states=True) for model in (official, zoo))
-    assert_same_outputs(outputs, expected, batch["attention_mask"])
-    labels = labels_for(native, official, batch, everywhere=False)
-    losses = [loss_of(model, native, batch, labels) for model in (zoo, official)]
-    for loss in losses:
-        loss.backward()
-    assert_same_loss(*losses)
-    assert_same_gradients(zoo, official, native)
+    for attention, side in SETTINGS:
+        batch = ragged_batch(native, official, side, [40, 23])
+        for model in (official, zoo):
+            model.set_attn_implementation(attention)
+            model.zero_grad()
+        with torch.no_grad():
+            expected, outputs = (model(**batch, output_hidden_states=True) for model in (official, zoo))
+        assert_same_outputs(outputs, expected, batch["attention_mask"])
+        labels = labels_for(native, official, batch, everywhere=False)
+        losses = [loss_of(model, native, batch, labels) for model in (zoo, official)]
+        for loss in losses:
+            loss.backward()
+        assert_same_loss(*losses)
+        assert_same_gradients(zoo, official, native, deep=True)
