@@ -30,7 +30,7 @@ def interleave(native: Callable, zoo: Callable, inputs: Iterable[dict]) -> Compa
     times = []
     for turn, one in enumerate(inputs):
         if turn == 0:
-            short = {name: states[:, :32] if states.dim() == 2 else states for name, states in one.items()}
+            short = {name: states[:, :32].contiguous() if states.dim() == 2 else states for name, states in one.items()}
             seconds(native, short), seconds(zoo, short)
         first, second = (native, zoo) if turn % 2 else (zoo, native)
         pair = (seconds(first, one), seconds(second, one))
