@@ -28,7 +28,7 @@ def main() -> None:
     batch = {key: states.to(device) for key, states in batches[1].items()}
     # A short step first: threads, caches and the gradients themselves are there before the count begins.
     model(
-        **{key: states[:2, :16] for key, states in batch.items()} | {"labels": batch["input_ids"][:2, :16]}
+        **{key: states[:2, :16].contiguous() for key, states in batch.items()} | {"labels": batch["input_ids"][:2, :16]}
     ).loss.backward()
     gc.collect()
     if device == "cuda":
