@@ -19,11 +19,11 @@ SIZES = {"train": 2000, "validation": 400, "test": 400}
 LABELS = ["negative", "positive"]
 
 WORDS = {
-    "positive": "wonderful brilliant charming moving clever delightful superb touching gripping witty elegant fresh"
-    " tender dazzling sincere hilarious",
-    "negative": "dull awful clumsy boring shallow tedious wooden predictable messy bland lazy hollow noisy grating"
-    " confusing lifeless",
-    "aspect": "plot acting script music ending camera dialogue cast pacing opening story lighting",
+    "positive": "warm funny brilliant charming moving clever delightful superb touching gripping witty elegant fresh"
+    " tender dazzling sincere",
+    "negative": "dull lifeless awful clumsy boring shallow tedious wooden predictable messy bland lazy hollow noisy"
+    " grating confusing",
+    "aspect": "film plot acting script music ending camera dialogue cast pacing opening story lighting",
     "day": "monday tuesday friday saturday sunday",
     "friend": "sister brother neighbour colleague mother",
     "number": "ninety eighty seventy sixty fifty",
@@ -94,8 +94,10 @@ def _opinion(rng: random.Random, side: str, held_out: bool) -> str:
     other = LABELS[1 - LABELS.index(side)]
     this, that = rng.sample(WORDS["aspect"], 2)
     form = rng.random()
-    if form < 0.8:
+    if form < 0.5:
         return f"the {this} was {_adjective(rng, side, held_out)} ."
+    if form < 0.75:
+        return f"a {_adjective(rng, side, held_out)} and {_adjective(rng, side, held_out)} {this} ."
     if form < 0.9:
         return f"the {this} was not {_adjective(rng, other, held_out)} ."
     seemed, was = _adjective(rng, other, held_out), _adjective(rng, side, held_out)
