@@ -67,6 +67,17 @@ def test_export_for_any_batch(head, fields):
     torch.testing.assert_close(real(program.module()(**large)), real(model(**large)), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
+def test_shapes_without_values(head):
+    """On the meta device, which plans memory. (transformers reads the values of a mask.)"""
+    batch = ragged_batch(head, labels=True)
+    del batch["attention_mask"]
+    outputs = tiny_model(head)(**batch)
+    with torch.device("meta"):
+        planned = tiny_model(head)(**{name: value.to("meta") for name, value in batch.items()})
+    assert [value.shape for value in planned.to_tuple()] == [value.shape for value in outputs.to_tuple()]
+
+
 def test_trace():
     model = tiny_model(TfmBertForSequenceClassification, return_dict=False)
     batch = ragged_batch()

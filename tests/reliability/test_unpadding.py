@@ -180,7 +180,9 @@ def test_split_and_repad_are_one_attention():
 
     split, repad = (Padding(*found[:3], mode).around(attention) for mode in ("split", "repad"))
     torch.testing.assert_close(split(None, *heads, None)[0], repad(None, *heads, allowed)[0])
-    torch.testing.assert_close(split(None, *heads, allowed)[0], repad(None, *heads, allowed)[0])
+    places = torch.arange(mask.shape[1])
+    near = allowed & ((places[:, None] - places).abs() <= 2)
+    torch.testing.assert_close(split(None, *heads, near)[0], repad(None, *heads, near)[0])
 
 
 def test_logits_at_padding_are_zero_with_and_without_labels():
