@@ -14,8 +14,6 @@ import torch
 import transformers
 from transformers import PreTrainedModel  # noqa: F401, slow: before the forks
 
-transformers.logging.set_verbosity_error()
-
 
 def load(source: str, auto_class: str = "AutoModel", **options):
     """A model in evaluation mode; what its checkpoint lacks is initialised from a fixed seed."""
@@ -110,6 +108,7 @@ def do(function: str, result: str, arguments: dict) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
     with open(sys.argv[1]) as file:
         for job in json.load(file):
             do(**job)

@@ -49,6 +49,24 @@ def test_offloaded(head, tmp_path):
         torch.testing.assert_close(dict(model(**batch)), wanted)
 
 
+@EVERY_HEAD
+def test_replica_of_data_parallel(head):
+    """What `nn.DataParallel` makes on each GPU (and the Trainer, of several): a module that owns no parameter."""
+
+    def replicate(module: nn.Module) -> nn.Module:
+        replica = module._replicate_for_data_parallel()
+        for name, parameter in module.named_parameters(recurse=False):
+            setattr(replica, name, parameter.clone())
+        for name, child in module.named_children():
+            setattr(replica, name, replicate(child))
+        return replica
+
+    model, batch = tiny_model(head, **NO_DROPOUT), ragged_batch(head, labels=True)
+    replica = replicate(model)
+    assert not list(replica.parameters())
+    torch.testing.assert_close(dict(replica(**batch)), dict(model(**batch)))
+
+
 def test_a_head_that_is_not_plain_is_called():
     """The chunked loss reads the head's weight; where calling the head does more, it is called."""
 
