@@ -78,6 +78,7 @@ def test_shapes_without_values(head):
     assert [value.shape for value in planned.to_tuple()] == [value.shape for value in outputs.to_tuple()]
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::UserWarning")
 def test_trace():
     model = tiny_model(TfmBertForSequenceClassification, return_dict=False)
     batch = ragged_batch()
