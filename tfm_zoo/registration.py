@@ -2,9 +2,12 @@
 
 import transformers
 
-from .models import modeling_tfm_bert
+from .models import modeling_tfm_bert, modeling_tfm_gpt
 
-FAMILIES = {modeling_tfm_bert: modeling_tfm_bert.TfmBertConfig}
+FAMILIES = {
+    modeling_tfm_bert: modeling_tfm_bert.TfmBertConfig,
+    modeling_tfm_gpt: modeling_tfm_gpt.TfmGPTConfig,
+}
 
 
 def register() -> None:

@@ -2,6 +2,7 @@
 
 import torch
 from torch import nn
+from transformers import Cache
 
 from .compat import ALL_ATTENTION_FUNCTIONS
 from .positions import rotate
@@ -9,13 +10,19 @@ from .unpadding import Padding
 
 
 class TfmAttention(nn.Module):
-    """Multi-head (Vaswani et al. 2017) or grouped-query (Ainslie et al. 2023) self-attention."""
+    """Multi-head (Vaswani et al. 2017) or grouped-query (Ainslie et al. 2023) self-attention.
 
-    def __init__(self, config, layer_idx: int):
+    Args:
+        config: a configuration of the zoo.
+        layer_idx: the layer's number, by which it finds its part of a cache.
+        is_causal: whether a position sees only those before it, and itself.
+    """
+
+    def __init__(self, config, layer_idx: int, is_causal: bool = False):
         super().__init__()
         self.config = config
         self.layer_idx = layer_idx
-        self.is_causal = False
+        self.is_causal = is_causal
         self.head_dim = config.head_dim
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
         self.scaling = self.head_dim**-0.5
@@ -24,7 +31,11 @@ class TfmAttention(nn.Module):
         self.q_proj = nn.Linear(config.hidden_size, query_width, bias=config.attention_bias)
         self.k_proj = nn.Linear(config.hidden_size, key_width, bias=config.attention_bias)
         self.v_proj = nn.Linear(config.hidden_size, key_width, bias=config.attention_bias)
-        self.o_proj = nn.Linear(query_width, config.hidden_size, bias=config.attention_bias)
+        self.o_proj = nn.Linear(query_width, config.hidden_size, bias=config.attention_output_bias)
+        # Read by flash attention alone, which counts the position itself; the others read the mask.
+        self.sliding_window = config.window_of(layer_idx)
+        if self.sliding_window is not None and not is_causal:
+            self.sliding_window += 1
 
     def forward(
         self,
@@ -32,6 +43,7 @@ class TfmAttention(nn.Module):
         attention_mask: torch.Tensor | None = None,
         position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
         padding: Padding | None = None,
+        past_key_values: Cache | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """
@@ -41,6 +53,7 @@ class TfmAttention(nn.Module):
                 shape; `None`: every position attends to every other.
             position_embeddings: cosines and sines of rotary positions, each `(batch, length, rotated channels)`.
             padding: where the real tokens of a batch without its padding belong.
+            past_key_values: keys and values of the positions before, which those of these are added to.
 
         Returns:
             The output, in the shape of `hidden_states`, and the attention weights `(batch, heads, length, length)`
@@ -52,14 +65,15 @@ class TfmAttention(nn.Module):
         value = self.v_proj(hidden_states).view(heads).transpose(1, 2)
         if position_embeddings is not None:
             query, key = rotate(query, *position_embeddings), rotate(key, *position_embeddings)
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.layer_idx)
 
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         if padding is not None:
             attention = padding.around(attention)
         dropout = self.attention_dropout if self.training else 0.0
-        if self.config.sliding_window is not None:
-            # Read by flash attention alone, which counts the position itself; the others read the mask.
-            kwargs["sliding_window"] = self.config.sliding_window + 1
+        if self.sliding_window is not None:
+            kwargs["sliding_window"] = self.sliding_window
         output, weights = attention(
             self, query, key, value, attention_mask, scaling=self.scaling, dropout=dropout, **kwargs
         )  # (batch, length, heads, head_dim)

@@ -1,7 +1,12 @@
 """The one place that imports from inside transformers: deep paths move between releases, top-level names do not."""
 
 from transformers.activations import ACT2FN
-from transformers.masking_utils import create_bidirectional_mask, create_bidirectional_sliding_window_mask
+from transformers.masking_utils import (
+    create_bidirectional_mask,
+    create_bidirectional_sliding_window_mask,
+    create_causal_mask,
+    create_sliding_window_causal_mask,
+)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
@@ -19,5 +24,7 @@ __all__ = [
     "capture_outputs",
     "create_bidirectional_mask",
     "create_bidirectional_sliding_window_mask",
+    "create_causal_mask",
+    "create_sliding_window_causal_mask",
     "dynamic_rope_update",
 ]

@@ -23,12 +23,18 @@ class TfmConfig(PreTrainedConfig):
         head_dim: width of one head. `None`: `hidden_size / num_attention_heads`.
         intermediate_size: width inside the feed-forward.
         hidden_act: activation of the feed-forward, a key of transformers' `ACT2FN`.
-        hidden_dropout: dropout of the embeddings and of what each sub-layer adds to the residual stream.
+        hidden_dropout: dropout of what each sub-layer adds to the residual stream.
+        embedding_dropout: dropout of the embeddings. `None`: `hidden_dropout`.
         attention_dropout: dropout of the attention weights.
         activation_dropout: dropout inside the feed-forward, after the activation.
         attention_output_dropout: dropout of what attention adds to the residual stream. `None`: `hidden_dropout`.
+        type_vocab_size: number of segments, each with an embedding; 0 for a model without.
+        token_types_as_tokens: look `token_type_ids` up among the tokens, as GPT and GPT-2 do. A model with neither this
+            nor segments does not read them.
         max_position_embeddings: rows of the learned position table; the length that rotary scaling starts from.
         initializer_range: standard deviation of the normal distribution that weights start from.
+        train_padding_embedding: whether the embedding of `pad_token_id` is trained like any other; else it starts at
+            zero, and looking it up gives it no gradient.
         norm_position: `"post"` normalises after each residual sum (Vaswani et al. 2017, BERT), `"pre"` normalises
             what each sub-layer reads (GPT-2 and later; Xiong et al. 2020).
         final_norm: a norm after the last block. `None`: true for pre-norm.
@@ -39,8 +45,10 @@ class TfmConfig(PreTrainedConfig):
             kind and base in `rope_parameters`, as in transformers) or `"none"`.
         mlp_type: `"dense"` or `"gated"` (Shazeer 2020; with `hidden_act="silu"`: SwiGLU).
         attention_type: `"softmax"`.
-        sliding_window: a position attends to those at most this many positions away. `None`: to all.
-        attention_bias: biases in the query, key, value and output projections.
+        sliding_window: `None`: a position attends to all it may see. Else, reading both ways, to those at most this
+            many positions away; reading from the left, to the last so many, itself included (as Mistral counts them).
+        attention_bias: biases in the query, key and value projections.
+        attention_output_bias: a bias in the output projection. `None`: `attention_bias`.
         mlp_bias: biases in the feed-forward's projections.
 
     Raises:
@@ -51,6 +59,9 @@ class TfmConfig(PreTrainedConfig):
     #: registration in `tfm_zoo` and the `auto_map` of every saved checkpoint, whichever head is saved.
     modeling_file: ClassVar[str] = ""
     auto_classes: ClassVar[dict[str, str]] = {}
+
+    #: a field of the families that count positions over real tokens
+    position_ids_from_padding: ClassVar[bool] = False
 
     base_model_fsdp_plan: ClassVar[dict[str, str]] = {
         "embeddings": "free_full_weight",
@@ -77,11 +88,15 @@ class TfmConfig(PreTrainedConfig):
     intermediate_size: int = 3072
     hidden_act: str = "gelu"
     hidden_dropout: float | int = 0.1
+    embedding_dropout: float | int | None = None
     attention_dropout: float | int = 0.1
     activation_dropout: float | int = 0.0
     attention_output_dropout: float | int | None = None
+    type_vocab_size: int = 0
+    token_types_as_tokens: bool = False
     max_position_embeddings: int = 512
     initializer_range: float = 0.02
+    train_padding_embedding: bool = False
     tie_word_embeddings: bool = True
 
     norm_position: Literal["post", "pre"] = "post"
@@ -94,6 +109,7 @@ class TfmConfig(PreTrainedConfig):
     attention_type: Literal["softmax"] = "softmax"
     sliding_window: int | None = None
     attention_bias: bool = True
+    attention_output_bias: bool | None = None
     mlp_bias: bool = True
 
     pad_token_id: int | None = None
@@ -134,12 +150,18 @@ class TfmConfig(PreTrainedConfig):
         """Where each `Auto...` class finds its class in the code of a checkpoint, whichever head was saved."""
         return {auto: f"{self.modeling_file}.{name}" for auto, name in self.auto_classes.items()}
 
+    def window_of(self, layer_idx: int) -> int | None:
+        """The sliding window of one layer."""
+        return self.sliding_window
+
     def derived(self) -> dict:
         """What the fields that follow from others are, where they are not given."""
         return {
             "num_key_value_heads": self.num_attention_heads,
             "head_dim": self.hidden_size // max(self.num_attention_heads, 1),
             "final_norm": self.norm_position == "pre",
+            "embedding_dropout": self.hidden_dropout,
+            "attention_output_bias": self.attention_bias,
         }
 
     def to_dict(self) -> dict:
@@ -184,6 +206,8 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"norm_eps={self.norm_eps} must be above 0, initializer_range={self.initializer_range} at least 0."
             )
+        if self.type_vocab_size < 0:
+            raise ValueError(f"type_vocab_size={self.type_vocab_size} must be 0 (no segments) or more.")
         if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
             raise ValueError(f"pad_token_id={self.pad_token_id} is outside the vocabulary, 0 to {self.vocab_size - 1}.")
 
@@ -197,6 +221,11 @@ class TfmConfig(PreTrainedConfig):
         if self.hidden_act not in ACT2FN:
             raise ValueError(
                 f"hidden_act={self.hidden_act!r} is not an activation of transformers: {', '.join(ACT2FN)}."
+            )
+        if self.token_types_as_tokens and self.type_vocab_size:
+            raise ValueError(
+                f"token_types_as_tokens=True looks segments up among the tokens, and type_vocab_size="
+                f"{self.type_vocab_size} gives them embeddings of their own: one of the two."
             )
         if self.position_embedding_type == "rotary" and self.head_dim % 2:
             raise ValueError(

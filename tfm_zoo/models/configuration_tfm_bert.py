@@ -13,7 +13,6 @@ class TfmBertConfig(TfmConfig):
     """Configuration of the encoder family. The defaults are BERT-base (Devlin et al. 2018).
 
     Args (beyond those of [`TfmConfig`]):
-        type_vocab_size: number of segments; 0 for a model without segment embeddings.
         position_ids_from_padding: count positions over the tokens that are not padding, from `pad_token_id + 1`, as
             RoBERTa does, and not from 0 over all of them.
         add_pooling_layer: whether the bare `TfmBertModel` has a pooler. Heads that read one always have it.
@@ -45,8 +44,8 @@ class TfmBertConfig(TfmConfig):
     embedding_norm: bool = True
     norm_eps: float = 1e-12
     pad_token_id: int | None = 0
-
     type_vocab_size: int = 2
+
     position_ids_from_padding: bool = False
     add_pooling_layer: bool = True
     pooler_act: str = "tanh"
@@ -59,8 +58,6 @@ class TfmBertConfig(TfmConfig):
 
     def validate_encoder(self):
         """The encoder's own fields go together."""
-        if self.type_vocab_size < 0:
-            raise ValueError(f"type_vocab_size={self.type_vocab_size} must be 0 (no segments) or more.")
         last = self.max_position_embeddings - 1
         if self.position_ids_from_padding and (self.pad_token_id is None or self.pad_token_id >= last):
             raise ValueError(

@@ -16,7 +16,8 @@ class TfmEmbeddings(nn.Module):
     def __init__(self, config):
         super().__init__()
         width, padding_idx = config.hidden_size, config.pad_token_id
-        self.embed_tokens = nn.Embedding(config.vocab_size, width, padding_idx=padding_idx)
+        untrained = None if config.train_padding_embedding else padding_idx
+        self.embed_tokens = nn.Embedding(config.vocab_size, width, padding_idx=untrained)
         self.embed_positions = None
         if config.position_embedding_type == "learned":
             # Where padding has a position of its own, that row stays zero and gets no gradient.
@@ -25,8 +26,9 @@ class TfmEmbeddings(nn.Module):
         elif config.position_embedding_type == "sinusoidal":
             self.embed_positions = TfmSinusoidalPositions(config)
         self.embed_token_types = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
+        self.token_types_as_tokens = config.token_types_as_tokens
         self.norm = make_norm(config) if config.embedding_norm else nn.Identity()
-        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.dropout = nn.Dropout(config.embedding_dropout)
 
     def forward(
         self,
@@ -40,6 +42,8 @@ class TfmEmbeddings(nn.Module):
         if self.embed_token_types is not None:
             segments = torch.zeros_like(position_ids) if token_type_ids is None else token_type_ids
             embeddings = embeddings + self.embed_token_types(segments)
+        elif self.token_types_as_tokens and token_type_ids is not None:
+            embeddings = embeddings + self.embed_tokens(token_type_ids)
         if self.embed_positions is not None:
             embeddings = embeddings + self.embed_positions(position_ids).to(embeddings.dtype)
         return self.dropout(self.norm(embeddings))

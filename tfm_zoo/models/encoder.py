@@ -1,27 +1,17 @@
 """A stack of blocks that reads in both directions and computes no padding."""
 
 import torch
-from torch import nn
 from transformers.modeling_outputs import BaseModelOutput
 
 from .compat import capture_outputs, create_bidirectional_mask, create_bidirectional_sliding_window_mask
-from .embeddings import TfmEmbeddings
-from .inputs import check_ids, check_inputs, check_range
-from .layers import TfmLayer
-from .norms import make_norm
-from .positions import TfmRotaryEmbedding, default_position_ids, first_position
+from .inputs import check_inputs
+from .positions import default_position_ids, first_position
+from .stack import TfmStack
 from .unpadding import Padding, attention_mode, find_padding
 
 
-class TfmEncoder:
-    """Makes a `PreTrainedModel` an encoder: `add_encoder` gives it its modules, `encode` runs them."""
-
-    def add_encoder(self) -> None:
-        config = self.config
-        self.embeddings = TfmEmbeddings(config)
-        self.rotary_emb = TfmRotaryEmbedding(config) if config.position_embedding_type == "rotary" else None
-        self.layers = nn.ModuleList(TfmLayer(config, layer_idx) for layer_idx in range(config.num_hidden_layers))
-        self.norm = make_norm(config) if config.final_norm else nn.Identity()
+class TfmEncoder(TfmStack):
+    """Makes a `PreTrainedModel` an encoder: `add_stack` gives it its modules, `encode` runs them."""
 
     def encode(
         self,
@@ -40,10 +30,13 @@ class TfmEncoder:
             reads_first: whether the caller reads each sequence's first position, padded or not.
         """
         shape = check_inputs(self.config, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        counted = position_ids is None and not (self.config.position_ids_from_padding and input_ids is not None)
+        counted = None
         if position_ids is None:
+            if input_ids is None or not self.config.position_ids_from_padding:
+                first = first_position(self.config)
+                counted = (first, first + shape[1] - 1)
             position_ids = default_position_ids(self.config, input_ids, inputs_embeds)
-        self.check_ids(input_ids, token_type_ids, None if counted else position_ids, length=shape[1])
+        self.check_ids(input_ids, token_type_ids, position_ids, counted)
         if isinstance(attention_mask, torch.Tensor):
             attention_mask = attention_mask.to(position_ids.device)
 
@@ -74,8 +67,7 @@ class TfmEncoder:
         **kwargs,
     ) -> BaseModelOutput:
         """The inputs, padded or without their padding, through embeddings and blocks; `shape` is the padded one."""
-        hidden_states = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_ids)
-        rotary = None if self.rotary_emb is None else self.rotary_emb(hidden_states, position_ids)
+        hidden_states, rotary = self.enter(input_ids, inputs_embeds, token_type_ids, position_ids)
         attention_mask = self.make_mask(hidden_states.new_empty(*shape, 0), attention_mask, padding)
         for layer in self.layers:
             hidden_states = layer(
@@ -112,23 +104,3 @@ class TfmEncoder:
         if read_positions is not None and read_positions.to(attention_mask.device)[attention_mask == 0].any():
             return None
         return padding._replace(mode=attention_mode(config, attention_mask.device, output_attentions))
-
-    def check_ids(
-        self,
-        input_ids: torch.LongTensor | None,
-        token_type_ids: torch.LongTensor | None,
-        position_ids: torch.LongTensor | None,
-        length: int,
-    ) -> None:
-        """Every id has a row in its table; positions that are `None` are counted up to the sequences' `length`."""
-        tables, of = self.embeddings, "the vocabulary (vocab_size)"
-        check_ids("input_ids", input_ids, tables.embed_tokens.num_embeddings, of)
-        if tables.embed_token_types is not None:
-            of = "the segments (type_vocab_size)"
-            check_ids("token_type_ids", token_type_ids, tables.embed_token_types.num_embeddings, of)
-        if isinstance(tables.embed_positions, nn.Embedding):
-            rows, of = tables.embed_positions.num_embeddings, "the learned positions (max_position_embeddings)"
-            if position_ids is None:  # known without a look at the device
-                first = first_position(self.config)
-                check_range("position_ids", first, first + length - 1, rows, of)
-            check_ids("position_ids", position_ids, rows, of)

@@ -1,6 +1,7 @@
 """Checks of a model's inputs, made before any work is done. Each raises a `ValueError` that names the argument."""
 
 import torch
+from transformers import Cache
 
 from .unpadding import is_traced
 
@@ -22,8 +23,13 @@ def check_inputs(
     token_type_ids: torch.Tensor | None,
     position_ids: torch.Tensor | None,
     inputs_embeds: torch.Tensor | None,
+    seen: int | None = 0,
 ) -> tuple[int, int]:
-    """Shapes fit each other; they are those documented at [`TfmBertModel`]. Returns (batch, length)."""
+    """Shapes fit each other; they are those documented at [`TfmBertModel`]. Returns (batch, length).
+
+    Args:
+        seen: positions that the mask counts before the inputs, those in a cache. `None`: not known.
+    """
     inputs = one_of(input_ids, inputs_embeds)
     if inputs_embeds is None and inputs.dim() != 2:
         raise ValueError(f"input_ids of shape {tuple(inputs.shape)} should be of shape (batch, length).")
@@ -37,16 +43,47 @@ def check_inputs(
             raise ValueError(
                 f"{name} of shape {tuple(ids.shape)} should be of shape ({batch}, {length}), as the inputs."
             )
-    if isinstance(attention_mask, torch.Tensor):
-        shape, heads = tuple(attention_mask.shape), config.num_attention_heads
-        sizes = ((1, batch), (1, heads), (1, length), (length,))  # what a mask in full may have in each dimension
-        full = len(shape) == 4 and all(size in allowed for size, allowed in zip(shape, sizes, strict=True))
-        if shape != (batch, length) and not full:
+    if isinstance(attention_mask, torch.Tensor) and seen is not None:
+        shape, heads, whole = tuple(attention_mask.shape), config.num_attention_heads, seen + length
+        sizes = ((1, batch), (1, heads), (1, length))  # what a mask in full may have in each dimension but the last
+        full = len(shape) == 4 and all(size in allowed for size, allowed in zip(shape[:3], sizes, strict=True))
+        # A static or a sliding cache has keys for more positions, or for fewer, than it has seen.
+        full = full and (seen > 0 or shape[3] == length)
+        if shape != (batch, whole) and not full:
+            cached = f" and the {seen} positions in the cache" if seen else ""
             raise ValueError(
-                f"attention_mask of shape {shape} does not fit the inputs: it should be of shape ({batch}, {length}), "
-                f"or ({batch}, 1, {length}, {length})."
+                f"attention_mask of shape {shape} does not fit the inputs{cached}: it should be of shape "
+                f"({batch}, {whole}), or ({batch}, 1, {length}, {whole})."
             )
     return batch, length
+
+
+def check_cache(config, past_key_values: Cache | None) -> int | None:
+    """A cache is of this model's making. Returns the positions it has seen; `None` where the device alone knows."""
+    if past_key_values is None:
+        return 0
+    if not isinstance(past_key_values, Cache):
+        raise ValueError(
+            f"past_key_values is a {type(past_key_values).__name__}; it should be a Cache of transformers, such as "
+            "DynamicCache(config=model.config)."
+        )
+    if torch.compiler.is_compiling():
+        return None
+    layers, wanted = past_key_values.layers, (config.num_hidden_layers, config.num_key_value_heads, config.head_dim)
+    keys = getattr(layers[0], "keys", None) if layers else None
+    if keys is not None and keys.dim() == 4:  # something is in it, of the shape (batch, heads, length, head_dim)
+        found = (len(layers), keys.shape[1], keys.shape[3])
+        # Tensor parallelism leaves some of the heads to other processes.
+        fits = found[0] == wanted[0] and wanted[1] % found[1] == 0 and found[2] == wanted[2]
+    else:
+        found, fits = (len(layers), "?", "?"), len(layers) in (0, wanted[0])
+    if not fits:
+        raise ValueError(
+            "past_key_values is the cache of another model: (layers, key-value heads, head_dim) are "
+            f"({', '.join(map(str, found))}) in it, and {wanted} in this model."
+        )
+    seen = past_key_values.get_seq_length()
+    return seen if isinstance(seen, int) else None
 
 
 def check_ids(name: str, ids: torch.Tensor | None, size: int, of: str, ignored: int | None = None) -> None:
@@ -77,3 +114,9 @@ def check_labels(
         raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as the inputs.")
     if classes is not None:
         check_ids(name, labels, classes, of, ignored=IGNORED)
+
+
+def check_label_ids(labels: torch.Tensor | None, shape: tuple[int, ...], num_labels: int) -> None:
+    """Labels of whole sequences fit a classifier's `num_labels`, where they are classes and not values."""
+    are_classes = labels is not None and labels.numel() == len(labels) and not labels.is_floating_point()
+    check_labels(labels, shape, num_labels if are_classes and num_labels > 1 else None, "the classes (num_labels)")

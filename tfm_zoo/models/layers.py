@@ -14,10 +14,10 @@ from .norms import make_norm
 class TfmLayer(GradientCheckpointingLayer):
     """One block. Post-norm (Vaswani et al. 2017): `norm(x + f(x))`; pre-norm (Xiong et al. 2020): `x + f(norm(x))`."""
 
-    def __init__(self, config, layer_idx: int):
+    def __init__(self, config, layer_idx: int, is_causal: bool = False):
         super().__init__()
         self.pre_norm = config.norm_position == "pre"
-        self.self_attn = TfmAttention(config, layer_idx)
+        self.self_attn = TfmAttention(config, layer_idx, is_causal)
         self.self_attn_norm = make_norm(config)
         self.mlp = TfmMLP(config)
         self.mlp_norm = make_norm(config)

@@ -4,9 +4,20 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from .inputs import IGNORED
 from .unpadding import is_traced
 
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
+
+
+def labelled_only(hidden_states: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.Tensor, torch.LongTensor]:
+    """`(batch, length, hidden_size)` and labels `(batch, length)` to `(tokens, hidden_size)` and `(tokens,)`: of the
+    labelled tokens, or of all while a graph is made, in which their number cannot depend on values."""
+    states, targets = hidden_states.flatten(0, 1), labels.flatten().to(hidden_states.device)
+    if is_traced(labels):
+        return states, targets
+    labelled = (targets != IGNORED).nonzero().flatten()
+    return states.index_select(0, labelled), targets.index_select(0, labelled)
 
 
 def vocabulary_loss(

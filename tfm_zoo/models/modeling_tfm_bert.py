@@ -21,12 +21,12 @@ from .attention import TfmAttention
 from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
 from .encoder import TfmEncoder
-from .inputs import IGNORED, check_labels, one_of
+from .inputs import IGNORED, check_label_ids, check_labels, one_of
 from .layers import TfmLayer
-from .losses import vocabulary_loss
+from .losses import labelled_only, vocabulary_loss
 from .norms import make_norm
 from .saving import SavesWhole
-from .unpadding import find_padding, is_traced, marks_padding
+from .unpadding import find_padding, marks_padding
 
 
 class TfmBertPreTrainedModel(SavesWhole, PreTrainedModel):
@@ -83,7 +83,7 @@ class TfmBertModel(TfmEncoder, TfmBertPreTrainedModel):
 
     def __init__(self, config: TfmBertConfig, add_pooling_layer: bool | None = None):
         super().__init__(config)
-        self.add_encoder()
+        self.add_stack(is_causal=False)
         add_pooling_layer = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
         self.pooler = TfmBertPooler(config) if add_pooling_layer else None
         self.post_init()
@@ -166,10 +166,7 @@ class TfmBertLMPreTrainedModel(TfmBertPreTrainedModel):
         """Loss over the labelled positions, and the logits of all, each `None` where nobody asks for it."""
         if labels is None:
             return None, self.all_logits(hidden_states, attention_mask)
-        states, targets = hidden_states.flatten(0, 1), labels.flatten()
-        if not is_traced(labels):  # how many positions are labelled depends on values, which a graph cannot
-            labelled = (targets != IGNORED).nonzero().flatten()
-            states, targets = states.index_select(0, labelled), targets.index_select(0, labelled)
+        states, targets = labelled_only(hidden_states, labels)
         loss = vocabulary_loss(self.head(states), self.lm_head, targets, num_items_in_batch)
         return_logits = not self.training if return_logits is None else return_logits
         return loss, self.all_logits(hidden_states, attention_mask) if return_logits else None
@@ -375,9 +372,7 @@ class TfmBertForSequenceClassification(TfmBertPreTrainedModel):
             labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is
                 set from the labels where it is `None`.
         """
-        are_classes = labels is not None and labels.numel() == len(labels) and not labels.is_floating_point()
-        classes = self.num_labels if are_classes and self.num_labels > 1 else None
-        check_labels(labels, one_of(input_ids, inputs_embeds).shape[:1], classes, "the classes (num_labels)")
+        check_label_ids(labels, one_of(input_ids, inputs_embeds).shape[:1], self.num_labels)
         outputs = self.model(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs | {"return_dict": True}
         )

@@ -1,0 +1,66 @@
+"""Configuration of the decoder family."""
+
+from typing import ClassVar, Literal
+
+from huggingface_hub.dataclasses import strict
+
+from .configuration_tfm import TfmConfig
+
+LAYER_TYPES = ("full_attention", "sliding_attention")
+
+
+@strict
+class TfmGPTConfig(TfmConfig):
+    """Configuration of the decoder family. The defaults are GPT-2 small (Radford et al. 2019).
+
+    Args (beyond those of [`TfmConfig`]):
+        layer_types: for each layer, `"full_attention"` or `"sliding_attention"`, which sees `sliding_window` positions.
+            `None`: all slide where there is a window.
+        scaled_residual_init: start the projections that add to the residual stream smaller by the square root of
+            their number, as GPT-2 does (Radford et al. 2019, section 2.3).
+        classifier_dropout: dropout before the classifier of tokens.
+        use_cache: whether a forward pass in evaluation mode returns its keys and values.
+    """
+
+    model_type = "tfm_gpt"
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+    modeling_file: ClassVar[str] = "modeling_tfm_gpt"
+    auto_classes: ClassVar[dict[str, str]] = {
+        "AutoConfig": "TfmGPTConfig",
+        "AutoModel": "TfmGPTModel",
+        "AutoModelForCausalLM": "TfmGPTForCausalLM",
+        "AutoModelForSequenceClassification": "TfmGPTForSequenceClassification",
+        "AutoModelForTokenClassification": "TfmGPTForTokenClassification",
+        "AutoModelForQuestionAnswering": "TfmGPTForQuestionAnswering",
+    }
+
+    vocab_size: int = 50257
+    hidden_act: str = "gelu_new"
+    max_position_embeddings: int = 1024
+    norm_position: Literal["post", "pre"] = "pre"
+    bos_token_id: int | None = 50256
+    eos_token_id: int | list[int] | None = 50256
+    train_padding_embedding: bool = True
+
+    layer_types: list[str] | None = None
+    scaled_residual_init: bool = True
+    classifier_dropout: float | int = 0.1
+    use_cache: bool = True
+
+    def window_of(self, layer_idx: int) -> int | None:
+        return self.sliding_window if self.layer_types[layer_idx] == "sliding_attention" else None
+
+    def derived(self) -> dict:
+        kind = LAYER_TYPES[self.sliding_window is not None]
+        return super().derived() | {"layer_types": [kind] * self.num_hidden_layers}
+
+    def validate_layer_types(self):
+        """Every layer has a type, and sliding ones a window."""
+        types = self.layer_types
+        if len(types) != self.num_hidden_layers or not set(types) <= set(LAYER_TYPES):
+            raise ValueError(
+                f"layer_types={types} should name one of {', '.join(LAYER_TYPES)} for each of "
+                f"num_hidden_layers={self.num_hidden_layers}."
+            )
+        if self.sliding_window is None and "sliding_attention" in types:
+            raise ValueError(f"layer_types={types} has layers that slide, and sliding_window=None says not how far.")

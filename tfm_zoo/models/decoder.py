@@ -1,0 +1,102 @@
+"""A stack of blocks that reads from the left, and remembers in a cache what it has read."""
+
+import torch
+from transformers import Cache, DynamicCache
+from transformers.modeling_outputs import BaseModelOutputWithPast
+
+from .compat import capture_outputs, create_causal_mask, create_sliding_window_causal_mask
+from .inputs import check_cache, check_inputs
+from .stack import TfmStack
+
+MASKS = {"full_attention": create_causal_mask, "sliding_attention": create_sliding_window_causal_mask}
+
+
+class TfmDecoder(TfmStack):
+    """Makes a `PreTrainedModel` a decoder: `add_stack(is_causal=True)` gives it its modules, `decode` runs them."""
+
+    def decode(
+        self,
+        input_ids: torch.LongTensor | None,
+        attention_mask: torch.Tensor | dict | None,
+        position_ids: torch.LongTensor | None,
+        past_key_values: Cache | None,
+        inputs_embeds: torch.Tensor | None,
+        token_type_ids: torch.LongTensor | None,
+        use_cache: bool | None,
+        **kwargs,
+    ) -> BaseModelOutputWithPast:
+        """Inputs and outputs as documented at [`TfmGPTModel`]."""
+        seen = check_cache(self.config, past_key_values)
+        ids = (token_type_ids, position_ids, inputs_embeds)
+        _, length = check_inputs(self.config, input_ids, attention_mask, *ids, seen=seen)
+        if use_cache is None:
+            # Nobody decodes while training, where a cache would hold every key and value a second time.
+            use_cache = self.config.use_cache and not self.training
+        if self.training and self.layers[0].gradient_checkpointing:
+            use_cache = False  # a block that is run again would write to the cache again
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache(config=self.config)
+        counted = None
+        if position_ids is None:
+            first = 0 if past_key_values is None else past_key_values.get_seq_length()
+            device = (input_ids if inputs_embeds is None else inputs_embeds).device
+            position_ids = (torch.arange(length, device=device) + first).unsqueeze(0)
+            counted = (first, first + length - 1) if isinstance(first, int) else None
+        self.check_ids(input_ids, token_type_ids, position_ids, counted)
+
+        kwargs["return_dict"] = True  # whatever the config says: the caller's decorator makes tuples
+        outputs = self.run_layers(
+            input_ids,
+            inputs_embeds,
+            token_type_ids,
+            position_ids,
+            attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            **kwargs,
+        )
+        outputs.past_key_values = past_key_values if use_cache else None
+        return outputs
+
+    @capture_outputs
+    def run_layers(
+        self,
+        input_ids: torch.LongTensor | None,
+        inputs_embeds: torch.Tensor | None,
+        token_type_ids: torch.LongTensor | None,
+        position_ids: torch.LongTensor,
+        attention_mask: torch.Tensor | dict | None,
+        past_key_values: Cache | None,
+        **kwargs,
+    ) -> BaseModelOutputWithPast:
+        """The inputs through embeddings and blocks."""
+        hidden_states, rotary = self.enter(input_ids, inputs_embeds, token_type_ids, position_ids)
+        masks = self.make_masks(hidden_states, attention_mask, past_key_values, position_ids)
+        for layer, kind in zip(self.layers, self.config.layer_types, strict=True):
+            hidden_states = layer(
+                hidden_states,
+                attention_mask=masks[kind],
+                position_embeddings=rotary,
+                past_key_values=past_key_values,
+                position_ids=position_ids,  # by which flash attention knows packed sequences
+                **kwargs,
+            )
+        return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states))
+
+    def make_masks(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | dict | None,
+        past_key_values: Cache | None,
+        position_ids: torch.LongTensor,
+    ) -> dict[str, torch.Tensor | None]:
+        """A mask for each kind of layer there is, in the attention implementation's form."""
+        if isinstance(attention_mask, dict):  # made beforehand, by `generate` for a compiled step
+            return attention_mask
+        given = {
+            "config": self.config,
+            "inputs_embeds": hidden_states,
+            "attention_mask": attention_mask,
+            "past_key_values": past_key_values,
+            "position_ids": position_ids,
+        }
+        return {kind: MASKS[kind](**given) for kind in dict.fromkeys(self.config.layer_types)}

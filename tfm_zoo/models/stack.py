@@ -1,0 +1,59 @@
+"""What encoders and decoders share: embeddings, a stack of blocks, and the check of every id that indexes a table."""
+
+import torch
+from torch import nn
+
+from .embeddings import TfmEmbeddings
+from .inputs import check_ids, check_range
+from .layers import TfmLayer
+from .norms import make_norm
+from .positions import TfmRotaryEmbedding
+
+
+class TfmStack:
+    """Gives a `PreTrainedModel` its modules (`add_stack`), and takes ids to what the first block reads (`enter`)."""
+
+    def add_stack(self, is_causal: bool) -> None:
+        config = self.config
+        self.embeddings = TfmEmbeddings(config)
+        self.rotary_emb = TfmRotaryEmbedding(config) if config.position_embedding_type == "rotary" else None
+        self.layers = nn.ModuleList(TfmLayer(config, index, is_causal) for index in range(config.num_hidden_layers))
+        self.norm = make_norm(config) if config.final_norm else nn.Identity()
+
+    def enter(
+        self,
+        input_ids: torch.LongTensor | None,
+        inputs_embeds: torch.Tensor | None,
+        token_type_ids: torch.LongTensor | None,
+        position_ids: torch.LongTensor,
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor] | None]:
+        """Hidden states `(batch, length, hidden_size)`, and cosines and sines for models with rotary positions."""
+        hidden_states = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_ids)
+        return hidden_states, None if self.rotary_emb is None else self.rotary_emb(hidden_states, position_ids)
+
+    def check_ids(
+        self,
+        input_ids: torch.LongTensor | None,
+        token_type_ids: torch.LongTensor | None,
+        position_ids: torch.LongTensor | None,
+        counted: tuple[int, int] | None,
+    ) -> None:
+        """Every id has a row in its table.
+
+        Args:
+            counted: the first and the last position, where they are known without a look at the device; they are then
+                checked in place of `position_ids`.
+        """
+        tables, vocabulary = self.embeddings, "the vocabulary (vocab_size)"
+        check_ids("input_ids", input_ids, tables.embed_tokens.num_embeddings, vocabulary)
+        if tables.embed_token_types is not None:
+            of = "the segments (type_vocab_size)"
+            check_ids("token_type_ids", token_type_ids, tables.embed_token_types.num_embeddings, of)
+        elif tables.token_types_as_tokens:
+            check_ids("token_type_ids", token_type_ids, tables.embed_tokens.num_embeddings, vocabulary)
+        if isinstance(tables.embed_positions, nn.Embedding):
+            rows, of = tables.embed_positions.num_embeddings, "the learned positions (max_position_embeddings)"
+            if counted is None:
+                check_ids("position_ids", position_ids, rows, of)
+            else:
+                check_range("position_ids", *counted, rows, of)

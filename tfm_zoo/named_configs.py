@@ -1,0 +1,86 @@
+"""Configurations of published models, by name."""
+
+from difflib import get_close_matches
+from typing import Any
+
+from .models.configuration_tfm import TfmConfig
+from .models.configuration_tfm_bert import TfmBertConfig
+from .models.configuration_tfm_gpt import TfmGPTConfig
+
+#: name -> the family's configuration class, and what differs from its defaults
+NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
+    "bert-base": (TfmBertConfig, {}),
+    "bert-large": (
+        TfmBertConfig,
+        {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
+    ),
+    "openai-gpt": (
+        TfmGPTConfig,
+        {
+            "vocab_size": 40478,
+            "max_position_embeddings": 512,
+            "norm_position": "post",
+            "scaled_residual_init": False,
+            "token_types_as_tokens": True,
+            "bos_token_id": None,
+            "eos_token_id": None,
+        },
+    ),
+    "gpt2": (TfmGPTConfig, {}),
+    "gpt2-medium": (
+        TfmGPTConfig,
+        {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
+    ),
+    "gpt2-large": (
+        TfmGPTConfig,
+        {"hidden_size": 1280, "num_hidden_layers": 36, "num_attention_heads": 20, "intermediate_size": 5120},
+    ),
+    "gpt2-xl": (
+        TfmGPTConfig,
+        {"hidden_size": 1600, "num_hidden_layers": 48, "num_attention_heads": 25, "intermediate_size": 6400},
+    ),
+    # LLaMA's architecture (Touvron et al. 2023), of SmolLM-135M's size
+    "smollm-135m": (
+        TfmGPTConfig,
+        {
+            "vocab_size": 49152,
+            "hidden_size": 576,
+            "num_hidden_layers": 30,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "intermediate_size": 1536,
+            "max_position_embeddings": 2048,
+            "position_embedding_type": "rotary",
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+            "norm_type": "rmsnorm",
+            "mlp_type": "gated",
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "mlp_bias": False,
+            "hidden_dropout": 0.0,
+            "attention_dropout": 0.0,
+            "train_padding_embedding": False,
+            "scaled_residual_init": False,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+        },
+    ),
+}
+
+
+def named_config(name: str, **overrides: Any) -> TfmConfig:
+    """The configuration of a published model, but for `overrides`.
+
+    Args:
+        name: a key of `NAMED_CONFIGS`, such as `"gpt2-medium"`.
+        overrides: fields of the configuration.
+
+    Raises:
+        ValueError: for a name that is not there; the message lists those that are.
+    """
+    if name not in NAMED_CONFIGS:
+        near = get_close_matches(name, NAMED_CONFIGS, n=1)
+        hint = f" Is it {near[0]!r} that is meant?" if near else ""
+        raise ValueError(f"There is no configuration named {name!r}; there are: {', '.join(NAMED_CONFIGS)}.{hint}")
+    config_class, fields = NAMED_CONFIGS[name]
+    return config_class(**fields | overrides)
