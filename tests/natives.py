@@ -9,7 +9,9 @@ from transformers import CONFIG_MAPPING, PreTrainedModel
 from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.converters.architecture import Architecture, Head
 
-#: sizes and settings under the names that most native configurations have, and under DistilBERT's
+SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+LIKE_LLAMA = ("llama", "mistral", "qwen2")
+#: sizes and settings under the names that most native encoders have, and under those of others
 TINY = {
     "vocab_size": 99,
     "hidden_size": 32,
@@ -20,6 +22,27 @@ TINY = {
     "hidden_act": "silu",
     "layer_norm_eps": 1e-3,
 }
+TINY_GPT = {
+    "vocab_size": 99,
+    "n_embd": 32,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_positions": 40,
+    "layer_norm_epsilon": 1e-3,
+    **SPECIAL_TOKENS,
+}
+TINY_LLAMA = {
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+    "rms_norm_eps": 1e-3,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
+    **SPECIAL_TOKENS,
+}
 TINY_OF = {
     "distilbert": {
         "vocab_size": 99,
@@ -29,19 +52,44 @@ TINY_OF = {
         "hidden_dim": 48,
         "max_position_embeddings": 40,
         "activation": "silu",
-    }
+    },
+    "gpt2": TINY_GPT | {"n_inner": 48, "activation_function": "gelu_new"},
+    "openai-gpt": TINY_GPT | {"afn": "swish"},
+    "llama": TINY_LLAMA | {"attention_bias": True, "head_dim": 10},
+    "mistral": TINY_LLAMA | {"sliding_window": 4},
+    "qwen2": TINY_LLAMA | {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 1},
 }
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 NO_DROPOUT_OF = {
-    "distilbert": dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), 0.0)
+    "distilbert": dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), 0.0),
+    "gpt2": dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop", "classifier_dropout"), 0.0),
+    "openai-gpt": dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
+    **{name: {"attention_dropout": 0.0, "classifier_dropout": 0.0} for name in LIKE_LLAMA},
 }
 #: each dropout with a rate of its own
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout": 0.3}
-DROPOUT_OF = {"distilbert": {"dropout": 0.1, "attention_dropout": 0.2, "qa_dropout": 0.3, "seq_classif_dropout": 0.4}}
+DROPOUT_OF = {
+    "distilbert": {"dropout": 0.1, "attention_dropout": 0.2, "qa_dropout": 0.3, "seq_classif_dropout": 0.4},
+    "gpt2": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3, "classifier_dropout": 0.4},
+    "openai-gpt": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3},
+    **{name: {"attention_dropout": 0.2, "hidden_dropout": 0.4} for name in LIKE_LLAMA},
+}
 PUBLISHED = {
     "bert": {},
     "roberta": {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
     "distilbert": {},
+    "gpt2": {},
+    # SmolLM-135M
+    "llama": {
+        "vocab_size": 49152,
+        "hidden_size": 576,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "intermediate_size": 1536,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+    },
 }
 
 
@@ -55,6 +103,14 @@ class Native:
     @property
     def takes_choices(self) -> bool:
         return self.head.native.endswith("MultipleChoice")
+
+    @property
+    def is_decoder(self) -> bool:
+        return self.architecture.family == "tfm_gpt"
+
+    @property
+    def is_bare(self) -> bool:
+        return self.head is self.architecture.heads[0]
 
     def __str__(self) -> str:
         return self.head.native
@@ -74,7 +130,10 @@ def build(native: Native, seed: int = 0, labels: int | None = None, **config) ->
     torch.manual_seed(seed)
     labels = labels or (2 if native.head.native.endswith("QuestionAnswering") else 3)
     config = CONFIG_MAPPING[native.architecture.model_type](num_labels=labels, **config)
-    model = getattr(transformers, native.head.native)(config)
+    model_class = getattr(transformers, native.head.native)
+    if not model_class._supports_sdpa:  # OpenAI GPT has one implementation of attention
+        config._attn_implementation = "eager"
+    model = model_class(config)
     randomize(model)
     return model.eval()
 

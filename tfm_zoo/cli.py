@@ -59,7 +59,7 @@ def convert(
         origin = fetch(source)
         checkpoint = open_checkpoint(origin)
         architecture = architecture_of(checkpoint)
-        chosen = None if model_class is None else find_class(model_class)
+        chosen = None if model_class is None else find_class(model_class, architecture.family)
         progress = partial(track, description="Converting", console=notes, disable=not notes.is_terminal)
         model = convert_checkpoint(checkpoint, chosen, progress, dtype=dtype)
         save(model, folder, source)
@@ -91,14 +91,16 @@ def list_architectures() -> None:
     console.print(table)
 
 
-def find_class(name: str) -> type[PreTrainedModel]:
-    """A class of the zoo by its name, or by the part of it that names the head, in any spelling."""
-    classes = {head.zoo.__name__: head.zoo for architecture in ARCHITECTURES.values() for head in architecture.heads}
+def find_class(name: str, family: str | None = None) -> type[PreTrainedModel]:
+    """A class of the zoo (of one family) by its name, or by the part of it that names the head, in any spelling."""
+    among = [architecture for architecture in ARCHITECTURES.values() if family in (None, architecture.family)]
+    classes = {head.zoo.__name__: head.zoo for architecture in among for head in architecture.heads}
     wanted = name.replace("-", "").replace("_", "").lower()
     for known, model_class in classes.items():
         if wanted in (known.lower(), known.partition("For")[2].lower()):
             return model_class
-    raise ConversionError(f"{name!r} is no class of the zoo; those there are: {', '.join(classes)}.")
+    of = "the zoo" if family is None else f"the zoo's family {family}"
+    raise ConversionError(f"{name!r} is no class of {of}; those there are: {', '.join(classes)}.")
 
 
 def load(folder: Path) -> PreTrainedModel:

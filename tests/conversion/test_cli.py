@@ -99,7 +99,7 @@ def test_a_failing_conversion_leaves_nothing(source, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["convert", "{source}", "{out}", "--head", "Nonsense"], "'Nonsense' is no class of the zoo"),
+        (["convert", "{source}", "{out}", "--head", "Nonsense"], "'Nonsense' is no class of the zoo's family tfm_bert"),
         (["convert", "{source}", "{out}", "--dtype", "int3"], "dtype='int3'"),
         (["convert", "{source}/1_Pooling", "{out}"], "holds no weights"),
         (["convert", "no-such-model", "{out}"], "neither a folder nor a model on the Hub"),

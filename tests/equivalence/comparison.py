@@ -27,29 +27,37 @@ def ragged_batch(native: Native, model: PreTrainedModel, side: str, lengths: lis
     """Random sequences of these lengths, padded to the longest on `side`, with segments where the model has them."""
     generator = torch.Generator().manual_seed(seed)
     config = model.config
+    segments = getattr(config, "type_vocab_size", 1)
+    if native.architecture.constants.get("token_types_as_tokens"):
+        segments = config.vocab_size
     if native.takes_choices:
-        choices = [sequences(config, side, order, generator) for order in (lengths, lengths[::-1])]
+        choices = [sequences(config, side, order, generator, segments) for order in (lengths, lengths[::-1])]
         return {name: torch.stack([choice[name] for choice in choices], dim=1) for name in choices[0]}
-    return sequences(config, side, lengths, generator)
+    return sequences(config, side, lengths, generator, segments)
 
 
-def sequences(config, side: str, lengths: list[int], generator: torch.Generator) -> Batch:
+def positions_of(batch: Batch) -> torch.LongTensor:
+    """Positions counted over the tokens that are not padding, as `generate` counts them."""
+    return (batch["attention_mask"].cumsum(dim=-1) - 1).clamp(min=0)
+
+
+def sequences(config, side: str, lengths: list[int], generator: torch.Generator, segments: int) -> Batch:
     longest = max(lengths)
     shape = (len(lengths), longest)
     positions = torch.arange(longest)
     from_start = torch.stack([positions if side == "right" else longest - 1 - positions] * len(lengths))
     mask = (from_start < torch.tensor(lengths)[:, None]).long()
     ids = torch.randint(5, config.vocab_size, shape, generator=generator)
-    batch = {"input_ids": ids.where(mask == 1, config.pad_token_id), "attention_mask": mask}
-    if getattr(config, "type_vocab_size", 1) > 1:
-        batch["token_type_ids"] = torch.randint(0, config.type_vocab_size, shape, generator=generator) * mask
+    batch = {"input_ids": ids.where(mask == 1, config.pad_token_id or 0), "attention_mask": mask}
+    if segments > 1:
+        batch["token_type_ids"] = torch.randint(0, segments, shape, generator=generator) * mask
     return batch
 
 
 def labels_for(native: Native, model: PreTrainedModel, batch: Batch, everywhere: bool, seed: int = 2) -> Batch:
     """Labels for the head; those of single tokens at padded positions too if `everywhere`."""
     generator = torch.Generator().manual_seed(seed)
-    mask, head = batch["attention_mask"], native.head.native
+    mask, head = batch["attention_mask"], native.head.zoo.__name__
 
     def random(high: int, shape: tuple[int, ...]) -> torch.Tensor:
         return torch.randint(0, high, shape, generator=generator)
@@ -60,6 +68,13 @@ def labels_for(native: Native, model: PreTrainedModel, batch: Batch, everywhere:
         return labels.masked_fill(ignored | (mask == 0) & (not everywhere), -100)
 
     size = (mask.shape[0],)
+    if native.is_bare:
+        return {}
+    if head.endswith("CausalLM"):
+        labels = of_tokens(model.config.vocab_size)
+        if not everywhere:  # nor the first token after padding, which padding would predict
+            labels[:, 1:][mask[:, :-1] == 0] = -100
+        return {"labels": labels}
     if head.endswith("MaskedLM"):
         return {"labels": of_tokens(model.config.vocab_size)}
     if head.endswith("PreTraining"):
@@ -76,7 +91,7 @@ def labels_for(native: Native, model: PreTrainedModel, batch: Batch, everywhere:
 def loss_of(model: PreTrainedModel, native: Native, batch: Batch, labels: Batch) -> torch.Tensor:
     """The loss of the head; for a bare model, which has none, a sum over all that it gives at real positions."""
     outputs = model(**batch, **labels)
-    if "Model" not in native.head.native:
+    if not native.is_bare:
         return outputs.loss
     real = batch["attention_mask"].unsqueeze(-1)
     loss = (outputs.last_hidden_state * real).square().mean()

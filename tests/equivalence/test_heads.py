@@ -10,20 +10,34 @@ from tests.equivalence.comparison import (
     assert_same_outputs,
     labels_for,
     loss_of,
+    positions_of,
     ragged_batch,
 )
-from tests.natives import BY_NAME, NATIVES, PUBLISHED, build, build_tiny
+from tests.natives import BY_NAME, NATIVES, PUBLISHED, Native, build, build_tiny
 from tfm_zoo.converters import from_official
 
 LENGTHS = [13, 5, 9, 1]
 SETTINGS = [("eager", "right"), ("sdpa", "right"), ("sdpa", "left")]
-#: every head of BERT, and of the others those that are not built as BERT's
+#: every head of BERT, and of the others those that are not built as BERT's; of the decoders a GPT-2 and a LLaMA
 FULL_SIZE = [native for native in NATIVES if native.architecture.model_type == "bert"] + [
-    BY_NAME[f"{name}For{head}"] for name in ("Roberta", "DistilBert") for head in ("MaskedLM", "SequenceClassification")
+    *(
+        BY_NAME[f"{name}For{head}"]
+        for name in ("Roberta", "DistilBert")
+        for head in ("MaskedLM", "SequenceClassification")
+    ),
+    BY_NAME["GPT2LMHeadModel"],
+    BY_NAME["LlamaForCausalLM"],
 ]
 EVERY_HEAD = pytest.mark.parametrize("native", NATIVES, ids=str)
 BOTH_SIDES = pytest.mark.parametrize("side", ["right", "left"])
 BOTH_ATTENTIONS = pytest.mark.parametrize("attention", ["eager", "sdpa"])
+
+
+def variants(native: Native, attention: str) -> list[dict]:
+    """What a conversion is to be tested with: an encoder with and without its padding."""
+    if not native.is_decoder:
+        return [{"skip_padding": True}, {"skip_padding": False}]
+    return [{"attn_implementation": attention} if native.architecture.model_type == "openai-gpt" else {}]
 
 
 @EVERY_HEAD
@@ -34,14 +48,18 @@ def test_outputs(native, side, attention):
     batch = ragged_batch(native, official, side, LENGTHS)
     with torch.no_grad():
         expected = official(**batch, output_hidden_states=True)
-        for skip_padding in (True, False):
-            zoo = from_official(official, skip_padding=skip_padding)
+        for variant in variants(native, attention):
+            zoo = from_official(official, **variant)
             assert zoo.config._attn_implementation == attention
             outputs = zoo(**batch, output_hidden_states=True)
             assert_same_outputs(outputs, expected, batch["attention_mask"])
             padded = batch["attention_mask"].flatten(0, -2) == 0
-            if skip_padding and side == "right":
+            if variant.get("skip_padding") and side == "right":
                 assert not outputs.hidden_states[1][padded].any(), "padding has been computed"
+        if native.is_decoder:
+            batch["position_ids"] = positions_of(batch)
+            expected, outputs = (model(**batch, output_hidden_states=True) for model in (official, zoo))
+            assert_same_outputs(outputs, expected, batch["attention_mask"])
 
 
 @EVERY_HEAD
@@ -50,13 +68,15 @@ def test_outputs(native, side, attention):
 def test_loss_and_gradients(native, side, attention):
     official = build_tiny(native, attn_implementation=attention).train()
     batch = ragged_batch(native, official, side, LENGTHS)
-    for everywhere in (True, False):
-        labels = labels_for(native, official, batch, everywhere) if "Model" not in str(native) else {}
+    # A position that sees padding alone sees what is to come, in OpenAI GPT.
+    sees_ahead = native.architecture.model_type == "openai-gpt" and side == "left"
+    for everywhere in (False,) if sees_ahead else (True, False):
+        labels = labels_for(native, official, batch, everywhere)
         official.zero_grad()
         expected = loss_of(official, native, batch, labels)
         expected.backward()
-        for skip_padding in (True, False):
-            zoo = from_official(official, skip_padding=skip_padding).train()
+        for variant in variants(native, attention):
+            zoo = from_official(official, **variant).train()
             loss = loss_of(zoo, native, batch, labels)
             loss.backward()
             assert_same_loss(loss, expected)
@@ -67,7 +87,7 @@ def test_loss_and_gradients(native, side, attention):
 def test_dropout_stands_where_the_native_class_has_it(native):
     """With padding computed both draw the same random numbers in the same order, if every dropout is in its place."""
     official = build_tiny(native, dropout=True, attn_implementation="eager").train()
-    zoo = from_official(official, skip_padding=False).train()
+    zoo = from_official(official, **variants(native, "eager")[-1]).train()
     batch = ragged_batch(native, official, "right", LENGTHS)
     outputs = []
     for model in (zoo, official):

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
 
@@ -23,14 +24,31 @@ from .rules import ConversionError, Rule, find
 #: what every transformers configuration has, and what is not part of an architecture: set anew for each model
 COMMON = {field.name for field in fields(PreTrainedConfig)} | {"output_attentions"}
 NOT_KEPT = {"transformers_version", "model_type", "architectures", "dtype", "_name_or_path", "auto_map"}
-#: zoo fields that change no output
-WITHOUT_EFFECT = COMMON | {"official", "skip_padding", "initializer_range"}
+#: zoo fields that change no output, and those that change what is computed in training only
+WITHOUT_EFFECT = COMMON | {"official", "skip_padding", "initializer_range", "scaled_residual_init"}
+IN_TRAINING = ("dropout", "train_padding_embedding")
 #: what `None` stands for in a zoo configuration
 FALLBACK = {
     "attention_output_dropout": "hidden_dropout",
     "classifier_dropout": "hidden_dropout",
     "lm_head_act": "hidden_act",
 }
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a zoo field is worked out of official fields that do not hold it as it stands.
+
+    What the official configuration had is kept, and comes back as it was where it still says the same: one of two
+    names for one thing, or a field that is not there.
+
+    Args:
+        read: official fields -> the zoo field's value.
+        write: the zoo field's value -> official fields that say it.
+    """
+
+    read: Callable[[Mapping[str, Any]], Any]
+    write: Callable[[Any], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -64,9 +82,11 @@ class Architecture:
         prefix: the attribute of a native class with a head that holds its base model.
         body: rules for the tensors of the base model, under their names in it.
         heads: every head that both sides have; the base model first.
+        other_prefixes: what some of its classes, or of their versions, have in place of `prefix`.
         fields: official field -> zoo field, one and the same value.
+        readings: zoo field -> how it is read from official fields, where it is not one of them.
         constants: zoo field -> what it is in every model of this architecture, or a function of the zoo's fields.
-        required: official field -> the only value of it that the zoo converts.
+        required: official field -> the only value of it that the zoo converts, or a function that says whether it does.
         excluded: official field -> the only value of it that the zoo does not convert.
         synonyms: ending of a tensor's name -> the ending that the rules have. For names of old checkpoints, and for
             tensors that a native model holds twice; where both are there, the first is the one that is used.
@@ -82,7 +102,9 @@ class Architecture:
     prefix: str
     body: tuple[Rule, ...]
     heads: tuple[Head, ...]
+    other_prefixes: tuple[str, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict)
+    readings: Mapping[str, Reading] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
     required: Mapping[str, Any] = field(default_factory=dict)
     excluded: Mapping[str, Any] = field(default_factory=dict)
@@ -95,6 +117,11 @@ class Architecture:
 
     # heads
 
+    @property
+    def family(self) -> str:
+        """The `model_type` of the zoo's models."""
+        return self.heads[0].zoo.config_class.model_type
+
     def head(self, zoo_class: type) -> Head | None:
         """The head whose zoo class it is, by name: a class that travelled with a checkpoint counts too."""
         return next((head for head in self.heads if head.zoo.__name__ == zoo_class.__name__), None)
@@ -104,11 +131,16 @@ class Architecture:
         for head in self.heads:
             if head.native in (architectures or ()):
                 return head
+        tensors = list(tensors)
         names = set(map(self.canonical, tensors))
+        has_prefix = any(name.startswith(f"{prefix}.") for prefix in self.prefixes for name in tensors)
 
-        def agreement(head: Head) -> int:
-            there = sum(any(find([rule], name, "official") for name in names) for rule in head.rules)
-            return 2 * there - len(head.rules)
+        def agreement(head: Head) -> tuple[int, bool]:
+            """Its tensors that are there, less those that are not, unless they are tied to others."""
+            there = [any(find([rule], name, "official") for name in names) for rule in head.rules]
+            tied = [rule.zoo in (head.zoo._tied_weights_keys or ()) for rule in head.rules]
+            lacking = sum(not is_there and not is_tied for is_there, is_tied in zip(there, tied, strict=True))
+            return sum(there) - lacking, has_prefix == (head is not self.heads[0])
 
         return max(self.heads, key=agreement)
 
@@ -119,6 +151,10 @@ class Architecture:
         """The rules of the body for full names, as a class with a head has them."""
         return tuple(rule.under(self.prefix, "model") for rule in self.body)
 
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        return (self.prefix, *self.other_prefixes)
+
     def rules(self, head: Head | None) -> tuple[Rule, ...]:
         return (head.rules if head else ()) + self.full_body
 
@@ -127,8 +163,11 @@ class Architecture:
         for ending, canonical in self.synonyms.items():
             if name.endswith(ending):
                 name = name.removesuffix(ending) + canonical
-        full = f"{self.prefix}.{name}"
-        return full if self.is_known(full) and not self.is_known(name) else name
+        if self.is_known(name):
+            return name
+        tops = ("", *(f"{prefix}." for prefix in self.other_prefixes))
+        fulls = [f"{self.prefix}.{name.removeprefix(top)}" for top in tops if name.startswith(top)]
+        return next(filter(self.is_known, fulls), name)
 
     def is_known(self, name: str) -> bool:
         """Whether a rule of the body, or of any head, has this official tensor."""
@@ -158,6 +197,7 @@ class Architecture:
         head = self.head(zoo_class)
         official = self.native_values(native)
         values = {name: official.pop(name) for name in COMMON & official.keys()}
+        values |= {name: reading.read(official) for name, reading in self.readings.items()}
         shared = {name: name_in_zoo for name, name_in_zoo in self.fields.items() if not head or name not in head.unread}
         values |= {shared[name]: official.pop(name) for name in shared.keys() & official.keys()}
         if "id2label" in overrides or overrides.get("num_labels") not in (None, len(values.get("id2label") or ())):
@@ -183,48 +223,66 @@ class Architecture:
     def barred(self, native: PreTrainedConfig) -> dict[str, Any]:
         """The official fields whose values the zoo does not convert."""
         required = {"quantization_config": None, **self.required}
+
+        def converts(name: str, value: Any) -> bool:
+            wanted = required.get(name, value)
+            return (wanted(value) if callable(wanted) else value == wanted) and (
+                name not in self.excluded or value != self.excluded[name]
+            )
+
         values = {name: getattr(native, name) for name in (*required, *self.excluded) if hasattr(native, name)}
-        return {
-            name: value
-            for name, value in values.items()
-            if required.get(name, value) != value or (name, value) in self.excluded.items()
-        }
+        return {name: value for name, value in values.items() if not converts(name, value)}
 
     def native_config(self, config: PreTrainedConfig, head: Head) -> PreTrainedConfig:
         """The native configuration nearest to a zoo configuration; [`differences`] says what it cannot express."""
         native_class = CONFIG_MAPPING[self.model_type]
-        zoo = config.to_dict()
+        # `to_dict` has `None` where a field follows from others.
+        zoo = config.to_dict() | {name: getattr(config, name) for name in config.derived()}
         values = {name: value for name, value in (config.official or {}).items() if name != "model_type"}
         values |= {name: zoo[name] for name in (COMMON - NOT_KEPT) & zoo.keys()}
         for name, name_in_zoo in self.fields.items():
             if name in head.unread:
                 continue
-            value = zoo[name_in_zoo]
+            value = zoo.get(name_in_zoo)
             # What the native side has no `None` for gets what the zoo's `None` stands for.
             if value is None and name_in_zoo in FALLBACK and getattr(native_class, name) is not None:
                 value = zoo[FALLBACK[name_in_zoo]]
             values[name] = value
+        for name, reading in self.readings.items():
+            if reading.read(values) != zoo[name]:
+                values |= reading.write(zoo[name])
         if head.labels not in (None, config.num_labels):
             values = {name: value for name, value in values.items() if name not in ("id2label", "label2id")}
             values["num_labels"] = head.labels
         return native_class(**values)
 
     def differences(self, config: PreTrainedConfig, head: Head) -> dict[str, tuple[Any, Any]]:
-        """Zoo fields whose value the native class `head.native` cannot express: what it is, and what it would be."""
-        native = self.native_config(config, head)
-        if barred := self.barred(native):
-            return {self.fields.get(name, name): (value, f"anything but {value!r}") for name, value in barred.items()}
-        back = self.zoo_config(native, head.zoo, {name: getattr(config, name) for name in self.free})
+        """Zoo fields whose value the native class `head.native` cannot express: what it is, and what it would be.
+
+        Raises:
+            ConversionError: where there is no such native configuration at all.
+        """
+        try:
+            native = self.native_config(config, head)
+            if barred := self.barred(native):
+                names = {name: self.fields.get(name, name) for name in barred}
+                return {names[name]: (value, f"anything but {value!r}") for name, value in barred.items()}
+            back = self.zoo_config(native, head.zoo, {name: getattr(config, name) for name in self.free})
+        except (ValueError, StrictDataclassError) as error:
+            raise ConversionError(f"{head.native} cannot express this model: {error}") from error
         mine, its = self.read_values(config, head), self.read_values(back, head)
         return {name: (value, its.get(name)) for name, value in mine.items() if value != its.get(name)}
 
     def read_values(self, config: PreTrainedConfig, head: Head) -> dict[str, Any]:
         """The fields that decide what a model with this head computes, with what stands behind each `None`."""
-        values = {}
+        # Rotary models alone have the attribute, which is no field.
+        values = {"rope_parameters": getattr(config, "rope_parameters", None)}
         for name in {known.name for known in fields(config)} - WITHOUT_EFFECT:
             if head.zoo in self.read_by.get(name, (head.zoo,)):
                 value = getattr(config, name)
                 values[name] = getattr(config, FALLBACK[name]) if value is None and name in FALLBACK else value
+        if config.pad_token_id is None:
+            del values["train_padding_embedding"]
         return values
 
     # native models

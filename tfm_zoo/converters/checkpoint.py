@@ -1,5 +1,6 @@
 """Official checkpoints, wherever they lie: their configuration, and their tensors one by one."""
 
+import copy
 import json
 import pickle
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from huggingface_hub import hf_hub_download, snapshot_download
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError, safe_open
 from torch import nn
+from transformers import GenerationConfig
 
 from .rules import ConversionError
 
@@ -58,12 +60,14 @@ class Checkpoint:
         source: a Hub id or a folder, `None` for a model in memory.
         config: content of `config.json`, or what takes its place for a model in memory.
         tensors: name -> tensor.
+        generation_config: how it generates text, where it says so.
         model: the model in memory.
     """
 
     source: str | None
     config: dict[str, Any]
     tensors: dict[str, LazyTensor]
+    generation_config: GenerationConfig | None = None
     model: nn.Module | None = None
 
     @property
@@ -83,10 +87,16 @@ def open_checkpoint(source: str | Path | nn.Module) -> Checkpoint:
         tensors = {
             name: LazyTensor(tensor.to("meta"), tensor.detach().clone) for name, tensor in source.state_dict().items()
         }
-        return Checkpoint(None, config, tensors, source)
+        return Checkpoint(None, config, tensors, copy.deepcopy(getattr(source, "generation_config", None)), source)
     folder = fetch(source)
     config = read_json(folder / "config.json")
-    return Checkpoint(str(source), config, open_weights(folder))
+    generates = (folder / "generation_config.json").is_file()
+    return Checkpoint(
+        str(source),
+        config,
+        open_weights(folder),
+        GenerationConfig.from_pretrained(folder) if generates else None,
+    )
 
 
 def fetch(source: str | Path, weights: bool = True) -> Path:

@@ -28,7 +28,7 @@ def assemble(
     This is how `from_pretrained` itself fills a model: ties, buffers that no checkpoint holds and evaluation mode
     come out as they do there.
     """
-    chosen = {} if attention is None else {"attn_implementation": attention}
+    chosen = {"attn_implementation": attention} if supports(skeleton, attention) else {}
     with quietly():
         return type(skeleton).from_pretrained(None, config=skeleton.config, state_dict=weights, dtype=dtype, **chosen)
 
@@ -47,8 +47,16 @@ def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
 
 
 def attention_of(model: nn.Module | None) -> str | None:
-    """The attention implementation of a transformers model."""
-    return getattr(getattr(model, "config", None), "_attn_implementation", None)
+    """The attention implementation of a transformers model, but for a class that has no choice of them."""
+    if not getattr(model, "_supports_sdpa", False):
+        return None
+    return model.config._attn_implementation
+
+
+def supports(model: PreTrainedModel, attention: str | None) -> bool:
+    """Whether an attention implementation was asked for that a model of transformers has."""
+    has = {"sdpa": model._supports_sdpa, "flex_attention": model._supports_flex_attn}
+    return attention is not None and has.get(attention, True)
 
 
 @contextmanager

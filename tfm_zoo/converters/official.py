@@ -1,5 +1,6 @@
 """`from_official` and `to_official`: what the tables say, carried out."""
 
+import copy
 import logging
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -8,12 +9,15 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from .architecture import Architecture, Head
+from .architecture import IN_TRAINING, Architecture, Head
 from .bert import BERT
 from .checkpoint import Checkpoint, open_checkpoint
 from .distilbert import DISTILBERT
+from .gpt2 import GPT2
+from .llama import LLAMA, MISTRAL, QWEN2
 from .matching import by_canonical_name, full_names, match
 from .models import as_dtype, assemble, attention_of, common_dtype, skeleton_of
+from .openai_gpt import OPENAI_GPT
 from .roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from .rules import ConversionError, Step, plan
 from .torch_encoder import TORCH_ENCODER
@@ -24,7 +28,10 @@ logger = logging.getLogger(__name__)
 #: that can express it.
 ARCHITECTURES: dict[str, Architecture] = {
     architecture.model_type: architecture
-    for architecture in (BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, DISTILBERT, TORCH_ENCODER)
+    for architecture in (
+        *(BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, DISTILBERT, TORCH_ENCODER),
+        *(GPT2, OPENAI_GPT, LLAMA, MISTRAL, QWEN2),
+    )
 }
 
 
@@ -65,6 +72,11 @@ def convert(
     architecture = architecture_of(checkpoint)
     held = architecture.head_in(checkpoint.config.get("architectures"), checkpoint.tensors)
     model_class = model_class or held.zoo
+    if model_class.config_class.model_type != architecture.family:
+        raise ConversionError(
+            f"{checkpoint.title} ({architecture.title}) becomes a model of the family {architecture.family}, "
+            f"which {model_class.__name__} is not of."
+        )
     config = architecture.zoo_config(architecture.native_config_of(checkpoint), model_class, config_overrides)
     skeleton = skeleton_of(model_class, config)
     steps, fresh, unused = match(architecture, held, checkpoint, skeleton)
@@ -79,6 +91,8 @@ def convert(
     model = assemble(skeleton, weights, dtype, attn_implementation or attention_of(original))
     if original is not None:
         model.to(next(original.parameters()).device)
+    if model.can_generate():
+        model.generation_config = checkpoint.generation_config or model.generation_config
     model.name_or_path = model.config.name_or_path = checkpoint.source or getattr(original, "name_or_path", "")
     for what, names in (("initialised anew, to be trained first", fresh), ("left out, as of another head", unused)):
         if names:
@@ -112,6 +126,8 @@ def to_official(model: PreTrainedModel) -> nn.Module:
         skeleton, {name: made[full] for name, full in canonical.items()}, model.dtype, attention_of(model)
     )
     if isinstance(official, PreTrainedModel):
+        if official.can_generate():
+            official.generation_config = copy.deepcopy(model.generation_config)
         official.name_or_path = official.config.name_or_path = model.name_or_path
     return official.to(model.device)
 
@@ -137,13 +153,21 @@ def native_for(model: PreTrainedModel) -> tuple[Architecture, Head]:
     # A bare `nn.TransformerEncoder` has no embeddings: nothing is exported to it but what came from it.
     embedded = [architecture for architecture in ARCHITECTURES.values() if architecture is not TORCH_ENCODER]
     candidates = [ARCHITECTURES[origin]] if origin in ARCHITECTURES else embedded
-    fits = [(a, head, a.differences(model.config, head)) for a in candidates if (head := a.head(type(model)))]
-    if not fits:
+    with_head = [(architecture, head) for architecture in candidates if (head := architecture.head(type(model)))]
+    if not with_head:
         titles = ", ".join(architecture.title for architecture in candidates)
         raise ConversionError(f"{type(model).__name__} has no counterpart among the classes of {titles}.")
+    fits, errors = [], []
+    for architecture, head in with_head:
+        try:
+            fits.append((architecture, head, architecture.differences(model.config, head)))
+        except ConversionError as error:
+            errors.append(error)
+    if not fits:
+        raise errors[0]
 
     def decisive(fit: tuple) -> list[str]:
-        return [name for name in fit[2] if not name.endswith("dropout")]
+        return [name for name in fit[2] if not name.endswith(IN_TRAINING)]
 
     nearest = min(fits, key=lambda fit: len(decisive(fit)))
     architecture, head, differences = nearest

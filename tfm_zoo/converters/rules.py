@@ -69,6 +69,26 @@ class Split(Rule):
         return [torch.cat(list(tensors))]
 
 
+class Transpose(Rule):
+    """One tensor, which the official side holds as `(in, out)` and the zoo, as `nn.Linear` does, as `(out, in)`."""
+
+    def to_zoo(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        return [tensors[0].t().contiguous()]
+
+    to_official = to_zoo
+
+
+class SplitTransposed(Rule):
+    """One official tensor, `(in, out)`, that holds several of the zoo's of equal size side by side."""
+
+    def to_zoo(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        parts = tensors[0].chunk(len(self.zoo), dim=-1)
+        return [part.t().clone(memory_format=torch.contiguous_format) for part in parts]
+
+    def to_official(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        return [torch.cat([tensor.t() for tensor in tensors], dim=-1)]
+
+
 @dataclass(frozen=True)
 class Step:
     """One rule at work on one layer's weight or bias: reads tensors of one side, makes tensors of the other."""
