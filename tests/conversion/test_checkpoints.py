@@ -117,7 +117,13 @@ def test_gamma_and_beta(original, folder):
     assert_same_model(to_official(from_official(folder)), original)
 
 
-@pytest.mark.parametrize("name", ["BertModel", "BertForSequenceClassification", "RobertaModel", "DistilBertModel"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("BertModel", "BertForSequenceClassification", "RobertaModel", "DistilBertModel"),
+        *("GPT2Model", "GPT2LMHeadModel", "OpenAIGPTLMHeadModel", "LlamaModel", "LlamaForSequenceClassification"),
+    ],
+)
 def test_with_and_without_prefix(name, tmp_path):
     native = BY_NAME[name]
     original = build_tiny(native)
@@ -125,8 +131,10 @@ def test_with_and_without_prefix(name, tmp_path):
     prefix = native.architecture.prefix + "."
 
     def toggled(tensors: dict) -> dict:
-        base = {key: tensor for key, tensor in tensors.items() if not key.startswith("classifier")}
-        if name.endswith("Model"):
+        base = {
+            key: tensor for key, tensor in tensors.items() if not key.startswith(("classifier", "score", "lm_head"))
+        }
+        if native.is_bare:
             return {prefix + key: tensor for key, tensor in base.items()}
         return tensors | {key.removeprefix(prefix): tensors.pop(key) for key in base}
 
@@ -134,10 +142,69 @@ def test_with_and_without_prefix(name, tmp_path):
     assert_same_model(to_official(from_official(tmp_path)), original)
 
 
-def test_what_is_no_weight_is_passed_over(original, folder):
-    positions = {"bert.embeddings.position_ids": torch.arange(40)[None]}
-    rewrite(folder, lambda tensors: tensors | positions)
-    assert_same_model(to_official(from_official(folder)), original)
+@pytest.mark.parametrize(
+    ("name", "buffers"),
+    [
+        ("BertForMaskedLM", {"bert.embeddings.position_ids": torch.arange(40)[None]}),
+        (
+            "GPT2LMHeadModel",
+            {
+                "transformer.h.0.attn.bias": torch.ones(1, 1, 40, 40).tril(),
+                "transformer.h.0.attn.masked_bias": torch.tensor(-1e4),
+            },
+        ),
+        ("OpenAIGPTLMHeadModel", {"transformer.h.2.attn.bias": torch.ones(1, 1, 40, 40).tril()}),
+        ("LlamaForCausalLM", {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}),
+    ],
+    ids=["BERT", "GPT-2", "OpenAI GPT", "LLaMA"],
+)
+def test_what_is_no_weight_is_passed_over(name, buffers, tmp_path, caplog):
+    original = build_tiny(BY_NAME[name])
+    original.save_pretrained(tmp_path)
+    rewrite(tmp_path, lambda tensors: tensors | buffers)
+    assert_same_model(to_official(from_official(tmp_path)), original)
+    assert not caplog.text
+
+
+def test_gpt2_as_it_lies_on_the_hub(tmp_path):
+    """No prefix, no tied head, masks among the weights, and a configuration with fields of old."""
+    original = build_tiny(BY_NAME["GPT2LMHeadModel"], n_inner=None, n_ctx=40)
+    original.save_pretrained(tmp_path)
+    masks = {f"transformer.h.{i}.attn.bias": torch.ones(1, 1, 40, 40).tril() for i in range(3)}
+    rewrite(
+        tmp_path,
+        lambda tensors: {name.removeprefix("transformer."): tensor for name, tensor in (tensors | masks).items()},
+    )
+    edit_config(tmp_path, n_inner=..., use_cache=..., tie_word_embeddings=..., torch_dtype="float32", dtype=...)
+    zoo = from_official(tmp_path)
+    assert type(zoo) is tfm_zoo.TfmGPTForCausalLM
+    assert zoo.lm_head.weight is zoo.model.embeddings.embed_tokens.weight
+    assert_same_model(to_official(zoo), original)
+
+
+def test_question_answering_under_either_prefix(tmp_path):
+    """Classes like LLaMA's hold their base model as `model`, but for question answering as `transformer`."""
+    original = build_tiny(BY_NAME["LlamaForQuestionAnswering"])
+    original.save_pretrained(tmp_path)
+    assert_same_model(to_official(from_official(tmp_path)), original)
+    rewrite(
+        tmp_path,
+        lambda tensors: {name.replace("transformer.", "model."): tensor for name, tensor in tensors.items()},
+    )
+    assert_same_model(to_official(from_official(tmp_path)), original)
+
+
+@pytest.mark.parametrize("shard", ["5GB", "20KB"], ids=["one file", "shards"])
+def test_a_tied_head_may_be_missing_or_there(shard, tmp_path):
+    original = build_tiny(BY_NAME["LlamaForCausalLM"], tie_word_embeddings=True)
+    original.save_pretrained(tmp_path, max_shard_size=shard)
+    assert_same_model(to_official(from_official(tmp_path)), original)
+    if shard == "5GB":
+        head = {"lm_head.weight": original.lm_head.weight.detach()}
+        rewrite(tmp_path, lambda tensors: tensors | head)
+        zoo = from_official(tmp_path)
+        assert zoo.lm_head.weight is zoo.model.embeddings.embed_tokens.weight
+        assert_same_model(to_official(zoo), original)
 
 
 def test_tied_tensors_may_all_be_there(original, folder):
@@ -231,9 +298,16 @@ def test_the_head_of_a_checkpoint_has_to_be_whole(name, missing, tmp_path):
     assert from_official(tmp_path, tfm_zoo.TfmBertForTokenClassification)
 
 
-def test_an_untied_decoder_has_to_be_there(tmp_path):
-    name = "cls.predictions.decoder.weight"
-    build_tiny(MASKED_LM, tie_word_embeddings=False).save_pretrained(tmp_path)
+@pytest.mark.parametrize(
+    ("native", "name"),
+    [
+        ("BertForMaskedLM", "cls.predictions.decoder.weight"),
+        ("GPT2LMHeadModel", "lm_head.weight"),
+        ("LlamaForCausalLM", "lm_head.weight"),
+    ],
+)
+def test_an_untied_head_has_to_be_there(native, name, tmp_path):
+    build_tiny(BY_NAME[native], tie_word_embeddings=False).save_pretrained(tmp_path)
     rewrite(tmp_path, lambda tensors: {key: tensor for key, tensor in tensors.items() if key != name})
     assert f"missing: {name}" in error_of(tmp_path)
 

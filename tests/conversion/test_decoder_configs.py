@@ -1,0 +1,180 @@
+"""Configurations of decoders: what each field becomes, that the same comes back, and what is refused."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForTokenClassification
+
+from tests.conversion.comparison import assert_same_config, assert_same_model
+from tests.natives import BY_NAME, build_tiny
+from tfm_zoo.converters import ConversionError, from_official, to_official
+
+IDS = torch.tensor([[5, 6, 7, 8, 9, 10, 11]])
+LONG = [1.0, 2.0, 3.0, 4.0]
+ROPE = {
+    "default": {"rope_type": "default", "rope_theta": 100.0},
+    "linear": {"rope_type": "linear", "rope_theta": 100.0, "factor": 2.0},
+    "dynamic": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0},
+    "yarn": {"rope_type": "yarn", "rope_theta": 100.0, "factor": 2.0, "original_max_position_embeddings": 20},
+    "longrope": {
+        "rope_type": "longrope",
+        "rope_theta": 100.0,
+        "factor": 2.0,
+        "short_factor": [1.0] * 4,
+        "long_factor": LONG,
+        "original_max_position_embeddings": 20,
+    },
+    "llama3": {
+        "rope_type": "llama3",
+        "rope_theta": 100.0,
+        "factor": 2.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 20,
+    },
+    "proportional": {"rope_type": "proportional", "rope_theta": 100.0, "partial_rotary_factor": 0.5},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "expected"),
+    [
+        ("GPT2Model", {"n_inner": None}, {"intermediate_size": 128}),
+        ("GPT2Model", {"n_inner": 128}, {"intermediate_size": 128}),
+        ("GPT2Model", {"embd_pdrop": 0.0, "resid_pdrop": 0.3}, {"embedding_dropout": 0.0, "hidden_dropout": 0.3}),
+        ("GPT2Model", {}, {"token_types_as_tokens": True, "norm_position": "pre", "final_norm": True}),
+        ("OpenAIGPTModel", {"afn": "gelu"}, {"hidden_act": "gelu_new"}),
+        ("OpenAIGPTModel", {"afn": "swish"}, {"hidden_act": "silu"}),
+        ("OpenAIGPTModel", {"afn": "silu"}, {"hidden_act": "silu"}),
+        ("OpenAIGPTModel", {}, {"norm_position": "post", "final_norm": False, "intermediate_size": 128}),
+        ("LlamaModel", {"attention_bias": True}, {"attention_bias": True, "attention_output_bias": True}),
+        ("LlamaModel", {"head_dim": None}, {"head_dim": 8, "num_key_value_heads": 2}),
+        ("LlamaModel", {"num_key_value_heads": None}, {"num_key_value_heads": 4, "hidden_dropout": 0.0}),
+        ("LlamaModel", {}, {"scaled_residual_init": False, "train_padding_embedding": False}),
+        ("MistralModel", {"sliding_window": 3}, {"sliding_window": 3, "layer_types": ["sliding_attention"] * 3}),
+        ("MistralModel", {"sliding_window": None}, {"sliding_window": None, "layer_types": ["full_attention"] * 3}),
+        ("MistralModel", {"head_dim": 6}, {"head_dim": 6}),
+        ("Qwen2Model", {}, {"attention_bias": True, "attention_output_bias": False, "sliding_window": 4}),
+        ("Qwen2Model", {"use_sliding_window": False}, {"layer_types": ["full_attention"] * 3, "sliding_window": None}),
+        ("Qwen2Model", {"sliding_window": None}, {"layer_types": ["full_attention"] * 3, "sliding_window": None}),
+        ("Qwen2Model", {"max_window_layers": 28}, {"layer_types": ["full_attention"] * 3, "sliding_window": 4}),
+        ("Qwen2Model", {}, {"layer_types": ["full_attention"] + ["sliding_attention"] * 2}),
+        *(("LlamaForCausalLM", {"rope_parameters": rope}, {"rope_parameters": rope}) for rope in ROPE.values()),
+    ],
+    ids=str,
+)
+def test_fields(name, fields, expected):
+    original = build_tiny(BY_NAME[name], **fields | {"head_dim": None} if "rope_parameters" in fields else fields)
+    zoo = from_official(original)
+    assert {key: getattr(zoo.config, key) for key in expected} == expected
+    back = to_official(zoo)
+    assert_same_model(back, original)
+    reloaded = type(zoo.config).from_dict(json.loads(zoo.config.to_json_string()))
+    assert_same_config(to_official(type(zoo)(reloaded)).config, original.config)
+
+
+@pytest.mark.parametrize("name", ["GPT2ForTokenClassification", "LlamaForTokenClassification"])
+@pytest.mark.parametrize(
+    ("fields", "rate"),
+    [
+        ({"classifier_dropout": None}, 0.1),
+        ({"classifier_dropout": 0.3, "hidden_dropout": 0.2}, 0.3),
+        ({"classifier_dropout": None, "hidden_dropout": 0.2}, 0.2),
+        ({"classifier_dropout": 0.0, "hidden_dropout": 0.2}, 0.0),
+    ],
+    ids=str,
+)
+def test_dropout_of_a_classifier(name, fields, rate):
+    original = build_tiny(BY_NAME[name], **fields)
+    zoo = from_official(original)
+    assert original.dropout.p == zoo.dropout.p == to_official(zoo).dropout.p == rate
+    assert_same_config(to_official(zoo).config, original.config)
+    zoo.config.classifier_dropout = 0.5
+    assert to_official(zoo).dropout.p == 0.5
+
+
+def test_no_field_is_invented():
+    """One that native configurations may have, and these have not."""
+    fields = {"vocab_size": 9, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_labels": 3}
+    config = Qwen2Config(num_key_value_heads=2, intermediate_size=16, **fields)
+    assert not {"classifier_dropout", "head_dim"} & config.to_dict().keys()
+    original = Qwen2ForTokenClassification(config).eval()
+    assert_same_model(to_official(from_official(original)), original)
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        {"rope_theta": 100.0, "rope_scaling": None, "torch_dtype": "float32"},
+        {"rope_theta": 100.0, "rope_scaling": {"type": "linear", "factor": 2.0}, "torch_dtype": "float32"},
+        {
+            "rope_theta": 100.0,
+            "rope_scaling": {key: value for key, value in ROPE["llama3"].items() if key != "rope_theta"},
+            "pretraining_tp": 1,
+            "max_length": 30,
+        },
+        {"rope_theta": 100.0, "architectures": ["LLaMAForCausalLM"]},
+    ],
+    ids=["unscaled", "linear", "llama3", "LLaMA"],
+)
+def test_configurations_of_old(old, tmp_path):
+    """Before transformers 5: the rotary base and its scaling beside each other."""
+    original = build_tiny(BY_NAME["LlamaForCausalLM"], head_dim=None)
+    original.save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    config = json.loads(file.read_text()) | old
+    for name in ("rope_parameters", "dtype", "head_dim"):
+        del config[name]
+    file.write_text(json.dumps(config))
+    native = AutoModelForCausalLM.from_pretrained(tmp_path)
+    zoo = from_official(tmp_path)
+    assert zoo.config.rope_parameters == native.config.rope_parameters
+    assert (zoo(IDS).logits - native(IDS).logits).abs().max() <= 1e-5
+    assert_same_model(to_official(zoo), native)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("GPT2Model", {"scale_attn_weights": False}),
+        ("GPT2Model", {"scale_attn_by_inverse_layer_idx": True}),
+        ("GPT2Model", {"add_cross_attention": True}),
+        ("OpenAIGPTModel", {"afn": "tanh"}),
+        ("LlamaModel", {"sliding_window": 4}),
+        ("LlamaModel", {"rope_parameters": ROPE["default"] | {"partial_rotary_factor": 0.5}}),
+        ("MistralModel", {"layer_types": ["full_attention"] * 3}),
+        ("LlamaForTokenClassification", {"token_classification_bias": False}),
+    ],
+    ids=str,
+)
+def test_what_the_zoo_does_not_convert(name, fields, tmp_path):
+    build_tiny(BY_NAME[name]).save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+    key, value = next(iter(fields.items()))
+    with pytest.raises(ConversionError) as caught:
+        from_official(tmp_path)
+    assert f"{key}={value!r} is not converted" in str(caught.value)
+
+
+def test_a_window_given_to_a_converted_model():
+    """The layers of Qwen2 name their kind; those of a model without a window follow it."""
+    original = build_tiny(BY_NAME["Qwen2ForCausalLM"], use_sliding_window=False)
+    zoo = from_official(original, sliding_window=3)
+    assert zoo.config.layer_types == ["sliding_attention"] * 3
+    official = to_official(zoo)
+    assert official.config.use_sliding_window
+    assert official.config.layer_types == ["sliding_attention"] * 3
+    assert (official(IDS).logits - zoo(IDS).logits).abs().max() <= 1e-5
+    assert (original(IDS).logits - zoo(IDS).logits).abs().max() > 1e-2
+
+
+def test_padding_is_trained_where_the_native_class_trains_it():
+    """An embedding with a `padding_idx` gets no gradient for it: LLaMA's does not, GPT-2's does."""
+    for name, is_trained in (("GPT2LMHeadModel", True), ("LlamaForCausalLM", False)):
+        original = build_tiny(BY_NAME[name], tie_word_embeddings=False)
+        zoo = from_official(original)
+        for model in (original, zoo):
+            model(torch.tensor([[5, 0, 7]])).logits.sum().backward()
+            assert model.get_input_embeddings().weight.grad[0].any() == is_trained
