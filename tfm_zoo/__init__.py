@@ -10,6 +10,7 @@ from .models import modeling_tfm_bert, modeling_tfm_gpt
 from .models.modeling_tfm_bert import *  # noqa: F403
 from .models.modeling_tfm_gpt import *  # noqa: F403
 from .named_configs import NAMED_CONFIGS, named_config
+from .quantization import quantize_int8
 from .registration import register
 
 __version__ = version("tfm_zoo")
@@ -18,6 +19,7 @@ __all__ = [
     "ConversionError",
     "from_official",
     "named_config",
+    "quantize_int8",
     "to_official",
     *modeling_tfm_bert.__all__,
     *modeling_tfm_gpt.__all__,

@@ -1,6 +1,7 @@
 """The one place that imports from inside transformers: deep paths move between releases, top-level names do not."""
 
 from transformers.activations import ACT2FN
+from transformers.cache_utils import DynamicLayer
 from transformers.masking_utils import (
     create_bidirectional_mask,
     create_bidirectional_sliding_window_mask,
@@ -18,6 +19,7 @@ __all__ = [
     "ACT2FN",
     "ALL_ATTENTION_FUNCTIONS",
     "ROPE_INIT_FUNCTIONS",
+    "DynamicLayer",
     "TransformersKwargs",
     "Unpack",
     "can_return_tuple",

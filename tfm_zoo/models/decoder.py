@@ -4,6 +4,7 @@ import torch
 from transformers import Cache, DynamicCache
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
+from .cache import grow_in_place
 from .compat import capture_outputs, create_causal_mask, create_sliding_window_causal_mask
 from .inputs import check_cache, check_inputs
 from .stack import TfmStack
@@ -36,6 +37,8 @@ class TfmDecoder(TfmStack):
             use_cache = False  # a block that is run again would write to the cache again
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
+        if use_cache and seen == 0:
+            grow_in_place(past_key_values)
         counted = None
         if position_ids is None:
             first = 0 if past_key_values is None else past_key_values.get_seq_length()

@@ -5,6 +5,9 @@ from torch import nn
 
 from .compat import ACT2FN
 
+#: activations that transformers writes out, and the one and the same function in a single kernel
+FUSED = {"gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh"}
+
 
 class TfmMLP(nn.Module):
     """`down(act(up(x)))`, or gated (Shazeer 2020): `down(act(gate(x)) * up(x))`.
@@ -18,7 +21,7 @@ class TfmMLP(nn.Module):
         self.gate_proj = nn.Linear(width, inner, bias=bias) if config.mlp_type == "gated" else None
         self.up_proj = nn.Linear(width, inner, bias=bias)
         self.down_proj = nn.Linear(inner, width, bias=bias)
-        self.act_fn = ACT2FN[config.hidden_act]
+        self.act_fn = ACT2FN[FUSED.get(config.hidden_act, config.hidden_act)]
         self.dropout = nn.Dropout(config.activation_dropout)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:

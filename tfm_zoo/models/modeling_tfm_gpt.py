@@ -19,6 +19,7 @@ from .configuration_tfm_gpt import TfmGPTConfig
 from .decoder import TfmDecoder
 from .inputs import IGNORED, check_label_ids, check_labels, one_of
 from .layers import TfmLayer
+from .layout import lay_out
 from .losses import labelled_only, vocabulary_loss
 from .saving import SavesWhole
 from .unpadding import marks_padding
@@ -114,6 +115,20 @@ class TfmGPTForCausalLM(TfmGPTPreTrainedModel, GenerationMixin):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
+    def generate(self, *args, **kwargs):
+        """transformers' `generate`; on a CPU it first stores weights in the order in which decoding reads them fastest.
+
+        `train()` puts them back.
+        """
+        if not self.training:
+            lay_out(self, by_input=True)
+        return super().generate(*args, **kwargs)
+
+    def train(self, mode: bool = True):
+        if mode:
+            lay_out(self, by_input=False)
+        return super().train(mode)
+
     @can_return_tuple
     def forward(
         self,
@@ -147,7 +162,7 @@ class TfmGPTForCausalLM(TfmGPTPreTrainedModel, GenerationMixin):
         if shift_labels is None and labels is not None:
             check_labels(labels, inputs.shape[:2], None, "")
             shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
-        vocabulary = (self.lm_head.out_features, "the vocabulary (vocab_size)")
+        vocabulary = (self.config.vocab_size, "the vocabulary (vocab_size)")
         check_labels(shift_labels, inputs.shape[:2], *vocabulary, name="shift_labels" if labels is None else "labels")
         outputs = self.model(
             input_ids,
@@ -233,7 +248,7 @@ class TfmGPTForSequenceClassification(TfmGPTPreTrainedModel):
         logits = self.score(hidden_states[rows, last.to(hidden_states.device)])
         loss = None
         if labels is not None:
-            loss = self.loss_function(logits, labels, pooled_logits=logits, config=self.config)
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
         return SequenceClassifierOutputWithPast(
             loss=loss,
             logits=logits,

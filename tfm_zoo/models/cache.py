@@ -1,0 +1,62 @@
+"""transformers' dynamic cache, without a copy of the whole past at every step."""
+
+import torch
+from transformers import Cache, DynamicCache
+
+from .compat import DynamicLayer
+
+
+class TfmGrowingLayer(DynamicLayer):
+    """Keys and values of one layer at the head of tensors that have room for more.
+
+    `keys` and `values` are, as in `DynamicLayer`, of shape `(batch, heads, length, head_dim)`. Whatever replaces them
+    (reordering beams, cropping) loses the room, and the next step makes new.
+    """
+
+    room: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
+        """Appends `(batch, heads, new, head_dim)`; returns keys and values of all positions."""
+        needs_gradient = torch.is_grad_enabled() and (key_states.requires_grad or value_states.requires_grad)
+        if needs_gradient or torch.compiler.is_compiling():  # what a gradient needs is not written over
+            return super().update(key_states, value_states, *args, **kwargs)
+        before = self.get_seq_length()
+        if before == 0:
+            self.lazy_initialization(key_states, value_states)
+            self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
+        length = before + key_states.shape[-2]
+        if not self.has_room(length):
+            self.room = tuple(with_room(states, length) for states in (self.keys, self.values))
+        for room, states in zip(self.room, (key_states, value_states), strict=True):
+            room[:, :, before:length] = states
+        self.keys, self.values = (room[:, :, :length] for room in self.room)
+        return self.keys, self.values
+
+    def has_room(self, length: int) -> bool:
+        """Whether `keys` and `values` still lie at the head of the room, and it is large enough."""
+        if self.room is None or self.room[0].shape[2] < length:
+            return False
+        if self.room[0].is_inference() and not torch.is_inference_mode_enabled():
+            return False  # not to be written to any more
+        return all(
+            states.data_ptr() == room.data_ptr() and states.stride() == room.stride() and len(states) == len(room)
+            for room, states in zip(self.room, (self.keys, self.values), strict=True)
+        )
+
+
+def with_room(states: torch.Tensor, length: int) -> torch.Tensor:
+    """A larger tensor that begins with `states`, for `length` positions and half as many again."""
+    batch, heads, before, width = states.shape
+    room = states.new_empty(batch, heads, length + max(length // 2, 64), width)
+    room[:, :, :before] = states
+    return room
+
+
+def grow_in_place(cache: Cache) -> Cache:
+    """Makes the layers of an empty `DynamicCache`, as `generate` makes one, grow in place; other caches stay."""
+    if type(cache) is DynamicCache and not cache.offloading:
+        cache.layers = [
+            TfmGrowingLayer() if type(layer) is DynamicLayer and not layer.is_initialized else layer
+            for layer in cache.layers
+        ]
+    return cache

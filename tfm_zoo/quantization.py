@@ -1,0 +1,69 @@
+"""Weights of eight bits, for inference on a CPU."""
+
+import warnings
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+
+class Int8Linear(nn.Module):
+    """A `nn.Linear` with weights of eight bits, one scale an output, packed for the CPU's integer instructions.
+
+    What it reads is quantised to eight bits too, with one scale for the call (dynamic quantisation), so that the
+    product is one of integers.
+
+    Args:
+        linear: the layer to take the place of; its weight is read, not kept.
+    """
+
+    def __init__(self, linear: nn.Linear):
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        weight = linear.weight.detach().float().contiguous()
+        scales = (weight.abs().amax(dim=1) / 127).clamp(min=torch.finfo(torch.float).tiny)
+        zeros = torch.zeros(self.out_features, dtype=torch.long)
+        bias = None if linear.bias is None else linear.bias.detach().float()
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # quantised tensors are deprecated; the kernel takes its weight in no other form
+            quantised = torch.quantize_per_channel(weight, scales, zeros, axis=0, dtype=torch.qint8)
+            self.packed = torch.ops.quantized.linear_prepack(quantised, bias)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(..., in_features)` to `(..., out_features)`."""
+        return torch.ops.quantized.linear_dynamic(hidden_states.float(), self.packed).to(hidden_states.dtype)
+
+    def _save_to_state_dict(self, *args, **kwargs):
+        raise ValueError(
+            "A model quantised by quantize_int8 is not saved: save it before, and quantise what from_pretrained gives."
+        )
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}"
+
+
+def quantize_int8(model: PreTrainedModel) -> PreTrainedModel:
+    """Gives every projection of a model on a CPU, the language-modelling head too, weights of eight bits, in place.
+
+    Decoding is bound by reading the weights, of which there are then a quarter. Embeddings, norms and attention stay
+    as they are; so does an embedding that the head was tied to.
+
+    Args:
+        model: a model in evaluation mode; it can then neither be trained nor saved.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: for a model that is in training mode or not on a CPU.
+    """
+    if model.training or model.device.type != "cpu":
+        mode = "training mode" if model.training else f"on {model.device}"
+        raise ValueError(f"quantize_int8 takes a model in evaluation mode (model.eval()) on a CPU; this one is {mode}.")
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if type(child) is nn.Linear:
+                setattr(module, name, Int8Linear(child))
+    return model
