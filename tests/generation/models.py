@@ -1,0 +1,53 @@
+"""A native causal language model of each architecture, its zoo model, and prompts for both."""
+
+from functools import cache
+
+import torch
+from transformers import PreTrainedModel
+
+from tfm_zoo import TfmGPTForCausalLM, from_official
+
+from ..natives import BY_NAME, build_tiny
+from ..tiny import ragged_mask
+
+#: Mistral's and Qwen2's windows are shorter than every prompt but one
+ARCHITECTURES = {
+    "gpt2": "GPT2LMHeadModel",
+    "openai-gpt": "OpenAIGPTLMHeadModel",
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+}
+#: With a tied head, this one says each token again and again.
+FIELDS = {"openai-gpt": {"tie_word_embeddings": False}}
+VOCABULARY = 99
+LENGTHS = (9, 4, 1, 6)
+NEW_TOKENS = 12
+
+
+@cache
+def pair(architecture: str, seed: int = 0) -> tuple[TfmGPTForCausalLM, PreTrainedModel]:
+    """The zoo's model and the native one, with the same weights; each test leaves them as they are."""
+    native = build_tiny(BY_NAME[ARCHITECTURES[architecture]], seed, **FIELDS.get(architecture, {}))
+    return from_official(native).eval(), native
+
+
+def prompts(seed: int = 0) -> dict[str, torch.LongTensor]:
+    """Four prompts of different lengths, padded on the left."""
+    mask = ragged_mask(LENGTHS, side="left")
+    ids = torch.randint(3, VOCABULARY, mask.shape, generator=torch.Generator().manual_seed(seed))
+    return {"input_ids": ids * mask, "attention_mask": mask}
+
+
+def generate(model: PreTrainedModel, inputs: dict, seed: int = 0, **options):
+    """The sequences, with the scores of each step and whatever else `generate` returns."""
+    torch.manual_seed(seed)
+    options = {"max_new_tokens": NEW_TOKENS, "do_sample": False} | options
+    return model.generate(**inputs, return_dict_in_generate=True, output_scores=True, **options)
+
+
+def assert_varied(sequences: torch.LongTensor, length: int = max(LENGTHS)) -> None:
+    """What was generated would show a mistake: no one token over and over, nor the same after every prompt."""
+    new = sequences[:, length:]
+    assert new.shape[1] > 1 and new.unique().numel() > NEW_TOKENS // 2, new
+    assert len(new.unique(dim=0)) > len(new) // 2, new

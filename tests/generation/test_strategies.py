@@ -1,0 +1,44 @@
+"""`generate` gives token for token what it gives with the native class, by every strategy the library has.
+
+Contrastive search (and DoLa, and group and constrained beam search) is no part of transformers 5 any more: `generate`
+loads it from a repository on the Hub, for native models too.
+"""
+
+import pytest
+import torch
+
+from .models import ARCHITECTURES, assert_varied, generate, pair, prompts
+
+EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", ARCHITECTURES)
+SAMPLED = {"do_sample": True, "top_k": 0}
+STRATEGIES = {
+    "greedy": {},
+    "greedy without a cache": {"use_cache": False},
+    "penalties": {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2},
+    "temperature": SAMPLED | {"temperature": 1.7},
+    "top-k": SAMPLED | {"top_k": 5},
+    "top-p": SAMPLED | {"top_p": 0.8},
+    "min-p": SAMPLED | {"min_p": 0.02, "num_return_sequences": 2},
+    "beams": {"num_beams": 3},
+    "beams returned": {"num_beams": 4, "num_return_sequences": 3, "length_penalty": 2.0, "early_stopping": True},
+    "short beams": {"num_beams": 3, "length_penalty": -1.0},
+    "sampled beams": SAMPLED | {"num_beams": 3, "temperature": 1.5},
+}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@EVERY_ARCHITECTURE
+def test_as_native(architecture, strategy):
+    """From a batch padded on the left."""
+    ours, theirs = (generate(model, prompts(), **STRATEGIES[strategy]) for model in pair(architecture))
+    assert ours.sequences.equal(theirs.sequences)
+    torch.testing.assert_close(ours.scores, theirs.scores, rtol=1e-5, atol=1e-5)
+    assert_varied(ours.sequences)
+
+
+@EVERY_ARCHITECTURE
+def test_samples_follow_the_seed(architecture):
+    model, _ = pair(architecture)
+    one, other, again = (generate(model, prompts(), seed, **STRATEGIES["temperature"]) for seed in (0, 1, 0))
+    assert one.sequences.equal(again.sequences)
+    assert not one.sequences.equal(other.sequences)
