@@ -1,5 +1,6 @@
 """`python -m tests.benchmarks [--only NAME]`: the zoo against the native classes; run it on a quiet machine."""
 
+from itertools import chain
 from typing import Annotated
 
 import torch
@@ -7,7 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from . import encoder
+from . import decoder, encoder
+from .settings import Settings
 
 
 def main(
@@ -16,13 +18,13 @@ def main(
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "",
     attention: Annotated[str, typer.Option(help="Attention implementation of both sides.")] = "sdpa",
     rounds: Annotated[int, typer.Option(help="Batches that count.")] = 5,
-    layers: Annotated[int, typer.Option(help="Layers of the model; 12 is BERT-base.")] = 12,
+    layers: Annotated[int, typer.Option(help="Layers of the model; 12 is BERT-base and GPT-2.")] = 12,
 ) -> None:
     """Times the zoo against the native classes: interleaved, medians, ratio."""
     dtype = dtype or ("bfloat16" if device == "cuda" else "float32")
-    settings = encoder.Settings(device, getattr(torch, dtype), attention, rounds, layers)
+    settings = Settings(device, getattr(torch, dtype), attention, rounds, layers)
     table = Table("benchmark", "native", "zoo", "ratio", "goal", title=f"{device}, {dtype}, {attention}")
-    for result in encoder.run(settings, only):
+    for result in chain(encoder.run(settings, only), decoder.run(settings, only)):
         print(f"{result.name}: native {result.native}, zoo {result.zoo}, ratio {result.ratio:.2f} (goal {result.goal})")
         table.add_row(result.name, result.native, result.zoo, f"{result.ratio:.2f}", result.goal)
     Console().print(table)

@@ -1,10 +1,6 @@
 """The encoder family against native BERT: what is timed, and the figure that is aimed at."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertModel
@@ -12,30 +8,11 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 import tfm_zoo
 
 from .batches import masked, review_batches, without_padding
+from .settings import Result, Settings, remembered, training_step
 from .timing import interleave
 
 BATCH_SIZE, MAX_LENGTH = 16, 512
 MINILM = {"num_hidden_layers": 6, "hidden_size": 384, "intermediate_size": 1536}  # all-MiniLM-L6-v2
-
-
-@dataclass
-class Settings:
-    device: str
-    dtype: torch.dtype
-    attention: str
-    rounds: int
-    layers: int
-
-
-@dataclass
-class Result:
-    """One line of the report. `ratio` is native over zoo for time, zoo over native for memory."""
-
-    name: str
-    native: str
-    zoo: str
-    ratio: float
-    goal: str
 
 
 def pair(
@@ -58,18 +35,6 @@ def forward(model: torch.nn.Module) -> Callable[[dict], None]:
     return run
 
 
-def training_step(model: torch.nn.Module) -> Callable[[dict], None]:
-    # No optimizer state: native BERT-base, at 16 x 512 tokens, and its twin are to fit into 24 GB together.
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
-
-    def run(batch: dict) -> None:
-        model(**batch).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return run
-
-
 def timed(name: str, native_class: type, batches: list[dict], settings: Settings, goal: str, **sizes: int) -> Result:
     training = "labels" in batches[0]
     models = pair(native_class, settings, training, **sizes)
@@ -78,16 +43,11 @@ def timed(name: str, native_class: type, batches: list[dict], settings: Settings
     return Result(name, f"{result.native:.3f} s", f"{result.zoo:.3f} s", result.ratio, goal)
 
 
-def peak_memory(which: str, batches: str, settings: Settings) -> int:
-    """Bytes above weights and gradients at the peak of a masked-language-modelling step, in a process of its own."""
-    arguments = [which, batches, settings.device, str(settings.dtype).split(".")[-1], settings.attention]
-    command = [sys.executable, "-m", "tests.benchmarks.peak_memory", *arguments, str(settings.layers)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
-
-
-def remembered(name: str, batches: str, settings: Settings, goal: str) -> Result:
-    native, zoo = (peak_memory(which, batches, settings) for which in ("native", "zoo"))
-    return Result(name, f"{native / 2**30:.2f} GiB", f"{zoo / 2**30:.2f} GiB", zoo / native, goal)
+def memory_case(settings: Settings, kind: str) -> tuple[torch.nn.Module, torch.nn.Module, dict]:
+    """Native and zoo model and the batch for [`peak_memory`]: "ragged" or "full" in masked language modelling."""
+    batches, _ = review_batches(2, BATCH_SIZE, MAX_LENGTH)
+    batches = masked(batches if kind == "ragged" else without_padding(batches, MAX_LENGTH))
+    return *pair(BertForMaskedLM, settings, training=True), batches[1]
 
 
 def run(settings: Settings, chosen: str) -> Iterator[Result]:
@@ -107,8 +67,8 @@ def run(settings: Settings, chosen: str) -> Iterator[Result]:
         "training step": lambda name: timed(name, classifier, labelled, settings, ">= 1.6"),
         "MLM step": lambda name: timed(name, BertForMaskedLM, masked(ragged), settings, ">= 2.0"),
         "MLM step, no padding": lambda name: timed(name, BertForMaskedLM, masked(full), settings, ">= 1.2"),
-        "MLM peak memory": lambda name: remembered(name, "ragged", settings, "<= 0.45"),
-        "MLM peak memory, no padding": lambda name: remembered(name, "full", settings, ""),
+        "MLM peak memory": lambda name: remembered(name, "encoder", "ragged", settings, "<= 0.45"),
+        "MLM peak memory, no padding": lambda name: remembered(name, "encoder", "full", settings, ""),
     }
     for name, benchmark in benchmarks.items():
         if chosen.lower() in name.lower():

@@ -1,14 +1,13 @@
-"""Prints how many bytes one masked-language-modelling step holds above weights and gradients, at its peak."""
+"""Prints how many bytes one training step holds above weights and gradients, at its peak."""
 
 import gc
 import sys
 from pathlib import Path
 
 import torch
-from transformers import BertForMaskedLM
 
-from .batches import masked, review_batches, without_padding
-from .encoder import BATCH_SIZE, MAX_LENGTH, Settings, pair
+from . import decoder, encoder
+from .settings import Settings
 
 
 def resident(field: str) -> int:
@@ -18,14 +17,12 @@ def resident(field: str) -> int:
 
 
 def main() -> None:
-    which, kind, device, dtype, attention, layers = sys.argv[1:]
+    which, family, kind, device, dtype, attention, layers = sys.argv[1:]
     settings = Settings(device, getattr(torch, dtype), attention, rounds=1, layers=int(layers))
-    native, zoo = pair(BertForMaskedLM, settings, training=True)
+    native, zoo, batch = {"encoder": encoder, "decoder": decoder}[family].memory_case(settings, kind)
     model = native if which == "native" else zoo
     del native, zoo
-    batches, _ = review_batches(2, BATCH_SIZE, MAX_LENGTH)
-    batches = masked(batches if kind == "ragged" else without_padding(batches, MAX_LENGTH))
-    batch = {key: states.to(device) for key, states in batches[1].items()}
+    batch = {key: states.to(device) for key, states in batch.items()}
     # A short step first: threads, caches and the gradients themselves are there before the count begins.
     ids = batch["input_ids"][:2, :16].contiguous()
     model(input_ids=ids, labels=ids).loss.backward()

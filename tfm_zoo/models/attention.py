@@ -1,9 +1,12 @@
 """Multi-head attention of the block, through transformers' attention interface (eager, sdpa, flex, flash)."""
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from transformers import Cache
 
+from .attention_dropout import dropped_attention_forward
 from .compat import ALL_ATTENTION_FUNCTIONS
 from .positions import rotate
 from .unpadding import Padding
@@ -68,16 +71,23 @@ class TfmAttention(nn.Module):
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
 
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        dropout = self.attention_dropout if self.training else 0.0
+        attention = self.choose_attention(query, dropout)
         if padding is not None:
             attention = padding.around(attention)
-        dropout = self.attention_dropout if self.training else 0.0
         if self.sliding_window is not None:
             kwargs["sliding_window"] = self.sliding_window
         output, weights = attention(
             self, query, key, value, attention_mask, scaling=self.scaling, dropout=dropout, **kwargs
         )  # (batch, length, heads, head_dim)
         return self.o_proj(output.reshape(*hidden_states.shape[:-1], -1)), weights
+
+    def choose_attention(self, query: torch.Tensor, dropout: float) -> Callable:
+        """A function of the attention interface: the implementation asked for, or one that computes the same."""
+        implementation = self.config._attn_implementation
+        if implementation == "sdpa" and dropout and query.device.type == "cpu" and not torch.compiler.is_compiling():
+            return dropped_attention_forward
+        return ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
 
 
 def eager_attention_forward(

@@ -1,0 +1,89 @@
+"""The decoder family against native GPT-2: what is timed, and the figure that is aimed at."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+import tfm_zoo
+
+from .settings import Result, Settings, remembered, training_step
+from .timing import interleave
+
+PROMPT, NEW_TOKENS, PREFILL = 64, 32, 1024
+TRAINED = (8, 512)  # (batch, length) of a training step
+
+
+def pair(settings: Settings, training: bool = False) -> tuple[torch.nn.Module, torch.nn.Module]:
+    """A GPT-2 of random weights and its zoo twin."""
+    torch.manual_seed(0)
+    config = GPT2Config(n_layer=settings.layers)
+    config._attn_implementation = settings.attention
+    native = GPT2LMHeadModel(config).to(settings.dtype)
+    zoo = tfm_zoo.from_official(native, attn_implementation=settings.attention)
+    return tuple(model.to(settings.device).train(training) for model in (native, zoo))
+
+
+def batches(settings: Settings, batch: int, length: int) -> list[dict]:
+    generator = torch.Generator().manual_seed(0)
+    ids = [torch.randint(0, 50257, (batch, length), generator=generator) for _ in range(settings.rounds)]
+    return [{"input_ids": one.to(settings.device)} for one in ids]
+
+
+def decode(model: torch.nn.Module) -> Callable[[dict], None]:
+    def run(batch: dict) -> None:
+        mask = torch.ones_like(batch["input_ids"])
+        length = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS}
+        model.generate(**batch, attention_mask=mask, do_sample=False, pad_token_id=0, **length)
+
+    return run
+
+
+def prefill(model: torch.nn.Module) -> Callable[[dict], None]:
+    def run(batch: dict) -> None:
+        with torch.inference_mode():
+            model(**batch, use_cache=True, logits_to_keep=1)
+
+    return run
+
+
+def decoded(name: str, settings: Settings, batch: int, goal: str, int8: bool = False) -> Result:
+    native, zoo = pair(settings)
+    if int8:
+        tfm_zoo.quantize_int8(zoo)
+    result = interleave(decode(native), decode(zoo), batches(settings, batch, PROMPT))
+    times = (f"{1000 * seconds / NEW_TOKENS:.1f} ms/token" for seconds in (result.native, result.zoo))
+    return Result(name, *times, result.ratio, goal)
+
+
+def timed(name: str, settings: Settings, step: Callable, inputs: list[dict], goal: str) -> Result:
+    native, zoo = pair(settings, training="labels" in inputs[0])
+    result = interleave(step(native), step(zoo), inputs)
+    return Result(name, f"{result.native:.3f} s", f"{result.zoo:.3f} s", result.ratio, goal)
+
+
+def labelled(inputs: list[dict]) -> list[dict]:
+    return [batch | {"labels": batch["input_ids"]} for batch in inputs]
+
+
+def memory_case(settings: Settings, kind: str) -> tuple[torch.nn.Module, torch.nn.Module, dict]:
+    """Native and zoo model and the batch for [`peak_memory`]."""
+    return *pair(settings, training=True), labelled(batches(settings, *TRAINED))[0]
+
+
+def run(settings: Settings, chosen: str) -> Iterator[Result]:
+    """The results, as they come, of the benchmarks whose names hold `chosen`."""
+    benchmarks = {
+        "GPT-2 decoding, batch 1": lambda name: decoded(name, settings, 1, ">= 1.0"),
+        "GPT-2 decoding, batch 8": lambda name: decoded(name, settings, 8, ">= 1.0"),
+        "GPT-2 decoding, batch 1, int8": lambda name: decoded(name, settings, 1, ">= 3.0", int8=True),
+        "GPT-2 decoding, batch 8, int8": lambda name: decoded(name, settings, 8, "", int8=True),
+        "GPT-2 prefill": lambda name: timed(name, settings, prefill, batches(settings, 1, PREFILL), ">= 1.0"),
+        "GPT-2 training step": lambda name: timed(
+            name, settings, training_step, labelled(batches(settings, *TRAINED)), ">= 1.0"
+        ),
+        "GPT-2 peak memory": lambda name: remembered(name, "decoder", "", settings, "<= 0.6"),
+    }
+    for name, benchmark in benchmarks.items():
+        if chosen.lower() in name.lower() and not ("int8" in name and settings.device != "cpu"):
+            yield benchmark(name)

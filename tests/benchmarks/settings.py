@@ -1,0 +1,53 @@
+"""What every benchmark is told, and tells; a training step; and memory, measured in a process of its own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass
+class Settings:
+    device: str
+    dtype: torch.dtype
+    attention: str
+    rounds: int
+    layers: int
+
+
+@dataclass
+class Result:
+    """One line of the report. `ratio` is native over zoo for time, zoo over native for memory."""
+
+    name: str
+    native: str
+    zoo: str
+    ratio: float
+    goal: str
+
+
+def training_step(model: torch.nn.Module) -> Callable[[dict], None]:
+    # No optimizer state: native BERT-base, at 16 x 512 tokens, and its twin are to fit into 24 GB together.
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
+
+    def run(batch: dict) -> None:
+        model(**batch).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return run
+
+
+def peak_memory(which: str, family: str, kind: str, settings: Settings) -> int:
+    """Bytes above weights and gradients at the peak of a training step, in a process of its own."""
+    arguments = [which, family, kind, settings.device, str(settings.dtype).split(".")[-1], settings.attention]
+    command = [sys.executable, "-m", "tests.benchmarks.peak_memory", *arguments, str(settings.layers)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+
+
+def remembered(name: str, family: str, kind: str, settings: Settings, goal: str) -> Result:
+    native, zoo = (peak_memory(which, family, kind, settings) for which in ("native", "zoo"))
+    return Result(name, f"{native / 2**30:.2f} GiB", f"{zoo / 2**30:.2f} GiB", zoo / native, goal)
