@@ -92,6 +92,31 @@ PUBLISHED = {
     },
 }
 
+#: every kind of rotary positions, for heads of 8 channels
+ROPE = {
+    "default": {"rope_type": "default", "rope_theta": 100.0},
+    "linear": {"rope_type": "linear", "rope_theta": 100.0, "factor": 2.0},
+    "dynamic": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0},
+    "yarn": {"rope_type": "yarn", "rope_theta": 100.0, "factor": 2.0, "original_max_position_embeddings": 20},
+    "longrope": {
+        "rope_type": "longrope",
+        "rope_theta": 100.0,
+        "factor": 2.0,
+        "short_factor": [1.0] * 4,
+        "long_factor": [1.0, 2.0, 3.0, 4.0],
+        "original_max_position_embeddings": 20,
+    },
+    "llama3": {
+        "rope_type": "llama3",
+        "rope_theta": 100.0,
+        "factor": 2.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 20,
+    },
+    "proportional": {"rope_type": "proportional", "rope_theta": 100.0, "partial_rotary_factor": 0.5},
+}
+
 
 @dataclass(frozen=True)
 class Native:
@@ -125,7 +150,9 @@ NATIVES = [
 BY_NAME = {str(native): native for native in NATIVES}
 
 
-def build(native: Native, seed: int = 0, labels: int | None = None, **config) -> PreTrainedModel:
+def build(
+    native: Native, seed: int = 0, labels: int | None = None, large_matrices: bool = True, **config
+) -> PreTrainedModel:
     """A native model with random weights, made from its configuration, in evaluation mode."""
     torch.manual_seed(seed)
     labels = labels or (2 if native.head.native.endswith("QuestionAnswering") else 3)
@@ -134,7 +161,7 @@ def build(native: Native, seed: int = 0, labels: int | None = None, **config) ->
     if not model_class._supports_sdpa:  # OpenAI GPT has one implementation of attention
         config._attn_implementation = "eager"
     model = model_class(config)
-    randomize(model)
+    randomize(model, large_matrices)
     return model.eval()
 
 
@@ -145,11 +172,11 @@ def build_tiny(native: Native, seed: int = 0, dropout: bool = False, **config) -
 
 
 @torch.no_grad()
-def randomize(model: PreTrainedModel) -> None:
+def randomize(model: PreTrainedModel, large_matrices: bool) -> None:
     """Moves what initialisation leaves at zero or one, and makes matrices large enough to turn and bend what they read:
     no bias and no norm can be forgotten unseen, and attention is not uniform."""
     for parameter in model.parameters():
         if parameter.dim() == 1:
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
-        else:
+        elif large_matrices:
             parameter.mul_(parameter.shape[-1] ** -0.5 / model.config.initializer_range)

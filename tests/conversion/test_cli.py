@@ -7,11 +7,11 @@ import sys
 import pytest
 import torch
 from rich.console import Console
-from transformers import AutoModelForMaskedLM, AutoTokenizer, BertTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, BertTokenizer
 from typer.testing import CliRunner
 
 import tfm_zoo
-from tests.conversion.comparison import assert_same_weights
+from tests.conversion.comparison import assert_same_model, assert_same_weights
 from tests.natives import BY_NAME, build_tiny
 from tfm_zoo.cli import app
 from tfm_zoo.converters import ARCHITECTURES
@@ -73,6 +73,54 @@ def test_convert_and_export(source, tmp_path):
     ids = torch.tensor([[2, 5, 6, 4, 3]])
     assert (model(ids).logits - original(ids).logits).abs().max() <= 1e-5
     assert model.config.name_or_path != str(source)  # it is now that of the folder it was loaded from
+
+
+@pytest.fixture
+def gpt2(tmp_path):
+    """As on the Hub: the tokenizer's class is not named, and generation has settings of its own."""
+    folder = tmp_path / "official"
+    build_tiny(BY_NAME["GPT2LMHeadModel"]).save_pretrained(folder)
+    vocabulary = {token: index for index, token in enumerate(["<|endoftext|>", *"theca", "Ġ", "th", "the", "Ġt"])}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    (folder / "merges.txt").write_text("#version: 0.2\nt h\nth e\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 40}))
+    (folder / "generation_config.json").write_text(json.dumps({"do_sample": True, "top_k": 7, "eos_token_id": 2}))
+    return folder
+
+
+def test_a_decoder_there_and_back(gpt2, tmp_path):
+    zoo, back = tmp_path / "zoo", tmp_path / "back"
+    code, output = run("convert", gpt2, zoo)
+    assert code == 0, output
+    assert "GPT-2 as TfmGPTForCausalLM" in output
+    assert "modeling_tfm_gpt.py" in names(zoo)
+    code, output = run("export", zoo, back)
+    assert code == 0, output
+    original = AutoModelForCausalLM.from_pretrained(gpt2)
+    assert_same_model(AutoModelForCausalLM.from_pretrained(back), original)
+    text = "the cat"
+    for folder in (zoo, back):
+        assert AutoTokenizer.from_pretrained(folder, trust_remote_code=True)(text) == AutoTokenizer.from_pretrained(
+            gpt2
+        )(text)
+        assert json.loads((folder / "generation_config.json").read_text())["top_k"] == 7
+    assert tfm_zoo.TfmGPTForCausalLM.from_pretrained(zoo).generation_config.do_sample
+
+
+@pytest.mark.parametrize("head", ["token-classification", "QuestionAnswering", "TfmGPTForSequenceClassification"])
+def test_heads_of_the_family(gpt2, tmp_path, head):
+    """Several families have a head of the same short name."""
+    code, output = run("convert", gpt2, tmp_path / "zoo", "--head", head)
+    assert code == 0, output
+    config = json.loads((tmp_path / "zoo" / "config.json").read_text())
+    assert config["architectures"][0].startswith("TfmGPTFor")
+    assert head.replace("-", "").lower() in config["architectures"][0].lower()
+
+
+def test_head_of_another_family(gpt2, tmp_path):
+    code, output = run("convert", gpt2, tmp_path / "zoo", "--head", "MaskedLM")
+    assert code == 1
+    assert "'MaskedLM' is no class of the zoo's family tfm_gpt; those there are: TfmGPTModel" in output
 
 
 @pytest.mark.parametrize("head", ["TfmBertForTokenClassification", "token-classification", "TokenClassification"])

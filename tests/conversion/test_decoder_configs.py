@@ -7,34 +7,10 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForTokenClassification
 
 from tests.conversion.comparison import assert_same_config, assert_same_model
-from tests.natives import BY_NAME, build_tiny
+from tests.natives import BY_NAME, ROPE, build_tiny
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10, 11]])
-LONG = [1.0, 2.0, 3.0, 4.0]
-ROPE = {
-    "default": {"rope_type": "default", "rope_theta": 100.0},
-    "linear": {"rope_type": "linear", "rope_theta": 100.0, "factor": 2.0},
-    "dynamic": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0},
-    "yarn": {"rope_type": "yarn", "rope_theta": 100.0, "factor": 2.0, "original_max_position_embeddings": 20},
-    "longrope": {
-        "rope_type": "longrope",
-        "rope_theta": 100.0,
-        "factor": 2.0,
-        "short_factor": [1.0] * 4,
-        "long_factor": LONG,
-        "original_max_position_embeddings": 20,
-    },
-    "llama3": {
-        "rope_type": "llama3",
-        "rope_theta": 100.0,
-        "factor": 2.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 20,
-    },
-    "proportional": {"rope_type": "proportional", "rope_theta": 100.0, "partial_rotary_factor": 0.5},
-}
 
 
 @pytest.mark.parametrize(

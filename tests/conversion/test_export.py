@@ -5,7 +5,7 @@ import torch
 
 import tfm_zoo
 from tests.natives import BY_NAME, build_tiny
-from tfm_zoo import TfmBertConfig, converters
+from tfm_zoo import TfmBertConfig, TfmGPTConfig, converters, named_config
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
 SIZES = {
@@ -22,6 +22,22 @@ LIKE_DISTILBERT = {
     "add_pooling_layer": False,
     "pooler_act": "relu",
 }
+
+LIKE_LLAMA = {
+    "norm_type": "rmsnorm",
+    "position_embedding_type": "rotary",
+    "mlp_type": "gated",
+    "hidden_act": "silu",
+    "hidden_dropout": 0.0,
+    "attention_bias": False,
+    "mlp_bias": False,
+}
+
+
+def make_decoder(head: str = "ForCausalLM", **config):
+    torch.manual_seed(0)
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    return getattr(tfm_zoo, f"TfmGPT{head}")(TfmGPTConfig(**(SIZES | special | config))).eval()
 
 
 def make(head: str = "ForMaskedLM", **config):
@@ -140,3 +156,95 @@ def test_any_architecture_of_the_list_is_exported_to(monkeypatch):
 def test_sentence_classifier_of_one_label():
     original = build_tiny(BY_NAME["DistilBertForSequenceClassification"], labels=1)
     assert to_official(from_official(original)).classifier.out_features == 1
+
+
+@pytest.mark.parametrize(
+    ("head", "config", "native"),
+    [
+        ("ForCausalLM", {}, "GPT2LMHeadModel"),
+        ("Model", {"hidden_act": "relu", "embedding_dropout": 0.3}, "GPT2Model"),
+        ("ForTokenClassification", {"classifier_dropout": 0.3}, "GPT2ForTokenClassification"),
+        ("ForQuestionAnswering", {"token_types_as_tokens": True}, "GPT2ForQuestionAnswering"),
+        ("ForCausalLM", {"norm_position": "post", "intermediate_size": 128}, "OpenAIGPTLMHeadModel"),
+        (
+            "ForSequenceClassification",
+            {"norm_position": "post", "intermediate_size": 128, "hidden_act": "silu"},
+            "OpenAIGPTForSequenceClassification",
+        ),
+        ("ForCausalLM", LIKE_LLAMA, "LlamaForCausalLM"),
+        ("ForQuestionAnswering", LIKE_LLAMA | {"num_key_value_heads": 2}, "LlamaForQuestionAnswering"),
+        ("ForTokenClassification", LIKE_LLAMA | {"attention_bias": True}, "LlamaForTokenClassification"),
+        ("Model", LIKE_LLAMA | {"head_dim": 12, "mlp_bias": True}, "LlamaModel"),
+        (
+            "Model",
+            LIKE_LLAMA | {"rope_parameters": {"rope_type": "linear", "rope_theta": 50.0, "factor": 4.0}},
+            "LlamaModel",
+        ),
+        ("ForCausalLM", LIKE_LLAMA | {"sliding_window": 3}, "MistralForCausalLM"),
+        ("Model", LIKE_LLAMA | {"hidden_size": 34, "head_dim": 8}, "MistralModel"),
+        ("ForCausalLM", LIKE_LLAMA | {"attention_bias": True, "attention_output_bias": False}, "Qwen2ForCausalLM"),
+        (
+            "ForSequenceClassification",
+            LIKE_LLAMA
+            | {"attention_bias": True, "attention_output_bias": False, "sliding_window": 3}
+            | {"layer_types": ["sliding_attention", "full_attention"]},
+            "Qwen2ForSequenceClassification",
+        ),
+    ],
+)
+def test_first_architecture_that_can_express_a_decoder(head, config, native, caplog):
+    zoo = make_decoder(head, **config)
+    official = to_official(zoo)
+    assert type(official).__name__ == native
+    ids = torch.tensor([[5, 6, 7, 8, 9, 10]])
+    expected, value = (next(iter(model(ids).values())) for model in (zoo, official))
+    assert (expected - value).abs().max() <= 1e-5
+    again = from_official(official)
+    for name, tensor in zoo.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"norm_type": "rmsnorm"},
+        {"position_embedding_type": "rotary"},
+        {"position_embedding_type": "sinusoidal"},
+        {"mlp_type": "gated"},
+        {"num_key_value_heads": 2},
+        {"head_dim": 16},
+        {"sliding_window": 3},
+        {"attention_bias": False},
+        {"mlp_bias": False},
+        {"final_norm": False},
+        {"norm_position": "post", "intermediate_size": 128, "hidden_act": "gelu"},
+        LIKE_LLAMA | {"norm_type": "layernorm"},
+        LIKE_LLAMA | {"sliding_window": 3, "mlp_bias": True},
+        LIKE_LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+    ],
+    ids=str,
+)
+def test_what_no_native_decoder_can_express_is_named(config):
+    zoo = make_decoder(**config)
+    with pytest.raises(ConversionError, match="No native class can express this model") as caught:
+        to_official(zoo)
+    assert any(f"{name}={value!r}" in str(caught.value) for name, value in config.items())
+
+
+def test_what_only_training_shows_is_reported(caplog):
+    official = to_official(make_decoder(**LIKE_LLAMA | {"hidden_dropout": 0.1, "train_padding_embedding": True}))
+    assert type(official).__name__ == "LlamaForCausalLM"
+    assert "hidden_dropout=0.1" in caplog.text
+    assert "train_padding_embedding=True" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "native"),
+    [("gpt2", "GPT2LMHeadModel"), ("openai-gpt", "OpenAIGPTLMHeadModel"), ("smollm-135m", "LlamaForCausalLM")],
+)
+def test_named_configurations_are_the_published_ones(name, native, caplog):
+    """As native classes have them: nothing is lost, not even in training."""
+    config = named_config(name, num_hidden_layers=1, vocab_size=60000)
+    official = to_official(tfm_zoo.TfmGPTForCausalLM(config))
+    assert type(official).__name__ == native
+    assert not caplog.text

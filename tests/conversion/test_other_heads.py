@@ -5,7 +5,7 @@ import torch
 
 import tfm_zoo
 from tests.natives import BY_NAME, build_tiny
-from tfm_zoo.converters import ConversionError, from_official
+from tfm_zoo.converters import ConversionError, from_official, to_official
 
 
 def test_masked_lm_for_a_classifier(tmp_path, caplog):
@@ -105,6 +105,43 @@ def test_dropouts_follow_an_override():
     assert from_official(original, hidden_dropout=0.3).model.pooler.dropout.p == 0.3
     assert from_official(original, classifier_dropout=0.2).model.pooler.dropout.p == 0.2
     assert from_official(original, hidden_dropout=0.3, pooler_dropout=0.0).model.pooler.dropout.p == 0.0
+
+
+def test_language_model_for_a_classifier(tmp_path, caplog):
+    original = build_tiny(BY_NAME["LlamaForCausalLM"])
+    original.save_pretrained(tmp_path)
+    model = from_official(tmp_path, tfm_zoo.TfmGPTForSequenceClassification, num_labels=7)
+    assert model.score.weight.shape == (7, 32)
+    assert torch.equal(model.model.layers[2].mlp.down_proj.weight, original.model.layers[2].mlp.down_proj.weight)
+    fresh, left_out = caplog.messages
+    assert fresh.endswith("initialised anew, to be trained first: score.weight.")
+    assert left_out.endswith("left out, as of another head: lm_head.weight.")
+
+
+def test_language_model_from_a_bare_one(tmp_path, caplog):
+    """A tied head comes with the embeddings; one of its own has to be trained first."""
+    for name, fresh in (("GPT2Model", False), ("LlamaModel", True)):
+        build_tiny(BY_NAME[name]).save_pretrained(tmp_path / name)
+        caplog.clear()
+        model = from_official(tmp_path / name, tfm_zoo.TfmGPTForCausalLM)
+        assert model.config.tie_word_embeddings != fresh
+        assert ("lm_head.weight" in caplog.text) == fresh
+
+
+def test_head_that_the_native_side_has_not():
+    model = from_official(build_tiny(BY_NAME["OpenAIGPTModel"]), tfm_zoo.TfmGPTForTokenClassification)
+    assert model(torch.arange(5, 14)[None]).logits.shape == (1, 9, 3)
+    with pytest.raises(ConversionError, match="TfmGPTForTokenClassification has no counterpart"):
+        to_official(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [("BertModel", "TfmGPTForCausalLM"), ("GPT2LMHeadModel", "TfmBertForMaskedLM")],
+)
+def test_class_of_another_family_is_refused(name, wanted):
+    with pytest.raises(ConversionError, match=f"which {wanted} is not of"):
+        from_official(build_tiny(BY_NAME[name]), getattr(tfm_zoo, wanted))
 
 
 def test_nothing_is_left_without_memory():

@@ -22,3 +22,16 @@ def test_implementations_agree():
                 zoo = from_official(official, attn_implementation=attention, skip_padding=skip_padding)
                 outputs = zoo(**batch, output_hidden_states=True)
                 assert_same_outputs(outputs, expected, batch["attention_mask"])
+
+
+@torch.no_grad()
+def test_implementations_agree_in_a_decoder():
+    """In layers that slide and one that does not; the native GPT-2 has no flex to compare with."""
+    native = BY_NAME["Qwen2ForCausalLM"]
+    official = build_tiny(native, hidden_size=64, head_dim=16, attn_implementation="flex_attention")
+    for side in ("right", "left"):
+        batch = ragged_batch(native, official, side, LENGTHS)
+        expected = official(**batch, output_hidden_states=True)
+        for attention in ("eager", "sdpa", "flex_attention"):
+            zoo = from_official(official, attn_implementation=attention)
+            assert_same_outputs(zoo(**batch, output_hidden_states=True), expected, batch["attention_mask"])

@@ -99,7 +99,9 @@ def test_dropout_stands_where_the_native_class_has_it(native):
 @pytest.mark.parametrize("native", FULL_SIZE, ids=str)
 def test_published_size(native):
     """One pair of models under each setting: to build them takes longer than to run them."""
-    official = build(native, **PUBLISHED[native.architecture.model_type])
+    # Over thirty layers of large matrices the sums grow so that single precision alone takes up the bound.
+    large_matrices = native.architecture.model_type != "llama"
+    official = build(native, large_matrices=large_matrices, **PUBLISHED[native.architecture.model_type])
     zoo = from_official(official)
     for attention, side in SETTINGS:
         batch = ragged_batch(native, official, side, [40, 23])

@@ -1,0 +1,157 @@
+"""What decoders alone do: caches, packed sequences, rotary scaling, and losses and logits of some positions."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from transformers import DynamicCache, StaticCache
+
+from tests.equivalence.comparison import assert_close, assert_same_loss, positions_of, ragged_batch
+from tests.natives import BY_NAME, NATIVES, ROPE, build_tiny
+from tfm_zoo import TfmGPTForCausalLM, named_config
+from tfm_zoo.converters import from_official
+from tfm_zoo.models.compat import ROPE_INIT_FUNCTIONS
+
+LANGUAGE_MODELS = [native for native in NATIVES if native.head.zoo is TfmGPTForCausalLM]
+EVERY_LANGUAGE_MODEL = pytest.mark.parametrize("native", LANGUAGE_MODELS, ids=str)
+#: longer than the windows of the tiny models
+LENGTHS = [13, 6, 10]
+#: what is read at once, as in a prompt, a continued one, and one token after the other
+PIECES = [5, 3, 1, 1, 1, 1, 1]
+CACHES = {
+    "dynamic, sliding where layers do": lambda config: DynamicCache(config=config),
+    "dynamic": lambda config: DynamicCache(),
+    "static": lambda config: StaticCache(config=config, max_cache_len=20),
+    "made by the model": lambda config: None,
+}
+
+
+@EVERY_LANGUAGE_MODEL
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@torch.no_grad()
+def test_piece_by_piece(native, cache, attention):
+    """With a cache, padded at the left or not at all, the logits are those of one pass, and the native class's."""
+    official = build_tiny(native, attn_implementation=attention)
+    zoo = from_official(official, attn_implementation=attention)
+    for lengths in ([13] * 3, LENGTHS):
+        batch = ragged_batch(native, official, "left", lengths) | {"use_cache": True}
+        batch["position_ids"] = positions_of(batch)
+        mask = batch["attention_mask"].bool()
+        expected = official(**batch).logits
+        once = zoo(**batch | {"use_cache": False}).logits
+        filled, logits, start = CACHES[cache](zoo.config), [], 0
+        for length in PIECES:
+            piece = {name: batch[name][:, start : start + length] for name in ("input_ids", "position_ids")}
+            if "token_type_ids" in batch:
+                piece["token_type_ids"] = batch["token_type_ids"][:, start : start + length]
+            seen = batch["attention_mask"][:, : start + length]
+            outputs = zoo(**piece, attention_mask=seen, past_key_values=filled, use_cache=True)
+            filled = outputs.past_key_values
+            logits.append(outputs.logits)
+            start += length
+        logits = torch.cat(logits, dim=1)
+        assert_close(logits[mask], once[mask], "with a cache and without")
+        assert_close(logits[mask], expected[mask], "with a cache and native")
+
+
+@EVERY_LANGUAGE_MODEL
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_packed_sequences(native, attention):
+    """Sequences in one row, told apart by positions that begin anew, do not see each other."""
+    official = build_tiny(native, attn_implementation=attention)
+    zoo = from_official(official, attn_implementation=attention)
+    ids = torch.randint(5, 99, (2, 13), generator=torch.Generator().manual_seed(0))
+    positions = torch.tensor([[*range(7), *range(6)], [*range(2), *range(10), 0]])
+    packed = {"input_ids": ids, "position_ids": positions, "use_cache": False}
+    logits = zoo(**packed).logits
+    if "OpenAI" not in str(native):  # the one native class that does not know of them
+        assert_close(logits, official(**packed).logits, "packed, and native")
+    for row, sequence, place in zip(ids, positions, logits, strict=True):
+        starts = [*(sequence == 0).nonzero().flatten().tolist(), 13]
+        for start, end in pairwise(starts):
+            alone = official(row[None, start:end]).logits[0]
+            assert_close(place[start:end], alone, f"packed, and alone, from {start} to {end}")
+
+
+@pytest.mark.parametrize("kind", ROPE)
+@torch.no_grad()
+def test_rotary_positions(kind):
+    """Below and above the length that scaling starts from, in both orders."""
+    official = build_tiny(BY_NAME["LlamaForCausalLM"], head_dim=8, rope_parameters=ROPE[kind])
+    zoo = from_official(official)
+    plain = build_tiny(BY_NAME["LlamaForCausalLM"], head_dim=8)
+    plain.load_state_dict(official.state_dict())
+    ids = torch.randint(5, 99, (2, 60), generator=torch.Generator().manual_seed(0))
+    for length in (9, 60, 30, 9):
+        logits, expected, unscaled = (model(ids[:, :length]).logits for model in (zoo, official, plain))
+        assert_close(logits, expected, f"{length} positions")
+        if kind != "default" and length == 60:
+            assert (expected - unscaled).abs().max() > 1e-3
+
+
+def test_every_kind_of_rotary_positions_is_tested():
+    assert ROPE.keys() == {"default", *ROPE_INIT_FUNCTIONS}
+
+
+@EVERY_LANGUAGE_MODEL
+@torch.no_grad()
+def test_logits_of_some_positions(native):
+    official = build_tiny(native)
+    zoo = from_official(official)
+    batch = ragged_batch(native, official, "right", [13, 13])
+    for keep in (0, 1, 4, torch.tensor([0, 5, 12])):
+        logits, expected = (model(**batch, logits_to_keep=keep).logits for model in (zoo, official))
+        assert logits.shape == expected.shape
+        assert_close(logits, expected, f"logits_to_keep={keep}")
+
+
+@EVERY_LANGUAGE_MODEL
+@pytest.mark.parametrize("training", [True, False])
+def test_losses(native, training):
+    """Labels shifted by the caller, and a sum over the whole optimizer step's labels."""
+    official = build_tiny(native).train(training)
+    zoo = from_official(official).train(training)
+    batch = ragged_batch(native, official, "right", LENGTHS)
+    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+    shifted = torch.cat((labels[:, 1:], torch.full((3, 1), -100)), dim=1)
+    shifted[0, -1] = 7  # as in a text that goes on in the next piece
+    for given in (
+        {"labels": labels},
+        {"labels": labels, "num_items_in_batch": 57},
+        {"labels": labels, "num_items_in_batch": torch.tensor(57)},
+        {"labels": labels, "shift_labels": shifted},
+        {"labels": labels, "shift_labels": shifted, "num_items_in_batch": 57},
+    ):
+        loss, expected = (model(**batch, **given).loss for model in (zoo, official))
+        assert_same_loss(loss, expected)
+    assert_same_loss(
+        zoo(**batch, shift_labels=shifted).loss, official(**batch, labels=labels, shift_labels=shifted).loss
+    )
+
+
+@EVERY_LANGUAGE_MODEL
+@torch.no_grad()
+def test_embeddings_in_place_of_ids(native):
+    official = build_tiny(native)
+    zoo = from_official(official)
+    embeddings = torch.randn(2, 9, 32, generator=torch.Generator().manual_seed(0))
+    assert_close(zoo(inputs_embeds=embeddings).logits, official(inputs_embeds=embeddings).logits, "logits")
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("openai-gpt", 116_534_784),
+        ("gpt2", 124_439_808),
+        ("gpt2-medium", 354_823_168),
+        ("gpt2-large", 774_030_080),
+        ("gpt2-xl", 1_557_611_200),
+        ("smollm-135m", 134_515_008),
+    ],
+)
+def test_published_parameter_counts(name, count):
+    with torch.device("meta"):
+        model = TfmGPTForCausalLM(named_config(name))
+    model.tie_weights()
+    assert sum(parameter.numel() for parameter in model.parameters()) == model.num_parameters() == count
