@@ -118,7 +118,7 @@ class TfmGPTForCausalLM(TfmGPTPreTrainedModel, GenerationMixin):
     def generate(self, *args, **kwargs):
         """transformers' `generate`; on a CPU it first stores weights in the order in which decoding reads them fastest.
 
-        `train()` puts them back.
+        `train()` and `state_dict()`, and so every way of saving, put them back.
         """
         if not self.training:
             lay_out(self, by_input=True)
@@ -128,6 +128,10 @@ class TfmGPTForCausalLM(TfmGPTPreTrainedModel, GenerationMixin):
         if mode:
             lay_out(self, by_input=False)
         return super().train(mode)
+
+    def state_dict(self, *args, **kwargs):
+        lay_out(self, by_input=False)
+        return super().state_dict(*args, **kwargs)
 
     @can_return_tuple
     def forward(
