@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 from rich.console import Console
+from tokenizers import Tokenizer, models, normalizers
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, BertTokenizer
 from typer.testing import CliRunner
 
@@ -105,6 +106,29 @@ def test_a_decoder_there_and_back(gpt2, tmp_path):
         )(text)
         assert json.loads((folder / "generation_config.json").read_text())["top_k"] == 7
     assert tfm_zoo.TfmGPTForCausalLM.from_pretrained(zoo).generation_config.do_sample
+
+
+@pytest.mark.parametrize("named", ["LlamaTokenizer", "LlamaTokenizerFast", "PreTrainedTokenizerFast", None])
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"])
+def test_text_becomes_the_same_ids(tmp_path, name, named):
+    """Which tokenizer class it is depends on the `model_type` too: Mistral's is not the one that its files name."""
+    official, zoo, back = (tmp_path / place for place in ("official", "zoo", "back"))
+    build_tiny(BY_NAME[name]).save_pretrained(official)
+    pieces = ["<unk>", "<s>", "</s>", *"▁thecas", "he", "▁t", "▁the"]
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [("h", "e"), ("▁", "t"), ("▁t", "he")], unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
+    tokenizer.save(str(official / "tokenizer.json"))
+    settings = {"tokenizer_class": named, "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    settings = {key: value for key, value in settings.items() if value}
+    (official / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert run("convert", official, zoo)[0] == run("export", zoo, back)[0] == 0
+    expected, *ids = (
+        AutoTokenizer.from_pretrained(folder, trust_remote_code=True)(["the cat", "a  the</s>the", " the"])["input_ids"]
+        for folder in (official, zoo, back)
+    )
+    assert ids == [expected, expected]
 
 
 @pytest.mark.parametrize("head", ["token-classification", "QuestionAnswering", "TfmGPTForSequenceClassification"])

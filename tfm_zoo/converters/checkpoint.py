@@ -26,6 +26,7 @@ COMPANIONS = (
     "special_tokens_map.json",
     "added_tokens.json",
     "chat_template.*",
+    "additional_chat_templates/*",
     "vocab.*",
     "merges.txt",
     "*.model",

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from transformers import AutoTokenizer
+
 from .checkpoint import COMPANIONS, read_json
 from .rules import ConversionError
 
@@ -20,8 +22,8 @@ def copy_companions(source: Path, out: Path, tokenizer: str | None = None) -> No
     Args:
         source: folder of a checkpoint.
         out: folder of the new one.
-        tokenizer: tokenizer class of the architecture. An official checkpoint may leave it to its `model_type` to
-            imply which it is; the zoo's does not, so it is written down.
+        tokenizer: tokenizer class of the architecture. With an official checkpoint its `model_type` has a say in which
+            class it is, whatever class the files name; the zoo's has none, so the outcome is written down.
     """
     files = sorted({file for pattern in COMPANIONS for file in source.glob(pattern) if file.is_file()})
     for file in files:
@@ -31,8 +33,20 @@ def copy_companions(source: Path, out: Path, tokenizer: str | None = None) -> No
     if tokenizer and any(file.match(pattern) for file in files for pattern in VOCABULARIES):
         name = "tokenizer_config.json"
         settings = read_json(source / name) if (source / name).exists() else {}
-        if "tokenizer_class" not in settings:
-            (out / name).write_text(json.dumps(settings | {"tokenizer_class": tokenizer}, indent=2) + "\n", "utf-8")
+        named = settings.get("tokenizer_class")
+        chosen = None if "auto_map" in settings else chosen_tokenizer(source)
+        chosen = chosen or named or tokenizer
+        if chosen not in (named, str(named).removesuffix("Fast")):
+            (out / name).write_text(json.dumps(settings | {"tokenizer_class": chosen}, indent=2) + "\n", "utf-8")
+
+
+def chosen_tokenizer(source: Path) -> str | None:
+    """The tokenizer class that transformers itself chooses for a checkpoint; `None` where it cannot load one."""
+    try:
+        chosen = type(AutoTokenizer.from_pretrained(source, trust_remote_code=False)).__name__
+    except Exception:  # of many kinds; a model without a tokenizer that works is still a model
+        return None
+    return {"TokenizersBackend": "PreTrainedTokenizerFast"}.get(chosen, chosen)  # the name that has long been there
 
 
 @contextmanager
