@@ -1,6 +1,7 @@
 """The encoder family against native BERT: what is timed, and the figure that is aimed at."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 
 import torch
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertModel
@@ -50,26 +51,36 @@ def memory_case(settings: Settings, kind: str) -> tuple[torch.nn.Module, torch.n
     return *pair(BertForMaskedLM, settings, training=True), batches[1]
 
 
-def run(settings: Settings, chosen: str) -> Iterator[Result]:
-    """The results, as they come, of the benchmarks whose names hold `chosen`."""
-    ragged, source = review_batches(settings.rounds, BATCH_SIZE, MAX_LENGTH)
-    real = sum(batch["attention_mask"].sum() for batch in ragged) / sum(batch["input_ids"].numel() for batch in ragged)
-    print(f"{len(ragged)} batches of {BATCH_SIZE}, at most {MAX_LENGTH} tokens: {source}, {real:.0%} of slots are real")
-    full = without_padding(ragged, MAX_LENGTH)
-    halves = torch.arange(BATCH_SIZE) % 2
-    labelled = [batch | {"labels": halves} for batch in ragged]
-    shorter = [batch | {"labels": halves} for batch in review_batches(settings.rounds, BATCH_SIZE, 256)[0]]
+@cache
+def reviews(count: int, max_length: int = MAX_LENGTH) -> list[dict]:
+    batches, source = review_batches(count, BATCH_SIZE, max_length)
+    real = sum(batch["attention_mask"].sum() for batch in batches) / sum(one["input_ids"].numel() for one in batches)
+    print(f"{count} batches of {BATCH_SIZE}, at most {max_length} tokens: {source}, {real:.0%} of slots are real")
+    return batches
+
+
+def benchmarks(settings: Settings) -> dict[str, Callable[[str], Result]]:
+    """What can be run: a name -> a function that takes the name and gives the result."""
+
+    def ragged(max_length: int = MAX_LENGTH) -> list[dict]:
+        return reviews(settings.rounds, max_length)
+
+    def full() -> list[dict]:
+        return without_padding(ragged(), MAX_LENGTH)
+
+    def classified(max_length: int = MAX_LENGTH) -> list[dict]:
+        return [batch | {"labels": torch.arange(BATCH_SIZE) % 2} for batch in ragged(max_length)]
+
     classifier = BertForSequenceClassification
-    benchmarks = {
-        "fine-tuning step, MiniLM at 256": lambda name: timed(name, classifier, shorter, settings, "", **MINILM),
-        "inference": lambda name: timed(name, BertModel, ragged, settings, ">= 1.7"),
-        "inference, no padding": lambda name: timed(name, BertModel, full, settings, ">= 0.97"),
-        "training step": lambda name: timed(name, classifier, labelled, settings, ">= 1.6"),
-        "MLM step": lambda name: timed(name, BertForMaskedLM, masked(ragged), settings, ">= 2.0"),
-        "MLM step, no padding": lambda name: timed(name, BertForMaskedLM, masked(full), settings, ">= 1.2"),
+    return {
+        "fine-tuning step, MiniLM at 256": lambda name: timed(
+            name, classifier, classified(256), settings, "", **MINILM
+        ),
+        "inference": lambda name: timed(name, BertModel, ragged(), settings, ">= 1.7"),
+        "inference, no padding": lambda name: timed(name, BertModel, full(), settings, ">= 0.97"),
+        "training step": lambda name: timed(name, classifier, classified(), settings, ">= 1.6"),
+        "MLM step": lambda name: timed(name, BertForMaskedLM, masked(ragged()), settings, ">= 2.0"),
+        "MLM step, no padding": lambda name: timed(name, BertForMaskedLM, masked(full()), settings, ">= 1.2"),
         "MLM peak memory": lambda name: remembered(name, "encoder", "ragged", settings, "<= 0.45"),
         "MLM peak memory, no padding": lambda name: remembered(name, "encoder", "full", settings, ""),
     }
-    for name, benchmark in benchmarks.items():
-        if chosen.lower() in name.lower():
-            yield benchmark(name)
