@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import TextIteratorStreamer, TextStreamer
 
-from tfm_zoo import TfmGPTForCausalLM, TfmGPTConfig
+from tfm_zoo import TfmGPTConfig, TfmGPTForCausalLM
 
 from ..words import SENTENCES, make_tokenizer
 from .models import ARCHITECTURES, assert_varied, generate, pair, prompts

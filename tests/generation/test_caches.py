@@ -100,7 +100,7 @@ def chat(model, turns: list[torch.LongTensor], cache=None) -> list[torch.LongTen
 
 @EVERY_ARCHITECTURE
 def test_continued_chat(architecture):
-    """A second and a third turn, from the cache that the turn before has returned; the same as with the native class."""
+    """A second and a third turn, from the cache that the turn before has returned; as with the native class."""
     generator = torch.Generator().manual_seed(1)
     turns = [torch.randint(3, VOCABULARY, (4, length), generator=generator) for length in (3, 4)]
     model, native = pair(architecture)

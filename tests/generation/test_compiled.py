@@ -1,0 +1,52 @@
+"""Decoding with a static cache is one graph, and a forward pass can be exported."""
+
+import shutil
+
+import pytest
+import torch
+from transformers import CompileConfig
+
+from .models import assert_varied, generate, pair, prompts
+
+
+def generate_compiled(model, backend: str, **options):
+    """`generate` compiles a step itself where there is a GPU; here it is told to, and a graph break is an error."""
+    compiled = CompileConfig(backend=backend, fullgraph=True, dynamic=False, mode=None)
+    compiled._compile_all_devices = True
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    return generate(model, prompts(), cache_implementation="static", compile_config=compiled, **options)
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_one_graph(architecture):
+    model, _ = pair(architecture)
+    made, wanted = generate_compiled(model, "eager"), generate(model, prompts())
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1, torch._dynamo.utils.counters
+    assert not torch._dynamo.utils.counters["graph_break"]
+    assert made.sequences.equal(wanted.sequences)
+    torch.testing.assert_close(made.scores, wanted.scores, rtol=1e-5, atol=1e-5)
+    assert_varied(made.sequences)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile makes C++, and there is no compiler for it")
+def test_generated_code():
+    model, _ = pair("llama")
+    made, wanted = generate_compiled(model, "inductor"), generate(model, prompts())
+    assert made.sequences.equal(wanted.sequences)
+    torch.testing.assert_close(made.scores, wanted.scores, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "mistral"])
+def test_export(architecture):
+    """One pass, for any batch and any length."""
+    model, _ = pair(architecture)
+    small, large = ({name: value[:rows] for name, value in prompts().items()} for rows in (2, 4))
+    small = {name: value[:, -7:].contiguous() for name, value in small.items()}
+    shape = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    shapes = dict.fromkeys(small, shape) | {"use_cache": None}
+    program = torch.export.export(model, (), small | {"use_cache": False}, dynamic_shapes=shapes)
+    real = large["attention_mask"].bool()
+    with torch.no_grad():
+        exported, wanted = (each(**large, use_cache=False).logits for each in (program.module(), model))
+    torch.testing.assert_close(exported[real], wanted[real], rtol=1e-5, atol=1e-5)
