@@ -1,6 +1,7 @@
 """A tiny checkpoint, texts that a tiny model learns, and the recipe run in this process or in its own."""
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -13,10 +14,15 @@ import torch
 from accelerate.state import AcceleratorState, GradientState
 from transformers import BertConfig, BertModel
 
-from tfm_zoo.training.generated import word_piece_tokenizer
+from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "recipes" / "finetune_classification.py"
+LM_RECIPE = ROOT / "recipes" / "finetune_causal_lm.py"
+# 60 lines, about 1,000 tokens of the small tokenizers here.
+TEXT = "".join(
+    f"{('cat', 'dog', 'old man')[i % 3]} number {i} sat on the {('mat', 'log')[i % 2]} .\n" for i in range(60)
+)
 TINY = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -76,24 +82,69 @@ def checkpoint(rows, tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def recipe():
-    spec = importlib.util.spec_from_file_location("finetune_classification", RECIPE)
+def imported(script: Path):
+    spec = importlib.util.spec_from_file_location(script.stem, script)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
+def run_here(recipe, options: dict) -> dict[str, float]:
+    """Run a recipe in this process."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    return recipe.main(as_argv(options))
+
+
+@pytest.fixture(scope="session")
+def recipe():
+    return imported(RECIPE)
+
+
+@pytest.fixture(scope="session")
+def lm_recipe():
+    return imported(LM_RECIPE)
+
+
 @pytest.fixture
 def finetune(recipe, files, checkpoint, tmp_path) -> Callable[..., dict[str, float]]:
-    """Run the recipe in this process: on the reviews and from the tiny checkpoint, unless told otherwise."""
+    """Run the recipe of classification: on the reviews and from the tiny checkpoint, unless told otherwise."""
 
     def run(**options) -> dict[str, float]:
-        AcceleratorState._reset_state(reset_partial_state=True)
-        GradientState._reset_state()
-        return recipe.main(as_argv(defaults(files, checkpoint) | {"output_dir": tmp_path / "run"} | options))
+        return run_here(recipe, defaults(files, checkpoint) | {"output_dir": tmp_path / "run"} | options)
 
     return run
+
+
+@pytest.fixture
+def train_lm(lm_recipe, tmp_path) -> Callable[..., dict[str, float]]:
+    """Run the recipe of language modelling: a tiny new model on a small text, unless told otherwise."""
+    (tmp_path / "text.txt").write_text(TEXT)
+
+    def run(**options) -> dict[str, float]:
+        return run_here(lm_recipe, lm_defaults(tmp_path) | options)
+
+    return run
+
+
+def lm_defaults(folder: Path) -> dict:
+    return {
+        "train_file": folder / "text.txt",
+        "config_overrides": "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64",
+        "tokenizer_vocab_size": 280,
+        "block_size": 32,
+        "learning_rate": 3e-3,
+        "logging_steps": 1,
+        "num_train_epochs": 1,
+        "sample_length": 8,
+        "output_dir": folder / "run",
+    }
+
+
+def history(folder: Path, key: str) -> list:
+    """The entries of a run's log that have a key."""
+    entries = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    return [entry[key] for entry in entries if key in entry]
 
 
 def defaults(files: dict[str, str], checkpoint: Path) -> dict:

@@ -8,18 +8,15 @@ from sklearn.metrics import accuracy_score, f1_score
 from tfm_zoo.training import metrics
 
 
-@pytest.mark.parametrize(
-    ("average", "classes"),
-    [(average, classes) for average in metrics.AVERAGES for classes in (2, 5) if (average, classes) != ("binary", 5)],
-)
+@pytest.mark.parametrize("classes", [2, 5])
 @pytest.mark.parametrize("skew", [0.0, 0.9])
-def test_equals_scikit_learn(average, classes, skew):
+def test_equals_scikit_learn(classes, skew):
     rng = np.random.default_rng(classes)
     references = np.where(rng.random(200) < skew, 0, rng.integers(0, classes, 200))
     predictions = np.where(rng.random(200) < 0.5, references, rng.integers(0, classes - (skew > 0), 200))
-    figures = metrics.classification_metric().compute(predictions=predictions, references=references, average=average)
+    figures = metrics.classification_metric().compute(predictions=predictions, references=references)
     assert figures["accuracy"] == pytest.approx(accuracy_score(references, predictions), abs=1e-12)
-    assert figures["f1"] == pytest.approx(f1_score(references, predictions, average=average), abs=1e-12)
+    assert figures["f1"] == pytest.approx(f1_score(references, predictions, average="macro"), abs=1e-12)
 
 
 def test_batches_add_up():
@@ -37,8 +34,3 @@ def test_no_true_positive_is_zero_not_an_error():
 def test_loads_as_an_evaluate_script():
     metric = evaluate.load(metrics.__file__, keep_in_memory=True)
     assert metric.compute(predictions=[0, 1], references=[0, 1])["accuracy"] == 1.0
-
-
-def test_unknown_average_is_refused():
-    with pytest.raises(ValueError, match="average must be one of macro, micro, weighted, binary, not 'median'"):
-        metrics.classification_metric().compute(predictions=[0], references=[0], average="median")

@@ -12,8 +12,9 @@ import tfm_zoo
 from tfm_zoo.hub.cards import licence_of, write_model_card
 from tfm_zoo.training.arguments import LoopArguments
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.classifiers import ModelArguments, load_classifier, longest_input
+from tfm_zoo.training.classifiers import ClassifierArguments, load_classifier
 from tfm_zoo.training.freezing import freeze_base_model
+from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.optimization import parameter_groups
 from tfm_zoo.training.reports import command_line
 from tfm_zoo.training.runs import check_resumed, tracker_values
@@ -60,7 +61,7 @@ def classifier(checkpoint, tmp_path):
 @pytest.mark.parametrize("model_class", ["zoo", "native"])
 def test_a_checkpoints_own_head_keeps_its_weights_and_label_order(classifier, model_class):
     own = AutoModelForSequenceClassification.from_pretrained(classifier).classifier.weight
-    args = ModelArguments(model_name_or_path=str(classifier), model_class=model_class)
+    args = ClassifierArguments(model_name_or_path=str(classifier), model_class=model_class)
     model, _ = load_classifier(args, ["good", "bad"])
     assert type(model).__name__ == {"zoo": "Tfm", "native": ""}[model_class] + "BertForSequenceClassification"
     assert model.config.id2label == {0: "bad", 1: "good"}
@@ -70,7 +71,7 @@ def test_a_checkpoints_own_head_keeps_its_weights_and_label_order(classifier, mo
 @pytest.mark.parametrize("model_class", ["zoo", "native"])
 def test_other_number_of_labels_is_refused_unless_the_head_may_go(classifier, model_class):
     labels = ["bad", "good", "ugly"]
-    args = ModelArguments(model_name_or_path=str(classifier), model_class=model_class)
+    args = ClassifierArguments(model_name_or_path=str(classifier), model_class=model_class)
     with pytest.raises(ValueError, match=r"2 labels \['bad', 'good'\] and the data have 3: \['bad', 'good', 'ugly'\]"):
         load_classifier(args, labels)
     args.ignore_mismatched_sizes = True
@@ -80,11 +81,11 @@ def test_other_number_of_labels_is_refused_unless_the_head_may_go(classifier, mo
 
 
 def test_zoo_checkpoint_stays_what_it_is(checkpoint, tmp_path):
-    model, tokenizer = load_classifier(ModelArguments(model_name_or_path=str(checkpoint)), ["a", "b"])
+    model, tokenizer = load_classifier(ClassifierArguments(model_name_or_path=str(checkpoint)), ["a", "b"])
     model.save_pretrained(tmp_path / "zoo")
     tokenizer.save_pretrained(tmp_path / "zoo")
     for model_class in ("zoo", "native"):
-        args = ModelArguments(model_name_or_path=str(tmp_path / "zoo"), model_class=model_class)
+        args = ClassifierArguments(model_name_or_path=str(tmp_path / "zoo"), model_class=model_class)
         again, _ = load_classifier(args, ["a", "b"])
         assert isinstance(again, tfm_zoo.TfmBertForSequenceClassification)
         assert torch.equal(again.classifier.weight, model.classifier.weight)
@@ -92,13 +93,13 @@ def test_zoo_checkpoint_stays_what_it_is(checkpoint, tmp_path):
 
 def test_tokenizer_of_another_model_is_refused(checkpoint, tmp_path):
     BertForSequenceClassification(BertConfig(vocab_size=20, **TINY)).save_pretrained(tmp_path)
-    args = ModelArguments(model_name_or_path=str(tmp_path), tokenizer_name=str(checkpoint), model_class="native")
+    args = ClassifierArguments(model_name_or_path=str(tmp_path), tokenizer_name=str(checkpoint), model_class="native")
     with pytest.raises(ValueError, match=r"tokenizer .* has \d+ tokens, more than the 20 of"):
         load_classifier(args, ["a", "b"])
 
 
 def test_longest_input(checkpoint):
-    _, tokenizer = load_classifier(ModelArguments(model_name_or_path=str(checkpoint)), ["a", "b"])
+    _, tokenizer = load_classifier(ClassifierArguments(model_name_or_path=str(checkpoint)), ["a", "b"])
     assert longest_input(BertConfig(max_position_embeddings=50), tokenizer) == 50
     assert longest_input(BertConfig(max_position_embeddings=512), tokenizer) == 64
     config = tfm_zoo.TfmBertConfig(max_position_embeddings=50, pad_token_id=1, position_ids_from_padding=True)

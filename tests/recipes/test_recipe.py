@@ -9,14 +9,9 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 import tfm_zoo
-from tfm_zoo.training import runs
+from tfm_zoo.training import loop, runs
 
-from .conftest import ROOT, run_python
-
-
-def history(folder, key: str) -> list[float]:
-    entries = json.loads((folder / "trainer_state.json").read_text())["log_history"]
-    return [entry[key] for entry in entries if key in entry]
+from .conftest import RECIPE, ROOT, as_argv, history, run_python
 
 
 def test_learns_and_leaves_everything(finetune, tmp_path):
@@ -120,9 +115,9 @@ def test_frozen_epochs_train_the_head_alone(finetune, checkpoint, tmp_path):
     assert changed("checkpoint-8") >= head | {"model.embeddings.norm.weight", "model.layers.0.self_attn.q_proj.weight"}
 
 
-def test_dropout_is_on_from_the_first_step_and_after_evaluations(finetune, recipe, monkeypatch):
-    training, step = [], recipe.train_step
-    monkeypatch.setattr(recipe, "train_step", lambda *args: (training.append(args[1].training), step(*args))[1])
+def test_dropout_is_on_from_the_first_step_and_after_evaluations(finetune, monkeypatch):
+    training, step = [], loop.train_step
+    monkeypatch.setattr(loop, "train_step", lambda *args: (training.append(args[1].training), step(*args))[1])
     finetune(max_train_steps=3, eval_steps=1)
     assert training == [True] * 3
 
@@ -200,6 +195,17 @@ def test_a_run_is_not_overwritten_unasked(finetune, tmp_path):
     assert not list((tmp_path / "run").glob("checkpoint-*"))  # those of the old run are not left to resume from
 
 
+def test_an_error_is_one_line(files, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text("{}")
+    argv = as_argv(files | {"output_dir": tmp_path / "run"})
+    failed = run_python(RECIPE, *argv, check=False)
+    assert failed.returncode == 2
+    line = failed.stderr.splitlines()[-1]
+    assert line.startswith(f"finetune_classification.py: error: output_dir '{tmp_path}/run' holds a run: give another")
+    assert "Traceback" not in failed.stderr
+
+
 def test_persons_card_is_kept(finetune, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "README.md").write_text("# Mine\n")
@@ -225,13 +231,13 @@ def test_bad_input_is_refused_before_work(finetune, recipe, monkeypatch, options
     def work(*args):
         raise AssertionError("work has begun")
 
-    monkeypatch.setattr(recipe, "train_step", work)
+    monkeypatch.setattr(loop, "train_step", work)
     with pytest.raises(error, match=message):
         finetune(**options)
 
 
 def test_diverging_loss_stops_the_run(finetune, recipe, monkeypatch):
-    monkeypatch.setattr(recipe, "train_step", lambda *args: (torch.tensor(float("nan")), 0.0))
+    monkeypatch.setattr(loop, "train_step", lambda *args: (torch.tensor(float("nan")), 0.0))
     with pytest.raises(FloatingPointError, match="the loss is nan at step 1"):
         finetune()
 
@@ -253,11 +259,11 @@ class FakeHub:
         return type("Commit", (), {"commit_url": "https://example.org"})
 
 
-def test_push_asks_for_the_repository_first_and_sends_the_best_model(finetune, recipe, tmp_path, monkeypatch):
+def test_push_asks_for_the_repository_first_and_sends_the_best_model(finetune, tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "HfApi", FakeHub)
     monkeypatch.setattr(FakeHub, "calls", [])
-    step = recipe.train_step
-    monkeypatch.setattr(recipe, "train_step", lambda *args: (FakeHub.calls.append(("train", {})), step(*args))[1])
+    step = loop.train_step
+    monkeypatch.setattr(loop, "train_step", lambda *args: (FakeHub.calls.append(("train", {})), step(*args))[1])
     finetune(max_train_steps=1, push_to_hub=True, hub_model_id="fine", hub_token="hf_secret", checkpointing_steps=1)
     assert [name for name, _ in FakeHub.calls] == ["create_repo", "train", "create_repo", "upload_folder"]
     assert FakeHub.calls[0][1]["token"] == "hf_secret"

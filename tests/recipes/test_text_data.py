@@ -4,8 +4,8 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 from tfm_zoo.training import generated, text_data
-from tfm_zoo.training.generated import word_piece_tokenizer
 from tfm_zoo.training.text_data import TextDataArguments, choose_dataset, load_text_classification
+from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 WRITERS = {
     "csv": lambda data, path: data.to_csv(path),

@@ -2,10 +2,11 @@
 
 import argparse
 import difflib
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import yaml
 from transformers import HfArgumentParser, SchedulerType
@@ -14,6 +15,14 @@ from transformers import HfArgumentParser, SchedulerType
 def option(default: Any, help: str, *aliases: str) -> Any:
     """A dataclass field with a help text and other names that the command line and YAML also accept."""
     return field(default=default, metadata={"help": help, "aliases": [f"--{name}" for name in aliases]})
+
+
+def check_at_least(arguments: Any, least: Mapping[str, float]) -> None:
+    """Refuse options whose values, where they have one, are below these."""
+    for name, bound in least.items():
+        value = getattr(arguments, name)
+        if value is not None and value < bound:
+            raise ValueError(f"{name} must be at least {bound}, not {value}")
 
 
 @dataclass
@@ -27,7 +36,6 @@ class LoopArguments:
     per_device_train_batch_size: int = option(16, "Training examples per process and forward pass.")
     per_device_eval_batch_size: int = option(32, "Evaluation examples per process and forward pass.")
     gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.")
-    group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
     dataloader_num_workers: int = option(0, "Processes that prepare batches; 0: the training process itself.")
 
     learning_rate: float | None = option(None, "Highest learning rate; default: 5e-5, or 1e-3 for a new model.")
@@ -42,7 +50,6 @@ class LoopArguments:
         "num_warmup_steps",
         "warmup_ratio",
     )
-    freeze_epochs: int = option(0, "Train only the head for this many epochs, then the whole model.")
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass to save memory.")
     mixed_precision: Literal["no", "fp16", "bf16"] | None = option(
         None, "Precision of the forward pass; default: what `accelerate launch` says."
@@ -50,8 +57,8 @@ class LoopArguments:
 
     logging_steps: int = option(10, "Steps between two entries of the loss.")
     eval_steps: int | None = option(None, "Steps between two evaluations; default: after each epoch.")
-    metric_for_best_model: str = option("accuracy", "Validation figure that picks the best model.")
-    greater_is_better: bool | None = option(None, "Default: true unless metric_for_best_model is 'loss'.")
+    metric_for_best_model: str = option("loss", "Validation figure that picks the best model.")
+    greater_is_better: bool | None = option(None, "Default: false for a loss and for perplexity, else true.")
     early_stopping_patience: int | None = option(None, "Stop after this many evaluations without a gain.")
 
     checkpointing_steps: str | None = option(None, "Steps between two checkpoints, or 'epoch'; default: none.")
@@ -69,25 +76,23 @@ class LoopArguments:
     hub_private_repo: bool | None = option(None, "Make the Hub repository private.")
 
     def __post_init__(self) -> None:
-        at_least = {
-            "per_device_train_batch_size": 1,
-            "per_device_eval_batch_size": 1,
-            "gradient_accumulation_steps": 1,
-            "dataloader_num_workers": 0,
-            "weight_decay": 0,
-            "max_grad_norm": 0,
-            "max_train_steps": 1,
-            "warmup_steps": 0,
-            "freeze_epochs": 0,
-            "logging_steps": 1,
-            "eval_steps": 1,
-            "early_stopping_patience": 1,
-            "save_total_limit": 1,
-        }
-        for name, least in at_least.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name} must be at least {least}, not {value}")
+        check_at_least(
+            self,
+            {
+                "per_device_train_batch_size": 1,
+                "per_device_eval_batch_size": 1,
+                "gradient_accumulation_steps": 1,
+                "dataloader_num_workers": 0,
+                "weight_decay": 0,
+                "max_grad_norm": 0,
+                "max_train_steps": 1,
+                "warmup_steps": 0,
+                "logging_steps": 1,
+                "eval_steps": 1,
+                "early_stopping_patience": 1,
+                "save_total_limit": 1,
+            },
+        )
         for name in ("learning_rate", "num_train_epochs"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -96,7 +101,12 @@ class LoopArguments:
         if steps is not None and steps != "epoch" and not (steps.isdigit() and int(steps) > 0):
             raise ValueError(f"checkpointing_steps must be a number of steps or 'epoch', not {steps!r}")
         if self.greater_is_better is None:
-            self.greater_is_better = self.metric_for_best_model != "loss"
+            self.greater_is_better = self.metric_for_best_model not in ("loss", "perplexity")
+
+    def check_metric(self, figures: Sequence[str]) -> None:
+        """Refuse a `metric_for_best_model` that is not among the figures of an evaluation."""
+        if self.metric_for_best_model not in figures:
+            raise ValueError(f"metric_for_best_model {self.metric_for_best_model!r}: expected one of {list(figures)}")
 
     def is_checkpoint_due(self, step: int, end_of_epoch: bool) -> bool:
         """Whether `checkpointing_steps` asks for a checkpoint after optimiser step `step`."""
@@ -111,6 +121,13 @@ class LoopArguments:
         return total, int(warmup)
 
 
+class OneLineParser(HfArgumentParser):
+    """Says what is wrong in one line, without the usage of a hundred options before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
 def parse_arguments(arguments_classes: Sequence[type], argv: Sequence[str] | None = None) -> tuple:
     """Read a recipe's options from `argv` (default: the command line) and the YAML file that `--config` names.
 
@@ -119,7 +136,7 @@ def parse_arguments(arguments_classes: Sequence[type], argv: Sequence[str] | Non
     YAML values pass through the same parser as the command line's, which override them. An option or a key
     that does not exist ends the program with an error that names the nearest one that does.
     """
-    parser = HfArgumentParser(arguments_classes, allow_abbrev=False)
+    parser = OneLineParser(arguments_classes, allow_abbrev=False)
     parser.add_argument("--config", help="YAML file of options; the command line overrides it")
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--config")
@@ -146,7 +163,10 @@ def parse_arguments(arguments_classes: Sequence[type], argv: Sequence[str] | Non
 def _yaml_as_argv(parser: argparse.ArgumentParser, path: str, names: dict[str, str]) -> list[str]:
     if not Path(path).is_file():
         parser.error(f"--config {path}: no such file")
-    values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as error:
+        parser.error(f"--config {path}: not YAML: {' '.join(str(error).split())}")
     if not isinstance(values, dict):
         parser.error(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
     argv = []
@@ -155,6 +175,8 @@ def _yaml_as_argv(parser: argparse.ArgumentParser, path: str, names: dict[str, s
             parser.error(f"--config {path}: unknown key {key!r}{_nearest(str(key), names)}")
         if isinstance(value, list):
             argv += [f"--{key}", *map(str, value)]
+        elif isinstance(value, dict):
+            argv.append(f"--{key}={json.dumps(value)}")
         elif value is not None:
             argv.append(f"--{key}={value}")
     return argv

@@ -1,60 +1,44 @@
-"""The steps of a classification loop: one optimiser step, one evaluation, saving."""
+"""Classification as a task: its options, what its loss counts, one evaluation, its card."""
 
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
-from accelerate.utils import send_to_device
 from evaluate import EvaluationModule
-from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from torch import Tensor, nn
 
-from tfm_zoo.training.checkpoints import staged
+from tfm_zoo.hub.cards import table
+from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
+from tfm_zoo.training.classifiers import FRESH
+from tfm_zoo.training.reports import Report, shortened
+from tfm_zoo.training.text_data import TextClassificationData
 
 
-def train_step(
-    accelerator: Accelerator,
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    scheduler: torch.optim.lr_scheduler.LRScheduler,
-    micro_batches: Sequence[dict[str, Tensor]],
-    max_grad_norm: float,
-) -> tuple[Tensor, Tensor | float | None]:
-    """One optimiser step on one global batch, of which `micro_batches` are this process's share.
+@dataclass
+class ClassificationArguments(LoopArguments):
+    """What a classification loop needs to know beyond any other."""
 
-    The gradient is that of the mean loss over the global batch, however it was divided.
+    metric_for_best_model: str = option("accuracy", "Validation figure that picks the best model.")
+    group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
+    freeze_epochs: int = option(0, "Train only the head for this many epochs, then the whole model.")
 
-    Returns:
-        The mean loss of the global batch (on every process), and the gradient's norm before clipping.
-    """
-    examples = torch.tensor(sum(len(batch["labels"]) for batch in micro_batches), device=accelerator.device)
-    examples = accelerator.reduce(examples, "sum")
-    loss_sum = torch.zeros((), device=accelerator.device)
-    for index, batch in enumerate(micro_batches):
-        last = index == len(micro_batches) - 1
-        accelerator.gradient_state._set_sync_gradients(last)
-        with nullcontext() if last else accelerator.no_sync(model):
-            batch = send_to_device(batch, accelerator.device)
-            loss = model(**batch).loss * len(batch["labels"])
-            # Gradients are averaged over processes: times their number, the average is the sum.
-            accelerator.backward(loss * accelerator.num_processes / examples)
-        loss_sum += loss.detach().float()
-    norm = accelerator.clip_grad_norm_(model.parameters(), max_grad_norm or float("inf"))
-    optimizer.step()
-    if not accelerator.optimizer_step_was_skipped:  # fp16: the gradients overflowed
-        scheduler.step()
-    optimizer.zero_grad()
-    return accelerator.reduce(loss_sum, "sum") / examples, norm
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, {"freeze_epochs": 0})
+
+
+def count_examples(batch: dict[str, Tensor]) -> int:
+    """What a classifier's loss is the mean over."""
+    return len(batch["labels"])
 
 
 @torch.no_grad()
 def evaluate_classifier(
-    accelerator: Accelerator, model: torch.nn.Module, loader: Iterable[dict[str, Tensor]], metric: EvaluationModule
+    accelerator: Accelerator, model: nn.Module, loader: Iterable[dict[str, Tensor]], metric: EvaluationModule
 ) -> dict[str, float]:
     """Mean loss, the metric's figures and examples per second, the same on every process.
 
@@ -85,19 +69,50 @@ def evaluate_classifier(
     }
 
 
-def save_model(
-    accelerator: Accelerator, model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase, output_dir: Path
-) -> None:
-    """Save model and tokenizer, all files or none. All processes call it."""
-    weights = accelerator.get_state_dict(model)
-    if accelerator.is_main_process:
-        with staged(output_dir) as folder:
-            accelerator.unwrap_model(model).save_pretrained(folder, state_dict=weights)
-            tokenizer.save_pretrained(folder)
-    accelerator.wait_for_everyone()
+@dataclass
+class ClassificationReport(Report):
+    """The card of a classifier."""
 
+    texts: TextClassificationData
 
-def load_saved(accelerator: Accelerator, model: torch.nn.Module, output_dir: Path) -> PreTrainedModel:
-    """The model that `save_model` wrote, whole on each process."""
-    model_class: Any = type(accelerator.unwrap_model(model))
-    return model_class.from_pretrained(output_dir).to(accelerator.device)
+    pipeline_tag = "text-classification"
+    figure_names = {"accuracy": "accuracy", "f1": "F1 (macro)", "loss": "loss"}
+    headline = ("accuracy", "f1")
+
+    @property
+    def picture_metric(self) -> str:
+        return self.args.metric_for_best_model
+
+    @property
+    def base_model(self) -> str | None:
+        return None if self.model_args.model_name_or_path == FRESH else self.model_args.model_name_or_path
+
+    def introduction(self) -> str:
+        origin = f"`{shortened(self.base_model)}`" if self.base_model else "A small new model"
+        labels = ", ".join(f"*{label}*" for label in self.texts.label_names)
+        return f"""
+{origin}, fine-tuned on `{self.dataset}` to classify texts as {labels}.
+{self.carries_its_code}
+
+```python
+from transformers import pipeline
+
+classify = pipeline("text-classification", model="{self.repository}"{self.remote_code})
+classify("...")
+```
+""".strip()
+
+    def data(self) -> str:
+        sizes = {name: f"{len(split):,}" for name, split in self.texts.splits.items()}
+        return f"{table(sizes, ('split', 'examples'))}\n\n{' '.join(self.texts.notes)}"
+
+    def split_of_the_figures(self) -> str | None:
+        split = {"eval": "validation", "test": "test"}[self.figures_prefix]
+        return split if split in self.texts.own_splits else None
+
+    def task_settings(self) -> dict[str, Any]:
+        return {
+            "tokens per text": f"at most {self.data_args.max_seq_length}",
+            "batches of similar length": "yes" if self.args.group_by_length else "no",
+            "epochs with the base model frozen": self.args.freeze_epochs,
+        }

@@ -6,13 +6,8 @@ A quarter of the adjectives occur in the validation and test splits alone, so th
 """
 
 import random
-import string
-from collections import Counter
-from collections.abc import Iterable
 
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
 
 NAME = "generated"
 SIZES = {"train": 2000, "validation": 400, "test": 400}
@@ -51,34 +46,6 @@ def generated_reviews(seed: int = 0) -> DatasetDict:
         texts = [_review(rng, LABELS[label], held_out=split != "train") for label in labels]
         splits[split] = Dataset.from_dict({"text": texts, "label": labels}, features=features)
     return DatasetDict(splits)
-
-
-def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> PreTrainedTokenizerFast:
-    """A lower-casing WordPiece tokenizer made from `texts`: their most frequent words, and single characters.
-
-    Characters spell the words that are not in the vocabulary. The same texts give the same tokenizer.
-    """
-    specials = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-    normalizer = normalizers.BertNormalizer(lowercase=True)
-    split = pre_tokenizers.BertPreTokenizer()
-    words = Counter(word for text in texts for word, _ in split.pre_tokenize_str(normalizer.normalize_str(text)))
-    characters = sorted(set("".join(words)) | set(string.ascii_lowercase + string.digits + string.punctuation))
-    by_frequency = sorted(words, key=lambda word: (-words[word], word))
-    tokens = dict.fromkeys([*specials.values(), *characters, *(f"##{c}" for c in characters), *by_frequency])
-    vocab = {token: index for index, token in enumerate(list(tokens)[:vocab_size])}
-
-    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=specials["unk"]))
-    tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = split
-    tokenizer.decoder = decoders.WordPiece()
-    tokenizer.post_processor = processors.BertProcessing(
-        (specials["sep"], vocab[specials["sep"]]), (specials["cls"], vocab[specials["cls"]])
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-        **{f"{name}_token": token for name, token in specials.items()},
-    )
 
 
 def _review(rng: random.Random, label: str, held_out: bool) -> str:

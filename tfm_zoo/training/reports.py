@@ -1,16 +1,19 @@
-"""What a classification run leaves beside its model: figures, picture, card."""
+"""What a run leaves beside its model: figures, picture, card."""
 
 import json
 import shlex
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import accelerate
 import datasets
 import torch
 import transformers
+from accelerate.logging import get_logger
 from huggingface_hub import EvalResult, ModelCardData
 from transformers import PreTrainedModel
 
@@ -18,85 +21,147 @@ from tfm_zoo.hub.cards import licence_of, table, write_model_card
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import LoopArguments
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.classifiers import FRESH, ModelArguments
-from tfm_zoo.training.text_data import TextClassificationData, TextDataArguments
+from tfm_zoo.training.models import ModelArguments
+from tfm_zoo.training.runs import push_output_dir
+from tfm_zoo.training.sources import DataArguments
 from tfm_zoo.visualization import plot_training
+
+logger = get_logger(__name__)
 
 PICTURE = "training_curves.png"
 
 
-def write_reports(
-    output_dir: Path,
-    results: dict[str, Any],
-    state: TrainState,
-    model: PreTrainedModel,
-    data: TextClassificationData,
-    model_args: ModelArguments,
-    data_args: TextDataArguments,
-    args: LoopArguments,
-    num_processes: int,
-) -> bool:
-    """Write `all_results.json`, `trainer_state.json`, the picture and the card; False if the card is the user's."""
-    (output_dir / "all_results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    state.write(output_dir)
-    plot_training(state.log_history, output_dir / PICTURE, args.metric_for_best_model)
+@dataclass
+class Report(ABC):
+    """A run at its end, and how it is told. A task adds its own parts of the card."""
 
-    name = (args.hub_model_id or output_dir.resolve().name).split("/")[-1]
-    split, prefix = ("test", "test") if "test" in data.splits else ("validation", "eval")
-    figures = {figure: results[f"{prefix}_{figure}"] for figure in ("accuracy", "f1")}
-    zoo = model.config.model_type.startswith("tfm_")
-    dataset_id = _hub_id(data_args.dataset_name) if data_args.dataset_name != generated.NAME else None
-    base_model = _hub_id(model_args.model_name_or_path) if model_args.model_name_or_path != FRESH else None
-    dataset_name = _short(data_args.dataset_name or data_args.train_file)
-    card_data = ModelCardData(
-        library_name="transformers",
-        pipeline_tag="text-classification",
-        license=licence_of(model_args.model_name_or_path) if model_args.model_name_or_path != FRESH else None,
-        tags=["tfm_zoo"] if zoo else None,
-        datasets=[dataset_id] if dataset_id else None,
-        metrics=list(figures),
-        base_model=base_model,
-        model_name=name,
-        eval_results=[
-            EvalResult(
-                task_type="text-classification",
-                dataset_type=dataset_id or dataset_name,
-                dataset_name=dataset_name,
-                dataset_config=data_args.dataset_config_name,
-                dataset_split=split if split in data.own_splits else None,
-                metric_type=figure,
-                metric_name="F1 (macro)" if figure == "f1" else "Accuracy",
-                metric_value=round(value, 4),
-            )
-            for figure, value in figures.items()
-        ],
-    )
-    origin = (
-        "A small new model" if model_args.model_name_or_path == FRESH else f"`{_short(model_args.model_name_or_path)}`"
-    )
-    remote_code = ", trust_remote_code=True" if zoo else ""
-    text = f"""
-# {name}
+    args: LoopArguments
+    model_args: ModelArguments
+    data_args: DataArguments
+    model: PreTrainedModel  # the best
+    state: TrainState
+    results: dict[str, Any]
+    num_processes: int
 
-{origin}, fine-tuned on `{dataset_name}` to classify texts as {", ".join(f"*{label}*" for label in data.label_names)}.
-{"It carries its own code: transformers runs it without `tfm_zoo` installed." if zoo else ""}
+    pipeline_tag: ClassVar[str]
+    figure_names: ClassVar[dict[str, str]]  # of the card's table, by their names in the results
+    headline: ClassVar[tuple[str, ...]]  # those of them that the card's metadata name
 
-```python
-from transformers import pipeline
+    @abstractmethod
+    def introduction(self) -> str:
+        """What the model is, and how to use it."""
 
-classify = pipeline("text-classification", model="{args.hub_model_id or output_dir.name}"{remote_code})
-classify("...")
-```
+    @property
+    @abstractmethod
+    def picture_metric(self) -> str:
+        """The figure that is drawn under the losses."""
+
+    @abstractmethod
+    def data(self) -> str:
+        """What it was trained and judged on."""
+
+    @abstractmethod
+    def split_of_the_figures(self) -> str | None:
+        """The data set's own split that the card's figures are of; None if it was cut from another."""
+
+    @abstractmethod
+    def task_settings(self) -> dict[str, Any]:
+        """Rows that the task adds to the table of settings."""
+
+    def appendix(self) -> str:
+        """What follows the figures."""
+        return ""
+
+    def finish(self) -> None:
+        """Write everything beside the model, push it if that is asked for, and say so."""
+        output_dir = Path(self.args.output_dir)
+        if not self.write(output_dir):
+            logger.warning(f"{output_dir}/README.md was not written by this recipe: it is left as it is")
+        if self.args.push_to_hub:
+            logger.info(f"Pushed to {push_output_dir(self.args)}")
+        logger.info(", ".join(f"{name} {value:.4g}" for name, value in self.results.items()))
+        logger.info(f"The best model is in {output_dir}")
+
+    def write(self, output_dir: Path) -> bool:
+        """Write `all_results.json`, `trainer_state.json`, the picture and the card; False if the card is the user's."""
+        (output_dir / "all_results.json").write_text(json.dumps(self.results, indent=2) + "\n", encoding="utf-8")
+        self.state.write(output_dir)
+        plot_training(self.state.log_history, output_dir / PICTURE, self.picture_metric)
+        return write_model_card(output_dir, self.metadata(), self.text())
+
+    @property
+    def is_zoo(self) -> bool:
+        return self.model.config.model_type.startswith("tfm_")
+
+    @property
+    def carries_its_code(self) -> str:
+        return "It carries its own code: transformers runs it without `tfm_zoo` installed." if self.is_zoo else ""
+
+    @property
+    def remote_code(self) -> str:
+        """What a call that loads the model needs beyond its name."""
+        return ", trust_remote_code=True" if self.is_zoo else ""
+
+    @property
+    def base_model(self) -> str | None:
+        """The checkpoint that training started from; None: new weights."""
+        return self.model_args.model_name_or_path
+
+    @property
+    def repository(self) -> str:
+        """What `from_pretrained` is given to load the model."""
+        return self.args.hub_model_id or Path(self.args.output_dir).name
+
+    @property
+    def dataset(self) -> str:
+        return shortened(self.data_args.dataset_name or self.data_args.train_file)
+
+    @property
+    def figures_prefix(self) -> str:
+        """Of the results that the card is headed with."""
+        return "test" if "test_loss" in self.results else "eval"
+
+    def metadata(self) -> ModelCardData:
+        dataset_id = hub_id(self.data_args.dataset_name) if self.data_args.dataset_name != generated.NAME else None
+        return ModelCardData(
+            library_name="transformers",
+            pipeline_tag=self.pipeline_tag,
+            license=licence_of(self.base_model) if self.base_model else None,
+            tags=["tfm_zoo"] if self.is_zoo else None,
+            datasets=[dataset_id] if dataset_id else None,
+            metrics=list(self.headline),
+            base_model=hub_id(self.base_model),
+            model_name=self.repository.split("/")[-1],
+            eval_results=[
+                EvalResult(
+                    task_type=self.pipeline_tag,
+                    dataset_type=dataset_id or self.dataset,
+                    dataset_name=self.dataset,
+                    dataset_config=self.data_args.dataset_config_name,
+                    dataset_split=self.split_of_the_figures(),
+                    metric_type=figure,
+                    metric_name=self.figure_names[figure],
+                    metric_value=round(self.results[f"{self.figures_prefix}_{figure}"], 4),
+                )
+                for figure in self.headline
+            ],
+        )
+
+    def text(self) -> str:
+        return f"""
+# {self.repository.split("/")[-1]}
+
+{self.introduction()}
 
 ## Figures
 
-{_figures(results)}
+{self.figures()}
 
-{table({name: f"{len(split):,}" for name, split in data.splits.items()}, ("split", "examples"))}
+{self.data()}
 
-{" ".join(data.notes)}
+![Loss and {self.picture_metric} against the optimiser step]({PICTURE})
 
-![Loss and {args.metric_for_best_model} against the optimiser step]({PICTURE})
+{self.appendix()}
 
 ## Training
 
@@ -104,15 +169,39 @@ classify("...")
 {command_line()}
 ```
 
-{table(_settings(args, data_args, model, num_processes, state), ("setting", "value"))}
+{table(self.settings(), ("setting", "value"))}
 
-Examples per second: {results["train_samples_per_second"]:.1f} in training,
-{results["eval_samples_per_second"]:.1f} in evaluation, on {num_processes} process{"es" if num_processes > 1 else ""}
-({_device()}).
+Examples per second: {self.results["train_samples_per_second"]:.1f} in training,
+{self.results["eval_samples_per_second"]:.1f} in evaluation, on {counted(self.num_processes, "process", "processes")}
+({device()}).
 Versions: transformers {transformers.__version__}, torch {torch.__version__}, accelerate {accelerate.__version__},
 datasets {datasets.__version__}.
 """
-    return write_model_card(output_dir, card_data, text)
+
+    def figures(self) -> str:
+        splits = {"eval": "validation", "test": "test"}
+        splits = {prefix: name for prefix, name in splits.items() if f"{prefix}_loss" in self.results}
+        lines = ["| | " + " | ".join(splits.values()) + " |", "|---" * (len(splits) + 1) + "|"]
+        for key, title in self.figure_names.items():
+            cells = (f"{self.results[f'{prefix}_{key}']:.4f}" for prefix in splits)
+            lines.append(f"| {title} | " + " | ".join(cells) + " |")
+        return "\n".join(lines)
+
+    def settings(self) -> dict[str, Any]:
+        args, state = self.args, self.state
+        return {
+            "model": f"`{type(self.model).__name__}`, {self.model.num_parameters():,} parameters",
+            "optimiser": f"AdamW, weight decay {args.weight_decay} (not on biases and norms)",
+            "learning rate": f"{args.learning_rate}, {args.lr_scheduler_type} schedule, warm-up {args.warmup_steps:g}",
+            "batch": f"{args.per_device_train_batch_size} x {args.gradient_accumulation_steps} accumulated x"
+            f" {counted(self.num_processes, 'process', 'processes')}",
+            "steps": f"{state.step} ({f'{args.num_train_epochs:g} epoch(s)' if not args.max_train_steps else 'so many'}"
+            f" asked for); the best after {state.best_step}",
+            **self.task_settings(),
+            "gradient clipping": args.max_grad_norm or "none",
+            "mixed precision": args.mixed_precision or "as launched",
+            "seed": args.seed,
+        }
 
 
 def command_line(argv: Sequence[str] | None = None) -> str:
@@ -120,49 +209,27 @@ def command_line(argv: Sequence[str] | None = None) -> str:
     script, *options = sys.argv if argv is None else argv
     words = []
     for option in options:
-        name, _, value = option.rpartition("=")
+        name, _, value = option.rpartition("=") if option.startswith("-") else ("", "", option)
         if (words and words[-1] in ("--hub_token", "--hub-token")) or name in ("--hub_token", "--hub-token"):
             value = "..."
-        words.append(f"{name}={_short(value)}" if name else _short(value))
+        words.append(f"{name}={shortened(value)}" if name else shortened(value))
     return shlex.join(["accelerate", "launch", f"recipes/{Path(script).name}", *words])
 
 
-def _figures(results: dict[str, Any]) -> str:
-    splits = {"eval": "validation", "test": "test"}
-    splits = {prefix: name for prefix, name in splits.items() if f"{prefix}_loss" in results}
-    rows = {"accuracy": "accuracy", "f1": "F1 (macro)", "loss": "loss"}
-    lines = ["| | " + " | ".join(splits.values()) + " |", "|---" * (len(splits) + 1) + "|"]
-    for key, title in rows.items():
-        lines.append(f"| {title} | " + " | ".join(f"{results[f'{prefix}_{key}']:.4f}" for prefix in splits) + " |")
-    return "\n".join(lines)
-
-
-def _settings(
-    args: LoopArguments, data_args: TextDataArguments, model: PreTrainedModel, num_processes: int, state: TrainState
-) -> dict[str, Any]:
-    return {
-        "model": f"`{type(model).__name__}`, {model.num_parameters():,} parameters",
-        "optimiser": f"AdamW, weight decay {args.weight_decay} (not on biases and norms)",
-        "learning rate": f"{args.learning_rate}, {args.lr_scheduler_type} schedule, warm-up {args.warmup_steps:g}",
-        "batch": f"{args.per_device_train_batch_size} x {args.gradient_accumulation_steps} accumulated x"
-        f" {num_processes} process(es)" + (", grouped by length" if args.group_by_length else ""),
-        "steps": f"{state.step} ({args.num_train_epochs:g} epoch(s) asked for); the best after {state.best_step}",
-        "tokens per text": f"at most {data_args.max_seq_length}",
-        "gradient clipping": args.max_grad_norm or "none",
-        "epochs with the base model frozen": args.freeze_epochs,
-        "mixed precision": args.mixed_precision or "as launched",
-        "seed": args.seed,
-    }
-
-
-def _hub_id(name: str | None) -> str | None:
+def hub_id(name: str | None) -> str | None:
     return None if name is None or Path(name).exists() else name
 
 
-def _short(name: str) -> str:
+def shortened(name: str) -> str:
     """A path without the folders that mean nothing on another machine."""
     return Path(name).name if Path(name).is_absolute() or name.startswith("..") else name
 
 
-def _device() -> str:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
+def counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def device() -> str:
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"CPU, {counted(torch.get_num_threads(), 'thread', 'threads')}"

@@ -4,6 +4,8 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,9 @@ from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.logging import get_logger
 from accelerate.tracking import get_available_trackers
 from accelerate.utils import DistributedType, ProjectConfiguration, set_seed
+from datasets.exceptions import DatasetsError
 from huggingface_hub import HfApi
+from huggingface_hub.errors import StrictDataclassError
 
 from tfm_zoo.training.arguments import LoopArguments
 from tfm_zoo.training.checkpoints import TrainState, delete_checkpoints, find_checkpoint, holds_a_run
@@ -24,8 +28,29 @@ from tfm_zoo.training.checkpoints import TrainState, delete_checkpoints, find_ch
 logger = get_logger(__name__)
 
 
-def start_accelerator(args: LoopArguments) -> Accelerator:
-    """An Accelerator for a loop that weighs losses itself; the log speaks for the main process alone."""
+@contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """End the program with what is wrong in one line, where a user can put it right, and not with a traceback.
+
+    The environment variable `TFM_ZOO_TRACEBACK=1` shows where an error came from. (`accelerate launch` adds a traceback
+    of its own to any failure, unless it is told to be `--quiet`.)
+    """
+    try:
+        yield
+    except (ValueError, OSError, StrictDataclassError, DatasetsError, FloatingPointError) as error:
+        if os.environ.get("TFM_ZOO_TRACEBACK", "0") not in ("", "0"):
+            raise
+        message = " ".join(str(error).split()) or type(error).__name__
+        print(f"{Path(sys.argv[0]).name}: error: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def start_accelerator(args: LoopArguments, freezes: bool = False) -> Accelerator:
+    """An Accelerator for a loop that weighs losses itself; the log speaks for the main process alone.
+
+    Args:
+        freezes: whether parameters are frozen for some of the steps.
+    """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # no warning from processes that prepare batches
     trackers = None
     if args.with_tracking or args.report_to:
@@ -41,15 +66,15 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
         log_with=trackers,
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
         # While the base model is frozen its parameters get no gradient, and DDP must not wait for them.
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=args.freeze_epochs > 0)],
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=freezes)],
     )
     if accelerator.distributed_type == DistributedType.DEEPSPEED:
         accelerator.state.deepspeed_plugin.deepspeed_config.update(
             train_micro_batch_size_per_gpu=args.per_device_train_batch_size, gradient_clipping=args.max_grad_norm
         )
-    if args.freeze_epochs and accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+    if freezes and accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
         raise ValueError(
-            f"freeze_epochs={args.freeze_epochs}: {accelerator.distributed_type.value} fixes which parameters learn"
+            f"freeze_epochs: {accelerator.distributed_type.value} fixes which parameters learn"
             " when it shards the model; freeze_epochs works on one process and with DDP"
         )
 
@@ -127,6 +152,12 @@ def check_resumed(state: TrainState, run: dict[str, Any]) -> None:
     if differing:
         changes = ", ".join(f"{name} was {old} and is {new}" for name, (old, new) in differing.items())
         raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}")
+
+
+def start_trackers(accelerator: Accelerator, project: str, *arguments: Any) -> None:
+    """Start the trackers asked for, if any, with the options of a run."""
+    if accelerator.log_with:
+        accelerator.init_trackers(project, config=tracker_values(*arguments))
 
 
 def tracker_values(*arguments: Any) -> dict[str, Any]:

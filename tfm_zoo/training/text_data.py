@@ -1,17 +1,15 @@
 """Any text classification data set, as splits of texts and label ids."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from datasets import ClassLabel, Dataset, DatasetDict, Value, load_dataset, load_from_disk
+from datasets import ClassLabel, Dataset, DatasetDict, Value, load_dataset
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.training import generated
-from tfm_zoo.training.arguments import option
+from tfm_zoo.training.arguments import check_at_least, option
+from tfm_zoo.training.sources import DataArguments, check_texts, find_columns, load_source
 
 DEFAULT_DATASET = "stanfordnlp/imdb"
-FILE_TYPES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 TEXT_COLUMNS = (
     ["text"],
     ["sentence"],
@@ -24,41 +22,28 @@ LABEL_COLUMNS = ("label", "labels")
 
 
 @dataclass
-class TextDataArguments:
+class TextDataArguments(DataArguments):
     """Where the texts and labels are, and how much of them to use."""
 
     dataset_name: str | None = option(
         None, f"Hub id or local folder; default: {DEFAULT_DATASET}. 'generated': the built-in data set."
     )
-    dataset_config_name: str | None = option(None, "Configuration of the data set.")
-    train_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file, instead of dataset_name.")
-    validation_file: str | None = option(None, "Likewise.")
-    test_file: str | None = option(None, "Likewise.")
+    test_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file to test on.")
     text_column_name: list[str] | None = field(
         default=None,
         metadata={"help": "One text column or two; default: by usual names.", "aliases": ["--text_column_names"]},
     )
     label_column_name: str | None = option(None, "Column of the labels; default: 'label' or 'labels'.")
-    validation_split_percentage: float = option(10, "Share of train to validate on if there is no such split.")
     test_split_percentage: float = option(0, "Share of train to test on if there is no such split; 0: no test.")
-    max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.")
-    max_eval_samples: int | None = option(None, "Likewise for the validation and the test split, each.")
+    max_eval_samples: int | None = option(None, "Likewise of the validation and of the test split.")
     max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length")
     pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest text.")
-    preprocessing_num_workers: int | None = option(None, "Processes that tokenize.")
 
     def __post_init__(self) -> None:
-        files = self.train_file, self.validation_file, self.test_file
-        if any(files) and self.dataset_name:
-            raise ValueError("give either dataset_name or train_file, validation_file and test_file, not both")
-        if any(files) and not self.train_file:
-            raise ValueError("validation_file and test_file need a train_file")
+        super().__post_init__()
         if self.text_column_name is not None and not 1 <= len(self.text_column_name) <= 2:
             raise ValueError(f"text_column_name takes one or two columns, not {self.text_column_name}")
-        for name in ("max_train_samples", "max_eval_samples", "max_seq_length"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
+        check_at_least(self, {"max_seq_length": 1})
         shares = self.validation_split_percentage, self.test_split_percentage
         if min(shares) < 0 or sum(shares) >= 100:
             raise ValueError(
@@ -112,11 +97,11 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
     Raises:
         FileNotFoundError, ValueError: naming the file, column, split, row or label that is missing or wrong.
     """
-    raw = _load(args)
+    raw = load_source(args)
     some = next(iter(raw.values()))
-    text_columns = _find_columns(some, args.text_column_name, TEXT_COLUMNS, "text_column_name")
+    text_columns = find_columns(some, args.text_column_name, TEXT_COLUMNS, "text_column_name")
     label_column = args.label_column_name and [args.label_column_name]
-    (label_column,) = _find_columns(some, label_column, [[name] for name in LABEL_COLUMNS], "label_column_name")
+    (label_column,) = find_columns(some, label_column, [[name] for name in LABEL_COLUMNS], "label_column_name")
     if label_column in text_columns:
         raise ValueError(f"column {label_column!r} cannot be both a text and the label")
 
@@ -125,11 +110,10 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
         notes.append("The data set is generated: its reviews are made from templates. It tests the machinery alone.")
     splits = {}
     for name, split in raw.items():
-        for column in (*text_columns, label_column):
-            if column not in split.column_names:
-                raise ValueError(f"split {name!r} has no column {column!r}; its columns: {split.column_names}")
         for column in text_columns:
-            _check_texts(name, split, column)
+            check_texts(name, split, column)
+        if label_column not in split.column_names:
+            raise ValueError(f"split {name!r} has no column {label_column!r}; its columns: {split.column_names}")
         labelled = _with_label_names(name, split.select_columns([*text_columns, label_column]), label_column)
         if labelled is None:
             notes.append(f"Split {name!r} is not labelled and was not used.")
@@ -153,55 +137,6 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
         if limit is not None and limit < len(split):
             splits[name] = split.shuffle(seed=seed).select(range(limit))
     return TextClassificationData(DatasetDict(splits), text_columns, label_names, own_splits, notes)
-
-
-def _load(args: TextDataArguments) -> DatasetDict:
-    if args.train_file:
-        files = {"train": args.train_file, "validation": args.validation_file, "test": args.test_file}
-        return DatasetDict({split: _load_file(split, file) for split, file in files.items() if file})
-    if args.dataset_name == generated.NAME:
-        return generated.generated_reviews()
-    if (Path(args.dataset_name) / "dataset_dict.json").exists():
-        return load_from_disk(args.dataset_name)
-    try:
-        return load_dataset(args.dataset_name, args.dataset_config_name)
-    except ConnectionError as error:
-        raise ValueError(
-            f"dataset_name {args.dataset_name!r}: no such folder, and the Hub cannot be reached;"
-            f" {generated.NAME!r} is a data set that needs neither"
-        ) from error
-
-
-def _load_file(split: str, file: str) -> Dataset:
-    path = Path(file)
-    if not path.is_file():
-        raise FileNotFoundError(f"{split}_file {file!r}: no such file")
-    if path.suffix not in FILE_TYPES:
-        raise ValueError(f"{split}_file {file!r}: expected one of {', '.join(FILE_TYPES)}, not {path.suffix!r}")
-    options = {"sep": "\t"} if path.suffix == ".tsv" else {}
-    return load_dataset(FILE_TYPES[path.suffix], data_files=str(path), split="train", **options)
-
-
-def _find_columns(split: Dataset, asked: list[str] | None, usual: Sequence[list[str]], option_name: str) -> list[str]:
-    columns = split.column_names
-    if asked:
-        missing = [name for name in asked if name not in columns]
-        if missing:
-            raise ValueError(f"{option_name} {missing[0]!r}: no such column; the columns are {columns}")
-        return asked
-    for names in usual:
-        if set(names) <= set(columns):
-            return names
-    raise ValueError(f"give {option_name}: none of the usual names is among the columns {columns}")
-
-
-def _check_texts(name: str, split: Dataset, column: str) -> None:
-    feature = split.features[column]
-    if getattr(feature, "dtype", None) not in ("string", "large_string"):
-        raise ValueError(f"text_column_name {column!r} holds {feature}, not text")
-    texts = split[column][:]
-    if None in texts:
-        raise ValueError(f"split {name!r} has no text in row {texts.index(None)} of column {column!r}")
 
 
 def _with_label_names(name: str, split: Dataset, column: str) -> Dataset | None:
