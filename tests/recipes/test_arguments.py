@@ -1,5 +1,6 @@
 """Options from YAML and the command line."""
 
+import json
 from dataclasses import asdict, fields
 
 import pytest
@@ -7,18 +8,23 @@ import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 
 from tfm_zoo.training.arguments import LoopArguments, parse_arguments
-from tfm_zoo.training.classifiers import ModelArguments
+from tfm_zoo.training.classification import ClassificationArguments
+from tfm_zoo.training.classifiers import ClassifierArguments
+from tfm_zoo.training.corpora import CorpusArguments
+from tfm_zoo.training.language_modeling import LanguageModelingArguments
+from tfm_zoo.training.language_models import LanguageModelArguments
 from tfm_zoo.training.text_data import TextDataArguments
 
 from .conftest import ROOT
 
-CLASSES = (ModelArguments, TextDataArguments, LoopArguments)
+CLASSES = (ClassifierArguments, TextDataArguments, ClassificationArguments)
+LANGUAGE_MODEL = (LanguageModelArguments, CorpusArguments, LanguageModelingArguments)
 CONFIGS = sorted((ROOT / "recipes" / "configs").glob("*.yaml"))
 LAUNCHERS = sorted((ROOT / "recipes" / "accelerate").glob("*.yaml"))
 
 
-def parse(*argv: str) -> dict:
-    return {name: value for part in parse_arguments(CLASSES, argv) for name, value in asdict(part).items()}
+def parse(*argv: str, classes: tuple = CLASSES) -> dict:
+    return {name: value for part in parse_arguments(classes, argv) for name, value in asdict(part).items()}
 
 
 @pytest.fixture
@@ -30,11 +36,13 @@ def config(tmp_path):
     return write
 
 
-def refusal(capsys, *argv: str) -> str:
+def refusal(capsys, *argv: str, classes: tuple = CLASSES) -> str:
     with pytest.raises(SystemExit) as stop:
-        parse(*argv)
+        parse(*argv, classes=classes)
     assert stop.value.code == 2
-    return capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1, message
+    return message
 
 
 def test_command_line_overrides_yaml_overrides_defaults(config):
@@ -71,6 +79,7 @@ def test_unknown_names_are_refused_with_the_nearest(config, capsys):
         ("seed: many", "invalid int value: 'many'"),
         ("mixed_precision: fp4", "fp4"),
         ("- seed", "expected `option: value` lines"),
+        ("seed: [", "config.yaml: not YAML"),
         ("per_device_train_batch_size: 0", "per_device_train_batch_size must be at least 1, not 0"),
         ("learning_rate: 0", "learning_rate must be above 0"),
         ("checkpointing_steps: often", "checkpointing_steps must be a number of steps or 'epoch', not 'often'"),
@@ -84,15 +93,49 @@ def test_bad_values_are_refused(config, capsys, text, message):
     assert message in refusal(capsys, config(text))
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("block_size: 1", "block_size must be at least 2, not 1"),
+        ("top_p: 0", "top_p must be above 0 and at most 1, not 0.0"),
+        ("temperature: 0", "temperature must be above 0"),
+        (
+            "model_name_or_path: x\nmodel_type: gpt2",
+            "model_type makes a new model and cannot go with model_name_or_path",
+        ),
+        ("model_type: gpt2\nconfig_name: gpt2", "either model_type or config_name"),
+        ("tokenizer_name: x\ntokenizer_vocab_size: 300", "tokenizer_vocab_size is for a tokenizer made from"),
+        ("config_overrides: n_embd", "config_overrides 'n_embd': expected field=value,field=value"),
+        ("config_overrides: '{n_embd: 3'", "config_overrides '{n_embd: 3': not a mapping"),
+        ("validation_file: y.txt", "need a train_file"),
+        ("sampel_prompt: x", "unknown key 'sampel_prompt'; did you mean 'sample_prompt'?"),
+    ],
+)
+def test_bad_values_of_language_modelling_are_refused(config, capsys, text, message):
+    assert message in refusal(capsys, config(text), classes=LANGUAGE_MODEL)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "config_overrides: hidden_size=8, norm_eps=1e-3,mlp_type=gated",
+        "config_overrides: {hidden_size: 8, norm_eps: 1e-3, mlp_type: gated}",
+    ],
+)
+def test_overrides_of_a_configuration(config, text):
+    (model_args, *_) = parse_arguments(LANGUAGE_MODEL, [config(text)])
+    assert model_args.overrides() == {"hidden_size": 8, "norm_eps": 1e-3, "mlp_type": "gated"}
+
+
 def test_missing_config_is_refused(capsys):
     assert "nowhere.yaml: no such file" in refusal(capsys, "--config", "nowhere.yaml")
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_shipped_configs_fit_the_recipe(path):
-    options = parse("--config", str(path))
+    options = parse("--config", str(path), classes=LANGUAGE_MODEL if "shakespeare" in path.stem else CLASSES)
     for name, value in yaml.safe_load(path.read_text()).items():
-        assert options[name] == value
+        assert options[name] == (json.dumps(value) if isinstance(value, dict) else value)
 
 
 @pytest.mark.parametrize("path", LAUNCHERS, ids=lambda path: path.stem)
@@ -102,12 +145,13 @@ def test_shipped_launchers_fit_accelerate(path):
 
 
 def test_configs_are_there():
-    assert {path.stem for path in CONFIGS} >= {"imdb", "ag_news", "rotten_tomatoes"}
+    assert {path.stem for path in CONFIGS} >= {"imdb", "ag_news", "rotten_tomatoes", "tiny_shakespeare"}
     assert {path.stem for path in LAUNCHERS} == {"cpu", "ddp", "fsdp", "deepspeed"}
 
 
-def test_no_option_has_two_meanings():
-    names = [f.name for part in CLASSES for f in fields(part)]
+@pytest.mark.parametrize("classes", [CLASSES, LANGUAGE_MODEL])
+def test_no_option_has_two_meanings(classes):
+    names = [f.name for part in classes for f in fields(part)]
     assert len(names) == len(set(names))
 
 

@@ -1,19 +1,19 @@
-"""The recipe in processes of its own: killed and resumed, and two instead of one."""
+"""The recipes in processes of their own: killed and resumed, and two instead of one."""
 
 import json
 import signal
 
 import pytest
 
-from .conftest import RECIPE, ROOT, as_argv, defaults, run_python
+from .conftest import LM_RECIPE, RECIPE, ROOT, as_argv, defaults, history, lm_defaults, run_python
 
-# Runs the recipe until its n-th call of a function, which kills it.
+# Runs a recipe until its n-th call of a function, which kills it.
 KILLED = """
 import os, runpy, signal, sys
-from tfm_zoo.training import checkpoints, classification
+from tfm_zoo.training import checkpoints, loop
 
 module, name, n, script, *sys.argv[1:] = sys.argv[1:]
-module = {"checkpoints": checkpoints.TrainState, "classification": classification}[module]
+module = {"checkpoints": checkpoints.TrainState, "loop": loop}[module]
 original, calls = getattr(module, name), []
 
 def kill(*args):
@@ -29,16 +29,14 @@ LAUNCHERS = {
     "cpu": ["--num_processes", "2", "--cpu"],
     "yaml": ["--config_file", ROOT / "recipes" / "accelerate" / "cpu.yaml"],
 }
-OPTIONS = {
+STEPS = {"checkpointing_steps": 3, "save_total_limit": 10, "logging_steps": 5, "num_train_epochs": 3}
+OPTIONS = STEPS | {
     "per_device_train_batch_size": 4,
     "gradient_accumulation_steps": 2,  # 8 steps an epoch
-    "num_train_epochs": 3,
     "freeze_epochs": 1,
     "group_by_length": "true",
-    "checkpointing_steps": 3,
-    "save_total_limit": 10,
-    "logging_steps": 5,
 }
+LM_OPTIONS = STEPS | {"per_device_train_batch_size": 3}  # 7 steps an epoch: 21 blocks
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +59,30 @@ def without_clock(folder) -> dict:
     return state
 
 
+def steps(folder) -> list[int]:
+    """The steps whose checkpoints are there."""
+    return sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*"))
+
+
+def identical(one, two) -> None:
+    """Two runs have left the same model, byte for byte, and the same state."""
+    last = f"checkpoint-{steps(one)[-1]}"
+    for file in ("model.safetensors", f"{last}/model.safetensors", f"{last}/random_states_0.pkl"):
+        assert (one / file).read_bytes() == (two / file).read_bytes(), file
+    assert without_clock(one) == without_clock(two)
+
+
+def same_losses(one, two) -> None:
+    """Two runs, of one process and of two, have the same history."""
+    one, two = (json.loads((folder / "trainer_state.json").read_text()) for folder in (one, two))
+    assert (one["run"]["num_processes"], two["run"]["num_processes"]) == (1, 2)
+    assert len(one["log_history"]) == len(two["log_history"])
+    for expected, found in zip(one["log_history"], two["log_history"], strict=True):
+        assert expected.keys() == found.keys()
+        for key in expected.keys() - {"eval_samples_per_second", "samples"}:
+            assert found[key] == pytest.approx(expected[key], rel=1e-5, abs=1e-5), key
+
+
 def test_killed_and_resumed_is_as_never_killed(files, with_dropout, tmp_path):
     resume = ["--resume_from_checkpoint", "auto"]
 
@@ -71,24 +93,30 @@ def test_killed_and_resumed_is_as_never_killed(files, with_dropout, tmp_path):
         killed = run_python("-c", KILLED, *when, RECIPE, *argv("killed"), *resume, check=False)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
 
-    def steps():
-        return sorted(int(path.name.split("-")[1]) for path in (tmp_path / "killed").glob("checkpoint-*"))
-
     run_python(RECIPE, *argv("whole"))
-    kill("classification", "train_step", 12)  # between two checkpoints in the second epoch, the first after freezing
-    assert steps() == [3, 6, 9]
+    kill("loop", "train_step", 12)  # between two checkpoints in the second epoch, the first after freezing
+    assert steps(tmp_path / "killed") == [3, 6, 9]
     kill("checkpoints", "write", 2)  # while the checkpoint of step 15 is being written
-    assert steps() == [3, 6, 9, 12]
+    assert steps(tmp_path / "killed") == [3, 6, 9, 12]
     run_python(RECIPE, *argv("killed"), *resume)
-    assert steps() == [3, 6, 9, 12, 15, 18, 21, 24]
-    for file in ("model.safetensors", "checkpoint-24/model.safetensors", "checkpoint-24/random_states_0.pkl"):
-        assert (tmp_path / "killed" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
-    assert without_clock(tmp_path / "killed") == without_clock(tmp_path / "whole")
+    assert steps(tmp_path / "killed") == [3, 6, 9, 12, 15, 18, 21, 24]
+    identical(tmp_path / "killed", tmp_path / "whole")
+
+
+def test_killed_and_resumed_language_model_is_as_never_killed(train_lm, tmp_path):
+    argv = as_argv(lm_defaults(tmp_path) | LM_OPTIONS | {"output_dir": tmp_path / "killed"})
+    killed = run_python("-c", KILLED, "loop", "train_step", 12, LM_RECIPE, *argv, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert steps(tmp_path / "killed") == [3, 6, 9]
+    train_lm(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **LM_OPTIONS)
+    train_lm(output_dir=tmp_path / "whole", **LM_OPTIONS)
+    assert steps(tmp_path / "killed") == [3, 6, 9, 12, 15, 18, 21]
+    identical(tmp_path / "killed", tmp_path / "whole")
 
 
 # Of 61 examples the last batch holds 1, which both processes compute, or 5, of which one computes 3 and the other 2.
-@pytest.mark.parametrize(("launcher", "per_device", "steps"), [("cpu", 3, 6), ("yaml", 2, 8)])
-def test_two_processes_have_the_losses_of_one(finetune, files, checkpoint, tmp_path, launcher, per_device, steps):
+@pytest.mark.parametrize(("launcher", "per_device", "count"), [("cpu", 3, 6), ("yaml", 2, 8)])
+def test_two_processes_have_the_losses_of_one(finetune, files, checkpoint, tmp_path, launcher, per_device, count):
     options = {"group_by_length": launcher == "yaml", "num_train_epochs": 2, "freeze_epochs": 1}
     finetune(output_dir=tmp_path / "one", per_device_train_batch_size=4 * per_device, **options)
     options |= {
@@ -98,10 +126,18 @@ def test_two_processes_have_the_losses_of_one(finetune, files, checkpoint, tmp_p
     }
     argv = as_argv(defaults(files, checkpoint) | options)
     run_python("-m", "accelerate.commands.launch", *LAUNCHERS[launcher], RECIPE, *argv)
-    one, two = (json.loads((tmp_path / name / "trainer_state.json").read_text()) for name in ("one", "two"))
-    assert (one["run"]["num_processes"], two["run"]["num_processes"]) == (1, 2)
-    assert len(one["log_history"]) == len(two["log_history"]) == 2 * steps + 2
-    for expected, found in zip(one["log_history"], two["log_history"], strict=True):
-        assert expected.keys() == found.keys()
-        for key in expected.keys() - {"eval_samples_per_second"}:
-            assert found[key] == pytest.approx(expected[key], abs=1e-5), key
+    same_losses(tmp_path / "one", tmp_path / "two")
+    assert len(history(tmp_path / "two", "loss")) == 2 * count
+
+
+def test_two_processes_have_the_losses_of_one_language_model(train_lm, tmp_path):
+    """A last batch of one block, which both compute; and 3 blocks to evaluate on, in batches of 2 for each."""
+    sizes = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,hidden_dropout=0,attention_dropout=0"
+    options = {"config_overrides": sizes, "num_train_epochs": 2}
+    train_lm(output_dir=tmp_path / "one", per_device_train_batch_size=4, **options)
+    options |= {"per_device_train_batch_size": 2, "per_device_eval_batch_size": 2, "output_dir": tmp_path / "two"}
+    argv = as_argv(lm_defaults(tmp_path) | options)
+    run_python("-m", "accelerate.commands.launch", *LAUNCHERS["yaml"], LM_RECIPE, *argv)
+    same_losses(tmp_path / "one", tmp_path / "two")
+    assert len(history(tmp_path / "two", "loss")) == 2 * 6
+    assert history(tmp_path / "two", "samples") == history(tmp_path / "one", "samples")

@@ -1,0 +1,181 @@
+"""The recipe of language modelling, run in this process on a tiny model."""
+
+import functools
+import json
+import math
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
+
+import tfm_zoo
+from tfm_zoo.training import loop
+from tfm_zoo.training.corpora import Blocks
+from tfm_zoo.training.tokenizers import byte_level_bpe
+
+from .conftest import LM_RECIPE, ROOT, TEXT, history, run_python
+
+GPT2 = "n_embd=32,n_layer=2,n_head=2,embd_pdrop=0,attn_pdrop=0,resid_pdrop=0"
+SIZES = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64"
+
+
+def test_learns_and_leaves_everything(train_lm, tmp_path):
+    results = train_lm(
+        num_train_epochs=6,
+        per_device_train_batch_size=4,
+        learning_rate=1e-2,
+        eval_steps=12,
+        sample_prompt="The cat",
+        num_samples=2,
+    )
+    folder = tmp_path / "run"
+    assert json.loads((folder / "all_results.json").read_text()) == results
+    evaluated = history(folder, "eval_loss")
+    assert results["eval_loss"] == min(evaluated) < evaluated[0] - 1
+    assert results["eval_perplexity"] == pytest.approx(math.exp(results["eval_loss"]))
+    assert (folder / "training_curves.png").stat().st_size > 10_000
+
+    model = tfm_zoo.TfmGPTForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert model.config.vocab_size == len(tokenizer) == 280
+    assert model.config.eos_token_id == tokenizer.eos_token_id == model.generation_config.eos_token_id
+    assert model.generation_config.do_sample and model.generation_config.top_p == 0.95
+
+    # The loss is the mean over tokens, of the text's end, and not over blocks of unlike length.
+    row = torch.tensor(tokenizer(TEXT[round(0.9 * len(TEXT)) :])["input_ids"] + [tokenizer.eos_token_id])
+    blocks = Blocks(row, 32)
+    with torch.no_grad():
+        sums = [
+            model(**{k: v[None] for k, v in blocks[i].items()}, num_items_in_batch=1).loss for i in range(len(blocks))
+        ]
+    counts = [int((blocks[i]["labels"][1:] != -100).sum()) for i in range(len(blocks))]
+    assert len(set(counts)) == 2
+    assert results["eval_loss"] == pytest.approx(sum(sums).item() / sum(counts), rel=1e-5)
+
+    samples = history(folder, "samples")
+    assert len(samples) == len(evaluated) and all(len(drawn) == 2 for drawn in samples)
+    assert all(sample.startswith("The cat") for drawn in samples for sample in drawn)
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.pipeline_tag == "text-generation"
+    assert samples[0][0].strip() in card.text and card.text.count("The cat") >= 3
+    assert {result.metric_type for result in card.data.eval_results} == {"loss", "perplexity"}
+    assert "1 thread)" in card.text and "1 process " in card.text
+
+
+def test_built_in_text_and_generation_where_there_is_no_zoo(train_lm, tmp_path):
+    train_lm(train_file=None, max_train_samples=32, max_eval_samples=8)
+    assert "The text is generated" in (tmp_path / "run" / "README.md").read_text()
+    script = "import runpy, sys; sys.modules['tfm_zoo'] = None; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+    options = ["--max_new_tokens", 9, "--num_samples", 2, "--seed", 1]
+    shown = run_python("-c", script, ROOT / "recipes" / "generate.py", tmp_path / "run", "the film", "", *options)
+    assert shown.stdout.count("the film") == 2
+    model = tfm_zoo.TfmGPTForCausalLM.from_pretrained(tmp_path / "run")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    ids = torch.tensor([tokenizer("the film")["input_ids"]] * 2)
+    torch.manual_seed(1)
+    texts = tokenizer.batch_decode(model.generate(ids, max_new_tokens=9), skip_special_tokens=True)
+    assert shown.stdout.startswith("\n\n".join(texts))
+
+
+def test_zoo_and_native_model_take_the_same_steps(train_lm, tmp_path):
+    options = {"model_type": "gpt2", "config_overrides": GPT2}
+    train_lm(output_dir=tmp_path / "zoo", **options)
+    train_lm(output_dir=tmp_path / "native", model_class="native", **options)
+    kinds = [json.loads((tmp_path / name / "config.json").read_text())["model_type"] for name in ("zoo", "native")]
+    assert kinds == ["tfm_gpt", "gpt2"]
+    for key in ("loss", "grad_norm", "eval_loss"):
+        assert history(tmp_path / "zoo", key) == pytest.approx(history(tmp_path / "native", key), abs=1e-4), key
+    assert history(tmp_path / "zoo", "samples") == history(tmp_path / "native", "samples")
+
+
+def test_from_an_official_checkpoint_and_on_from_there(train_lm, tmp_path):
+    tokenizer = byte_level_bpe([TEXT], 280)
+    torch.manual_seed(0)
+    GPT2LMHeadModel(GPT2Config(vocab_size=280, n_positions=24, n_embd=32, n_layer=2, n_head=2)).save_pretrained(
+        tmp_path / "official"
+    )
+    tokenizer.save_pretrained(tmp_path / "official")
+    fresh = {"config_overrides": None, "tokenizer_vocab_size": None, "max_train_steps": 2}
+    train_lm(model_name_or_path=tmp_path / "official", output_dir=tmp_path / "zoo", **fresh)
+    state = json.loads((tmp_path / "zoo" / "trainer_state.json").read_text())
+    assert state["run"]["block_size"] == 24  # asked for 32, and the model has 24 positions
+    train_lm(model_name_or_path=tmp_path / "zoo", output_dir=tmp_path / "again", **fresh)
+    assert history(tmp_path / "again", "loss")[0] < history(tmp_path / "zoo", "loss")[0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"config_name": "gpt2", "config_overrides": "hidden_size=32,num_hidden_layers=1,num_attention_heads=2"},
+        {"config_overrides": "hidden_size=32,num_attention_heads=2,norm_type=rmsnorm,position_embedding_type=rotary"},
+        {"model_type": "llama", "config_overrides": "hidden_size=32,num_hidden_layers=1,num_attention_heads=2"},
+    ],
+    ids=["named", "axes", "official type"],
+)
+def test_new_models_of_any_kind(train_lm, tmp_path, options):
+    train_lm(max_train_steps=1, max_eval_samples=1, **options)
+    config = tfm_zoo.TfmGPTConfig.from_pretrained(tmp_path / "run")
+    assert (config.hidden_size, config.num_attention_heads, config.head_dim) == (32, 2, 16)
+    assert (config.vocab_size, config.max_position_embeddings) == (280, 32)
+
+
+def test_accumulation_does_not_change_the_steps(train_lm, tmp_path):
+    """Though the last block is shorter: tokens weigh alike, whichever batch they are in."""
+    options = {"config_overrides": f"{SIZES},hidden_dropout=0,attention_dropout=0", "block_size": 128}
+    train_lm(output_dir=tmp_path / "whole", per_device_train_batch_size=4, **options)
+    train_lm(output_dir=tmp_path / "parts", per_device_train_batch_size=1, gradient_accumulation_steps=4, **options)
+    assert len(history(tmp_path / "whole", "loss")) > 1
+    for key in ("loss", "grad_norm", "eval_loss"):
+        assert history(tmp_path / "parts", key) == pytest.approx(history(tmp_path / "whole", key), abs=1e-5), key
+
+
+def test_samples_leave_training_as_it_is(train_lm, tmp_path):
+    train_lm(output_dir=tmp_path / "with", eval_steps=2)
+    train_lm(output_dir=tmp_path / "without", eval_steps=2, sample_length=0)
+    assert history(tmp_path / "with", "loss") == history(tmp_path / "without", "loss")
+    assert history(tmp_path / "with", "samples") and not history(tmp_path / "without", "samples")
+
+
+def test_evaluation_asks_for_no_logits(train_lm, monkeypatch):
+    given, forward = [], tfm_zoo.TfmGPTForCausalLM.forward
+
+    @functools.wraps(forward)
+    def spy(self, *args, **kwargs):
+        output = forward(self, *args, **kwargs)
+        if not self.training and kwargs.get("labels") is not None:
+            given.append(output.logits)
+        return output
+
+    monkeypatch.setattr(tfm_zoo.TfmGPTForCausalLM, "forward", spy)
+    train_lm(max_train_steps=1)
+    assert given == [None] * len(given) != []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"config_overrides": "hiden_size=32"}, "tfm_gpt has no field 'hiden_size'; did you mean 'hidden_size'"),
+        ({"config_overrides": "hidden_size=30,num_attention_heads=4"}, "hidden_size=30 is not a multiple of"),
+        ({"model_type": "gpt3"}, "model_type 'gpt3' is not one of transformers' or the zoo's; near: "),
+        ({"model_type": "vit"}, "model_type 'vit' is not a causal language model"),
+        ({"model_type": "opt", "config_overrides": None}, "architecture 'opt', which the zoo does not convert"),
+        ({"config_name": "no/where"}, "config_name 'no/where': neither a checkpoint folder nor one the Hub gave"),
+        ({"tokenizer_name": "no/where", "tokenizer_vocab_size": None}, "tokenizer_name 'no/where': neither"),
+        ({"tokenizer_vocab_size": 100}, "tokenizer_vocab_size must be at least 257"),
+        ({"sample_prompt": "cat " * 40}, r"sample_prompt has \d+ tokens, of 32 that the model takes"),
+        ({"metric_for_best_model": "accuracy"}, "metric_for_best_model 'accuracy': expected one of .*perplexity"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_bad_input_is_refused_before_work(train_lm, monkeypatch, options, message):
+    monkeypatch.setattr(loop, "train_step", lambda *args: pytest.fail("work was begun"))
+    with pytest.raises(Exception, match=message):
+        train_lm(**options)
+
+
+def test_an_error_is_one_line(tmp_path):
+    failed = run_python(LM_RECIPE, "--train_file", "nowhere.txt", "--output_dir", tmp_path / "run", check=False)
+    assert failed.returncode == 2
+    assert failed.stderr.splitlines()[-1] == "finetune_causal_lm.py: error: train_file 'nowhere.txt': no such file"
+    assert "Traceback" not in failed.stderr
