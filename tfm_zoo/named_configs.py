@@ -1,5 +1,6 @@
 """Configurations of published models, by name."""
 
+from copy import deepcopy
 from difflib import get_close_matches
 from typing import Any
 
@@ -83,4 +84,4 @@ def named_config(name: str, **overrides: Any) -> TfmConfig:
         hint = f" Is it {near[0]!r} that is meant?" if near else ""
         raise ValueError(f"There is no configuration named {name!r}; there are: {', '.join(NAMED_CONFIGS)}.{hint}")
     config_class, fields = NAMED_CONFIGS[name]
-    return config_class(**fields | overrides)
+    return config_class(**deepcopy(fields) | overrides)

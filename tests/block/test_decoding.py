@@ -6,12 +6,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import DynamicCache
+from transformers import DynamicCache, StaticCache
 
 from tfm_zoo import TfmGPTConfig, TfmGPTForCausalLM, quantize_int8
 from tfm_zoo.models.attention_dropout import DroppedAttention
 from tfm_zoo.models.cache import TfmGrowingLayer, grow_in_place
-from tfm_zoo.models.layout import lay_out
 from tfm_zoo.quantization import Int8Linear
 
 SIZES = {
@@ -123,31 +122,6 @@ def test_only_an_empty_dynamic_cache_is_made_to_grow():
     assert not isinstance(grow_in_place(offloaded).layers[0], TfmGrowingLayer)
 
 
-def test_layout_changes_no_weight_and_is_undone(model, tmp_path):
-    ids = torch.arange(12).view(2, 6)
-    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
-    same = dict(model.named_parameters())
-    logits = model(ids).logits
-    model.generate(ids, max_new_tokens=2, pad_token_id=0)
-    assert model.lm_head.weight.t().is_contiguous() and model.lm_head.weight is model.get_input_embeddings().weight
-    assert (model(ids).logits - logits).abs().max() < 1e-5
-    model.save_pretrained(tmp_path)
-    saved = TfmGPTForCausalLM.from_pretrained(tmp_path).state_dict()
-    model.generate(ids, max_new_tokens=2, pad_token_id=0)
-    model.train()
-    for name, parameter in model.named_parameters():
-        assert parameter is same[name] and parameter.is_contiguous()
-        assert torch.equal(parameter, before[name]) and torch.equal(saved[name], before[name])
-
-
-def test_layout_leaves_alone_what_does_not_gain():
-    shared, narrow = nn.Linear(4, 3), nn.Linear(4, 3).bfloat16()
-    shared.weight.share_memory_()
-    for linear in (shared, narrow, nn.Linear(4, 3, device="meta")):
-        lay_out(linear, by_input=True)
-        assert linear.weight.is_contiguous()
-
-
 def test_dropped_attention_is_torchs():
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(2, 3, 5, 7, generator=generator, requires_grad=True)
@@ -180,6 +154,31 @@ def test_training_with_dropout_is_that_of_eager_attention(fields, padded):
     (loss, gradient), (other_loss, other_gradient) = results
     assert abs(loss - other_loss) <= 1e-6 * loss
     assert (gradient - other_gradient).norm() <= 1e-5 * gradient.norm()
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_a_cached_step_with_dropout_sees_all_that_came_before(implementation):
+    """In training mode, with dropout so rare that it strikes nothing."""
+    torch.manual_seed(0)
+    config = TfmGPTConfig(**SIZES, hidden_dropout=0.0, attention_dropout=1e-12)
+    model = TfmGPTForCausalLM(config).train()
+    model.set_attn_implementation(implementation)
+    ids = torch.arange(10).view(1, 10)
+    whole = model(ids).logits
+    for cache in (DynamicCache(config=config), StaticCache(config=config, max_cache_len=16)):
+        for first, last in ((0, 7), (7, 9), (9, 10)):
+            with torch.no_grad():
+                step = model(ids[:, first:last], past_key_values=cache, use_cache=True).logits
+            assert (step - whole[:, first:last]).abs().max() < 1e-4
+
+
+def test_the_number_of_layers_can_be_changed_before_the_model_is_made():
+    for layers in (1, 3):
+        config = TfmGPTConfig(**SIZES)
+        config.num_hidden_layers = layers
+        model = TfmGPTForCausalLM(config).eval()
+        ids = torch.arange(6).view(1, 6)
+        assert len(model.model.layers) == layers == len(model(ids).past_key_values.layers)
 
 
 def test_int8_projection_is_near_the_projection():

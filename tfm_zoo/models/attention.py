@@ -35,10 +35,10 @@ class TfmAttention(nn.Module):
         self.k_proj = nn.Linear(config.hidden_size, key_width, bias=config.attention_bias)
         self.v_proj = nn.Linear(config.hidden_size, key_width, bias=config.attention_bias)
         self.o_proj = nn.Linear(query_width, config.hidden_size, bias=config.attention_output_bias)
+        window = config.window_of(layer_idx)
+        self.layer_type = "full_attention" if window is None else "sliding_attention"
         # Read by flash attention alone, which counts the position itself; the others read the mask.
-        self.sliding_window = config.window_of(layer_idx)
-        if self.sliding_window is not None and not is_causal:
-            self.sliding_window += 1
+        self.sliding_window = window if window is None or is_causal else window + 1
 
     def forward(
         self,

@@ -21,8 +21,9 @@ def dropped_attention_forward(
     if module.num_key_value_groups > 1:
         key = key.repeat_interleave(module.num_key_value_groups, dim=1)
         value = value.repeat_interleave(module.num_key_value_groups, dim=1)
-    if attention_mask is None and module.is_causal:
-        attention_mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=query.device).tril()
+    if attention_mask is None and module.is_causal and query.shape[2] > 1:
+        # There is none for the first pass, which a static cache has keys beyond; a single query sees all.
+        attention_mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).tril()
     scores = (query * scaling) @ key.transpose(2, 3)
     if attention_mask is not None and attention_mask.dtype == torch.bool:
         scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)

@@ -74,10 +74,10 @@ class TfmDecoder(TfmStack):
         """The inputs through embeddings and blocks."""
         hidden_states, rotary = self.enter(input_ids, inputs_embeds, token_type_ids, position_ids)
         masks = self.make_masks(hidden_states, attention_mask, past_key_values, position_ids)
-        for layer, kind in zip(self.layers, self.config.layer_types, strict=True):
+        for layer in self.layers[: self.config.num_hidden_layers]:  # an early exit runs fewer
             hidden_states = layer(
                 hidden_states,
-                attention_mask=masks[kind],
+                attention_mask=masks[layer.self_attn.layer_type],
                 position_embeddings=rotary,
                 past_key_values=past_key_values,
                 position_ids=position_ids,  # by which flash attention knows packed sequences

@@ -19,7 +19,6 @@ from .configuration_tfm_gpt import TfmGPTConfig
 from .decoder import TfmDecoder
 from .inputs import IGNORED, check_label_ids, check_labels, one_of
 from .layers import TfmLayer
-from .layout import lay_out
 from .losses import labelled_only, vocabulary_loss
 from .saving import SavesWhole
 from .unpadding import marks_padding
@@ -52,6 +51,8 @@ class TfmGPTModel(TfmDecoder, TfmGPTPreTrainedModel):
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
+        if len(set(config.layer_types)) == 1:  # the number of layers may have been changed since
+            config.layer_types = config.layer_types[:1] * config.num_hidden_layers
         self.add_stack(is_causal=True)
         for layer in self.layers:
             layer.self_attn.o_proj.adds_to_residual = config.scaled_residual_init
@@ -114,24 +115,6 @@ class TfmGPTForCausalLM(TfmGPTPreTrainedModel, GenerationMixin):
         self.model = TfmGPTModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
-
-    def generate(self, *args, **kwargs):
-        """transformers' `generate`; on a CPU it first stores weights in the order in which decoding reads them fastest.
-
-        `train()` and `state_dict()`, and so every way of saving, put them back.
-        """
-        if not self.training:
-            lay_out(self, by_input=True)
-        return super().generate(*args, **kwargs)
-
-    def train(self, mode: bool = True):
-        if mode:
-            lay_out(self, by_input=False)
-        return super().train(mode)
-
-    def state_dict(self, *args, **kwargs):
-        lay_out(self, by_input=False)
-        return super().state_dict(*args, **kwargs)
 
     @can_return_tuple
     def forward(
