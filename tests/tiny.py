@@ -1,9 +1,10 @@
-"""Encoders small enough for a test, and batches for them."""
+"""Models small enough for a test, and batches for them."""
 
 import torch
 
 import tfm_zoo
-from tfm_zoo import TfmBertConfig
+from tfm_zoo import TfmBertConfig, TfmGPTConfig
+from tfm_zoo.models.configuration_tfm import TfmConfig
 
 SIZES = {
     "vocab_size": 61,
@@ -14,21 +15,33 @@ SIZES = {
     "max_position_embeddings": 24,
     "initializer_range": 0.2,  # attention that is not uniform
 }
-HEADS = [
-    getattr(tfm_zoo, name) for auto, name in TfmBertConfig.auto_classes.items() if auto != "AutoModelForTextEncoding"
-]
-HEADS = [head for head in HEADS if head is not TfmBertConfig]
+#: of each family, what a test does not want as it is
+FIELDS = {
+    TfmBertConfig: {},
+    TfmGPTConfig: {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "use_cache": False},
+}
+
+
+def heads_of(family: type[TfmConfig]) -> list[type]:
+    names = [
+        name for auto, name in family.auto_classes.items() if auto not in ("AutoConfig", "AutoModelForTextEncoding")
+    ]
+    return [getattr(tfm_zoo, name) for name in names]
+
+
+ENCODERS, DECODERS = heads_of(TfmBertConfig), heads_of(TfmGPTConfig)
+HEADS = ENCODERS + DECODERS
 LENGTHS = (9, 4, 1, 6)
 
 
-def tiny_config(**fields) -> TfmBertConfig:
-    return TfmBertConfig(**SIZES | fields)
+def tiny_config(family: type[TfmConfig] = TfmBertConfig, **fields) -> TfmConfig:
+    return family(**SIZES | FIELDS[family] | fields)
 
 
 def tiny_model(head: type, seed: int = 0, **fields):
     """A model in evaluation mode, with biases and norms that are not at their initial zeros and ones."""
     torch.manual_seed(seed)
-    model = head(tiny_config(**fields)).eval()
+    model = head(tiny_config(head.config_class, **fields)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
@@ -47,13 +60,15 @@ def ragged_mask(lengths: tuple[int, ...] = LENGTHS, side: str = "right") -> torc
 
 
 def ragged_batch(head: type | None = None, side: str = "right", labels: bool = False, seed: int = 0) -> dict:
-    """Token ids, mask and segments (and labels) of a batch for `head`, padded at one `side`."""
+    """Token ids, mask and an encoder's segments (and labels) of a batch for `head`, padded at one `side`."""
     generator = torch.Generator().manual_seed(seed)
     mask = ragged_mask(side=side)
     ids = torch.randint(1, SIZES["vocab_size"], mask.shape, generator=generator)
     segments = torch.randint(0, 2, mask.shape, generator=generator)
     batch = {"input_ids": ids * mask, "attention_mask": mask, "token_type_ids": segments * mask}
-    name = "TfmBertModel" if head is None else head.__name__.removeprefix("TfmBertFor")
+    if head in DECODERS:
+        del batch["token_type_ids"]
+    name = "Model" if head is None else head.__name__.partition("For")[2] or "Model"
     if name == "MultipleChoice":  # (batch, choices, length)
         batch = {key: torch.stack((value, value.flip(0)), dim=1) for key, value in batch.items()}
     if labels:
@@ -66,8 +81,9 @@ def make_labels(name: str, ids: torch.Tensor, mask: torch.Tensor) -> dict[str, t
     tokens = torch.where((ids % 3 == 0) & mask.bool(), ids, -100)
     tokens[0, mask[0].argmax()] = 7  # at least one
     return {
-        "TfmBertModel": {},
+        "Model": {},
         "MaskedLM": {"labels": tokens},
+        "CausalLM": {"labels": torch.where(mask.bool(), ids, -100)},
         "PreTraining": {"labels": tokens, "next_sentence_label": sentence},
         "TokenClassification": {"labels": torch.where(mask.bool(), ids % 2, -100)},
         "QuestionAnswering": {"start_positions": mask.argmax(dim=1), "end_positions": mask.argmax(dim=1)},

@@ -1,4 +1,4 @@
-"""Run with a folder: two processes load its checkpoint in halves and compare themselves with the whole model."""
+"""Run with a folder and a class: two processes load the checkpoint in halves, and compare with the whole model."""
 
 import os
 import sys
@@ -8,15 +8,15 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from transformers.distributed import DistributedConfig
 
-from tfm_zoo import TfmBertForMaskedLM
+import tfm_zoo
 
 PROCESSES = 2
 
 
-def compare(folder: str) -> None:
+def compare(folder: str, head: type) -> None:
     batch = torch.load(f"{folder}/batch.pt")
-    whole = TfmBertForMaskedLM.from_pretrained(folder)
-    sharded = TfmBertForMaskedLM.from_pretrained(folder, distributed_config=DistributedConfig(tp_size=PROCESSES))
+    whole = head.from_pretrained(folder)
+    sharded = head.from_pretrained(folder, distributed_config=DistributedConfig(tp_size=PROCESSES))
     outputs = [model(**batch) for model in (whole, sharded)]
     torch.testing.assert_close(outputs[1].logits, outputs[0].logits, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(outputs[1].loss, outputs[0].loss, rtol=1e-5, atol=1e-5)
@@ -32,17 +32,18 @@ def compare(folder: str) -> None:
             gradient, wanted.grad, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
         )
     layer = 7 + 5  # the weights of seven projections; the biases of five, since two are added after the sum
-    assert halved == len(whole.model.layers) * layer + 1 + 1, halved  # the tied table, the vocabulary's bias
+    vocabulary = len(dict(whole.lm_head.named_parameters()))  # the tied table, and a bias
+    assert halved == len(whole.model.layers) * layer + vocabulary, halved
 
 
-def main(folder: str) -> None:
+def main(folder: str, head: str) -> None:
     children = []
     for rank in range(PROCESSES):
         child = os.fork()
         if child == 0:
             os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(PROCESSES)}
             dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=PROCESSES)
-            compare(folder)
+            compare(folder, getattr(tfm_zoo, head))
             dist.destroy_process_group()
             os._exit(0)
         children.append(child)
@@ -51,4 +52,4 @@ def main(folder: str) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -21,7 +21,7 @@ def real(outputs) -> dict[str, torch.Tensor]:
 
 def train(model, batch: dict) -> tuple[dict, dict]:
     outputs = model(**batch)
-    loss = outputs.loss if "loss" in outputs else outputs.pooler_output.square().sum()
+    loss = outputs.loss if "loss" in outputs else outputs[-1].square().sum()
     loss.backward()
     return real(outputs), {name: parameter.grad for name, parameter in model.named_parameters() if "orig" not in name}
 

@@ -8,8 +8,9 @@ import accelerate
 import pytest
 import torch
 from torch import nn
+from transformers import AutoModelForCausalLM, TorchAoConfig
 
-from tfm_zoo import TfmBertForMaskedLM, TfmBertForSequenceClassification
+from tfm_zoo import TfmBertForMaskedLM, TfmBertForSequenceClassification, TfmGPTForCausalLM
 
 from ..tiny import HEADS, ragged_batch, tiny_model
 
@@ -27,7 +28,7 @@ def test_autocast(head, skip_padding):
         model = tiny_model(head, skip_padding=skip_padding, **NO_DROPOUT)
         with torch.autocast("cpu", torch.bfloat16, enabled=low):
             outputs = model(**batch)
-            loss = outputs.loss if "loss" in outputs else outputs.pooler_output.float().square().sum()
+            loss = outputs.loss if "loss" in outputs else outputs[-1].float().square().sum()
         loss.backward()
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         assert {gradient.dtype for gradient in gradients} == {torch.float32}
@@ -55,8 +56,8 @@ def test_replica_of_data_parallel(head):
 
     def replicate(module: nn.Module) -> nn.Module:
         replica = module._replicate_for_data_parallel()
-        for name, parameter in module.named_parameters(recurse=False):
-            setattr(replica, name, parameter.clone())
+        for name, parameter in module._parameters.items():  # a bias that is not there is None
+            setattr(replica, name, None if parameter is None else parameter.clone())
         for name, child in module.named_children():
             setattr(replica, name, replicate(child))
         return replica
@@ -99,6 +100,57 @@ def test_adapters():
     assert trained and all("lora_" in name or "classifier" in name for name in trained)
 
 
+def test_adapted_generation(tmp_path):
+    """A low-rank adapter of the decoder: trained, saved, put on a fresh model, and merged into its weights."""
+    peft = pytest.importorskip("peft")
+    model, batch = tiny_model(TfmGPTForCausalLM, **NO_DROPOUT), ragged_batch(TfmGPTForCausalLM, side="left")
+    prompt = {"inputs": batch["input_ids"], "attention_mask": batch["attention_mask"], "max_new_tokens": 8}
+    options = {"do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+    before = model.generate(**prompt, **options)
+    config = peft.LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", r=4)
+    adapted = peft.get_peft_model(model, config).train()
+    assert len([name for name, _ in adapted.named_modules() if name.endswith("lora_A")]) == 2 * 6
+    optimizer = torch.optim.SGD([weight for weight in adapted.parameters() if weight.requires_grad], lr=1.0)
+    losses = []
+    for _ in range(4):
+        outputs = adapted(**batch, labels=batch["input_ids"].where(batch["attention_mask"] == 1, -100))
+        optimizer.zero_grad()
+        outputs.loss.backward()
+        optimizer.step()
+        losses.append(outputs.loss.item())
+    assert losses[-1] < losses[0]
+    after = adapted.eval().generate(**prompt, **options)
+    assert not after.logits[0].allclose(before.logits[0])
+
+    adapted.save_pretrained(tmp_path / "adapter")
+    reloaded = peft.PeftModel.from_pretrained(tiny_model(TfmGPTForCausalLM, **NO_DROPOUT), tmp_path / "adapter").eval()
+    again = reloaded.generate(**prompt, **options)
+    merged = reloaded.merge_and_unload()
+    assert type(merged) is TfmGPTForCausalLM
+    merged.save_pretrained(tmp_path / "merged")
+    whole = TfmGPTForCausalLM.from_pretrained(tmp_path / "merged")
+    for made in (again, merged.generate(**prompt, **options), whole.generate(**prompt, **options)):
+        assert made.sequences.equal(after.sequences)
+        torch.testing.assert_close(made.logits, after.logits, rtol=1e-4, atol=1e-5)
+
+
+def test_int8_weights(tmp_path):
+    """torchao's weight-only quantisation on loading: eight-bit weights, and nearly the same scores."""
+    torchao = pytest.importorskip("torchao.quantization")
+    model, batch = tiny_model(TfmGPTForCausalLM), ragged_batch(TfmGPTForCausalLM, side="left")
+    model.save_pretrained(tmp_path)
+    config = TorchAoConfig(torchao.Int8WeightOnlyConfig())
+    quantised = AutoModelForCausalLM.from_pretrained(tmp_path, trust_remote_code=True, quantization_config=config)
+    projections = [module for module in quantised.model.layers.modules() if isinstance(module, nn.Linear)]
+    assert len(projections) == 2 * 6
+    assert not [projection for projection in projections if type(projection.weight) is nn.Parameter]
+    wanted = model(**batch).logits
+    difference = (quantised(**batch).logits - wanted).norm() / wanted.norm()
+    assert 0 < difference < 0.05
+    prompt = {"inputs": batch["input_ids"], "attention_mask": batch["attention_mask"], "max_new_tokens": 8}
+    assert quantised.generate(**prompt, do_sample=False).shape == (4, 9 + 8)
+
+
 def test_quantised():
     """Dynamic quantisation replaces every linear layer, and the model still computes nearly the same."""
     batch = ragged_batch()
@@ -111,11 +163,12 @@ def test_quantised():
     assert quantised(**batch, labels=batch["input_ids"]).loss.isfinite()
 
 
-def test_tensor_parallel(tmp_path):
+@pytest.mark.parametrize("head", [TfmBertForMaskedLM, TfmGPTForCausalLM], ids=lambda head: head.__name__)
+def test_tensor_parallel(head, tmp_path):
     """Two processes hold half of every layer each, and have the outputs and gradients of the whole."""
     fields = {"vocab_size": 60, "mlp_type": "gated", "num_key_value_heads": 2} | NO_DROPOUT
-    tiny_model(TfmBertForMaskedLM, **fields).save_pretrained(tmp_path)
-    batch = ragged_batch(TfmBertForMaskedLM, labels=True)
+    tiny_model(head, **fields).save_pretrained(tmp_path)
+    batch = ragged_batch(head, labels=True)
     torch.save({name: value.clamp(max=59) for name, value in batch.items()}, tmp_path / "batch.pt")
     script = Path(__file__).with_name("tensor_parallel.py")
-    subprocess.run([sys.executable, script, tmp_path], check=True, timeout=300)
+    subprocess.run([sys.executable, script, tmp_path, head.__name__], check=True, timeout=300)
