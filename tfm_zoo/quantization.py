@@ -66,4 +66,4 @@ def quantize_int8(model: PreTrainedModel) -> PreTrainedModel:
         for name, child in module.named_children():
             if type(child) is nn.Linear:
                 setattr(module, name, Int8Linear(child))
-    return model
+    return model.requires_grad_(False)  # integers pass no gradient on

@@ -11,6 +11,7 @@ from transformers import DynamicCache, StaticCache
 from tfm_zoo import TfmGPTConfig, TfmGPTForCausalLM, quantize_int8
 from tfm_zoo.models.attention_dropout import DroppedAttention
 from tfm_zoo.models.cache import TfmGrowingLayer, grow_in_place
+from tfm_zoo.models.losses import vocabulary_loss
 from tfm_zoo.quantization import Int8Linear
 
 SIZES = {
@@ -83,6 +84,15 @@ def test_a_growing_layer_after_a_change(change):
         for layer in (mine, its):
             layer.update(*states(1, step + 1, batch))
         assert_same(mine, its)
+
+
+def test_keys_that_somebody_kept_are_not_written_over():
+    layer = TfmGrowingLayer()
+    kept, _ = layer.update(*states(6, 0))
+    before = kept.clone()
+    layer.crop(-3)
+    layer.update(*states(2, 1))
+    assert torch.equal(kept, before)
 
 
 def test_copies_of_a_cache_grow_apart():
@@ -195,6 +205,7 @@ def test_int8_model_speaks_but_is_not_saved(model, tmp_path):
         quantized = quantize_int8(model)
         assert (quantized(ids).logits - expected).norm() < 0.1 * expected.norm()
     assert all(type(module) is not nn.Linear for module in quantized.modules())
+    assert not any(parameter.requires_grad for parameter in quantized.parameters())
     assert quantized.generate(ids, max_new_tokens=5, pad_token_id=0).shape == (2, 11)
     with pytest.raises(ValueError, match="not saved"):
         quantized.save_pretrained(tmp_path / "int8")
@@ -204,3 +215,20 @@ def test_int8_model_speaks_but_is_not_saved(model, tmp_path):
 def test_int8_is_for_inference(model):
     with pytest.raises(ValueError, match="training mode"):
         quantize_int8(model.train())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("num_items", [None, 700])
+def test_the_loss_is_summed_in_single_precision(dtype, num_items):
+    """That of all logits at once, in every type, over more than one chunk; gradients too."""
+    torch.manual_seed(0)
+    head, labels = nn.Linear(16, 50, bias=False).to(dtype), torch.randint(0, 50, (1100,))
+    labels[::7] = -100
+    states = torch.randn(1100, 16, dtype=dtype, requires_grad=True)
+    loss = vocabulary_loss(states, head, labels, num_items)
+    expected = F.cross_entropy(head(states).float(), labels, reduction="mean" if num_items is None else "sum")
+    expected = expected if num_items is None else expected / num_items
+    assert loss.dtype == torch.float32
+    assert abs(loss - expected) <= 1e-6 * expected
+    gradient, its = (torch.autograd.grad(value, states)[0].float() for value in (loss, expected))
+    assert (gradient - its).norm() <= (1e-5 if dtype == torch.float32 else 1e-2) * its.norm()

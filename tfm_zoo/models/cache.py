@@ -32,6 +32,10 @@ class TfmGrowingLayer(DynamicLayer):
         self.keys, self.values = (room[:, :, :length] for room in self.room)
         return self.keys, self.values
 
+    def crop(self, tokens_to_remove: int) -> None:
+        self.room = None  # whoever has kept the longer keys keeps them as they are
+        super().crop(tokens_to_remove)
+
     def has_room(self, length: int) -> bool:
         """Whether `keys` and `values` still lie at the head of the room, and it is large enough."""
         if self.room is None or self.room[0].shape[2] < length:

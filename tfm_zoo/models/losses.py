@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from .inputs import IGNORED
 from .unpadding import is_traced
@@ -26,7 +27,7 @@ def vocabulary_loss(
     labels: torch.LongTensor,
     num_items: int | torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Cross-entropy of `lm_head(hidden_states)`, without holding all those logits where torch can do so.
+    """Cross-entropy of `lm_head(hidden_states)`, without ever holding all those logits.
 
     Args:
         hidden_states: `(tokens, hidden_size)`; best those of labelled tokens only.
@@ -37,24 +38,31 @@ def vocabulary_loss(
     Returns:
         A scalar; nan for the mean over no token, as `torch.nn.functional.cross_entropy` gives.
     """
-    reduction = "mean" if num_items is None else "sum"
     labels = labels.to(hidden_states.device)
-    if labels.numel() and not is_traced(labels) and can_chunk(lm_head):
+    if labels.numel() == 0 or is_traced(labels):
+        loss = F.cross_entropy(lm_head(hidden_states).float(), labels, reduction="sum")
+    elif can_fuse(lm_head, hidden_states):
         options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)
         projection = (hidden_states, lm_head.weight, labels)
-        loss = F.linear_cross_entropy(*projection, linear_bias=lm_head.bias, reduction=reduction, options=options)
+        loss = F.linear_cross_entropy(*projection, linear_bias=lm_head.bias, reduction="sum", options=options)
     else:
-        loss = F.cross_entropy(lm_head(hidden_states).float(), labels, reduction=reduction)
-    return loss if num_items is None else loss / num_items
+        chunks = zip(hidden_states.split(CHUNK), labels.split(CHUNK), strict=True)
+        loss = sum(checkpoint(summed_loss, lm_head, *chunk, use_reentrant=False) for chunk in chunks)
+    return loss / ((labels != IGNORED).sum() if num_items is None else num_items)
 
 
-def can_chunk(lm_head: nn.Module) -> bool:
-    """Whether torch's chunked loss (2.13 and later) gives what calling `lm_head` would.
+def summed_loss(lm_head: nn.Module, hidden_states: torch.Tensor, labels: torch.LongTensor) -> torch.Tensor:
+    """The sum over a chunk, in float32 whatever the model's type; its logits are made again when gradients are."""
+    return F.cross_entropy(lm_head(hidden_states).float(), labels, reduction="sum")
+
+
+def can_fuse(lm_head: nn.Module, hidden_states: torch.Tensor) -> bool:
+    """Whether torch's own chunked loss (2.13 and later) gives what calling `lm_head` would.
 
     It reads the weight by itself, so that an adapter, a quantised layer or a hook (offloading, sharding) would be
-    passed by; and it does not take part in autocast. (Nor can it be compiled.)
+    passed by; it does not take part in autocast, and sums in the type it is given.
     """
-    if not hasattr(F, "linear_cross_entropy"):
+    if not hasattr(F, "linear_cross_entropy") or hidden_states.dtype not in (torch.float32, torch.float64):
         return False
     plain = type(lm_head) is nn.Linear and type(lm_head.weight) is nn.Parameter and "forward" not in vars(lm_head)
     hooked = lm_head._forward_hooks or lm_head._forward_pre_hooks

@@ -44,15 +44,16 @@ class TfmStack:
             counted: the first and the last position, where they are known without a look at the device; they are then
                 checked in place of `position_ids`.
         """
-        tables, vocabulary = self.embeddings, "the vocabulary (vocab_size)"
-        check_ids("input_ids", input_ids, tables.embed_tokens.num_embeddings, vocabulary)
-        if tables.embed_token_types is not None:
-            of = "the segments (type_vocab_size)"
-            check_ids("token_type_ids", token_type_ids, tables.embed_token_types.num_embeddings, of)
-        elif tables.token_types_as_tokens:
-            check_ids("token_type_ids", token_type_ids, tables.embed_tokens.num_embeddings, vocabulary)
-        if isinstance(tables.embed_positions, nn.Embedding):
-            rows, of = tables.embed_positions.num_embeddings, "the learned positions (max_position_embeddings)"
+        config, tables = self.config, self.embeddings
+        # A table may have grown; one that an adapter is wrapped around does not say.
+        rows = getattr(tables.embed_tokens, "num_embeddings", config.vocab_size)
+        check_ids("input_ids", input_ids, rows, "the vocabulary (vocab_size)")
+        if config.token_types_as_tokens:
+            check_ids("token_type_ids", token_type_ids, rows, "the vocabulary (vocab_size)")
+        elif config.type_vocab_size:
+            check_ids("token_type_ids", token_type_ids, config.type_vocab_size, "the segments (type_vocab_size)")
+        if config.position_embedding_type == "learned":
+            rows, of = config.max_position_embeddings, "the learned positions (max_position_embeddings)"
             if counted is None:
                 check_ids("position_ids", position_ids, rows, of)
             else:
