@@ -162,11 +162,12 @@ def as_argv(options: dict) -> list[str]:
 
 def run_python(*command: object, check: bool = True, **env: str) -> subprocess.CompletedProcess:
     """Run Python in a fresh process that sees the repository, but no network."""
-    return subprocess.run(
+    ended = subprocess.run(
         [sys.executable, *map(str, command)],
         env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | env,
-        check=check,
         capture_output=True,
         text=True,
         timeout=240,
     )
+    assert not check or ended.returncode == 0, ended.stderr
+    return ended
