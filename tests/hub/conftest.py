@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ..tiny import HEADS, tiny_model
+from ..tiny import DECODERS, ENCODERS, HEADS, tiny_model
 from . import plain
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -30,13 +30,15 @@ VARIANTS = {
     },
     "sinusoidal": {"position_embedding_type": "sinusoidal", "classifier_pooling": "mean"},
 }
+DECODER_VARIANTS = {"decoder_rotary": VARIANTS["rotary"] | {"layer_types": ["full_attention", "sliding_attention"]}}
 
 
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory) -> dict[str, Path]:
-    """A folder saved by each head, and one for each of `VARIANTS`."""
+    """A folder saved by each head, and one for each variant."""
     models = {head.__name__: tiny_model(head) for head in HEADS}
-    models |= {name: tiny_model(HEADS[0], **fields) for name, fields in VARIANTS.items()}
+    models |= {name: tiny_model(ENCODERS[0], **fields) for name, fields in VARIANTS.items()}
+    models |= {name: tiny_model(DECODERS[0], **fields) for name, fields in DECODER_VARIANTS.items()}
     root = tmp_path_factory.mktemp("saved")
     folders = {name: root / name for name in models}
     for name, model in models.items():

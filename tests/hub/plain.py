@@ -28,7 +28,8 @@ def run(model, labels: bool = False) -> dict[str, torch.Tensor]:
     if type(model).__name__.endswith("MultipleChoice"):
         batch = {name: value.unsqueeze(1).expand(-1, 2, -1) for name, value in batch.items()}
     if labels:
-        batch["labels"] = batch["input_ids"] % 2 if "MaskedLM" in type(model).__name__ else torch.tensor([0, 1, 1])
+        by_token = "LM" in type(model).__name__
+        batch["labels"] = batch["input_ids"] % 2 if by_token else torch.tensor([0, 1, 1])
     return dict(model(**batch).items())
 
 
@@ -57,6 +58,19 @@ def train_and_save(source: str, auto_class: str, target: str, **options) -> dict
     model.eval().save_pretrained(target)
     with torch.no_grad():
         return run(model)
+
+
+@torch.no_grad()
+def generated(source: str, prompts: list[str], **options) -> dict:
+    """A text-generation pipeline, and `generate` with a static cache in place of the dynamic one."""
+    model = load(source, "AutoModelForCausalLM", **options)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=True)
+    say = transformers.pipeline("text-generation", model=source, batch_size=2, device="cpu", **options)
+    texts = say(prompts, do_sample=False, max_new_tokens=6, max_length=None)
+    batch = tokenizer(prompts, padding=True, add_special_tokens=False, return_tensors="pt")
+    how = {"do_sample": False, "max_new_tokens": 6}
+    ids = {name: model.generate(**batch, **how, cache_implementation=name) for name in ("dynamic", "static")}
+    return {"texts": texts, "tied": model.lm_head.weight is model.get_input_embeddings().weight, **ids}
 
 
 def error(source: str, auto_class: str, **options) -> str:

@@ -2,22 +2,23 @@
 
 import json
 import subprocess
-from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 
-import tfm_zoo.models
-from tfm_zoo import TfmBertConfig, TfmBertForSequenceClassification
+import tfm_zoo
+from tfm_zoo import TfmBertForSequenceClassification, TfmGPTForCausalLM
 
 from ..tiny import HEADS, tiny_model
 from ..words import SENTENCES, make_tokenizer
 from . import plain
-from .conftest import VARIANTS
+from .conftest import DECODER_VARIANTS, VARIANTS
+from .travelling import code_of
 
-CODE = {file.name: file.read_bytes() for file in Path(tfm_zoo.models.__file__).parent.glob("[!_]*.py")}
 TRAINED = {
     "TfmBertForSequenceClassification": "AutoModelForSequenceClassification",
     "TfmBertForMaskedLM": "AutoModelForMaskedLM",
+    "TfmGPTForCausalLM": "AutoModelForCausalLM",
 }
 
 
@@ -38,27 +39,28 @@ def test_environments_have_no_zoo(plain_python, sentence_python):
 
 
 def test_every_head_loads_from_every_save(checkpoints, do_jobs, plain_python):
-    names = [head.__name__ for head in HEADS]
     jobs = [
         ("outputs_of_every_head", {"source": source, "trust_remote_code": True})
-        for name in names
-        for source in sources(checkpoints, name)
+        for head in HEADS
+        for source in sources(checkpoints, head.__name__)
     ]
     results = do_jobs(jobs, plain_python)
-    for name, from_folder, from_hub in zip(names, results[::2], results[1::2], strict=True):
+    for head, from_folder, from_hub in zip(HEADS, results[::2], results[1::2], strict=True):
+        name, auto_classes = head.__name__, head.config_class.auto_classes
         saved = torch.load(checkpoints[name].parent / f"{name}.pt")
         assert_same(from_folder, from_hub)
-        assert from_folder.keys() == TfmBertConfig.auto_classes.keys() - {"AutoConfig"}
-        auto_class = next(auto for auto, head in TfmBertConfig.auto_classes.items() if head == name)
+        assert from_folder.keys() == auto_classes.keys() - {"AutoConfig"}
+        auto_class = next(auto for auto, named in auto_classes.items() if named == name)
         assert_same(from_folder[auto_class], saved["outputs"])
         assert_same(from_folder["AutoModel"]["last_hidden_state"], saved["last_hidden_state"])
 
 
 def test_tables_that_no_checkpoint_stores_are_there(checkpoints, do_jobs, plain_python):
     arguments = {"auto_class": "AutoModel", "trust_remote_code": True}
-    jobs = [("outputs", {"source": source, **arguments}) for name in VARIANTS for source in sources(checkpoints, name)]
+    names = [*VARIANTS, *DECODER_VARIANTS]
+    jobs = [("outputs", {"source": source, **arguments}) for name in names for source in sources(checkpoints, name)]
     results = iter(do_jobs(jobs, plain_python))
-    for name in VARIANTS:
+    for name in names:
         saved = torch.load(checkpoints[name].parent / f"{name}.pt")
         for result in (next(results), next(results), plain.outputs(str(checkpoints[name]), "AutoModel")):
             assert_same(result, saved["outputs"])
@@ -93,8 +95,9 @@ def test_training_where_there_is_no_zoo(checkpoints, do_jobs, plain_python, tmp_
         for number in range(2):
             target = tmp_path / f"{head}_{number}"
             assert_same(plain.outputs(str(target), auto_class), from_folder)
-            assert {file.name: file.read_bytes() for file in target.glob("*.py")} == CODE
-            assert json.loads((target / "config.json").read_text())["auto_map"] == TfmBertConfig().auto_map
+            family = getattr(tfm_zoo, head).config_class
+            assert {file.name: file.read_bytes() for file in target.glob("*.py")} == code_of(family)
+            assert json.loads((target / "config.json").read_text())["auto_map"] == family().auto_map
 
 
 def test_pipeline_and_sentence_transformer(do_jobs, sentence_python, tmp_path):
@@ -106,6 +109,26 @@ def test_pipeline_and_sentence_transformer(do_jobs, sentence_python, tmp_path):
     local = plain.classify_and_embed(**arguments)
     assert_same(remote["vectors"], local["vectors"])
     assert remote["classes"] == local["classes"]
+
+
+def test_text_generation(do_jobs, plain_python, tmp_path):
+    """A tied checkpoint, whole and in shards, makes the same text where there is no zoo."""
+    tokenizer = make_tokenizer()
+    tokenizer.padding_side = "left"
+    model = tiny_model(TfmGPTForCausalLM, vocab_size=len(tokenizer), use_cache=True)
+    folders = [tmp_path / "whole", tmp_path / "sharded"]
+    for folder, size in zip(folders, ("1GB", "20KB"), strict=True):
+        model.save_pretrained(folder, max_shard_size=size)
+        tokenizer.save_pretrained(folder)
+    assert "lm_head.weight" not in load_file(folders[0] / "model.safetensors")
+    assert len(list(folders[1].glob("model-*.safetensors"))) > 2
+    arguments = [{"source": str(folder), "prompts": SENTENCES, "trust_remote_code": True} for folder in folders]
+    results = do_jobs([("generated", each) for each in arguments], plain_python)
+    local = plain.generated(**arguments[0])
+    for result in results:
+        assert result["tied"] and result["texts"] == local["texts"]
+        assert result["dynamic"].equal(local["dynamic"]) and result["static"].equal(local["dynamic"])
+    assert local["dynamic"][:, -6:].unique().numel() > 4
 
 
 def test_with_the_zoo_imported_before_or_after(checkpoints, do_jobs):

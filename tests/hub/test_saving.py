@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,12 +9,19 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
-import tfm_zoo.models
-from tfm_zoo import TfmBertConfig, TfmBertForMaskedLM, TfmBertForSequenceClassification, TfmBertModel
+from tfm_zoo import (
+    TfmBertConfig,
+    TfmBertForMaskedLM,
+    TfmBertForSequenceClassification,
+    TfmBertModel,
+    TfmGPTConfig,
+    TfmGPTForCausalLM,
+)
 
 from ..tiny import HEADS, ragged_batch, tiny_config, tiny_model
+from .travelling import FOLDER, code_of
 
-CODE = {file.name: file.read_bytes() for file in Path(tfm_zoo.models.__file__).parent.glob("[!_]*.py")}
+TIED = pytest.mark.parametrize("head", [TfmBertForMaskedLM, TfmGPTForCausalLM], ids=lambda head: head.__name__)
 
 
 def logits(model) -> torch.Tensor:
@@ -27,8 +33,15 @@ def logits(model) -> torch.Tensor:
 def test_code_and_full_map_are_saved_by_every_head(head, checkpoints):
     folder = checkpoints[head.__name__]
     auto_map = json.loads((folder / "config.json").read_text())["auto_map"]
-    assert auto_map == {auto: f"modeling_tfm_bert.{name}" for auto, name in TfmBertConfig.auto_classes.items()}
-    assert {file.name: file.read_bytes() for file in folder.glob("*.py")} == CODE
+    family = head.config_class
+    assert auto_map == {auto: f"{family.modeling_file}.{name}" for auto, name in family.auto_classes.items()}
+    assert {file.name: file.read_bytes() for file in folder.glob("*.py")} == code_of(family)
+
+
+def test_every_file_travels_with_some_family():
+    files = {file.name for file in FOLDER.glob("[!_]*.py")}
+    assert files == code_of(TfmBertConfig).keys() | code_of(TfmGPTConfig).keys()
+    assert "modeling_tfm_bert.py" not in code_of(TfmGPTConfig)
 
 
 def test_configuration_survives_a_save(tmp_path):
@@ -39,31 +52,34 @@ def test_configuration_survives_a_save(tmp_path):
     assert AutoConfig.from_pretrained(tmp_path).to_dict() | {"_name_or_path": ""} == config.to_dict()
 
 
-def test_tied_weights_are_saved_once_and_load_where_they_lack(tmp_path):
-    model = tiny_model(TfmBertForMaskedLM)
+@TIED
+def test_tied_weights_are_saved_once_and_load_where_they_lack(head, tmp_path):
+    model = tiny_model(head)
     model.save_pretrained(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     assert "lm_head.weight" not in tensors
     assert len(tensors) == len(dict(model.named_parameters()))
-    loaded, report = TfmBertForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
+    loaded, report = head.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report.values())
     assert loaded.lm_head.weight is loaded.get_input_embeddings().weight
     assert logits(loaded).equal(logits(model))
 
 
-def test_untied_head_keeps_its_own_weight(tmp_path):
-    model = tiny_model(TfmBertForMaskedLM, tie_word_embeddings=False)
+@TIED
+def test_untied_head_keeps_its_own_weight(head, tmp_path):
+    model = tiny_model(head, tie_word_embeddings=False)
     model.save_pretrained(tmp_path)
-    loaded = TfmBertForMaskedLM.from_pretrained(tmp_path)
+    loaded = head.from_pretrained(tmp_path)
     assert not loaded.lm_head.weight.equal(loaded.get_input_embeddings().weight)
     assert logits(loaded).equal(logits(model))
 
 
-def test_shards_load(tmp_path):
-    model = tiny_model(TfmBertForMaskedLM)
+@TIED
+def test_shards_load(head, tmp_path):
+    model = tiny_model(head)
     model.save_pretrained(tmp_path, max_shard_size="20KB")
     assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
-    assert logits(TfmBertForMaskedLM.from_pretrained(tmp_path)).equal(logits(model))
+    assert logits(head.from_pretrained(tmp_path)).equal(logits(model))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
@@ -74,6 +90,17 @@ def test_dtype(dtype, checkpoints):
     mask = ragged_batch()["attention_mask"].bool()
     bound = 1e-5 if dtype == torch.float64 else 0.2
     torch.testing.assert_close(logits(model)[mask].float(), logits(wide)[mask], rtol=0, atol=bound)
+
+
+def test_what_generation_leaves_is_saved_as_it_was(tmp_path):
+    """Nothing of it: the same bytes, and weights that lie as they lay."""
+    model = tiny_model(TfmGPTForCausalLM)
+    model.save_pretrained(tmp_path / "before")
+    model.generate(torch.tensor([[5, 6]]), max_new_tokens=2)
+    model.save_pretrained(tmp_path / "after")
+    before, after = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("before", "after"))
+    assert after == before
+    assert all(parameter.is_contiguous() for parameter in model.parameters())
 
 
 def test_reading_in_low_precision_is_written_and_read_so(checkpoints, tmp_path):
