@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tfm_zoo import TfmBertConfig, TfmBertModel
 
-from ..tiny import HEADS, ragged_batch, tiny_model
+from ..tiny import ENCODERS, ragged_batch, tiny_model
 
 AUTO_CLASSES = {name: getattr(transformers, auto) for auto, name in reversed(TfmBertConfig.auto_classes.items())}
 ACTIVATIONS = st.sampled_from(["gelu", "relu", "silu", "gelu_new", "quick_gelu", "tanh", "relu2"])
@@ -74,7 +74,7 @@ def architectures(draw) -> dict:
     return fields
 
 
-HEAD = st.sampled_from(HEADS)
+HEAD = st.sampled_from(ENCODERS)
 ATTENTION = st.sampled_from(["eager", "sdpa"])
 SIDE = st.sampled_from(["right", "left", "holes"])
 
@@ -136,7 +136,7 @@ def test_skipped_padding_changes_nothing(head, fields, attention, side):
             assert (ours[name] - wanted).norm() <= 1e-5 * wanted.norm() + 1e-6 * scale, name
 
 
-@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
+@pytest.mark.parametrize("head", ENCODERS, ids=lambda head: head.__name__)
 def test_every_weight_learns(head):
     """No parameter of the default architecture is left out of the graph."""
     model = tiny_model(head, **NO_DROPOUT).train()
