@@ -4,6 +4,7 @@ from copy import deepcopy
 from difflib import get_close_matches
 from typing import Any
 
+from .converters.architecture import check_overrides
 from .models.configuration_tfm import TfmConfig
 from .models.configuration_tfm_bert import TfmBertConfig
 from .models.configuration_tfm_gpt import TfmGPTConfig
@@ -77,11 +78,12 @@ def named_config(name: str, **overrides: Any) -> TfmConfig:
         overrides: fields of the configuration.
 
     Raises:
-        ValueError: for a name that is not there; the message lists those that are.
+        ValueError: for a name that is not there, or an override that is no field; the message lists the names.
     """
     if name not in NAMED_CONFIGS:
-        near = get_close_matches(name, NAMED_CONFIGS, n=1)
+        near = get_close_matches(name.rpartition("/")[2].lower(), NAMED_CONFIGS, n=1)
         hint = f" Is it {near[0]!r} that is meant?" if near else ""
         raise ValueError(f"There is no configuration named {name!r}; there are: {', '.join(NAMED_CONFIGS)}.{hint}")
     config_class, fields = NAMED_CONFIGS[name]
+    check_overrides(overrides, config_class)
     return config_class(**deepcopy(fields) | overrides)

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+HAS_VNNI = getattr(torch.cpu, "_is_vnni_supported", bool)()
+
 
 class Int8Linear(nn.Module):
     """A `nn.Linear` with weights of eight bits, one scale an output, packed for the CPU's integer instructions.
@@ -33,7 +35,9 @@ class Int8Linear(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """`(..., in_features)` to `(..., out_features)`."""
-        return torch.ops.quantized.linear_dynamic(hidden_states.float(), self.packed).to(hidden_states.dtype)
+        states = hidden_states.float()
+        # Without VNNI the sums of products overflow sixteen bits, unless what is read has seven bits only.
+        return torch.ops.quantized.linear_dynamic(states, self.packed, not HAS_VNNI).to(hidden_states.dtype)
 
     def _save_to_state_dict(self, *args, **kwargs):
         raise ValueError(
@@ -51,7 +55,7 @@ def quantize_int8(model: PreTrainedModel) -> PreTrainedModel:
     as they are; so does an embedding that the head was tied to.
 
     Args:
-        model: a model in evaluation mode; it can then neither be trained nor saved.
+        model: a model in evaluation mode; it can then not be trained, saved, exported, resized or compiled.
 
     Returns:
         The same model.

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import DynamicCache, StaticCache
+from transformers import ContinuousBatchingConfig, DynamicCache, GenerationConfig, StaticCache
 
 from tfm_zoo import TfmGPTConfig, TfmGPTForCausalLM, quantize_int8
 from tfm_zoo.models.attention_dropout import DroppedAttention
@@ -189,6 +189,54 @@ def test_the_number_of_layers_can_be_changed_before_the_model_is_made():
         model = TfmGPTForCausalLM(config).eval()
         ids = torch.arange(6).view(1, 6)
         assert len(model.model.layers) == layers == len(model(ids).past_key_values.layers)
+
+
+def test_layers_that_are_alike_follow_what_is_changed_later(tmp_path):
+    """As in the native configurations, where nothing else says which layers slide."""
+    config = TfmGPTConfig(**SIZES)
+    config.sliding_window = 4
+    assert config.layer_types == ["sliding_attention"] * 2
+    config.num_hidden_layers = 3
+    model = TfmGPTForCausalLM(config).eval()
+    model.model.layers = model.model.layers[:1]
+    config.num_hidden_layers = 1
+    model.save_pretrained(tmp_path)
+    loaded = TfmGPTForCausalLM.from_pretrained(tmp_path)
+    assert loaded.config.layer_types == ["sliding_attention"]
+    config.sliding_window = None
+    model = TfmGPTForCausalLM(config).eval()
+    assert model.generate(torch.arange(6).view(1, 6), max_new_tokens=3).shape == (1, 9)
+    mixed = TfmGPTConfig(**SIZES, sliding_window=4, layer_types=["full_attention", "sliding_attention"])
+    mixed.sliding_window = 5
+    assert mixed.layer_types == ["full_attention", "sliding_attention"]
+
+
+def test_packed_sequences_do_not_see_each_other_in_evaluation_either(model):
+    first, second = torch.arange(6).view(1, 6), torch.arange(10, 15).view(1, 5)
+    positions = torch.cat([torch.arange(6), torch.arange(5)]).view(1, 11)
+    packed = model(torch.cat([first, second], dim=1), position_ids=positions)
+    assert packed.past_key_values is None
+    apart = torch.cat([model(first).logits, model(second).logits], dim=1)
+    assert (packed.logits - apart).abs().max() < 1e-5
+
+
+def test_the_loss_is_the_same_with_logits_and_without(model):
+    ids = torch.arange(12).view(2, 6)
+    losses = [
+        model(ids, labels=ids, **options).loss for options in ({}, {"return_logits": False}, {"logits_to_keep": 1})
+    ]
+    assert max(losses) - min(losses) < 1e-5
+
+
+def test_continuous_batching_gives_what_generate_does(model):
+    prompts = [[5, 6, 7, 8], [9, 10]]
+    options = GenerationConfig(max_new_tokens=4, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    sizes = ContinuousBatchingConfig(num_blocks=8, max_batch_tokens=64)
+    batched = model.generate_batch(prompts, generation_config=options, continuous_batching_config=sizes)
+    for prompt, result in zip(prompts, batched.values(), strict=True):
+        ids = torch.tensor([prompt])
+        expected = model.generate(ids, max_new_tokens=4, do_sample=False, pad_token_id=0)[0, len(prompt) :]
+        assert result.generated_tokens == expected.tolist()
 
 
 def test_int8_projection_is_near_the_projection():

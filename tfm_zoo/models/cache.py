@@ -13,7 +13,7 @@ class TfmGrowingLayer(DynamicLayer):
     (reordering beams, cropping) loses the room, and the next step makes new.
     """
 
-    room: tuple[torch.Tensor, torch.Tensor] | None = None
+    buffers: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
         """Appends `(batch, heads, new, head_dim)`; returns keys and values of all positions."""
@@ -25,35 +25,35 @@ class TfmGrowingLayer(DynamicLayer):
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
         length = before + key_states.shape[-2]
-        if not self.has_room(length):
-            self.room = tuple(with_room(states, length) for states in (self.keys, self.values))
-        for room, states in zip(self.room, (key_states, value_states), strict=True):
-            room[:, :, before:length] = states
-        self.keys, self.values = (room[:, :, :length] for room in self.room)
+        if not self.has_space(length):
+            self.buffers = tuple(reserve(states, length) for states in (self.keys, self.values))
+        for buffer, states in zip(self.buffers, (key_states, value_states), strict=True):
+            buffer[:, :, before:length] = states
+        self.keys, self.values = (buffer[:, :, :length] for buffer in self.buffers)
         return self.keys, self.values
 
     def crop(self, tokens_to_remove: int) -> None:
-        self.room = None  # whoever has kept the longer keys keeps them as they are
+        self.buffers = None  # whoever has kept the longer keys keeps them as they are
         super().crop(tokens_to_remove)
 
-    def has_room(self, length: int) -> bool:
+    def has_space(self, length: int) -> bool:
         """Whether `keys` and `values` still lie at the head of the room, and it is large enough."""
-        if self.room is None or self.room[0].shape[2] < length:
+        if self.buffers is None or self.buffers[0].shape[2] < length:
             return False
-        if self.room[0].is_inference() and not torch.is_inference_mode_enabled():
+        if self.buffers[0].is_inference() and not torch.is_inference_mode_enabled():
             return False  # not to be written to any more
         return all(
-            states.data_ptr() == room.data_ptr() and states.stride() == room.stride() and len(states) == len(room)
-            for room, states in zip(self.room, (self.keys, self.values), strict=True)
+            states.data_ptr() == buffer.data_ptr() and states.stride() == buffer.stride() and len(states) == len(buffer)
+            for buffer, states in zip(self.buffers, (self.keys, self.values), strict=True)
         )
 
 
-def with_room(states: torch.Tensor, length: int) -> torch.Tensor:
+def reserve(states: torch.Tensor, length: int) -> torch.Tensor:
     """A larger tensor that begins with `states`, for `length` positions and half as many again."""
     batch, heads, before, width = states.shape
-    room = states.new_empty(batch, heads, length + max(length // 2, 64), width)
-    room[:, :, :before] = states
-    return room
+    buffer = states.new_empty(batch, heads, length + max(length // 2, 64), width)
+    buffer[:, :, :before] = states
+    return buffer
 
 
 def grow_in_place(cache: Cache) -> Cache:

@@ -8,6 +8,22 @@ from transformers import PreTrainedConfig
 
 from .compat import ACT2FN, ROPE_INIT_FUNCTIONS
 
+#: names that other configurations have for fields of this one
+ELSEWHERE = {
+    **dict.fromkeys(("n_embd", "d_model", "dim"), "hidden_size"),
+    **dict.fromkeys(("n_layer", "n_layers", "num_layers"), "num_hidden_layers"),
+    **dict.fromkeys(("n_head", "n_heads", "num_heads"), "num_attention_heads"),
+    **dict.fromkeys(("n_inner", "ffn_dim", "hidden_dim"), "intermediate_size"),
+    **dict.fromkeys(("n_positions", "n_ctx"), "max_position_embeddings"),
+    **dict.fromkeys(("activation_function", "activation", "afn"), "hidden_act"),
+    **dict.fromkeys(("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps"), "norm_eps"),
+    **dict.fromkeys(("hidden_dropout_prob", "resid_pdrop", "dropout"), "hidden_dropout"),
+    **dict.fromkeys(("attention_probs_dropout_prob", "attn_pdrop"), "attention_dropout"),
+    "embd_pdrop": "embedding_dropout",
+    "rope_theta": "rope_parameters",
+    "rope_scaling": "rope_parameters",
+}
+
 
 @strict
 class TfmConfig(PreTrainedConfig):
@@ -122,8 +138,9 @@ class TfmConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs):
         for key in kwargs:
             near = get_close_matches(key, self.__dataclass_fields__, n=1, cutoff=0.87)
-            if near and not hasattr(type(self), key):
-                raise ValueError(f"{type(self).__name__} has no field {key!r}. Is it {near[0]!r} that is meant?")
+            meant = ELSEWHERE.get(key) or (near[0] if near else None)
+            if meant and not hasattr(type(self), key):
+                raise ValueError(f"{type(self).__name__} has no field {key!r}. Is it {meant!r} that is meant?")
         if self.head_dim is None and self.hidden_size % max(self.num_attention_heads, 1):
             raise ValueError(
                 f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads={self.num_attention_heads}: "
@@ -209,7 +226,10 @@ class TfmConfig(PreTrainedConfig):
         if self.type_vocab_size < 0:
             raise ValueError(f"type_vocab_size={self.type_vocab_size} must be 0 (no segments) or more.")
         if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
-            raise ValueError(f"pad_token_id={self.pad_token_id} is outside the vocabulary, 0 to {self.vocab_size - 1}.")
+            raise ValueError(
+                f"pad_token_id={self.pad_token_id} is outside the vocabulary, 0 to {self.vocab_size - 1}; "
+                "None is for a model without."
+            )
 
     def check_axes(self):
         """The values of the architectural axes go together."""

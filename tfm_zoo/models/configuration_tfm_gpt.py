@@ -47,6 +47,15 @@ class TfmGPTConfig(TfmConfig):
     classifier_dropout: float | int = 0.1
     use_cache: bool = True
 
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        types = self.__dict__.get("layer_types")
+        if types and len(set(types)) == 1:  # layers that are all alike follow what is changed later
+            if name == "num_hidden_layers":
+                self.layer_types = types[:1] * value
+            elif name == "sliding_window":
+                self.layer_types = self.derived()["layer_types"]
+
     def window_of(self, layer_idx: int) -> int | None:
         return self.sliding_window if self.layer_types[layer_idx] == "sliding_attention" else None
 

@@ -6,8 +6,9 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from .cache import grow_in_place
 from .compat import capture_outputs, create_causal_mask, create_sliding_window_causal_mask
-from .inputs import check_cache, check_inputs
+from .inputs import check_cache, check_inputs, one_of
 from .stack import TfmStack
+from .unpadding import is_traced
 
 MASKS = {"full_attention": create_causal_mask, "sliding_attention": create_sliding_window_causal_mask}
 
@@ -27,25 +28,27 @@ class TfmDecoder(TfmStack):
         **kwargs,
     ) -> BaseModelOutputWithPast:
         """Inputs and outputs as documented at [`TfmGPTModel`]."""
-        seen = check_cache(self.config, past_key_values)
+        seen = check_cache(self.config, past_key_values, len(one_of(input_ids, inputs_embeds)))
         ids = (token_type_ids, position_ids, inputs_embeds)
         _, length = check_inputs(self.config, input_ids, attention_mask, *ids, seen=seen)
         if use_cache is None:
-            # Nobody decodes while training, where a cache would hold every key and value a second time.
-            use_cache = self.config.use_cache and not self.training
+            # Nobody decodes while training, where a cache would hold every key and value a second time; and with a
+            # cache the masks take no notice of packed sequences.
+            packed = attention_mask is None and past_key_values is None and begins_anew(position_ids)
+            use_cache = self.config.use_cache and not self.training and not packed
         if self.training and self.layers[0].gradient_checkpointing:
             use_cache = False  # a block that is run again would write to the cache again
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
         if use_cache and seen == 0:
             grow_in_place(past_key_values)
-        counted = None
+        position_range = None
         if position_ids is None:
             first = 0 if past_key_values is None else past_key_values.get_seq_length()
-            device = (input_ids if inputs_embeds is None else inputs_embeds).device
+            device = one_of(input_ids, inputs_embeds).device
             position_ids = (torch.arange(length, device=device) + first).unsqueeze(0)
-            counted = (first, first + length - 1) if isinstance(first, int) else None
-        self.check_ids(input_ids, token_type_ids, position_ids, counted)
+            position_range = (first, first + length - 1) if isinstance(first, int) else None
+        self.check_ids(input_ids, token_type_ids, position_ids, position_range)
 
         kwargs["return_dict"] = True  # whatever the config says: the caller's decorator makes tuples
         outputs = self.run_layers(
@@ -72,7 +75,7 @@ class TfmDecoder(TfmStack):
         **kwargs,
     ) -> BaseModelOutputWithPast:
         """The inputs through embeddings and blocks."""
-        hidden_states, rotary = self.enter(input_ids, inputs_embeds, token_type_ids, position_ids)
+        hidden_states, rotary = self.embed(input_ids, inputs_embeds, token_type_ids, position_ids)
         masks = self.make_masks(hidden_states, attention_mask, past_key_values, position_ids)
         for layer in self.layers[: self.config.num_hidden_layers]:  # an early exit runs fewer
             hidden_states = layer(
@@ -103,3 +106,10 @@ class TfmDecoder(TfmStack):
             "position_ids": position_ids,
         }
         return {kind: MASKS[kind](**given) for kind in dict.fromkeys(self.config.layer_types)}
+
+
+def begins_anew(position_ids: torch.LongTensor | None) -> bool:
+    """Whether positions go back within a row: where several sequences are packed into it."""
+    if position_ids is None or is_traced(position_ids):
+        return False
+    return bool((position_ids.diff(dim=-1) < 0).any())

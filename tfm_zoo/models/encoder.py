@@ -30,13 +30,13 @@ class TfmEncoder(TfmStack):
             reads_first: whether the caller reads each sequence's first position, padded or not.
         """
         shape = check_inputs(self.config, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        counted = None
+        position_range = None
         if position_ids is None:
             if input_ids is None or not self.config.position_ids_from_padding:
                 first = first_position(self.config)
-                counted = (first, first + shape[1] - 1)
+                position_range = (first, first + shape[1] - 1)
             position_ids = default_position_ids(self.config, input_ids, inputs_embeds)
-        self.check_ids(input_ids, token_type_ids, position_ids, counted)
+        self.check_ids(input_ids, token_type_ids, position_ids, position_range)
         if isinstance(attention_mask, torch.Tensor):
             attention_mask = attention_mask.to(position_ids.device)
 
@@ -67,7 +67,7 @@ class TfmEncoder(TfmStack):
         **kwargs,
     ) -> BaseModelOutput:
         """The inputs, padded or without their padding, through embeddings and blocks; `shape` is the padded one."""
-        hidden_states, rotary = self.enter(input_ids, inputs_embeds, token_type_ids, position_ids)
+        hidden_states, rotary = self.embed(input_ids, inputs_embeds, token_type_ids, position_ids)
         attention_mask = self.make_mask(hidden_states.new_empty(*shape, 0), attention_mask, padding)
         for layer in self.layers:
             hidden_states = layer(

@@ -37,29 +37,34 @@ def check_inputs(
         wanted = f"(batch, length, {config.hidden_size}), the last hidden_size"
         raise ValueError(f"inputs_embeds of shape {tuple(inputs.shape)} should be of shape {wanted}.")
     batch, length = inputs.shape[:2]
-    rows = [(batch, length), (1, length)]  # no set: while a graph is made, sizes may be symbols, without a hash
-    for name, ids in (("token_type_ids", token_type_ids), ("position_ids", position_ids)):
-        if ids is not None and tuple(ids.shape) not in rows:
-            raise ValueError(
-                f"{name} of shape {tuple(ids.shape)} should be of shape ({batch}, {length}), as the inputs."
-            )
+    if length == 0:
+        raise ValueError(f"Inputs of shape {tuple(inputs.shape)} hold no token.")
     if isinstance(attention_mask, torch.Tensor) and seen is not None:
         shape, heads, whole = tuple(attention_mask.shape), config.num_attention_heads, seen + length
         sizes = ((1, batch), (1, heads), (1, length))  # what a mask in full may have in each dimension but the last
         full = len(shape) == 4 and all(size in allowed for size, allowed in zip(shape[:3], sizes, strict=True))
-        # A static or a sliding cache has keys for more positions, or for fewer, than it has seen.
-        full = full and (seen > 0 or shape[3] == length)
+        # A static, a sliding or a paged cache has keys for another number of positions than it has seen.
+        full = full and shape[3] >= length
         if shape != (batch, whole) and not full:
             cached = f" and the {seen} positions in the cache" if seen else ""
             raise ValueError(
                 f"attention_mask of shape {shape} does not fit the inputs{cached}: it should be of shape "
                 f"({batch}, {whole}), or ({batch}, 1, {length}, {whole})."
             )
+    rows = [(batch, length), (1, length)]  # no set: while a graph is made, sizes may be symbols, without a hash
+    for name, ids in (("token_type_ids", token_type_ids), ("position_ids", position_ids)):
+        if ids is not None and tuple(ids.shape) not in rows:
+            raise ValueError(
+                f"{name} of shape {tuple(ids.shape)} should be of shape ({batch}, {length}), as the inputs."
+            )
     return batch, length
 
 
-def check_cache(config, past_key_values: Cache | None) -> int | None:
-    """A cache is of this model's making. Returns the positions it has seen; `None` where the device alone knows."""
+def check_cache(config, past_key_values: Cache | None, batch: int) -> int | None:
+    """A cache is of this model's making, and for as many sequences.
+
+    Returns the positions it has seen; `None` where the device alone knows.
+    """
     if past_key_values is None:
         return 0
     if not isinstance(past_key_values, Cache):
@@ -75,6 +80,8 @@ def check_cache(config, past_key_values: Cache | None) -> int | None:
         found = (len(layers), keys.shape[1], keys.shape[3])
         # Tensor parallelism leaves some of the heads to other processes.
         fits = found[0] == wanted[0] and wanted[1] % found[1] == 0 and found[2] == wanted[2]
+        if fits and keys.shape[2] and len(keys) != batch:
+            raise ValueError(f"past_key_values holds {len(keys)} sequences, and the inputs are {batch}.")
     else:
         found, fits = (len(layers), "?", "?"), len(layers) in (0, wanted[0])
     if not fits:

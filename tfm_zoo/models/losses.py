@@ -21,6 +21,15 @@ def labelled_only(hidden_states: torch.Tensor, labels: torch.LongTensor) -> tupl
     return states.index_select(0, labelled), targets.index_select(0, labelled)
 
 
+def logits_loss(
+    logits: torch.Tensor, labels: torch.LongTensor, num_items: int | torch.Tensor | None = None
+) -> torch.Tensor:
+    """[`vocabulary_loss`] where the logits `(batch, length, vocab_size)` are there anyway."""
+    labels = labels.flatten().to(logits.device)
+    loss = F.cross_entropy(logits.flatten(0, 1).float(), labels, reduction="sum")
+    return loss / ((labels != IGNORED).sum() if num_items is None else num_items)
+
+
 def vocabulary_loss(
     hidden_states: torch.Tensor,
     lm_head: nn.Module,

@@ -19,7 +19,7 @@ from .configuration_tfm_gpt import TfmGPTConfig
 from .decoder import TfmDecoder
 from .inputs import IGNORED, check_label_ids, check_labels, one_of
 from .layers import TfmLayer
-from .losses import labelled_only, vocabulary_loss
+from .losses import labelled_only, logits_loss, vocabulary_loss
 from .saving import SavesWhole
 from .unpadding import marks_padding
 
@@ -51,8 +51,6 @@ class TfmGPTModel(TfmDecoder, TfmGPTPreTrainedModel):
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
-        if len(set(config.layer_types)) == 1:  # the number of layers may have been changed since
-            config.layer_types = config.layer_types[:1] * config.num_hidden_layers
         self.add_stack(is_causal=True)
         for layer in self.layers:
             layer.self_attn.o_proj.adds_to_residual = config.scaled_residual_init
@@ -128,7 +126,6 @@ class TfmGPTForCausalLM(TfmGPTPreTrainedModel, GenerationMixin):
         token_type_ids: torch.LongTensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
-        shift_labels: torch.LongTensor | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
         return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -140,12 +137,14 @@ class TfmGPTForCausalLM(TfmGPTPreTrainedModel, GenerationMixin):
                 position `i` is to predict, so that `labels=input_ids` trains on all of a text.
             logits_to_keep: how many positions, counted from the end, to make logits for, 0 for all; or which, as
                 indices `(positions,)` or `(batch, positions)`, or true in `(batch, length)`.
-            shift_labels: `(batch, length)`, in place of `labels`: what each position is to predict.
             num_items_in_batch: labelled tokens of the whole optimizer step, which the summed loss is divided by.
             return_logits: whether to make logits. `None`: unless training on labels, where the loss is computed
                 without ever holding those of all positions.
+            kwargs: also `shift_labels` `(batch, length)`, in place of `labels`: what each position is to predict.
         """
         inputs = one_of(input_ids, inputs_embeds)
+        # No parameter of its own: the Trainer would take it for a second kind of labels, which no batch has.
+        shift_labels = kwargs.pop("shift_labels", None)
         if shift_labels is None and labels is not None:
             check_labels(labels, inputs.shape[:2], None, "")
             shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
@@ -162,11 +161,13 @@ class TfmGPTForCausalLM(TfmGPTPreTrainedModel, GenerationMixin):
             **kwargs | {"return_dict": True},
         )
         hidden_states, loss, logits = outputs.last_hidden_state, None, None
-        if shift_labels is not None:
+        if return_logits or (return_logits is None and not (self.training and shift_labels is not None)):
+            logits = self.lm_head(select_positions(hidden_states, logits_to_keep))
+        if shift_labels is not None and logits is not None and logits.shape[:-1] == shift_labels.shape:
+            loss = logits_loss(logits, shift_labels, num_items_in_batch)
+        elif shift_labels is not None:
             states, targets = labelled_only(hidden_states, shift_labels)
             loss = vocabulary_loss(states, self.lm_head, targets, num_items_in_batch)
-        if return_logits or (return_logits is None and not (self.training and loss is not None)):
-            logits = self.lm_head(kept(hidden_states, logits_to_keep))
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
@@ -176,7 +177,7 @@ class TfmGPTForCausalLM(TfmGPTPreTrainedModel, GenerationMixin):
         )
 
 
-def kept(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
+def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
     """The positions of `(batch, length, hidden_size)` that logits are wanted for; see [`TfmGPTForCausalLM`]."""
     if isinstance(logits_to_keep, int):
         return hidden_states[:, -logits_to_keep:]

@@ -11,16 +11,20 @@ from .positions import TfmRotaryEmbedding
 
 
 class TfmStack:
-    """Gives a `PreTrainedModel` its modules (`add_stack`), and takes ids to what the first block reads (`enter`)."""
+    """Gives a `PreTrainedModel` its modules (`add_stack`), and takes ids to what the first block reads (`embed`)."""
 
     def add_stack(self, is_causal: bool) -> None:
-        config = self.config
+        config, wanted = self.config, self.config_class
+        if config.model_type != wanted.model_type:  # not by class: code that travelled has a class of its own
+            raise ValueError(
+                f"{type(self).__name__} is made from a {wanted.__name__}, not from a {type(config).__name__}."
+            )
         self.embeddings = TfmEmbeddings(config)
         self.rotary_emb = TfmRotaryEmbedding(config) if config.position_embedding_type == "rotary" else None
         self.layers = nn.ModuleList(TfmLayer(config, index, is_causal) for index in range(config.num_hidden_layers))
         self.norm = make_norm(config) if config.final_norm else nn.Identity()
 
-    def enter(
+    def embed(
         self,
         input_ids: torch.LongTensor | None,
         inputs_embeds: torch.Tensor | None,
@@ -36,13 +40,13 @@ class TfmStack:
         input_ids: torch.LongTensor | None,
         token_type_ids: torch.LongTensor | None,
         position_ids: torch.LongTensor | None,
-        counted: tuple[int, int] | None,
+        position_range: tuple[int, int] | None,
     ) -> None:
         """Every id has a row in its table.
 
         Args:
-            counted: the first and the last position, where they are known without a look at the device; they are then
-                checked in place of `position_ids`.
+            position_range: the first and the last position, where they are known without a look at the device; they are
+                then checked in place of `position_ids`.
         """
         config, tables = self.config, self.embeddings
         # A table may have grown; one that an adapter is wrapped around does not say.
@@ -53,8 +57,11 @@ class TfmStack:
         elif config.type_vocab_size:
             check_ids("token_type_ids", token_type_ids, config.type_vocab_size, "the segments (type_vocab_size)")
         if config.position_embedding_type == "learned":
-            rows, of = config.max_position_embeddings, "the learned positions (max_position_embeddings)"
-            if counted is None:
+            rows, of = (
+                config.max_position_embeddings,
+                "the learned positions (max_position_embeddings, for prompt and new tokens together)",
+            )
+            if position_range is None:
                 check_ids("position_ids", position_ids, rows, of)
             else:
-                check_range("position_ids", *counted, rows, of)
+                check_range("position_ids", *position_range, rows, of)
