@@ -5,6 +5,7 @@ python recipes/generate.py user/model --trust_remote_code --temperature 0 "Once 
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import torch
@@ -29,8 +30,11 @@ def main(argv: list[str] | None = None) -> None:
 
     trust = args.trust_remote_code or Path(args.model).is_dir()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    tokenizer = AutoTokenizer.from_pretrained(args.model, trust_remote_code=trust)
-    model = AutoModelForCausalLM.from_pretrained(args.model, trust_remote_code=trust).eval().to(device)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(args.model, trust_remote_code=trust)
+        model = AutoModelForCausalLM.from_pretrained(args.model, trust_remote_code=trust).eval().to(device)
+    except (OSError, ValueError) as error:
+        parser.error(f"{args.model} is no folder and no Hub id of a language model: {str(error).splitlines()[0]}")
     how = {"do_sample": True, "temperature": args.temperature, "top_p": args.top_p, "top_k": 0}
     if args.temperature == 0:
         how = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
@@ -43,6 +47,8 @@ def main(argv: list[str] | None = None) -> None:
         if ids.shape[1] >= room:
             parser.error(f"the prompt {prompt[:40]!r}... has {ids.shape[1]} tokens, and the model takes {room}")
         length = min(args.max_new_tokens, room - ids.shape[1])
+        if length < args.max_new_tokens:
+            print(f"(the model takes {room} tokens: making {length} of {args.max_new_tokens})", file=sys.stderr)
         texts = model.generate(
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=length, pad_token_id=padding, **how
         )

@@ -1,11 +1,13 @@
 """The `tfm-zoo` command."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import transformers
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -89,6 +91,19 @@ def list_architectures() -> None:
         shared = ", ".join(name.partition("For")[2] for name in heads)
         table.add_row(names, shared or "in memory; blocks without a head")
     console.print(table)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def serve(context: typer.Context) -> None:
+    """Serve zoo models with `transformers serve`, whose arguments it takes, to clients of OpenAI's protocol."""
+    from transformers.cli.transformers import main as transformers_main
+
+    # The server looks a checkpoint's class up by its name among those of transformers.
+    for architecture in ARCHITECTURES.values():
+        for head in architecture.heads:
+            setattr(transformers, head.zoo.__name__, head.zoo)
+    sys.argv = ["transformers", "serve", *context.args]
+    transformers_main()
 
 
 def find_class(name: str, family: str | None = None) -> type[PreTrainedModel]:

@@ -64,8 +64,10 @@ def quantize_int8(model: PreTrainedModel) -> PreTrainedModel:
         ValueError: for a model that is in training mode or not on a CPU.
     """
     if model.training or model.device.type != "cpu":
-        mode = "training mode" if model.training else f"on {model.device}"
-        raise ValueError(f"quantize_int8 takes a model in evaluation mode (model.eval()) on a CPU; this one is {mode}.")
+        state = "in training mode" if model.training else f"on {model.device}"
+        raise ValueError(
+            f"quantize_int8 takes a model in evaluation mode (model.eval()) on a CPU; this one is {state}."
+        )
     for module in list(model.modules()):
         for name, child in module.named_children():
             if type(child) is nn.Linear:

@@ -30,7 +30,7 @@ class TfmDecoder(TfmStack):
         """Inputs and outputs as documented at [`TfmGPTModel`]."""
         seen = check_cache(self.config, past_key_values, len(one_of(input_ids, inputs_embeds)))
         ids = (token_type_ids, position_ids, inputs_embeds)
-        _, length = check_inputs(self.config, input_ids, attention_mask, *ids, seen=seen)
+        _, length = check_inputs(self.config, input_ids, attention_mask, *ids, seen=seen, takes_cache=True)
         if use_cache is None:
             # Nobody decodes while training, where a cache would hold every key and value a second time; and with a
             # cache the masks take no notice of packed sequences.

@@ -24,11 +24,14 @@ def check_inputs(
     position_ids: torch.Tensor | None,
     inputs_embeds: torch.Tensor | None,
     seen: int | None = 0,
+    takes_cache: bool = False,
 ) -> tuple[int, int]:
     """Shapes fit each other; they are those documented at [`TfmBertModel`]. Returns (batch, length).
 
     Args:
         seen: positions that the mask counts before the inputs, those in a cache. `None`: not known.
+        takes_cache: whether a mask in full may be for the keys of a static, a sliding or a paged cache, which are
+            others than those of the positions seen.
     """
     inputs = one_of(input_ids, inputs_embeds)
     if inputs_embeds is None and inputs.dim() != 2:
@@ -43,8 +46,7 @@ def check_inputs(
         shape, heads, whole = tuple(attention_mask.shape), config.num_attention_heads, seen + length
         sizes = ((1, batch), (1, heads), (1, length))  # what a mask in full may have in each dimension but the last
         full = len(shape) == 4 and all(size in allowed for size, allowed in zip(shape[:3], sizes, strict=True))
-        # A static, a sliding or a paged cache has keys for another number of positions than it has seen.
-        full = full and shape[3] >= length
+        full = full and (shape[3] == length or (takes_cache and shape[3] > length))
         if shape != (batch, whole) and not full:
             cached = f" and the {seen} positions in the cache" if seen else ""
             raise ValueError(

@@ -1,0 +1,65 @@
+"""`tfm-zoo serve`, which is `transformers serve`, answers a chat completion with a zoo checkpoint."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from transformers.utils.import_utils import is_serve_available
+
+from tfm_zoo import TfmGPTForCausalLM
+
+from ..tiny import tiny_model
+from ..words import make_tokenizer
+
+TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+ASKED = {"messages": [{"role": "user", "content": "who saw the film"}], "max_tokens": 5, "temperature": 0.0}
+
+
+@pytest.mark.skipif(not is_serve_available(), reason="transformers[serving] is not installed")
+def test_chat_completion(tmp_path):
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    model = tiny_model(TfmGPTForCausalLM, vocab_size=len(tokenizer), use_cache=True, eos_token_id=None)
+    model.generation_config.update(do_sample=False, pad_token_id=0)
+    for saved in (model, tokenizer):
+        saved.save_pretrained(tmp_path / "model")
+    prompt = tokenizer.apply_chat_template(ASKED["messages"], return_tensors="pt", return_dict=True)
+    wanted = tokenizer.decode(model.generate(**prompt, max_new_tokens=5)[0, prompt["input_ids"].shape[1] :])
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
+    command = [sys.executable, "-m", "tfm_zoo", "serve", str(tmp_path / "model"), *options]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "code")}
+    with open(tmp_path / "log", "w") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    try:
+        answer = ask(server, f"http://127.0.0.1:{port}/v1/chat/completions", {"model": str(tmp_path / "model")} | ASKED)
+    except (AssertionError, OSError) as error:
+        raise AssertionError((tmp_path / "log").read_text()) from error
+    finally:
+        server.terminate()
+        server.wait(timeout=60)
+    assert answer["choices"][0]["message"]["content"].split() == wanted.split()
+
+
+def ask(server: subprocess.Popen, address: str, question: dict) -> dict:
+    """The answer, as soon as the server is there to give one."""
+    request = urllib.request.Request(address, json.dumps(question).encode(), {"Content-Type": "application/json"})
+    for _ in range(300):
+        assert server.poll() is None, "the server has ended"
+        try:
+            with urllib.request.urlopen(request, timeout=240) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            raise AssertionError(error.read().decode()) from error
+        except urllib.error.URLError:  # not yet there
+            time.sleep(1)
+    raise AssertionError("no answer")
