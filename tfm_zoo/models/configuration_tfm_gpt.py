@@ -73,3 +73,5 @@ class TfmGPTConfig(TfmConfig):
             )
         if self.sliding_window is None and "sliding_attention" in types:
             raise ValueError(f"layer_types={types} has layers that slide, and sliding_window=None says not how far.")
+        if self.sliding_window == 1:
+            raise ValueError("sliding_window=1 lets a position see itself alone; caches take windows of 2 and more.")
