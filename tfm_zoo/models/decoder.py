@@ -28,7 +28,7 @@ class TfmDecoder(TfmStack):
         **kwargs,
     ) -> BaseModelOutputWithPast:
         """Inputs and outputs as documented at [`TfmGPTModel`]."""
-        seen = check_cache(self.config, past_key_values, len(one_of(input_ids, inputs_embeds)))
+        seen = check_cache(self.config, past_key_values, batch=one_of(input_ids, inputs_embeds).shape[0])
         ids = (token_type_ids, position_ids, inputs_embeds)
         _, length = check_inputs(self.config, input_ids, attention_mask, *ids, seen=seen, takes_cache=True)
         if use_cache is None:
