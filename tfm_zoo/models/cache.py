@@ -10,10 +10,11 @@ class TfmGrowingLayer(DynamicLayer):
     """Keys and values of one layer at the head of tensors that have room for more.
 
     `keys` and `values` are, as in `DynamicLayer`, of shape `(batch, heads, length, head_dim)`. Whatever replaces them
-    (reordering beams, cropping) loses the room, and the next step makes new.
+    (reordering beams, cropping) loses the room, and the next step makes new: what was handed out is never written over.
     """
 
     buffers: tuple[torch.Tensor, torch.Tensor] | None = None
+    views: tuple[torch.Tensor, torch.Tensor] | None = None  # of the buffers, as they were last handed out
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
         """Appends `(batch, heads, new, head_dim)`; returns keys and values of all positions."""
@@ -29,23 +30,17 @@ class TfmGrowingLayer(DynamicLayer):
             self.buffers = tuple(reserve(states, length) for states in (self.keys, self.values))
         for buffer, states in zip(self.buffers, (key_states, value_states), strict=True):
             buffer[:, :, before:length] = states
-        self.keys, self.values = (buffer[:, :, :length] for buffer in self.buffers)
-        return self.keys, self.values
-
-    def crop(self, tokens_to_remove: int) -> None:
-        self.buffers = None  # whoever has kept the longer keys keeps them as they are
-        super().crop(tokens_to_remove)
+        self.views = tuple(buffer[:, :, :length] for buffer in self.buffers)
+        self.keys, self.values = self.views
+        return self.views
 
     def has_space(self, length: int) -> bool:
-        """Whether `keys` and `values` still lie at the head of the room, and it is large enough."""
-        if self.buffers is None or self.buffers[0].shape[2] < length:
+        """Whether `keys` and `values` are still those handed out, and the buffers are large enough for more."""
+        if self.views is None or self.keys is not self.views[0] or self.values is not self.views[1]:
             return False
-        if self.buffers[0].is_inference() and not torch.is_inference_mode_enabled():
-            return False  # not to be written to any more
-        return all(
-            states.data_ptr() == buffer.data_ptr() and states.stride() == buffer.stride() and len(states) == len(buffer)
-            for buffer, states in zip(self.buffers, (self.keys, self.values), strict=True)
-        )
+        # Outside inference mode a tensor made in it is not to be written to.
+        writable = torch.is_inference_mode_enabled() or not self.buffers[0].is_inference()
+        return writable and self.buffers[0].shape[2] >= length
 
 
 def reserve(states: torch.Tensor, length: int) -> torch.Tensor:
