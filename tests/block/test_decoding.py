@@ -14,12 +14,9 @@ from tfm_zoo.models.cache import TfmGrowingLayer, grow_in_place
 from tfm_zoo.models.losses import vocabulary_loss
 from tfm_zoo.quantization import Int8Linear
 
-SIZES = {
-    "vocab_size": 61,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
+from .. import tiny
+
+SIZES = tiny.SIZES | {
     "max_position_embeddings": 200,
     "initializer_range": 0.3,
     "bos_token_id": 1,

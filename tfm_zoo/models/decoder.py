@@ -28,7 +28,8 @@ class TfmDecoder(TfmStack):
         **kwargs,
     ) -> BaseModelOutputWithPast:
         """Inputs and outputs as documented at [`TfmGPTModel`]."""
-        seen = check_cache(self.config, past_key_values, batch=one_of(input_ids, inputs_embeds).shape[0])
+        inputs = one_of(input_ids, inputs_embeds)
+        seen = check_cache(self.config, past_key_values, batch=inputs.shape[0])
         ids = (token_type_ids, position_ids, inputs_embeds)
         _, length = check_inputs(self.config, input_ids, attention_mask, *ids, seen=seen, takes_cache=True)
         if use_cache is None:
@@ -45,8 +46,7 @@ class TfmDecoder(TfmStack):
         position_range = None
         if position_ids is None:
             first = 0 if past_key_values is None else past_key_values.get_seq_length()
-            device = one_of(input_ids, inputs_embeds).device
-            position_ids = (torch.arange(length, device=device) + first).unsqueeze(0)
+            position_ids = (torch.arange(length, device=inputs.device) + first).unsqueeze(0)
             position_range = (first, first + length - 1) if isinstance(first, int) else None
         self.check_ids(input_ids, token_type_ids, position_ids, position_range)
 

@@ -49,7 +49,7 @@ def vocabulary_loss(
     """
     labels = labels.to(hidden_states.device)
     if labels.numel() == 0 or is_traced(labels):
-        loss = F.cross_entropy(lm_head(hidden_states).float(), labels, reduction="sum")
+        loss = summed_loss(lm_head, hidden_states, labels)
     elif can_fuse(lm_head, hidden_states):
         options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)
         projection = (hidden_states, lm_head.weight, labels)
