@@ -2,11 +2,12 @@
 
 import transformers
 
-from .models import modeling_tfm_bert, modeling_tfm_gpt
+from .models import modeling_tfm_bert, modeling_tfm_encoder_decoder, modeling_tfm_gpt
 
 FAMILIES = {
     modeling_tfm_bert: modeling_tfm_bert.TfmBertConfig,
     modeling_tfm_gpt: modeling_tfm_gpt.TfmGPTConfig,
+    modeling_tfm_encoder_decoder: modeling_tfm_encoder_decoder.TfmEncoderDecoderConfig,
 }
 
 

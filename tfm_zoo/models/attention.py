@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
-from transformers import Cache
+from transformers import Cache, EncoderDecoderCache
 
 from .attention_dropout import dropped_attention_forward
 from .compat import ALL_ATTENTION_FUNCTIONS
@@ -62,25 +62,37 @@ class TfmAttention(nn.Module):
             The output, in the shape of `hidden_states`, and the attention weights `(batch, heads, length, length)`
             if the implementation gives them.
         """
-        heads = (*hidden_states.shape[:-1], -1, self.head_dim)
-        query = self.q_proj(hidden_states).view(heads).transpose(1, 2)  # (batch, heads, length, head_dim)
-        key = self.k_proj(hidden_states).view(heads).transpose(1, 2)
-        value = self.v_proj(hidden_states).view(heads).transpose(1, 2)
+        query, key, value = (self.split_heads(proj(hidden_states)) for proj in (self.q_proj, self.k_proj, self.v_proj))
         if position_embeddings is not None:
             query, key = rotate(query, *position_embeddings), rotate(key, *position_embeddings)
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
+        if self.sliding_window is not None:
+            kwargs["sliding_window"] = self.sliding_window
+        return self.attend(query, key, value, attention_mask, padding, **kwargs)
 
+    def split_heads(self, states: torch.Tensor) -> torch.Tensor:
+        """`(batch, length, heads * head_dim)` to `(batch, heads, length, head_dim)`."""
+        return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        padding: Padding | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Heads `(batch, heads, length, head_dim)` to the output `(batch, length, hidden_size)`, and weights."""
         dropout = self.attention_dropout if self.training else 0.0
         attention = self.choose_attention(query, dropout)
         if padding is not None:
             attention = padding.around(attention)
-        if self.sliding_window is not None:
-            kwargs["sliding_window"] = self.sliding_window
         output, weights = attention(
             self, query, key, value, attention_mask, scaling=self.scaling, dropout=dropout, **kwargs
         )  # (batch, length, heads, head_dim)
-        return self.o_proj(output.reshape(*hidden_states.shape[:-1], -1)), weights
+        return self.o_proj(output.flatten(2)), weights
 
     def choose_attention(self, query: torch.Tensor, dropout: float) -> Callable:
         """A function of the attention interface: the implementation asked for, or one that computes the same."""
@@ -88,6 +100,45 @@ class TfmAttention(nn.Module):
         if implementation == "sdpa" and dropout and query.device.type == "cpu" and not torch.compiler.is_compiling():
             return dropped_attention_forward
         return ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+
+
+class TfmCrossAttention(TfmAttention):
+    """Attention of the decoder to the encoder's last hidden state, which is no part of any order: there are neither
+    positions nor windows."""
+
+    def __init__(self, config, layer_idx: int):
+        super().__init__(config, layer_idx)
+        self.sliding_window = None
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor | None,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """
+        Args:
+            hidden_states: `(batch, length, hidden_size)`, the decoder's.
+            encoder_hidden_states: `(batch, source length, hidden_size)`; not read where `past_key_values` has the keys
+                and values made of it.
+            attention_mask: what transformers' mask functions make of the source's padding.
+            past_key_values: keeps the keys and values, so that they are computed once for a generation.
+
+        Returns:
+            As [`TfmAttention`].
+        """
+        query = self.split_heads(self.q_proj(hidden_states))
+        cache = None if past_key_values is None else past_key_values.cross_attention_cache
+        if cache is not None and past_key_values.is_updated.get(self.layer_idx):
+            key, value = cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
+        else:
+            key, value = (self.split_heads(proj(encoder_hidden_states)) for proj in (self.k_proj, self.v_proj))
+            if cache is not None:
+                key, value = cache.update(key, value, self.layer_idx)
+                past_key_values.is_updated[self.layer_idx] = True
+        return self.attend(query, key, value, attention_mask, **kwargs)
 
 
 def eager_attention_forward(

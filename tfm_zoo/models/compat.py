@@ -13,13 +13,14 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
-from transformers.utils.output_capturing import capture_outputs
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 __all__ = [
     "ACT2FN",
     "ALL_ATTENTION_FUNCTIONS",
     "ROPE_INIT_FUNCTIONS",
     "DynamicLayer",
+    "OutputRecorder",
     "TransformersKwargs",
     "Unpack",
     "can_return_tuple",

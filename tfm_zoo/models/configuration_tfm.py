@@ -47,7 +47,8 @@ class TfmConfig(PreTrainedConfig):
         type_vocab_size: number of segments, each with an embedding; 0 for a model without.
         token_types_as_tokens: look `token_type_ids` up among the tokens, as GPT and GPT-2 do. A model with neither this
             nor segments does not read them.
-        max_position_embeddings: rows of the learned position table; the length that rotary scaling starts from.
+        scale_embedding: token embeddings are multiplied by the square root of `hidden_size` (Vaswani et al. 2017, 3.4).
+        max_position_embeddings: longest input of learned positions; the length that rotary scaling starts from.
         initializer_range: standard deviation of the normal distribution that weights start from.
         train_padding_embedding: whether the embedding of `pad_token_id` is trained like any other; else it starts at
             zero, and looking it up gives it no gradient.
@@ -59,6 +60,7 @@ class TfmConfig(PreTrainedConfig):
         norm_eps: added to the variance (LayerNorm) or to the mean square (RMSNorm).
         position_embedding_type: `"learned"`, `"sinusoidal"` (Vaswani et al. 2017), `"rotary"` (Su et al. 2021; its
             kind and base in `rope_parameters`, as in transformers) or `"none"`.
+        sinusoid_type: how sinusoidal positions are laid out: see [`TfmSinusoidalPositions`].
         mlp_type: `"dense"` or `"gated"` (Shazeer 2020; with `hidden_act="silu"`: SwiGLU).
         attention_type: `"softmax"`.
         sliding_window: `None`: a position attends to all it may see. Else, reading both ways, to those at most this
@@ -76,8 +78,9 @@ class TfmConfig(PreTrainedConfig):
     modeling_file: ClassVar[str] = ""
     auto_classes: ClassVar[dict[str, str]] = {}
 
-    #: a field of the families that count positions over real tokens
+    #: fields of the families whose official models count positions otherwise than from 0, padding included
     position_ids_from_padding: ClassVar[bool] = False
+    position_offset: ClassVar[int] = 0
 
     base_model_fsdp_plan: ClassVar[dict[str, str]] = {
         "embeddings": "free_full_weight",
@@ -110,6 +113,7 @@ class TfmConfig(PreTrainedConfig):
     attention_output_dropout: float | int | None = None
     type_vocab_size: int = 0
     token_types_as_tokens: bool = False
+    scale_embedding: bool = False
     max_position_embeddings: int = 512
     initializer_range: float = 0.02
     train_padding_embedding: bool = False
@@ -121,6 +125,7 @@ class TfmConfig(PreTrainedConfig):
     norm_type: Literal["layernorm", "rmsnorm"] = "layernorm"
     norm_eps: float = 1e-5
     position_embedding_type: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
+    sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
     mlp_type: Literal["dense", "gated"] = "dense"
     attention_type: Literal["softmax"] = "softmax"
     sliding_window: int | None = None

@@ -7,6 +7,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from .cache import grow_in_place
 from .compat import capture_outputs, create_causal_mask, create_sliding_window_causal_mask
 from .inputs import check_cache, check_inputs, one_of
+from .positions import default_positions
 from .stack import TfmStack
 from .unpadding import is_traced
 
@@ -28,26 +29,22 @@ class TfmDecoder(TfmStack):
         **kwargs,
     ) -> BaseModelOutputWithPast:
         """Inputs and outputs as documented at [`TfmGPTModel`]."""
-        inputs = one_of(input_ids, inputs_embeds)
-        seen = check_cache(self.config, past_key_values, batch=inputs.shape[0])
+        inputs = one_of(input_ids, inputs_embeds, self.prefix)
+        seen = check_cache(self.stack_config, past_key_values, batch=inputs.shape[0])
         ids = (token_type_ids, position_ids, inputs_embeds)
-        _, length = check_inputs(self.config, input_ids, attention_mask, *ids, seen=seen, takes_cache=True)
-        if use_cache is None:
-            # Nobody decodes while training, where a cache would hold every key and value a second time; and with a
-            # cache the masks take no notice of packed sequences.
-            packed = attention_mask is None and past_key_values is None and begins_anew(position_ids)
-            use_cache = self.config.use_cache and not self.training and not packed
-        if self.training and self.layers[0].gradient_checkpointing:
-            use_cache = False  # a block that is run again would write to the cache again
+        kind = {"takes_cache": True, "prefix": self.prefix}
+        check_inputs(self.stack_config, input_ids, attention_mask, *ids, seen=seen, **kind)
+        # With a cache the masks take no notice of packed sequences.
+        packed = use_cache is None and attention_mask is None and past_key_values is None and begins_anew(position_ids)
+        use_cache = self.wants_cache(use_cache, packed)
         if use_cache and past_key_values is None:
-            past_key_values = DynamicCache(config=self.config)
+            past_key_values = DynamicCache(config=self.stack_config)
         if use_cache and seen == 0:
             grow_in_place(past_key_values)
         position_range = None
         if position_ids is None:
-            first = 0 if past_key_values is None else past_key_values.get_seq_length()
-            position_ids = (torch.arange(length, device=inputs.device) + first).unsqueeze(0)
-            position_range = (first, first + length - 1) if isinstance(first, int) else None
+            before = 0 if past_key_values is None else past_key_values.get_seq_length()
+            position_ids, position_range = default_positions(self.stack_config, inputs, before)
         self.check_ids(input_ids, token_type_ids, position_ids, position_range)
 
         kwargs["return_dict"] = True  # whatever the config says: the caller's decorator makes tuples
@@ -63,6 +60,15 @@ class TfmDecoder(TfmStack):
         outputs.past_key_values = past_key_values if use_cache else None
         return outputs
 
+    def wants_cache(self, use_cache: bool | None, packed: bool = False) -> bool:
+        """Whether to fill a cache and return it, where the caller may have left it open."""
+        if self.training and self.layers[0].gradient_checkpointing:
+            return False  # a block that is run again would write to the cache again
+        if use_cache is None:
+            # Nobody decodes while training, where a cache would hold every key and value a second time.
+            return self.stack_config.use_cache and not self.training and not packed
+        return use_cache
+
     @capture_outputs
     def run_layers(
         self,
@@ -72,14 +78,16 @@ class TfmDecoder(TfmStack):
         position_ids: torch.LongTensor,
         attention_mask: torch.Tensor | dict | None,
         past_key_values: Cache | None,
+        encoder_hidden_states: torch.Tensor | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPast:
-        """The inputs through embeddings and blocks."""
+        """The inputs through embeddings and blocks, which are given the `kwargs`."""
         hidden_states, rotary = self.embed(input_ids, inputs_embeds, token_type_ids, position_ids)
         masks = self.make_masks(hidden_states, attention_mask, past_key_values, position_ids)
-        for layer in self.layers[: self.config.num_hidden_layers]:  # an early exit runs fewer
+        for layer in self.layers[: self.stack_config.num_hidden_layers]:  # an early exit runs fewer
             hidden_states = layer(
                 hidden_states,
+                encoder_hidden_states,  # by place, or gradient checkpointing would not see that it needs a gradient
                 attention_mask=masks[layer.self_attn.layer_type],
                 position_embeddings=rotary,
                 past_key_values=past_key_values,
@@ -99,13 +107,13 @@ class TfmDecoder(TfmStack):
         if isinstance(attention_mask, dict):  # made beforehand, by `generate` for a compiled step
             return attention_mask
         given = {
-            "config": self.config,
+            "config": self.stack_config,
             "inputs_embeds": hidden_states,
             "attention_mask": attention_mask,
             "past_key_values": past_key_values,
             "position_ids": position_ids,
         }
-        return {kind: MASKS[kind](**given) for kind in dict.fromkeys(self.config.layer_types)}
+        return {kind: MASKS[kind](**given) for kind in dict.fromkeys(self.stack_config.layer_types)}
 
 
 def begins_anew(position_ids: torch.LongTensor | None) -> bool:

@@ -4,8 +4,8 @@ import torch
 from transformers.modeling_outputs import BaseModelOutput
 
 from .compat import capture_outputs, create_bidirectional_mask, create_bidirectional_sliding_window_mask
-from .inputs import check_inputs
-from .positions import default_position_ids, first_position
+from .inputs import check_inputs, one_of
+from .positions import default_positions
 from .stack import TfmStack
 from .unpadding import Padding, attention_mode, find_padding
 
@@ -29,13 +29,11 @@ class TfmEncoder(TfmStack):
         Args:
             reads_first: whether the caller reads each sequence's first position, padded or not.
         """
+        inputs = one_of(input_ids, inputs_embeds)
         shape = check_inputs(self.config, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         position_range = None
         if position_ids is None:
-            if input_ids is None or not self.config.position_ids_from_padding:
-                first = first_position(self.config)
-                position_range = (first, first + shape[1] - 1)
-            position_ids = default_position_ids(self.config, input_ids, inputs_embeds)
+            position_ids, position_range = default_positions(self.config, inputs)
         self.check_ids(input_ids, token_type_ids, position_ids, position_range)
         if isinstance(attention_mask, torch.Tensor):
             attention_mask = attention_mask.to(position_ids.device)

@@ -8,11 +8,11 @@ from .unpadding import is_traced
 IGNORED = -100  # the label of what is not labelled
 
 
-def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
-    """The one of the two that is given."""
+def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, prefix: str = "") -> torch.Tensor:
+    """The one of the two that is given; `prefix` is that of their names."""
     if (input_ids is None) == (inputs_embeds is None):
         given = "neither" if input_ids is None else "both"
-        raise ValueError(f"Exactly one of input_ids and inputs_embeds is needed; {given} given.")
+        raise ValueError(f"Exactly one of {prefix}input_ids and {prefix}inputs_embeds is needed; {given} given.")
     return input_ids if inputs_embeds is None else inputs_embeds
 
 
@@ -25,6 +25,7 @@ def check_inputs(
     inputs_embeds: torch.Tensor | None,
     seen: int | None = 0,
     takes_cache: bool = False,
+    prefix: str = "",
 ) -> tuple[int, int]:
     """Shapes fit each other; they are those documented at [`TfmBertModel`]. Returns (batch, length).
 
@@ -32,13 +33,14 @@ def check_inputs(
         seen: positions that the mask counts before the inputs, those in a cache. `None`: not known.
         takes_cache: whether a mask in full may be for the keys of a static, a sliding or a paged cache, which are
             others than those of the positions seen.
+        prefix: of the arguments' names.
     """
-    inputs = one_of(input_ids, inputs_embeds)
+    inputs = one_of(input_ids, inputs_embeds, prefix)
     if inputs_embeds is None and inputs.dim() != 2:
-        raise ValueError(f"input_ids of shape {tuple(inputs.shape)} should be of shape (batch, length).")
+        raise ValueError(f"{prefix}input_ids of shape {tuple(inputs.shape)} should be of shape (batch, length).")
     if inputs_embeds is not None and (inputs.dim() != 3 or inputs.shape[-1] != config.hidden_size):
         wanted = f"(batch, length, {config.hidden_size}), the last hidden_size"
-        raise ValueError(f"inputs_embeds of shape {tuple(inputs.shape)} should be of shape {wanted}.")
+        raise ValueError(f"{prefix}inputs_embeds of shape {tuple(inputs.shape)} should be of shape {wanted}.")
     batch, length = inputs.shape[:2]
     if length == 0:
         raise ValueError(f"Inputs of shape {tuple(inputs.shape)} hold no token.")
@@ -50,14 +52,14 @@ def check_inputs(
         if shape != (batch, whole) and not full:
             cached = f" and the {seen} positions in the cache" if seen else ""
             raise ValueError(
-                f"attention_mask of shape {shape} does not fit the inputs{cached}: it should be of shape "
+                f"{prefix}attention_mask of shape {shape} does not fit the inputs{cached}: it should be of shape "
                 f"({batch}, {whole}), or ({batch}, 1, {length}, {whole})."
             )
     rows = [(batch, length), (1, length)]  # no set: while a graph is made, sizes may be symbols, without a hash
     for name, ids in (("token_type_ids", token_type_ids), ("position_ids", position_ids)):
         if ids is not None and tuple(ids.shape) not in rows:
             raise ValueError(
-                f"{name} of shape {tuple(ids.shape)} should be of shape ({batch}, {length}), as the inputs."
+                f"{prefix}{name} of shape {tuple(ids.shape)} should be of shape ({batch}, {length}), as the inputs."
             )
     return batch, length
 
@@ -129,3 +131,20 @@ def check_label_ids(labels: torch.Tensor | None, shape: tuple[int, ...], num_lab
     """Labels of whole sequences fit a classifier's `num_labels`, where they are classes and not values."""
     are_classes = labels is not None and labels.numel() == len(labels) and not labels.is_floating_point()
     check_labels(labels, shape, num_labels if are_classes and num_labels > 1 else None, "the classes (num_labels)")
+
+
+def check_encoder_states(
+    config, encoder_hidden_states: torch.Tensor | None, encoder_attention_mask: torch.Tensor | None, batch: int
+) -> None:
+    """What a decoder reads of an encoder is there, and fits the configuration, its mask and the decoder's batch."""
+    if encoder_hidden_states is None:
+        raise ValueError("encoder_hidden_states=None: the decoder reads an encoder's last hidden state.")
+    shape = tuple(encoder_hidden_states.shape)
+    if len(shape) != 3 or shape[0] != batch or shape[2] != config.hidden_size:
+        wanted = f"({batch}, source length, {config.hidden_size}): the decoder's batch, and hidden_size"
+        raise ValueError(f"The encoder's last hidden state of shape {shape} should be of shape {wanted}.")
+    mask = encoder_attention_mask
+    if isinstance(mask, torch.Tensor) and mask.dim() == 2 and tuple(mask.shape) != shape[:2]:
+        raise ValueError(
+            f"attention_mask of shape {tuple(mask.shape)} should be of shape {shape[:2]}, as the encoder's states."
+        )

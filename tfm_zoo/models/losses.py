@@ -21,6 +21,17 @@ def labelled_only(hidden_states: torch.Tensor, labels: torch.LongTensor) -> tupl
     return states.index_select(0, labelled), targets.index_select(0, labelled)
 
 
+def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
+    """The positions of `(batch, length, hidden_size)` that logits are wanted for; see [`TfmGPTForCausalLM`]."""
+    if isinstance(logits_to_keep, int):
+        return hidden_states[:, -logits_to_keep:]
+    if logits_to_keep.dim() == 1:
+        return hidden_states[:, logits_to_keep]
+    if logits_to_keep.dtype == torch.bool:
+        return hidden_states[logits_to_keep]
+    return hidden_states.take_along_dim(logits_to_keep[..., None], dim=1)
+
+
 def logits_loss(
     logits: torch.Tensor, labels: torch.LongTensor, num_items: int | torch.Tensor | None = None
 ) -> torch.Tensor:

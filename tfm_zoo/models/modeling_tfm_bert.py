@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import PreTrainedModel
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
     MaskedLMOutput,
@@ -17,30 +16,20 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput
 
-from .attention import TfmAttention
 from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
 from .encoder import TfmEncoder
 from .inputs import IGNORED, check_label_ids, check_labels, one_of
-from .layers import TfmLayer
 from .losses import labelled_only, vocabulary_loss
 from .norms import make_norm
-from .saving import SavesWhole
+from .pretrained import TfmPreTrainedModel
 from .unpadding import find_padding, marks_padding
 
 
-class TfmBertPreTrainedModel(SavesWhole, PreTrainedModel):
-    """What transformers needs to know of the family: loading, saving, initialisation and attention all follow."""
+class TfmBertPreTrainedModel(TfmPreTrainedModel):
+    """Base of the family's models."""
 
     config_class = TfmBertConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
-    _no_split_modules = ["TfmEmbeddings", "TfmLayer"]
-    _supports_flash_attn = True
-    _supports_sdpa = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
-    _can_record_outputs = {"hidden_states": TfmLayer, "attentions": TfmAttention}
 
 
 def labelled_positions(

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import Cache, GenerationMixin, PreTrainedModel
+from transformers import Cache, GenerationMixin
 from transformers import initialization as init
 from transformers.modeling_outputs import (
     BaseModelOutputWithPast,
@@ -13,31 +13,21 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 
-from .attention import TfmAttention
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_gpt import TfmGPTConfig
 from .decoder import TfmDecoder
 from .inputs import IGNORED, check_label_ids, check_labels, one_of
-from .layers import TfmLayer
-from .losses import labelled_only, logits_loss, vocabulary_loss
-from .saving import SavesWhole
+from .losses import labelled_only, logits_loss, select_positions, vocabulary_loss
+from .pretrained import TfmPreTrainedModel
 from .unpadding import marks_padding
 
 
-class TfmGPTPreTrainedModel(SavesWhole, PreTrainedModel):
-    """What transformers needs to know of the family: loading, saving, initialisation, attention and caches follow."""
+class TfmGPTPreTrainedModel(TfmPreTrainedModel):
+    """Base of the family's models."""
 
     config_class = TfmGPTConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
     _no_split_modules = ["TfmLayer"]
-    _skip_keys_device_placement = ["past_key_values"]
-    _supports_flash_attn = True
-    _supports_sdpa = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
     _can_compile_fullgraph = True
-    _can_record_outputs = {"hidden_states": TfmLayer, "attentions": TfmAttention}
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -175,17 +165,6 @@ class TfmGPTForCausalLM(TfmGPTPreTrainedModel, GenerationMixin):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
-
-
-def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
-    """The positions of `(batch, length, hidden_size)` that logits are wanted for; see [`TfmGPTForCausalLM`]."""
-    if isinstance(logits_to_keep, int):
-        return hidden_states[:, -logits_to_keep:]
-    if logits_to_keep.dim() == 1:
-        return hidden_states[:, logits_to_keep]
-    if logits_to_keep.dtype == torch.bool:
-        return hidden_states[logits_to_keep]
-    return hidden_states.take_along_dim(logits_to_keep[..., None], dim=1)
 
 
 class TfmGPTForSequenceClassification(TfmGPTPreTrainedModel):

@@ -1,46 +1,84 @@
 """Where a token stands: a table or a sinusoid added to the embeddings, or a rotation in attention."""
 
+import math
+
 import torch
 from torch import nn
+from transformers import initialization as init
 
 from .compat import ROPE_INIT_FUNCTIONS, dynamic_rope_update
+from .unpadding import is_traced
 
 
-def default_position_ids(
-    config, input_ids: torch.LongTensor | None, inputs_embeds: torch.Tensor | None
-) -> torch.LongTensor:
-    """Positions of shape `(batch or 1, length)`, for callers who give none.
+def default_positions(
+    config, inputs: torch.Tensor, seen: int | torch.Tensor = 0
+) -> tuple[torch.LongTensor, tuple[int, int] | None]:
+    """Positions `(batch or 1, length)`, for callers who give none; and their range, where it does not hang on the ids.
 
-    Counted from 0 over all tokens; or, with `config.position_ids_from_padding`, from `pad_token_id + 1` over the
-    tokens that are not padding, while padding keeps `pad_token_id`. Embeddings do not show which of them are padding.
+    Counted over all tokens, those `seen` in a cache first; or, with `config.position_ids_from_padding`, from
+    `pad_token_id + 1` over the tokens that are not padding, while padding keeps `pad_token_id`. Embeddings do not show
+    which of them are padding.
+
+    Args:
+        inputs: ids `(batch, length)`, or embeddings `(batch, length, hidden_size)`.
     """
-    if config.position_ids_from_padding and input_ids is not None:
-        real = input_ids != config.pad_token_id
-        return real.cumsum(dim=1) * real + config.pad_token_id
-    inputs = input_ids if inputs_embeds is None else inputs_embeds
-    first = first_position(config)
-    return torch.arange(first, first + inputs.shape[1], device=inputs.device).unsqueeze(0)
-
-
-def first_position(config) -> int:
-    return config.pad_token_id + 1 if config.position_ids_from_padding else 0
+    if config.position_ids_from_padding and inputs.dim() == 2:
+        real = inputs != config.pad_token_id
+        return (real.cumsum(dim=1) + seen) * real + config.pad_token_id, None
+    first, length = seen, inputs.shape[1]
+    if config.position_ids_from_padding:
+        first = first + config.pad_token_id + 1
+    position_ids = (torch.arange(length, device=inputs.device) + first).unsqueeze(0)
+    return position_ids, (first, first + length - 1) if isinstance(first, int) else None
 
 
 class TfmSinusoidalPositions(nn.Module):
-    """The fixed sinusoids of *Attention Is All You Need* (section 3.5), sine and cosine interleaved.
+    """The fixed sinusoids of *Attention Is All You Need* (section 3.5), for any length.
 
-    Computed from the positions at hand: nothing to store, no longest length.
+    Pair `i` of `hidden_size / 2` turns by `10000 ** (-2 * i / hidden_size)` a position. By `config.sinusoid_type`:
+
+    - `"interleaved"`: a pair's sine and cosine side by side, as in the paper;
+    - `"halves"`: all sines, then all cosines (Marian);
+    - `"tensor2tensor"`: halves too, with the last pair's frequency at 1/10000 (the authors' own code; FSMT).
+
+    The table is a buffer that is not saved, and grows with the positions asked for.
     """
+
+    ROWS = 512  # to begin with
 
     def __init__(self, config):
         super().__init__()
-        self.hidden_size = config.hidden_size
+        self.hidden_size, self.kind = config.hidden_size, config.sinusoid_type
+        self.padding_position = config.pad_token_id if config.position_ids_from_padding else None
+        self.register_buffer("table", self.sinusoids(torch.arange(self.ROWS)), persistent=False)
+
+    def sinusoids(self, position_ids: torch.LongTensor) -> torch.Tensor:
+        """Positions of shape `(...)` to `(..., hidden_size)`; padding that has a position of its own gets zeros."""
+        half, device = self.hidden_size // 2, position_ids.device
+        if self.kind == "tensor2tensor":  # in float32, as there: far positions feel the difference
+            pairs = torch.arange(half, device=device, dtype=torch.float)
+            frequencies = (pairs * -(math.log(10000.0) / max(half - 1, 1))).exp()
+        else:
+            frequencies = 10000.0 ** (-torch.arange(half, device=device, dtype=torch.double) / half)
+        angles = position_ids[..., None].to(frequencies.dtype) * frequencies
+        waves = (angles.sin(), angles.cos())
+        sinusoids = torch.stack(waves, dim=-1).flatten(-2) if self.kind == "interleaved" else torch.cat(waves, dim=-1)
+        if self.padding_position is not None:
+            sinusoids = sinusoids.masked_fill((position_ids == self.padding_position)[..., None], 0.0)
+        return sinusoids.float()
+
+    def reset(self) -> None:
+        """Fills the table anew: loading leaves garbage in a buffer that no checkpoint holds."""
+        init.copy_(self.table, self.sinusoids(torch.arange(self.table.shape[0])))
 
     def forward(self, position_ids: torch.LongTensor) -> torch.Tensor:
-        """Positions of shape `(batch, length)` to float32 sinusoids of shape `(batch, length, hidden_size)`."""
-        channels = torch.arange(0, self.hidden_size, 2, device=position_ids.device, dtype=torch.float)
-        angles = position_ids[..., None].float() * 10000.0 ** (-channels / self.hidden_size)
-        return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
+        """Positions of shape `(batch, length)` to sinusoids of shape `(batch, length, hidden_size)`."""
+        if is_traced(position_ids):  # a graph is to serve any length
+            return self.sinusoids(position_ids).to(self.table)
+        last = int(position_ids.max())
+        if last >= self.table.shape[0]:
+            self.table = self.sinusoids(torch.arange(2 * (last + 1))).to(self.table)
+        return nn.functional.embedding(position_ids, self.table)
 
 
 class TfmRotaryEmbedding(nn.Module):

@@ -1,0 +1,148 @@
+"""Configuration of the encoder-decoder family."""
+
+import copy
+from typing import Any, ClassVar, Literal
+
+from huggingface_hub.dataclasses import strict
+
+from .configuration_tfm import TfmConfig
+
+
+@strict
+class TfmEncoderDecoderConfig(TfmConfig):
+    """Configuration of the encoder-decoder family. The defaults are the base model of *Attention Is All You Need*.
+
+    Args (beyond those of [`TfmConfig`], where `vocab_size` and `num_hidden_layers` are the encoder's):
+        encoder_layers: number of blocks of the encoder. `None`: `num_hidden_layers`, which is always the same.
+        decoder_layers: number of blocks of the decoder. `None`: as many as the encoder's.
+        decoder_vocab_size: number of tokens in the target's vocabulary. `None`: `vocab_size`.
+        share_encoder_decoder_embeddings: whether source and target have one and the same embedding. `None`: where their
+            vocabularies are of one size. (`tie_word_embeddings` ties the output projection to the target's embedding.)
+        decoder_start_token_id: what stands before the target when it is decoded, and, in training, before the labels.
+        start_with_last_token: put the last real token of the labels before them, and not `decoder_start_token_id`:
+            the language of the target (mBART) or the end of the sentence (FSMT).
+        position_ids_from_padding: count positions over the tokens that are not padding, from `pad_token_id + 1`, and
+            give padding no position (FSMT).
+        position_offset: rows of the learned position table before that of the first position (BART: 2).
+        final_logits_bias: whether the output projection has a bias, which is not trained (Marian, BART).
+        weight_init: how weights start: `"xavier"`, uniform by Glorot and Bengio (2010), with embeddings from a normal
+            distribution of standard deviation `hidden_size ** -0.5`; or `"normal"`, by `initializer_range`.
+        classifier_dropout: dropout in the classification head.
+        use_cache: whether a forward pass in evaluation mode returns its keys and values.
+        skip_padding: compute no padding in the encoder; see [`TfmBertConfig`].
+    """
+
+    model_type = "tfm_encoder_decoder"
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+    modeling_file: ClassVar[str] = "modeling_tfm_encoder_decoder"
+    auto_classes: ClassVar[dict[str, str]] = {
+        "AutoConfig": "TfmEncoderDecoderConfig",
+        "AutoModel": "TfmEncoderDecoderModel",
+        "AutoModelForSeq2SeqLM": "TfmEncoderDecoderForConditionalGeneration",
+        "AutoModelForSequenceClassification": "TfmEncoderDecoderForSequenceClassification",
+        "AutoModelForTextEncoding": "TfmEncoderDecoderEncoder",
+    }
+
+    vocab_size: int = 37000
+    hidden_size: int = 512
+    num_hidden_layers: int = 6
+    num_attention_heads: int = 8
+    intermediate_size: int = 2048
+    hidden_act: str = "relu"
+    attention_dropout: float | int = 0.0
+    scale_embedding: bool = True
+    max_position_embeddings: int = 1024
+    position_embedding_type: Literal["learned", "sinusoidal", "rotary", "none"] = "sinusoidal"
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    is_encoder_decoder: bool = True
+
+    encoder_layers: int | None = None
+    decoder_layers: int | None = None
+    decoder_vocab_size: int | None = None
+    share_encoder_decoder_embeddings: bool | None = None
+    decoder_start_token_id: int | None = 1
+    start_with_last_token: bool = False
+    position_ids_from_padding: bool = False
+    position_offset: int = 0
+    final_logits_bias: bool = False
+    weight_init: Literal["xavier", "normal"] = "xavier"
+    classifier_dropout: float | int = 0.0
+    use_cache: bool = True
+    skip_padding: bool = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "encoder_layers" and value is None:
+            value = self.num_hidden_layers
+        super().__setattr__(name, value)
+        alias = {"encoder_layers": "num_hidden_layers", "num_hidden_layers": "encoder_layers"}.get(name)
+        if alias and self.__dict__.get(alias) != value:
+            setattr(self, alias, value)
+
+    def derived(self) -> dict:
+        decoder_vocab_size = self.decoder_vocab_size or self.vocab_size
+        return super().derived() | {
+            "encoder_layers": self.num_hidden_layers,
+            "decoder_layers": self.num_hidden_layers,
+            "decoder_vocab_size": self.vocab_size,
+            "share_encoder_decoder_embeddings": decoder_vocab_size == self.vocab_size,
+        }
+
+    def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None):
+        """As transformers' caches and generation read it: where the decoder alone is asked for, a copy with its sizes
+        in the place of the encoder's."""
+        if encoder or not decoder:
+            return self
+        side = copy.copy(self)
+        side.num_hidden_layers, side.vocab_size = self.decoder_layers, self.decoder_vocab_size
+        return side
+
+    def validate_encoder_decoder(self):
+        """The family's own fields go together."""
+        for name in ("encoder_layers", "decoder_layers", "decoder_vocab_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1.")
+        if self.share_encoder_decoder_embeddings and self.decoder_vocab_size != self.vocab_size:
+            raise ValueError(
+                f"share_encoder_decoder_embeddings=True has one embedding for vocab_size={self.vocab_size} and "
+                f"decoder_vocab_size={self.decoder_vocab_size}: they should be equal, or not share it."
+            )
+        for name in ("pad_token_id", "decoder_start_token_id"):
+            token = getattr(self, name)
+            if token is not None and not 0 <= token < self.decoder_vocab_size:
+                raise ValueError(
+                    f"{name}={token} is outside the target's vocabulary, 0 to {self.decoder_vocab_size - 1}."
+                )
+        if self.position_ids_from_padding and self.pad_token_id is None:
+            raise ValueError(
+                "position_ids_from_padding=True counts from pad_token_id + 1: pad_token_id=None should be an id."
+            )
+        if self.position_offset < 0 or (self.position_offset and self.position_embedding_type != "learned"):
+            raise ValueError(
+                f"position_offset={self.position_offset} is a number of rows of the learned position table, which "
+                f"position_embedding_type={self.position_embedding_type!r} should then have."
+            )
+
+
+class DecoderSide:
+    """The configuration as the decoder reads it: what it has of its own, under the names that every family has.
+
+    It is a view and no copy: what is changed in the configuration later, such as the attention implementation, is
+    changed here.
+    """
+
+    OWN = {"num_hidden_layers": "decoder_layers", "vocab_size": "decoder_vocab_size"}
+
+    def __init__(self, config: TfmEncoderDecoderConfig):
+        self.config = config
+
+    @property
+    def layer_types(self) -> list[str]:
+        kind = "full_attention" if self.config.sliding_window is None else "sliding_attention"
+        return [kind] * self.config.decoder_layers
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "config":  # not there yet, while a copy or a pickle is made
+            raise AttributeError(name)
+        return getattr(self.config, self.OWN.get(name, name))
