@@ -120,16 +120,17 @@ class TfmCrossAttention(TfmAttention):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """
         Args:
-            hidden_states: `(batch, length, hidden_size)`, the decoder's.
-            encoder_hidden_states: `(batch, source length, hidden_size)`; not read where `past_key_values` has the keys
-                and values made of it.
-            attention_mask: what transformers' mask functions make of the source's padding.
+            hidden_states: `(rows, length, hidden_size)`, the decoder's; one after the other, as many rows read the same
+                source as there are rows to a source.
+            encoder_hidden_states: `(sources, source length, hidden_size)`; not read where `past_key_values` has the
+                keys and values made of it.
+            attention_mask: what transformers' mask functions make of the sources' padding, for all positions of all
+                rows that read a source.
             past_key_values: keeps the keys and values, so that they are computed once for a generation.
 
         Returns:
             As [`TfmAttention`].
         """
-        query = self.split_heads(self.q_proj(hidden_states))
         cache = None if past_key_values is None else past_key_values.cross_attention_cache
         if cache is not None and past_key_values.is_updated.get(self.layer_idx):
             key, value = cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
@@ -138,7 +139,14 @@ class TfmCrossAttention(TfmAttention):
             if cache is not None:
                 key, value = cache.update(key, value, self.layer_idx)
                 past_key_values.is_updated[self.layer_idx] = True
-        return self.attend(query, key, value, attention_mask, **kwargs)
+
+        # To its source, a sentence's beams are so many more positions.
+        rows, length, width = hidden_states.shape
+        query = self.split_heads(self.q_proj(hidden_states.reshape(key.shape[0], -1, width)))
+        output, weights = self.attend(query, key, value, attention_mask, **kwargs)
+        if weights is not None:
+            weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
+        return output.reshape(rows, length, width), weights
 
 
 def eager_attention_forward(

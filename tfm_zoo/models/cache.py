@@ -1,16 +1,19 @@
-"""transformers' dynamic cache, without a copy of the whole past at every step."""
+"""transformers' dynamic caches, without a copy of the whole past at every step, nor of the source for every beam."""
+
+import math
 
 import torch
-from transformers import Cache, DynamicCache
+from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from .compat import DynamicLayer
+from .unpadding import is_traced, marks_padding
 
 
 class TfmGrowingLayer(DynamicLayer):
     """Keys and values of one layer at the head of tensors that have room for more.
 
     `keys` and `values` are, as in `DynamicLayer`, of shape `(batch, heads, length, head_dim)`. Whatever replaces them
-    (reordering beams, cropping) loses the room, and the next step makes new: what was handed out is never written over.
+    (cropping, selecting) loses the room, and the next step makes new: what was handed out is never written over.
     """
 
     buffers: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -30,6 +33,22 @@ class TfmGrowingLayer(DynamicLayer):
             self.buffers = tuple(reserve(states, length) for states in (self.keys, self.values))
         for buffer, states in zip(self.buffers, (key_states, value_states), strict=True):
             buffer[:, :, before:length] = states
+        return self.hand_out(length)
+
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
+        """Beams in another order, into new buffers, so that the next step does not copy them a second time."""
+        length = self.get_seq_length()
+        if not self.has_space(length + 1):
+            return super().reorder_cache(beam_idx)
+        rows = beam_idx.to(self.buffers[0].device)
+        moved = tuple(buffer.new_empty(rows.shape[0], *buffer.shape[1:]) for buffer in self.buffers)
+        for states, buffer in zip(self.views, moved, strict=True):
+            torch.index_select(states, 0, rows, out=buffer[:, :, :length])
+        self.buffers = moved
+        self.hand_out(length)
+
+    def hand_out(self, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of the first `length` positions of the buffers."""
         self.views = tuple(buffer[:, :, :length] for buffer in self.buffers)
         self.keys, self.values = self.views
         return self.views
@@ -59,3 +78,53 @@ def grow_in_place(cache: Cache) -> Cache:
             for layer in cache.layers
         ]
     return cache
+
+
+class TfmSourceCache(DynamicCache):
+    """Keys and values of an encoder's states, once for all `beams` rows of the decoder that have the same source.
+
+    Beam search moves a sentence's beams about among themselves: nothing here has to move with them.
+    """
+
+    beams = 1
+
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
+        rows = torch.arange(beam_idx.shape[0], device=beam_idx.device)
+        if self.beams == 1 or not torch.equal(beam_idx // self.beams, rows // self.beams):
+            self.expand()
+            super().reorder_cache(beam_idx)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        self.expand()
+        super().batch_repeat_interleave(repeats)
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        self.expand()
+        super().batch_select_indices(indices)
+
+    def expand(self) -> None:
+        """Gives every row of the decoder keys and values of its own."""
+        if self.beams > 1:
+            super().batch_repeat_interleave(self.beams)
+            self.beams = 1
+
+
+def share_sources(
+    past_key_values: EncoderDecoderCache, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None
+) -> None:
+    """Prepares an empty cache of sources, where it is a dynamic one, for as few rows as there are sources."""
+    cache = past_key_values.cross_attention_cache
+    if not isinstance(cache, DynamicCache):
+        return
+    # Another one also because that of `generate` is made for the decoder's windows.
+    past_key_values.cross_attention_cache = sources = TfmSourceCache(offloading=cache.offloading)
+    if not is_traced(encoder_hidden_states) and (attention_mask is None or marks_padding(attention_mask)):
+        sources.beams = equal_rows(encoder_hidden_states, attention_mask)
+
+
+def equal_rows(encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> int:
+    """The largest number such that so many rows in turn are the same, all along the batch."""
+    same = (encoder_hidden_states[1:] == encoder_hidden_states[:-1]).flatten(1).all(dim=1)
+    if attention_mask is not None:
+        same &= (attention_mask[1:] == attention_mask[:-1]).flatten(1).all(dim=1)
+    return math.gcd(encoder_hidden_states.shape[0], *((~same).nonzero().flatten() + 1).tolist())

@@ -13,6 +13,7 @@ from transformers.modeling_outputs import (
 )
 
 from .attention import TfmAttention, TfmCrossAttention
+from .cache import share_sources
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple, create_bidirectional_mask
 from .configuration_tfm_encoder_decoder import DecoderSide, TfmEncoderDecoderConfig
 from .decoder import TfmDecoder
@@ -112,12 +113,24 @@ class TfmDecoderStack(TfmDecoder, TfmEncoderDecoderPreTrainedModel):
             encoder_attention_mask: `(batch, source length)`, 1 at real tokens and 0 at padding.
         """
         inputs = one_of(input_ids, inputs_embeds, self.prefix)
-        check_encoder_states(self.config, encoder_hidden_states, encoder_attention_mask, batch=inputs.shape[0])
+        rows, length = inputs.shape[:2]
+        check_encoder_states(self.config, encoder_hidden_states, encoder_attention_mask, batch=rows)
         use_cache = self.wants_cache(use_cache)
         if past_key_values is None and use_cache:
             past_key_values = DynamicCache(config=self.config)
         if past_key_values is not None and not isinstance(past_key_values, EncoderDecoderCache):
             past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
+        if past_key_values is not None and not past_key_values.is_updated.get(0):
+            share_sources(past_key_values, encoder_hidden_states, encoder_attention_mask)
+
+        beams = 1 if past_key_values is None else getattr(past_key_values.cross_attention_cache, "beams", 1)
+        encoder_hidden_states = encoder_hidden_states[::beams]
+        encoder_attention_mask = create_bidirectional_mask(
+            config=self.config,
+            inputs_embeds=encoder_hidden_states.new_empty(rows // beams, beams * length, 0),
+            attention_mask=None if encoder_attention_mask is None else encoder_attention_mask[::beams],
+            encoder_hidden_states=encoder_hidden_states,
+        )
         outputs = self.decode(
             input_ids,
             attention_mask,
@@ -127,12 +140,7 @@ class TfmDecoderStack(TfmDecoder, TfmEncoderDecoderPreTrainedModel):
             None,
             use_cache,
             encoder_hidden_states=encoder_hidden_states,
-            encoder_attention_mask=create_bidirectional_mask(
-                config=self.config,
-                inputs_embeds=encoder_hidden_states.new_empty(*inputs.shape[:2], 0),
-                attention_mask=encoder_attention_mask,
-                encoder_hidden_states=encoder_hidden_states,
-            ),
+            encoder_attention_mask=encoder_attention_mask,
             encoder_cache=past_key_values,
             **kwargs,
         )
