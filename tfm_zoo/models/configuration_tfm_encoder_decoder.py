@@ -7,6 +7,8 @@ from huggingface_hub.dataclasses import strict
 
 from .configuration_tfm import TfmConfig
 
+STACKS = ("encoder", "decoder")
+
 
 @strict
 class TfmEncoderDecoderConfig(TfmConfig):
@@ -43,6 +45,10 @@ class TfmEncoderDecoderConfig(TfmConfig):
         "AutoModelForTextEncoding": "TfmEncoderDecoderEncoder",
     }
 
+    base_model_fsdp_plan: ClassVar[dict[str, str]] = {
+        f"{stack}.{part}": "free_full_weight" for stack in STACKS for part in ("embeddings", "layers.*")
+    }
+
     vocab_size: int = 37000
     hidden_size: int = 512
     num_hidden_layers: int = 6
@@ -71,6 +77,14 @@ class TfmEncoderDecoderConfig(TfmConfig):
     classifier_dropout: float | int = 0.0
     use_cache: bool = True
     skip_padding: bool = True
+
+    def __post_init__(self, **kwargs):
+        super().__post_init__(**kwargs)
+        plan = self.base_model_tp_plan
+        cross = {name.replace("self_attn", "encoder_attn"): how for name, how in plan.items()}
+        self.base_model_tp_plan = {f"encoder.{name}": how for name, how in plan.items()} | {
+            f"decoder.{name}": how for name, how in (plan | cross).items()
+        }
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "encoder_layers" and value is None:
