@@ -3,7 +3,7 @@
 import torch
 
 import tfm_zoo
-from tfm_zoo import TfmBertConfig, TfmGPTConfig
+from tfm_zoo import TfmBertConfig, TfmEncoderDecoderConfig, TfmGPTConfig
 from tfm_zoo.models.configuration_tfm import TfmConfig
 
 SIZES = {
@@ -19,6 +19,7 @@ SIZES = {
 FIELDS = {
     TfmBertConfig: {},
     TfmGPTConfig: {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "use_cache": False},
+    TfmEncoderDecoderConfig: {"decoder_layers": 3, "weight_init": "normal", "use_cache": False},
 }
 
 
@@ -30,8 +31,11 @@ def heads_of(family: type[TfmConfig]) -> list[type]:
 
 
 ENCODERS, DECODERS = heads_of(TfmBertConfig), heads_of(TfmGPTConfig)
-HEADS = ENCODERS + DECODERS
+#: with the encoder alone, which `AutoModelForTextEncoding` makes
+ENCODER_DECODERS = [*heads_of(TfmEncoderDecoderConfig), tfm_zoo.TfmEncoderDecoderEncoder]
+HEADS = ENCODERS + DECODERS + ENCODER_DECODERS
 LENGTHS = (9, 4, 1, 6)
+TARGET_LENGTHS = (5, 1, 7, 3)
 
 
 def tiny_config(family: type[TfmConfig] = TfmBertConfig, **fields) -> TfmConfig:
@@ -60,15 +64,24 @@ def ragged_mask(lengths: tuple[int, ...] = LENGTHS, side: str = "right") -> torc
 
 
 def ragged_batch(head: type | None = None, side: str = "right", labels: bool = False, seed: int = 0) -> dict:
-    """Token ids, mask and an encoder's segments (and labels) of a batch for `head`, padded at one `side`."""
+    """Token ids, mask and an encoder's segments (and labels) of a batch for `head`, padded at one `side`; for an encoder
+    with a decoder, of the source, and the target's ids."""
     generator = torch.Generator().manual_seed(seed)
     mask = ragged_mask(side=side)
     ids = torch.randint(1, SIZES["vocab_size"], mask.shape, generator=generator)
     segments = torch.randint(0, 2, mask.shape, generator=generator)
     batch = {"input_ids": ids * mask, "attention_mask": mask, "token_type_ids": segments * mask}
-    if head in DECODERS:
+    if head in DECODERS + ENCODER_DECODERS:
         del batch["token_type_ids"]
     name = "Model" if head is None else head.__name__.partition("For")[2] or "Model"
+    if name == "SequenceClassification" and head in ENCODER_DECODERS:
+        end = mask.flip(1).argmax(dim=1, keepdim=True)
+        batch["input_ids"].scatter_(1, mask.shape[1] - 1 - end, head.config_class.eos_token_id)
+    elif head in ENCODER_DECODERS and head is not tfm_zoo.TfmEncoderDecoderEncoder:
+        target = ragged_mask(TARGET_LENGTHS)
+        ids = torch.randint(3, SIZES["vocab_size"], target.shape, generator=generator)
+        batch["decoder_input_ids"] = torch.cat((torch.ones_like(ids[:, :1]), (ids * target)[:, :-1]), dim=1)
+        mask = target
     if name == "MultipleChoice":  # (batch, choices, length)
         batch = {key: torch.stack((value, value.flip(0)), dim=1) for key, value in batch.items()}
     if labels:
@@ -83,6 +96,7 @@ def make_labels(name: str, ids: torch.Tensor, mask: torch.Tensor) -> dict[str, t
     return {
         "Model": {},
         "MaskedLM": {"labels": tokens},
+        "ConditionalGeneration": {"labels": torch.where(mask.bool(), ids, -100)},
         "CausalLM": {"labels": torch.where(mask.bool(), ids, -100)},
         "PreTraining": {"labels": tokens, "next_sentence_label": sentence},
         "TokenClassification": {"labels": torch.where(mask.bool(), ids % 2, -100)},

@@ -25,10 +25,12 @@ def run(model, labels: bool = False) -> dict[str, torch.Tensor]:
     """Every tensor that the model gives for a fixed ragged batch."""
     mask = (torch.arange(9) < torch.tensor([9, 4, 6])[:, None]).long()
     batch = {"input_ids": torch.arange(1, 28).view(3, 9) * mask, "attention_mask": mask}
+    if model.config.is_encoder_decoder:
+        batch["input_ids"][:, 3] = model.config.eos_token_id  # where a classifier reads the decoder's state
     if type(model).__name__.endswith("MultipleChoice"):
         batch = {name: value.unsqueeze(1).expand(-1, 2, -1) for name, value in batch.items()}
     if labels:
-        by_token = "LM" in type(model).__name__
+        by_token = type(model).__name__.endswith(("LM", "Generation"))
         batch["labels"] = batch["input_ids"] % 2 if by_token else torch.tensor([0, 1, 1])
     return dict(model(**batch).items())
 

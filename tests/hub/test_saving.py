@@ -14,14 +14,19 @@ from tfm_zoo import (
     TfmBertForMaskedLM,
     TfmBertForSequenceClassification,
     TfmBertModel,
+    TfmEncoderDecoderForConditionalGeneration,
     TfmGPTConfig,
     TfmGPTForCausalLM,
 )
 
-from ..tiny import HEADS, ragged_batch, tiny_config, tiny_model
+from ..tiny import FIELDS, HEADS, ragged_batch, tiny_config, tiny_model
 from .travelling import FOLDER, code_of
 
-TIED = pytest.mark.parametrize("head", [TfmBertForMaskedLM, TfmGPTForCausalLM], ids=lambda head: head.__name__)
+TIED = pytest.mark.parametrize(
+    "head",
+    [TfmBertForMaskedLM, TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration],
+    ids=lambda head: head.__name__,
+)
 
 
 def logits(model) -> torch.Tensor:
@@ -40,7 +45,7 @@ def test_code_and_full_map_are_saved_by_every_head(head, checkpoints):
 
 def test_every_file_travels_with_some_family():
     files = {file.name for file in FOLDER.glob("[!_]*.py")}
-    assert files == code_of(TfmBertConfig).keys() | code_of(TfmGPTConfig).keys()
+    assert files == set().union(*map(code_of, FIELDS))
     assert "modeling_tfm_bert.py" not in code_of(TfmGPTConfig)
 
 

@@ -14,16 +14,17 @@ NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
 
 
 def real(outputs) -> dict[str, torch.Tensor]:
-    """The outputs, at real tokens alone where there is one for each token."""
+    """The outputs, at real tokens alone where there is one for each token (of the source)."""
     mask = ragged_mask().bool()
     return {name: value[mask] if value.shape[:2] == mask.shape else value for name, value in outputs.items()}
 
 
 def train(model, batch: dict) -> tuple[dict, dict]:
     outputs = model(**batch)
-    loss = outputs.loss if "loss" in outputs else outputs[-1].square().sum()
+    tensors = real(outputs)
+    loss = outputs.loss if "loss" in outputs else sum(value.square().sum() for value in tensors.values())
     loss.backward()
-    return real(outputs), {name: parameter.grad for name, parameter in model.named_parameters() if "orig" not in name}
+    return tensors, {name: parameter.grad for name, parameter in model.named_parameters() if "orig" not in name}
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,26 @@ from torch.nn import functional as F
 import tfm_zoo
 from tfm_zoo import TfmBertForMaskedLM, TfmBertForPreTraining, TfmBertForSequenceClassification, TfmBertModel
 
-from ..tiny import DECODERS, ENCODERS, HEADS, SIZES, ragged_batch, ragged_mask, tiny_config, tiny_model
+from ..tiny import (
+    DECODERS,
+    ENCODER_DECODERS,
+    ENCODERS,
+    HEADS,
+    SIZES,
+    ragged_batch,
+    ragged_mask,
+    tiny_config,
+    tiny_model,
+)
 
 EVERY_HEAD = pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
+TWO_STACKS = [head for head in ENCODER_DECODERS if head is not tfm_zoo.TfmEncoderDecoderEncoder]
+ONE_STACK = [head for head in HEADS if head not in TWO_STACKS]
+#: all but the one that finds the end of its source by the ids
+WITH_EMBEDDINGS = [head for head in HEADS if head is not tfm_zoo.TfmEncoderDecoderForSequenceClassification]
+EITHER_NORM = pytest.mark.parametrize(
+    "fields", [{"norm_position": "post"}, {"norm_position": "pre"}], ids=["post", "pre"]
+)
 NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
 
 
@@ -25,8 +42,8 @@ def test_a_tuple_instead_of_a_dict(head):
         torch.testing.assert_close(result, wanted, rtol=0, atol=0)
 
 
-@EVERY_HEAD
-@pytest.mark.parametrize("fields", [{"norm_position": "post"}, {"norm_position": "pre"}], ids=["post", "pre"])
+@pytest.mark.parametrize("head", ONE_STACK, ids=lambda head: head.__name__)
+@EITHER_NORM
 def test_hidden_states_and_attentions(head, fields):
     model, batch = tiny_model(head, **fields), ragged_batch(head)
     model.set_attn_implementation("eager")
@@ -45,12 +62,43 @@ def test_hidden_states_and_attentions(head, fields):
     assert not {"hidden_states", "attentions"} & model(**batch).keys()
 
 
-@EVERY_HEAD
-def test_embeddings_stand_in_for_ids(head):
-    model, batch = tiny_model(head), ragged_batch(head)
+@EITHER_NORM
+@pytest.mark.parametrize("head", TWO_STACKS, ids=lambda head: head.__name__)
+def test_hidden_states_and_attentions_of_both_sides(head, fields):
+    model, batch = tiny_model(head, **fields), ragged_batch(head)
+    model.set_attn_implementation("eager")
+    outputs = model(**batch, output_hidden_states=True, output_attentions=True)
+    rows, source = batch["input_ids"].shape
+    target = batch.get("decoder_input_ids", batch["input_ids"]).shape[1]
+    encoded, decoded = ((rows, length, SIZES["hidden_size"]) for length in (source, target))
+    assert [states.shape for states in outputs.encoder_hidden_states] == [encoded] * 3
+    assert [states.shape for states in outputs.decoder_hidden_states] == [decoded] * 4
+    assert [weights.shape for weights in outputs.encoder_attentions] == [(rows, 4, source, source)] * 2
+    assert [weights.shape for weights in outputs.decoder_attentions] == [(rows, 4, target, target)] * 3
+    assert [weights.shape for weights in outputs.cross_attentions] == [(rows, 4, target, source)] * 3
+    last = model.base_model(**batch)
+    torch.testing.assert_close(outputs.encoder_hidden_states[-1], last.encoder_last_hidden_state)
+    torch.testing.assert_close(outputs.decoder_hidden_states[-1], last.last_hidden_state)
+    padded = batch["attention_mask"] == 0
+    for weights in outputs.cross_attentions:
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+        assert weights.masked_select(padded[:, None, None, :]).abs().max() < 1e-6
+    for weights in outputs.decoder_attentions:
+        assert weights.triu(1).eq(0).all() and weights.tril()[:, :, 1:].gt(0).any(-1).all()
+    assert not [name for name in model(**batch) if name.endswith(("hidden_states", "attentions"))]
+
+
+@pytest.mark.parametrize("head", WITH_EMBEDDINGS, ids=lambda head: head.__name__)
+@pytest.mark.parametrize("fields", [{}, {"scale_embedding": False}, {"tie_word_embeddings": False}], ids=str)
+def test_embeddings_stand_in_for_ids(head, fields):
+    model, batch = tiny_model(head, **fields), ragged_batch(head)
     wanted = model(**batch)
-    embedded = model.get_input_embeddings()(batch.pop("input_ids"))
-    torch.testing.assert_close(dict(model(inputs_embeds=embedded, **batch)), dict(wanted))
+    batch["inputs_embeds"] = model.get_input_embeddings()(batch.pop("input_ids"))
+    torch.testing.assert_close(dict(model(**batch)), dict(wanted))
+    if "decoder_input_ids" in batch:
+        embed = model.base_model.decoder.get_input_embeddings()
+        batch["decoder_inputs_embeds"] = embed(batch.pop("decoder_input_ids"))
+        torch.testing.assert_close(dict(model(**batch)), dict(wanted))
 
 
 def test_positions_and_segments_are_read():
@@ -67,7 +115,8 @@ def test_positions_and_segments_are_read():
 @pytest.mark.parametrize(
     ("head", "fields"),
     [(head, {"skip_padding": skip}) for head in ENCODERS for skip in (True, False)]
-    + [(head, {"use_cache": cached}) for head in DECODERS for cached in (True, False)],
+    + [(head, {"use_cache": cached}) for head in DECODERS for cached in (True, False)]
+    + [(head, {"use_cache": True, "skip_padding": skip}) for head in ENCODER_DECODERS for skip in (True, False)],
 )
 def test_gradient_checkpointing(head, fields, reentrant):
     batch = ragged_batch(head, labels=True)

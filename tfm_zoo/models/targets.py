@@ -7,7 +7,8 @@ from .inputs import IGNORED
 
 def real_tokens(config, input_ids: torch.LongTensor | None, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
     """`attention_mask`, or else 1 where `input_ids` `(batch, length)` are not `config.pad_token_id`, and 0 there."""
-    if attention_mask is not None or input_ids is None or config.pad_token_id is None:
+    given = attention_mask is not None or input_ids is None
+    if given or config.pad_token_id is None or input_ids.is_meta:  # which has no values to read
         return attention_mask
     return (input_ids != config.pad_token_id).long()
 
