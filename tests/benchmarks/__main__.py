@@ -1,5 +1,6 @@
 """`python -m tests.benchmarks [--only NAME]`: the zoo against the native classes; run it on a quiet machine."""
 
+from collections import ChainMap
 from typing import Annotated
 
 import torch
@@ -7,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from . import decoder, encoder
+from . import decoder, encoder, encoder_decoder
 from .settings import Settings
 
 
@@ -23,7 +24,8 @@ def main(
     dtype = dtype or ("bfloat16" if device == "cuda" else "float32")
     settings = Settings(device, getattr(torch, dtype), attention, rounds, layers)
     table = Table("benchmark", "native", "zoo", "ratio", "goal", title=f"{device}, {dtype}, {attention}")
-    for name, benchmark in (encoder.benchmarks(settings) | decoder.benchmarks(settings)).items():
+    families = (encoder, decoder, encoder_decoder)
+    for name, benchmark in ChainMap(*(family.benchmarks(settings) for family in reversed(families))).items():
         if only.lower() not in name.lower():
             continue
         result = benchmark(name)

@@ -64,3 +64,37 @@ def masked(batches: list[dict], share: float = 0.15, mask_token_id: int = 103) -
         labels = batch["input_ids"].masked_fill(~chosen, -100)
         out.append(batch | {"input_ids": batch["input_ids"].masked_fill(chosen, mask_token_id), "labels": labels})
     return out
+
+
+def translation_batches(split: str, size: int, count: int, vocabulary: int) -> tuple[list[dict], str]:
+    """`count` batches of `input_ids`, `attention_mask` and `labels`, of tokens 0 to `vocabulary` - 1 of which 0 ends a
+    sentence, padded with `vocabulary`; and a line on where they come from."""
+    folder = SHARED / "datasets/multi30k"
+    if folder.exists():
+        from datasets import load_dataset
+
+        from tfm_zoo.training.tokenizers import byte_level_bpe
+
+        data = load_dataset(str(folder))
+        tokenizer = byte_level_bpe([*data["train"]["en"], *data["train"]["de"]], vocabulary)
+        pairs = data[split].shuffle(seed=0)[: size * count]
+        rows = [[[*ids, 0] for ids in tokenizer(pairs[language])["input_ids"]] for language in ("en", "de")]
+        origin = "Multi30k, English to German"
+    else:
+        generator = torch.Generator().manual_seed(0)
+        lengths = torch.empty(2, size * count).log_normal_(2.65, 0.3, generator=generator).long().clamp(min=4)
+        rows = [[torch.randint(1, vocabulary, (length,)).tolist() for length in side] for side in lengths.tolist()]
+        origin = "random ids with the lengths of Multi30k"
+    out = []
+    for start in range(0, size * count, size):
+        source, target = (
+            torch.nn.utils.rnn.pad_sequence(
+                [torch.tensor(ids) for ids in side[start : start + size]], batch_first=True, padding_value=vocabulary
+            )
+            for side in rows
+        )
+        mask = (source != vocabulary).long()
+        out.append(
+            {"input_ids": source, "attention_mask": mask, "labels": target.masked_fill(target == vocabulary, -100)}
+        )
+    return out, origin

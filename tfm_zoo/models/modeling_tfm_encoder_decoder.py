@@ -66,11 +66,12 @@ class TfmEncoderStack(TfmEncoder, TfmEncoderDecoderPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         position_ids: torch.LongTensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """Inputs and outputs as documented at [`TfmEncoderDecoderEncoder`]."""
         attention_mask = real_tokens(self.config, input_ids, attention_mask)
-        return self.encode(input_ids, attention_mask, None, position_ids, inputs_embeds, **kwargs)
+        return self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
 
 
 class TfmDecoderStack(TfmDecoder, TfmEncoderDecoderPreTrainedModel):
@@ -178,6 +179,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
+        token_type_ids: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         """
@@ -196,6 +198,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             inputs_embeds: `(batch, source length, hidden_size)`: what `get_input_embeddings()` makes of ids.
             decoder_inputs_embeds: `(batch, length, hidden_size)`, likewise of the target.
             use_cache: whether to return a cache. `None`: `config.use_cache`, but not while training.
+            token_type_ids: `(batch, source length)`, read where the configuration gives them embeddings.
             kwargs: `output_hidden_states`, `output_attentions`, `return_dict`.
 
         Returns:
@@ -217,7 +220,9 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             decoder_input_ids = shift_right(self.config, input_ids)
         attention_mask = real_tokens(self.config, input_ids, attention_mask)
         if encoder_outputs is None:
-            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
+            encoder_outputs = self.encoder(
+                input_ids, attention_mask, inputs_embeds, token_type_ids=token_type_ids, **kwargs
+            )
         elif not isinstance(encoder_outputs, BaseModelOutput):
             encoder_outputs = BaseModelOutput(*encoder_outputs[:3])
         outputs = self.decoder(
@@ -419,6 +424,7 @@ class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         position_ids: torch.LongTensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """
@@ -429,6 +435,7 @@ class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
             inputs_embeds: `(batch, length, hidden_size)`: what `get_input_embeddings()` makes of ids.
             position_ids: `(batch or 1, length)`. `None`: counted from the left, padding included, or over real tokens
                 (`config.position_ids_from_padding`).
+            token_type_ids: `(batch, length)`, read where the configuration gives them embeddings.
             kwargs: `output_hidden_states`, `output_attentions`, `return_dict`.
 
         Returns:
@@ -438,7 +445,8 @@ class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
         Raises:
             ValueError: for inputs that do not fit each other, or the model; the message names the value.
         """
-        return self.encoder(input_ids, attention_mask, inputs_embeds, position_ids, **kwargs | {"return_dict": True})
+        inputs = (input_ids, attention_mask, inputs_embeds, position_ids, token_type_ids)
+        return self.encoder(*inputs, **kwargs | {"return_dict": True})
 
 
 def keep_bias_untrained(lm_head: nn.Linear) -> None:

@@ -1,0 +1,118 @@
+"""Keys and values of the source, once for the beams of a sentence; and beams that move."""
+
+import pytest
+import torch
+from transformers import DynamicCache, EncoderDecoderCache
+
+from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
+from tfm_zoo.models.cache import TfmGrowingLayer, TfmSourceCache, equal_rows
+
+from ..tiny import ragged_batch, tiny_model
+
+BEAMS = 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "number"),
+    [("aaabbbccc", 3), ("aaaaaa", 6), ("aabbb", 1), ("abc", 1), ("a", 1), ("aabbaa", 2), ("aaaabb", 2)],
+)
+def test_rows_that_are_the_same(rows, number):
+    states = torch.tensor([ord(row) for row in rows]).float()[:, None, None].expand(-1, 2, 4)
+    assert equal_rows(states, None) == number
+    other_mask = torch.ones(len(rows), 2)
+    other_mask[0, 1] = 0
+    assert equal_rows(states, other_mask) == 1
+
+
+def step(model, cache: EncoderDecoderCache, tokens: torch.Tensor, encoder_outputs, mask: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return model(
+            decoder_input_ids=tokens, encoder_outputs=encoder_outputs, attention_mask=mask, past_key_values=cache
+        ).logits
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("across", [False, True], ids=["within sentences", "across sentences"])
+def test_beams_are_as_rows_of_their_own(across, attention):
+    """Each row decodes what it would alone, after beams have changed places too."""
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration)
+    model.set_attn_implementation(attention)
+    batch = ragged_batch(TfmEncoderDecoderForConditionalGeneration)
+    ids, mask = (batch[name].repeat_interleave(BEAMS, dim=0) for name in ("input_ids", "attention_mask"))
+    with torch.no_grad():
+        encoded = model.get_encoder()(batch["input_ids"], batch["attention_mask"])
+    encoded.last_hidden_state = encoded.last_hidden_state.repeat_interleave(BEAMS, dim=0)
+    generator = torch.Generator().manual_seed(1)
+    first, second = (torch.randint(3, 61, (len(ids), length), generator=generator) for length in (2, 1))
+
+    cache = EncoderDecoderCache(DynamicCache(config=model.config), DynamicCache(config=model.config))
+    step(model, cache, first, encoded, mask)
+    sources = cache.cross_attention_cache
+    assert sources.layers[0].keys.shape[0] == len(batch["input_ids"])
+    order = torch.arange(len(ids)).view(-1, BEAMS).flip(1).flatten()
+    if across:
+        order = order.flip(0)
+        ids, mask = ids[order], mask[order]
+        encoded.last_hidden_state = encoded.last_hidden_state[order]
+    cache.reorder_cache(order)
+    assert sources.beams == (1 if across else BEAMS)
+    cached = step(model, cache, second, encoded, mask)
+    with torch.no_grad():
+        whole = model(ids, mask, torch.cat((first[order], second), dim=1)).logits
+    torch.testing.assert_close(cached, whole[:, -1:], atol=1e-5, rtol=0)
+
+
+def test_attention_weights_of_beams():
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration)
+    model.set_attn_implementation("eager")
+    batch = ragged_batch(TfmEncoderDecoderForConditionalGeneration)
+    rows = {name: states.repeat_interleave(2, dim=0) for name, states in batch.items()}
+    rows["decoder_input_ids"] = torch.randint(3, 61, (8, 3), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        shared = model(**rows, use_cache=True, output_attentions=True)
+        alone = model(**rows, use_cache=False, output_attentions=True)
+    assert shared.past_key_values.cross_attention_cache.beams == 2
+    for one, other in zip(shared.cross_attentions, alone.cross_attentions, strict=True):
+        assert one.shape == (8, 4, 3, 9)
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("change", ["batch_select_indices", "batch_repeat_interleave"])
+def test_rows_that_are_chosen_or_repeated(change):
+    cache = TfmSourceCache()
+    states = torch.randn(2, 4, 5, 8)
+    cache.update(states, -states, 0)
+    cache.beams = BEAMS
+    own = states.repeat_interleave(BEAMS, dim=0)
+    argument, expected = {
+        "batch_select_indices": (torch.tensor([4, 0]), own[[4, 0]]),
+        "batch_repeat_interleave": (2, own.repeat_interleave(2, dim=0)),
+    }[change]
+    getattr(cache, change)(argument)
+    torch.testing.assert_close(cache.layers[0].keys, expected)
+    torch.testing.assert_close(cache.layers[0].values, -expected)
+
+
+def test_a_window_is_none_on_the_source():
+    """`generate` makes the cache of the source as if the decoder's window were its own."""
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration, sliding_window=3)
+    ids = torch.randint(3, 61, (2, 12), generator=torch.Generator().manual_seed(0))
+    cached, whole = (
+        model.generate(ids, max_new_tokens=8, do_sample=False, use_cache=use_cache) for use_cache in (True, False)
+    )
+    assert torch.equal(cached, whole)
+
+
+def test_reordered_beams_are_not_copied_again_and_older_ones_stay():
+    layer = TfmGrowingLayer()
+    states = torch.randn(4, 2, 3, 8)
+    layer.update(states, -states)
+    before = layer.keys
+    order = torch.tensor([1, 0, 3, 3])
+    layer.reorder_cache(order)
+    buffer = layer.buffers[0]
+    keys, values = layer.update(states[:, :, :1], states[:, :, :1])
+    assert layer.buffers[0] is buffer
+    torch.testing.assert_close(keys, torch.cat((states[order], states[:, :, :1]), dim=2))
+    torch.testing.assert_close(values, torch.cat((-states[order], states[:, :, :1]), dim=2))
+    torch.testing.assert_close(before, states)
