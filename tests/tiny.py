@@ -64,8 +64,8 @@ def ragged_mask(lengths: tuple[int, ...] = LENGTHS, side: str = "right") -> torc
 
 
 def ragged_batch(head: type | None = None, side: str = "right", labels: bool = False, seed: int = 0) -> dict:
-    """Token ids, mask and an encoder's segments (and labels) of a batch for `head`, padded at one `side`; for an encoder
-    with a decoder, of the source, and the target's ids."""
+    """Token ids, mask and an encoder's segments (and labels) of a batch for `head`, padded at one `side`; for an
+    encoder with a decoder, those of the source, and the target's ids."""
     generator = torch.Generator().manual_seed(seed)
     mask = ragged_mask(side=side)
     ids = torch.randint(1, SIZES["vocab_size"], mask.shape, generator=generator)

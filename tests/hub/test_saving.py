@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
 from tfm_zoo import (
-    TfmBertConfig,
     TfmBertForMaskedLM,
     TfmBertForSequenceClassification,
     TfmBertModel,

@@ -76,7 +76,7 @@ def test_hidden_states_and_attentions_of_both_sides(head, fields):
     assert [weights.shape for weights in outputs.encoder_attentions] == [(rows, 4, source, source)] * 2
     assert [weights.shape for weights in outputs.decoder_attentions] == [(rows, 4, target, target)] * 3
     assert [weights.shape for weights in outputs.cross_attentions] == [(rows, 4, target, source)] * 3
-    last = model.base_model(**batch)
+    last = model.base_model(**batch, output_hidden_states=True)
     torch.testing.assert_close(outputs.encoder_hidden_states[-1], last.encoder_last_hidden_state)
     torch.testing.assert_close(outputs.decoder_hidden_states[-1], last.last_hidden_state)
     padded = batch["attention_mask"] == 0
@@ -132,7 +132,12 @@ def test_gradient_checkpointing(head, fields, reentrant):
         (outputs.loss if "loss" in outputs else outputs[0].square().sum() + outputs[-1].sum()).backward()
         return {name: parameter.grad for name, parameter in model.named_parameters()}
 
-    torch.testing.assert_close(gradients(True), gradients(False), rtol=1e-5, atol=1e-6)
+    ours, theirs = gradients(True), gradients(False)
+    scale = torch.stack([gradient.norm() for gradient in theirs.values() if gradient is not None]).norm()
+    for name, wanted in theirs.items():
+        assert (ours[name] is None) == (wanted is None), name
+        if wanted is not None:  # (that of a key's bias is rounding alone)
+            assert (ours[name] - wanted).norm() <= 1e-5 * wanted.norm() + 1e-7 * scale, name
 
 
 @pytest.mark.parametrize("size", [70, 50])

@@ -41,7 +41,7 @@ class TfmDecoder(TfmStack):
             past_key_values = DynamicCache(config=self.stack_config)
         if use_cache and seen == 0:
             grow_in_place(past_key_values)
-        position_range = None
+        position_range, given_positions = None, position_ids
         if position_ids is None:
             before = 0 if past_key_values is None else past_key_values.get_seq_length()
             position_ids, position_range = default_positions(self.stack_config, inputs, before)
@@ -53,6 +53,7 @@ class TfmDecoder(TfmStack):
             inputs_embeds,
             token_type_ids,
             position_ids,
+            given_positions,
             attention_mask=attention_mask,
             past_key_values=past_key_values,
             **kwargs,
@@ -76,14 +77,19 @@ class TfmDecoder(TfmStack):
         inputs_embeds: torch.Tensor | None,
         token_type_ids: torch.LongTensor | None,
         position_ids: torch.LongTensor,
+        given_positions: torch.LongTensor | None,
         attention_mask: torch.Tensor | dict | None,
         past_key_values: Cache | None,
         encoder_hidden_states: torch.Tensor | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPast:
-        """The inputs through embeddings and blocks, which are given the `kwargs`."""
+        """The inputs through embeddings and blocks, which are given the `kwargs`.
+
+        Args:
+            given_positions: `position_ids` where the caller gave them: in no others are sequences packed.
+        """
         hidden_states, rotary = self.embed(input_ids, inputs_embeds, token_type_ids, position_ids)
-        masks = self.make_masks(hidden_states, attention_mask, past_key_values, position_ids)
+        masks = self.make_masks(hidden_states, attention_mask, past_key_values, given_positions)
         for layer in self.layers[: self.stack_config.num_hidden_layers]:  # an early exit runs fewer
             hidden_states = layer(
                 hidden_states,
@@ -91,7 +97,7 @@ class TfmDecoder(TfmStack):
                 attention_mask=masks[layer.self_attn.layer_type],
                 position_embeddings=rotary,
                 past_key_values=past_key_values,
-                position_ids=position_ids,  # by which flash attention knows packed sequences
+                position_ids=given_positions,  # by which flash attention knows packed sequences
                 **kwargs,
             )
         return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states))
@@ -101,7 +107,7 @@ class TfmDecoder(TfmStack):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | dict | None,
         past_key_values: Cache | None,
-        position_ids: torch.LongTensor,
+        position_ids: torch.LongTensor | None,
     ) -> dict[str, torch.Tensor | None]:
         """A mask for each kind of layer there is, in the attention implementation's form."""
         if isinstance(attention_mask, dict):  # made beforehand, by `generate` for a compiled step
