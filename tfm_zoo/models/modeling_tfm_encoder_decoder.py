@@ -50,6 +50,53 @@ class TfmEncoderDecoderPreTrainedModel(TfmPreTrainedModel):
             return super().get_expanded_tied_weights_keys(all_submodels=True)
         return dict(self._tied_weights_keys or {})
 
+    def _resize_token_embeddings(
+        self, new_num_tokens: int | None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """The source's part of `resize_token_embeddings`, and, where the two are shared, the target's."""
+        sizes = (new_num_tokens, pad_to_multiple_of, mean_resizing)
+        embeddings = self._get_resized_embeddings(self.get_input_embeddings(), *sizes)
+        self.set_input_embeddings(embeddings)
+        if self.config.share_encoder_decoder_embeddings:
+            self.resize_output(embeddings.num_embeddings, mean_resizing)
+        return embeddings
+
+    def resize_decoder_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """What `resize_token_embeddings` does, for a target with a vocabulary of its own: its embeddings and the output
+        projection.
+
+        Raises:
+            ValueError: for a model whose target has no embeddings of its own.
+        """
+        decoder = getattr(self.base_model, "decoder", None)
+        if decoder is None or self.config.share_encoder_decoder_embeddings:
+            shared = f"share_encoder_decoder_embeddings={self.config.share_encoder_decoder_embeddings}"
+            raise ValueError(
+                f"The target of this {type(self).__name__} has no embeddings of its own ({shared}): "
+                "resize_token_embeddings resizes those there are."
+            )
+        sizes = (new_num_tokens, pad_to_multiple_of, mean_resizing)
+        embeddings = self._get_resized_embeddings(decoder.get_input_embeddings(), *sizes)
+        decoder.set_input_embeddings(embeddings)
+        self.resize_output(embeddings.num_embeddings, mean_resizing)
+        self.tie_weights()
+        return embeddings
+
+    def resize_output(self, size: int, mean_resizing: bool) -> None:
+        """Gives the output projection, where there is one, the size of the target's vocabulary."""
+        self.config.decoder_vocab_size = size
+        old = self.get_output_embeddings()
+        if old is None:
+            return
+        before, trained = old.out_features, old.weight.requires_grad
+        new = self._get_resized_lm_head(old, size, mean_resizing=mean_resizing).requires_grad_(trained)
+        if new is not old and self.config.final_logits_bias:
+            keep_bias_untrained(new)
+            new.bias[before:] = 0.0
+        self.set_output_embeddings(new)
+
 
 class TfmEncoderStack(TfmEncoder, TfmEncoderDecoderPreTrainedModel):
     """The encoder's blocks, and its embeddings."""
