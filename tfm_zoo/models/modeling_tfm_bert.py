@@ -386,6 +386,10 @@ class TfmBertForMultipleChoice(TfmBertPreTrainedModel):
         self.classifier = nn.Linear(config.hidden_size, 1)
         self.post_init()
 
+    def fingerprint_inputs(self) -> dict[str, torch.LongTensor]:
+        """One question of two choices, where others are given two sequences."""
+        return {name: ids.unsqueeze(0) for name, ids in super().fingerprint_inputs().items()}
+
     @can_return_tuple
     def forward(
         self,

@@ -44,6 +44,13 @@ class TfmEncoderDecoderPreTrainedModel(TfmPreTrainedModel):
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 init.zeros_(module.weight[module.padding_idx])
 
+    def fingerprint_inputs(self) -> dict[str, torch.LongTensor]:
+        """Two sources, and, but for those who read no target of their own, two targets."""
+        inputs = super().fingerprint_inputs()
+        if isinstance(self, (TfmEncoderDecoderModel, TfmEncoderDecoderForConditionalGeneration)):
+            inputs["decoder_input_ids"] = self.ids_and_mask(self.config.decoder_vocab_size, length=5)["input_ids"]
+        return inputs
+
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         """Two fields say what is tied, and not `tie_word_embeddings` alone."""
         if all_submodels:
