@@ -1,8 +1,10 @@
 """The `tfm-zoo` command."""
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +17,7 @@ from rich.progress import track
 from rich.table import Table
 from transformers import PreTrainedModel
 
+from . import hub
 from .converters import ARCHITECTURES, ConversionError, to_official
 from .converters.checkpoint import fetch, open_checkpoint, read_json
 from .converters.folders import copy_companions, new_folder
@@ -44,6 +47,8 @@ ModelClass = Annotated[
 ]
 Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16, ...; by default the checkpoint's.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace OUT where it exists.")]
+Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit; by default the main branch.")]
+Token = Annotated[str | None, typer.Option(help="By default the one of `hf auth login`.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
@@ -91,6 +96,42 @@ def list_architectures() -> None:
         shared = ", ".join(name.partition("For")[2] for name in heads)
         table.add_row(names, shared or "in memory; blocks without a head")
     console.print(table)
+
+
+@app.command()
+def verify(
+    zoo_dir: ZooSource,
+    revision: Revision = None,
+    dtype: Annotated[str, typer.Option(help="Load it in this type; a coarser one allows for more drift.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print all that was found, for programs.")] = False,
+    token: Token = None,
+    debug: Debug = False,
+) -> None:
+    """Say whether a model's code, weights and outputs are those it was saved with (exit code 0) or not (1).
+
+    It is loaded in a fresh process, with transformers and its own code, which is run.
+    """
+    with errors_in_one_line(debug):
+        with notes.status("Verifying"):
+            verdict = hub.verify(zoo_dir, revision, token, dtype)
+        print(json.dumps(asdict(verdict) | {"ok": verdict.ok}, indent=1) if as_json else verdict)
+    raise typer.Exit(0 if verdict.ok else 1)
+
+
+@app.command()
+def push(
+    zoo_dir: Annotated[Path, typer.Argument(help="Folder of a zoo model.")],
+    repo_id: Annotated[str, typer.Argument(help="The repository, such as user/name; it is made where there is none.")],
+    private: Annotated[bool | None, typer.Option(help="Whether a new repository is private.")] = None,
+    revision: Revision = None,
+    commit_message: Annotated[str | None, typer.Option(help="By default it names the folder.")] = None,
+    token: Token = None,
+    debug: Debug = False,
+) -> None:
+    """Upload a zoo model to the Hub, in one commit: code, weights, tokenizer, card and manifest."""
+    with errors_in_one_line(debug):
+        done = hub.push(zoo_dir, repo_id, private, revision, token, commit_message)
+    console.print(f"{zoo_dir} is at {done.commit_url}", soft_wrap=True, highlight=False)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})

@@ -10,11 +10,16 @@ MARK = "<!-- Written by tfm_zoo. Remove this line to keep the card from being re
 def write_model_card(folder: str | Path, data: ModelCardData, text: str) -> bool:
     """Write `folder/README.md`; False if the README there was not written by this function, and was left alone."""
     path = Path(folder) / "README.md"
-    if path.exists() and MARK not in path.read_text(encoding="utf-8"):
+    if path.exists() and not is_ours(path.read_text(encoding="utf-8")):
         return False
     card = ModelCard(f"---\n{data.to_yaml()}\n---\n\n{MARK}\n\n{text.strip()}\n")
     card.save(path)
     return True
+
+
+def is_ours(card: str) -> bool:
+    """Whether a card was written by [`write_model_card`], and may be replaced."""
+    return MARK in card
 
 
 def licence_of(model_name_or_path: str) -> str | None:

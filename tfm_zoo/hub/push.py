@@ -1,0 +1,87 @@
+"""A checkpoint folder to the Hub, in one commit."""
+
+from pathlib import Path
+
+from huggingface_hub import CommitInfo, HfApi
+
+from ..models import manifest as manifests
+from .cards import is_ours
+
+#: what of a folder is no part of the model
+LEFT_OUT = ("checkpoint-*", "checkpoint-*/**", ".*", ".*/**", "**/__pycache__/**", "runs/**", "logs/**")
+WEIGHTS = ("*.safetensors",)
+
+
+class PushError(RuntimeError):
+    """An upload that failed; the message says what is missing on the Hub."""
+
+
+def push(
+    folder: str | Path,
+    repo_id: str,
+    private: bool | None = None,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    commit_message: str | None = None,
+) -> CommitInfo:
+    """Uploads a zoo model's folder: code, weights, tokenizer, generation config, card and manifest, in one commit.
+
+    What is on the Hub stays as it was until all of it is there. A second push of the same folder changes nothing, and
+    one after a failure uploads what is missing. A card on the Hub that a person wrote stays.
+
+    Args:
+        folder: what `save_pretrained` wrote.
+        repo_id: `"user/name"`; the repository is made where there is none.
+        private: whether a new repository is private.
+        revision: a branch, made where there is none; by default the main one.
+        token: by default the one of `hf auth login`.
+
+    Raises:
+        FileNotFoundError: for a folder that lacks what a zoo model needs.
+        PushError: for an upload that failed.
+    """
+    folder = Path(folder)
+    check_whole(folder)
+    api = HfApi(token=token)
+    repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+    if revision is not None:
+        api.create_branch(repo_id, branch=revision, exist_ok=True)
+    left_out = [*LEFT_OUT, *(["README.md"] if has_card_of_its_own(api, repo_id, revision) else [])]
+    try:
+        return api.upload_folder(
+            repo_id=repo_id,
+            folder_path=folder,
+            revision=revision,
+            commit_message=commit_message or f"Upload {folder.resolve().name} with tfm_zoo {manifests.VERSION}",
+            ignore_patterns=left_out,
+        )
+    except Exception as error:  # of the network, of the Hub, or of the disk
+        raise PushError(
+            f"The upload to {repo_id} failed: {' '.join(str(error).split())} {lacking(api, folder, repo_id, revision)}"
+        ) from error
+
+
+def check_whole(folder: Path) -> None:
+    """A folder holds a model's configuration, manifest, code and weights."""
+    needed = {name: (name,) for name in ("config.json", manifests.FILE)} | {"code": ("*.py",), "weights": WEIGHTS}
+    missing = [name for name, patterns in needed.items() if not any(any(folder.glob(one)) for one in patterns)]
+    if missing:
+        raise FileNotFoundError(f"{folder} is no folder of a zoo model: it has no {', no '.join(missing)}.")
+
+
+def has_card_of_its_own(api: HfApi, repo_id: str, revision: str | None) -> bool:
+    """Whether the repository has a card that the zoo did not write."""
+    if not api.file_exists(repo_id, "README.md", revision=revision):
+        return False
+    return not is_ours(Path(api.hf_hub_download(repo_id, "README.md", revision=revision)).read_text(encoding="utf-8"))
+
+
+def lacking(api: HfApi, folder: Path, repo_id: str, revision: str | None) -> str:
+    """What of a folder is not on the Hub, and what to do about it."""
+    local = {path.relative_to(folder).as_posix() for path in folder.iterdir() if path.is_file()}
+    try:
+        missing = sorted(local - set(api.list_repo_files(repo_id, revision=revision)))
+    except Exception:
+        return "The repository does not answer. Nothing of it has been changed; push again."
+    named = f"It lacks {', '.join(missing)}" if missing else "Its files are those of before"
+    return f"{named}: a push changes all or nothing. Push again, and what is there already is not sent again."
