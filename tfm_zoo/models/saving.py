@@ -18,12 +18,13 @@ class SavesWhole:
     ):
         folder = Path(save_directory)
         existed, before = folder.exists(), set(folder.iterdir()) if folder.is_dir() else set()
+        given = None if state_dict is None else dict(state_dict)  # saving empties it
         options = {name: kwargs.pop(name) for name in UPLOADING & kwargs.keys()} if push_to_hub else {}
         try:
             super().save_pretrained(folder, is_main_process, state_dict, False, *args, **kwargs)
             # An adapter alone has neither configuration nor code.
             if is_main_process and (folder / "config.json").exists():
-                write_manifest(self, folder, state_dict)
+                write_manifest(self, folder, given)
         except BaseException:
             for path in set(folder.iterdir()) - before if folder.is_dir() else ():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
