@@ -44,7 +44,7 @@ def test_manifest_of_every_head(head, tmp_path):
 def test_weights_that_are_given_are_those_of_the_fingerprint(tmp_path):
     model = tiny_model(TfmBertForMaskedLM)
     halved = {name: tensor / 2 for name, tensor in model.state_dict().items()}
-    model.save_pretrained(tmp_path / "given", state_dict=halved)
+    model.save_pretrained(tmp_path / "given", state_dict=dict(halved))
     model.load_state_dict(halved)
     model.save_pretrained(tmp_path / "own")
     given, own = (json.loads((tmp_path / name / manifests.FILE).read_text()) for name in ("given", "own"))
