@@ -68,8 +68,10 @@ def fingerprint(model: nn.Module, state_dict: dict[str, torch.Tensor] | None = N
     inputs, training = model.fingerprint_inputs(), model.training
     on_device = {name: ids.to(model.device) for name, ids in inputs.items()}
     model.eval()
+    tied = getattr(model, "all_tied_weights_keys", None) or {}
+    weights = {name: value for name, value in (state_dict or {}).items() if tied.get(name) not in state_dict}
     try:
-        outputs = functional_call(model, state_dict or {}, kwargs=on_device | {"return_dict": True})
+        outputs = functional_call(model, weights, kwargs=on_device | {"return_dict": True})
     finally:
         model.train(training)
     return {
