@@ -7,14 +7,17 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import venv
 from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import HfApi, close_session, constants
 
 from ..tiny import DECODERS, ENCODERS, HEADS, tiny_model
 from . import plain
+from .server import HubServer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 VARIANTS = {
@@ -114,26 +117,57 @@ def required_by(*names: str) -> set[Path]:
     return entries
 
 
+def run_jobs(jobs: list[tuple[str, dict]], python: str, environment: dict[str, str], folder: Path) -> list:
+    """Runs functions of `plain.py` with an interpreter, each in a fresh process; gives their results, in order."""
+    results = [folder / f"result_{number}.pt" for number in range(len(jobs))]
+    listed = [
+        {"function": function, "result": str(result), "arguments": arguments}
+        for (function, arguments), result in zip(jobs, results, strict=True)
+    ]
+    (folder / "jobs.json").write_text(json.dumps(listed))
+    command = [python, "-I", plain.__file__, str(folder / "jobs.json")]
+    environment = os.environ | {"HF_MODULES_CACHE": str(folder / "code")} | environment
+    subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=True, timeout=300)
+    answers, failures = zip(*map(torch.load, results), strict=True)
+    assert not any(failures), "\n".join(filter(None, failures))
+    return list(answers)
+
+
 @pytest.fixture
 def do_jobs(hub, tmp_path):
-    """Runs functions of `plain.py` with an interpreter, each in a fresh process; gives their results, in order."""
+    """Jobs with no network and the Hub's cache."""
 
     def do(jobs: list[tuple[str, dict]], python: str = sys.executable) -> list:
-        results = [tmp_path / f"result_{number}.pt" for number in range(len(jobs))]
-        listed = [
-            {"function": function, "result": str(result), "arguments": arguments}
-            for (function, arguments), result in zip(jobs, results, strict=True)
-        ]
-        (tmp_path / "jobs.json").write_text(json.dumps(listed))
-        command = [python, "-I", plain.__file__, str(tmp_path / "jobs.json")]
-        environment = os.environ | {
-            "HF_HOME": str(hub),
-            "HF_HUB_OFFLINE": "1",
-            "HF_MODULES_CACHE": str(tmp_path / "code"),
-        }
-        subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=True, timeout=300)
-        answers, failures = zip(*map(torch.load, results), strict=True)
-        assert not any(failures), "\n".join(filter(None, failures))
-        return list(answers)
+        return run_jobs(jobs, python, {"HF_HOME": str(hub), "HF_HUB_OFFLINE": "1"}, tmp_path)
 
     return do
+
+
+@pytest.fixture
+def hub_server():
+    """A Hub that serves, and holds nothing yet."""
+    with HubServer() as server:
+        yield server
+
+
+@pytest.fixture
+def do_online(hub_server, tmp_path):
+    """Jobs with that Hub, as one of its users, and an empty cache."""
+
+    def do(jobs: list[tuple[str, dict]], python: str = sys.executable, token: str = "hf_user") -> list:
+        home = tempfile.mkdtemp(dir=tmp_path)
+        return run_jobs(jobs, python, hub_server.environment(home, token), tmp_path)
+
+    return do
+
+
+@pytest.fixture
+def client(hub_server, tmp_path, monkeypatch):
+    """Makes clients of that Hub in this process, with one empty cache."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    close_session()
+    yield lambda token="hf_user": HfApi(hub_server.url, token=token or False)
+    close_session()

@@ -62,6 +62,11 @@ def train_and_save(source: str, auto_class: str, target: str, **options) -> dict
         return run(model)
 
 
+def push(source: str, repository: str, auto_class: str = "AutoModel", **options) -> str:
+    """A checkpoint pushed as users push a model; gives the commit's hash."""
+    return load(source, auto_class, trust_remote_code=True).push_to_hub(repository, **options).oid
+
+
 @torch.no_grad()
 def generated(source: str, prompts: list[str], **options) -> dict:
     """A text-generation pipeline, and `generate` with a static cache in place of the dynamic one."""

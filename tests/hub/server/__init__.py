@@ -1,10 +1,10 @@
-"""A Hub for tests: `protocol.py` is what travels over HTTP, `store.py` what is kept, `metadata.py` what a card may say.
+"""A Hub for tests, which serves models to the real `huggingface_hub` client (through `HF_ENDPOINT`).
 
-It serves models to the real `huggingface_hub` client, which finds it through `HF_ENDPOINT`. It has no datasets, Spaces,
-pull requests, multi-part uploads or Xet storage, and says so to a client that asks for them.
+`protocol.py` is what a client can ask for, `store.py` what is kept, `metadata.py` what a card may say, `serving.py` the
+HTTP, where each thing can be told to fail. Data sets, Spaces, pull requests, uploads in parts and Xet storage are not
+served, and a client that asks for them is refused.
 """
 
 from .protocol import HubServer
-from .store import File, Repository
 
-__all__ = ["File", "HubServer", "Repository"]
+__all__ = ["HubServer"]

@@ -4,44 +4,39 @@ import re
 
 import yaml
 
-ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
-LANGUAGE = re.compile(r"[a-z]{2,3}(-\w+)*|code|multilingual")
-#: fields that hold a word, and fields that hold one or several, with what each has to look like
-WORD = {"license": None, "library_name": None, "pipeline_tag": None}
-WORDS = {"language": LANGUAGE, "base_model": ID, "datasets": ID, "metrics": None, "tags": None}
-#: of every result of a `model-index`: its parts, and what each has to say
-RESULT = {"task": ("type",), "dataset": ("type", "name"), "metrics": ("type", "value")}
+ID = r"[\w.-]+(/[\w.-]+)?"
+#: what the value of a field, or each of its values, looks like
+WORDS = {"license": r"[a-z0-9.-]+", "base_model": ID, "datasets": ID, "tags": r".+"}
+WORDS["language"] = r"[a-z]{2,3}(-\w+)*|multilingual|code"
+#: what each part of a `model-index` result has to say
+RESULT = {"task": ["type"], "dataset": ["type", "name"], "metrics": ["type", "value"]}
 
 
 def read(card: str) -> dict | None:
-    """The metadata of a card; None if it has none.
+    """The metadata of a card, None without any.
 
     Raises:
-        ValueError: if they are not a YAML mapping.
+        ValueError: if they are no mapping in YAML.
     """
-    head = re.match(r"\s*---\s*\n(.*?)\n---\s*(\n|$)", card, re.DOTALL)
+    head = re.match(r"\s*---[ \t]*\n(.*?)\n---[ \t]*(\n|$)", card, re.DOTALL)
     try:
         metadata = yaml.safe_load(head[1]) if head else None
     except yaml.YAMLError as error:
         raise ValueError(f"bad YAML: {error}") from None
     if not isinstance(metadata, dict | None):
-        raise ValueError("the metadata should be a mapping")
+        raise ValueError("no mapping")
     return metadata
 
 
 def errors(metadata: dict) -> list[str]:
-    """One line for each field that the Hub would refuse."""
-    found = []
-    for name, shape in (WORD | WORDS).items():
-        values = metadata.get(name, [])
-        values = values if isinstance(values, list) and name in WORDS else [values] if values != [] else []
-        bad = [value for value in values if not (isinstance(value, str) and (shape is None or shape.fullmatch(value)))]
-        found += [f'"{name}" with value {value!r} is not valid' for value in bad]
-    for model in metadata.get("model-index", []):
-        found += [] if isinstance(model.get("name"), str) else ['"model-index" needs a name']
-        for result in model.get("results", []):
-            for part, fields in RESULT.items():
-                given = result.get(part) or {}
-                for item in given if isinstance(given, list) else [given]:
-                    found += [f'"model-index": {part}.{name} is required' for name in fields if name not in item]
-    return found
+    """A line for each value that the Hub would refuse."""
+
+    def listed(value) -> list:
+        return value if isinstance(value, list) else [value]
+
+    words = [(name, word) for name in WORDS if name in metadata for word in listed(metadata[name])]
+    found = [f"{name}: {word!r} is not valid" for name, word in words if not re.fullmatch(WORDS[name], str(word), re.A)]
+    results = [result for model in metadata.get("model-index", []) for result in model["results"]]
+    parts = [(name, part or {}) for result in results for name in RESULT for part in listed(result.get(name))]
+    lacks = [f"{name}.{field}" for name, part in parts for field in RESULT[name] if part.get(field) is None]
+    return found + [f"model-index: {field} is required" for field in lacks]

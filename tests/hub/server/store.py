@@ -9,35 +9,17 @@ from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import PurePosixPath
 
-#: of a new repository: what is large whatever its size
-LARGE_NAMES = (
-    "*.arrow *.bin *.ckpt *.gz *.h5 *.msgpack *.npy *.npz *.onnx *.parquet *.pickle *.pkl *.pt *.pth *.safetensors "
-    "*.tar *.zip *tfevents*"
-).split()
+LARGE = ("arrow", "bin", "ckpt", "gz", "h5", "npy", "npz", "onnx", "parquet", "pt", "pth", "safetensors", "zip")
 LARGE_SIZE = 10 * 2**20  # bytes
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize {}\n"
 
 
-class HubError(Exception):
-    """What a request asks for cannot be had; a kind of error is a subclass."""
+class RefusedError(Exception):
+    """What was asked for cannot be had; some reasons have a code, which the client makes its own error of."""
 
-
-class RepoNotFound(HubError): ...
-
-
-class RevisionNotFound(HubError): ...
-
-
-class EntryNotFound(HubError): ...
-
-
-class Malformed(HubError): ...
-
-
-class Exists(HubError): ...
-
-
-class Outdated(HubError): ...
+    def __init__(self, status: int, message: str, code: str | None = None):
+        super().__init__(message)
+        self.status, self.code = status, code
 
 
 def git_hash(content: bytes) -> str:
@@ -46,20 +28,20 @@ def git_hash(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class File:
-    """An entry of a commit; a large one's `oid` is that of the pointer that git would keep."""
+    """An entry of a commit. A large file is known by its SHA-256; git keeps a pointer in its place."""
 
-    oid: str
     size: int
-    sha256: str | None = None  # of a large file
+    blob: str  # the name of its content
+    large: bool = False
 
     @property
-    def blob(self) -> str:
-        """The name of its content, which is also its ETag."""
-        return self.sha256 or self.oid
+    def pointer(self) -> bytes:
+        return POINTER.format(self.blob, self.size).encode() if self.large else b""
 
-    @classmethod
-    def large(cls, sha256: str, size: int) -> "File":
-        return cls(git_hash(POINTER.format(sha256, size).encode()), size, sha256)
+    @property
+    def oid(self) -> str:
+        """Git's name of what it keeps."""
+        return git_hash(self.pointer) if self.large else self.blob
 
 
 @dataclass(frozen=True)
@@ -77,29 +59,29 @@ class Commit:
 
     @cached_property
     def folders(self) -> set[str]:
+        """Every folder with a file in it; the root is `.`."""
         return {str(parent) for path in self.files for parent in PurePosixPath(path).parents} | {"."}
 
     def file(self, path: str) -> File:
         if path not in self.files:
-            raise EntryNotFound(f"There is no file {path} in {self.oid}")
+            raise RefusedError(404, f"No file {path} in {self.oid}", "EntryNotFound")
         return self.files[path]
 
-    def under(self, folder: str) -> set[str]:
-        """The paths of all files and folders below one folder (`.` is the root)."""
+    def under(self, folder: str) -> list[str]:
+        """Files and folders below a folder, at any depth."""
         if folder not in self.folders:
-            raise EntryNotFound(f"There is no folder {folder} in {self.oid}")
-        return {
-            path for path in self.files.keys() | self.folders if PurePosixPath(folder) in PurePosixPath(path).parents
-        }
+            raise RefusedError(404, f"No folder {folder} in {self.oid}", "EntryNotFound")
+        paths = sorted(self.files.keys() | self.folders)
+        return [path for path in paths if PurePosixPath(folder) in PurePosixPath(path).parents]
 
 
 class Repository:
-    """Its first commit says in `.gitattributes` which names are of large files."""
+    """Its first commit says in `.gitattributes`, as on the Hub, which files are large whatever their size."""
 
     def __init__(self, name: str, private: bool = False):
         self.name, self.owner, self.private = name, name.partition("/")[0], private
         self.blobs: dict[str, bytes] = {}
-        attributes = "".join(f"{pattern} filter=lfs diff=lfs merge=lfs -text\n" for pattern in LARGE_NAMES)
+        attributes = "".join(f"*.{ending} filter=lfs diff=lfs merge=lfs -text\n" for ending in LARGE)
         first = Commit(None, self.owner, "initial commit", "", {".gitattributes": self.keep(attributes.encode())})
         self.commits = {first.oid: first}
         self.branches = {"main": first.oid}
@@ -109,66 +91,61 @@ class Repository:
         """The commit that a branch, a tag or a whole hash names."""
         oid = self.branches.get(revision) or self.tags.get(revision) or revision
         if oid not in self.commits:
-            raise RevisionNotFound(f"Invalid rev id: {revision}")
+            raise RefusedError(404, f"Invalid rev id: {revision}", "RevisionNotFound")
         return self.commits[oid]
 
-    def history(self, commit: Commit | None) -> list[Commit]:
+    def history(self, commit: Commit) -> list[Commit]:
         """The commit and its ancestors, the youngest first."""
-        commits = []
-        while commit is not None:
-            commits.append(commit)
-            commit = self.commits.get(commit.parent)
-        return commits
+        return [commit, *(self.history(self.commits[commit.parent]) if commit.parent else ())]
+
+    def read(self, path: str, revision: str = "main") -> bytes:
+        return self.blobs[self.at(revision).file(path).blob]
 
     def is_large(self, path: str, size: int) -> bool:
-        rules = map(str.split, self.read("main", ".gitattributes").decode().splitlines())
-        patterns = [pattern for pattern, *attributes in filter(None, rules) if "filter=lfs" in attributes]
+        rules = self.read(".gitattributes").decode().splitlines()
+        patterns = [rule.split()[0] for rule in rules if "filter=lfs" in rule]
         return size > LARGE_SIZE or any(fnmatch(PurePosixPath(path).name, pattern) for pattern in patterns)
-
-    def read(self, revision: str, path: str) -> bytes:
-        return self.blobs[self.at(revision).file(path).blob]
 
     def keep(self, content: bytes) -> File:
         """A small file, whose content comes with the commit."""
         if len(content) > LARGE_SIZE:
-            raise Malformed(f"A file of {len(content)} bytes has to be uploaded before the commit, as a large one")
-        file = File(git_hash(content), len(content))
-        self.blobs[file.blob] = content
-        return file
+            raise RefusedError(413, f"{len(content)} bytes are a large file, to be uploaded before the commit")
+        name = git_hash(content)
+        self.blobs[name] = content
+        return File(len(content), name)
 
     def keep_large(self, sha256: str, content: bytes) -> None:
         """The content of a large file, ahead of the commit that names it."""
         if hashlib.sha256(content).hexdigest() != sha256:
-            raise Malformed(f"What was uploaded ({len(content)} bytes) does not hash to {sha256}")
+            raise RefusedError(400, f"The {len(content)} bytes that came do not hash to {sha256}")
         self.blobs[sha256] = content
 
-    def uploaded(self, sha256: str, size: int | None = None) -> File:
+    def large(self, sha256: str, size: int | None = None) -> File:
+        """A large file that was uploaded."""
         content = self.blobs.get(sha256)
         if content is None or size not in (None, len(content)):
-            raise Malformed(f"No large file {sha256} of {size} bytes was uploaded")
-        return File.large(sha256, len(content))
+            raise RefusedError(400, f"No large file {sha256} of {size} bytes was uploaded")
+        return File(len(content), sha256, large=True)
 
-    def commit(self, branch: str, author: str, header: dict, changes: list[tuple[str, dict]]) -> Commit:
-        """Puts one commit on a branch, or leaves everything as it was."""
+    def commit(self, branch: str, author: str, header: dict, changes: list[dict]) -> Commit:
+        """Moves a branch on by one commit, or leaves it where it is."""
         if branch not in self.branches:
-            raise RevisionNotFound(f"Invalid rev id: {branch} (a commit needs a branch)")
+            raise RefusedError(404, f"Invalid rev id: {branch}, no branch", "RevisionNotFound")
         head = self.at(branch)
         if header.get("parentCommit", head.oid) != head.oid:
-            raise Outdated(f"{branch} has moved on from {header['parentCommit']} to {head.oid}")
+            raise RefusedError(412, f"{branch} has moved on from {header['parentCommit']} to {head.oid}")
         files = dict(head.files)
-        for kind, value in changes:
+        for kind, value in ((change["key"], change["value"]) for change in changes):
             path = value["path"]
             if kind == "file":
                 files[path] = self.keep(b64decode(value["content"]))
             elif kind == "lfsFile":
-                files[path] = self.uploaded(value["oid"], value.get("size"))
-            elif kind == "deletedFile":
-                head.file(path)
-                files.pop(path, None)
-            elif kind == "deletedFolder":
-                files = {name: files[name] for name in files.keys() - head.under(path.rstrip("/"))}
+                files[path] = self.large(value["oid"], value.get("size"))
+            elif kind in ("deletedFile", "deletedFolder"):
+                gone = {path} if head.files.get(path) else head.under(path.rstrip("/"))
+                files = {name: files[name] for name in files.keys() - gone}
             else:
-                raise Malformed(f"Unknown operation: {kind}")
+                raise RefusedError(400, f"Unknown operation: {kind}")
         commit = Commit(head.oid, author, header["summary"], header.get("description", ""), files)
         self.commits[commit.oid] = commit
         self.branches[branch] = commit.oid
