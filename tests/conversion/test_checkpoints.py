@@ -134,7 +134,7 @@ def test_with_and_without_prefix(name, tmp_path):
         base = {
             key: tensor for key, tensor in tensors.items() if not key.startswith(("classifier", "score", "lm_head"))
         }
-        if native.is_bare:
+        if native.head.is_bare:
             return {prefix + key: tensor for key, tensor in base.items()}
         return tensors | {key.removeprefix(prefix): tensors.pop(key) for key in base}
 
