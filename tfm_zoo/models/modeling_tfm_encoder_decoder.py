@@ -369,6 +369,14 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
             loss = vocabulary_loss(states, self.lm_head, targets, num_items_in_batch)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **without_last_hidden_state(outputs))
 
+    def generate(self, inputs: torch.Tensor | None = None, *args, **kwargs):
+        """As in transformers; but `attention_mask=None` is made from `pad_token_id` here as in `forward`, since the
+        decoder will see the encoder's states alone."""
+        ids = kwargs.get("input_ids", inputs)
+        if kwargs.get("attention_mask") is None and isinstance(ids, torch.Tensor) and ids.dim() == 2:
+            kwargs["attention_mask"] = real_tokens(self.config, ids, None)
+        return super().generate(inputs, *args, **kwargs)
+
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
         """`(batch, length)` labels, shifted to the right; transformers' data collators call it."""
         return shift_right(self.config, labels)
