@@ -56,12 +56,16 @@ def with_target(native: Native, batch: Batch, config, side: str, generator: torc
         batch["input_ids"][torch.arange(len(mask)), ends] = config.eos_token_id
         return batch
     lengths = [length // 2 + 1 for length in batch["attention_mask"].sum(dim=1).flip(0).tolist()]
-    target = sequences(config, side, lengths, generator, segments=0)
+    target = sequences(config, side, lengths, generator, segments=0, vocab_size=target_vocab_size(config))
     batch["decoder_input_ids"] = target["input_ids"]
     # Without one FSMT makes its own.
     if side == "left" or native.architecture.model_type == "fsmt":
         batch["decoder_attention_mask"] = target["attention_mask"]
     return batch
+
+
+def target_vocab_size(config) -> int:
+    return getattr(config, "decoder_vocab_size", config.vocab_size)
 
 
 def target_mask(batch: Batch) -> torch.Tensor:
@@ -76,13 +80,15 @@ def positions_of(batch: Batch) -> torch.LongTensor:
     return (batch["attention_mask"].cumsum(dim=-1) - 1).clamp(min=0)
 
 
-def sequences(config, side: str, lengths: list[int], generator: torch.Generator, segments: int) -> Batch:
+def sequences(
+    config, side: str, lengths: list[int], generator: torch.Generator, segments: int, vocab_size: int | None = None
+) -> Batch:
     longest = max(lengths)
     shape = (len(lengths), longest)
     positions = torch.arange(longest)
     from_start = torch.stack([positions if side == "right" else longest - 1 - positions] * len(lengths))
     mask = (from_start < torch.tensor(lengths)[:, None]).long()
-    ids = torch.randint(FIRST, config.vocab_size, shape, generator=generator)
+    ids = torch.randint(FIRST, vocab_size or config.vocab_size, shape, generator=generator)
     batch = {"input_ids": ids.where(mask == 1, config.pad_token_id or 0), "attention_mask": mask}
     if segments > 1:
         batch["token_type_ids"] = torch.randint(0, segments, shape, generator=generator) * mask
@@ -111,7 +117,7 @@ def labels_for(native: Native, model: PreTrainedModel, batch: Batch, everywhere:
             labels[:, 1:][mask[:, :-1] == 0] = -100
         return {"labels": labels}
     if head.endswith(("MaskedLM", "ConditionalGeneration")):
-        return {"labels": of_tokens(model.config.vocab_size)}
+        return {"labels": of_tokens(target_vocab_size(model.config))}
     if head.endswith("PreTraining"):
         return {"labels": of_tokens(model.config.vocab_size), "next_sentence_label": random(2, size)}
     if head.endswith("TokenClassification"):

@@ -28,9 +28,9 @@ from .torch_modules import (
 @dataclass(frozen=True, kw_only=True)
 class TorchTransformerArchitecture(TorchArchitecture):
     def native_values(self, native: nn.Transformer) -> dict[str, Any]:
-        for stack, known in ((native.encoder, nn.TransformerEncoder), (native.decoder, nn.TransformerDecoder)):
-            if not isinstance(stack, known):
-                raise ConversionError(f"An nn.Transformer with a {type(stack).__name__} is not converted.")
+        for side, known in (("encoder", nn.TransformerEncoder), ("decoder", nn.TransformerDecoder)):
+            if not isinstance(stack := getattr(native, side), known):
+                raise ConversionError(f"An nn.Transformer whose {side} is {type(stack).__name__}() is not converted.")
         values, its = encoder_values(native.encoder), stack_values(native.decoder)
         differing = [f"{name}={values[name]!r} and {value!r}" for name, value in its.items() if values[name] != value]
         if differing:
