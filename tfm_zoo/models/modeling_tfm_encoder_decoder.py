@@ -50,6 +50,13 @@ class TfmEncoderDecoderPreTrainedModel(TfmPreTrainedModel):
             return super().get_expanded_tied_weights_keys(all_submodels=True)
         return dict(self._tied_weights_keys or {})
 
+    def init_parallel_plans(self) -> None:
+        """The configuration's plans name both stacks. A model has its part of them, and a stack by itself none."""
+        super().init_parallel_plans()
+        for name in ("_tp_plan", "_fsdp_plan"):
+            plan = getattr(self, name)
+            setattr(self, name, {key: how for key, how in plan.items() if hasattr(self, key.partition(".")[0])})
+
     def _resize_token_embeddings(
         self, new_num_tokens: int | None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Embedding:
