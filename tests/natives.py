@@ -116,8 +116,11 @@ PUBLISHED = {
         "rms_norm_eps": 1e-5,
         "tie_word_embeddings": True,
     },
-    # OPUS-MT, from English to German
+    # OPUS-MT and BART-base, but for vocabularies that are soon multiplied with
     "marian": {
+        "vocab_size": 8000,
+        "pad_token_id": 3,
+        "decoder_start_token_id": 3,
         "d_model": 512,
         "encoder_layers": 6,
         "decoder_layers": 6,
@@ -129,8 +132,8 @@ PUBLISHED = {
         "activation_function": "swish",
         "scale_embedding": True,
     },
-    # BART-base
     "bart": {
+        "vocab_size": 8000,
         "d_model": 768,
         "encoder_layers": 6,
         "decoder_layers": 6,

@@ -177,6 +177,25 @@ def test_an_encoder_decoder_there_and_back(name, tmp_path):
         assert settings["tokenizer_class"] == named
 
 
+@pytest.mark.parametrize("named", ["MBartTokenizer", "MBart50Tokenizer", None])
+def test_languages_come_along(named, tmp_path):
+    """Which tokens stand before a text and after it, and which languages there are, the tokenizer's class says."""
+    official, zoo, back = (tmp_path / place for place in ("official", "zoo", "back"))
+    build_tiny(BY_NAME["MBartForConditionalGeneration"]).save_pretrained(official)
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "▁", *"thecas", "▁the"]
+    tokenizer = Tokenizer(models.Unigram([(piece, -float(index)) for index, piece in enumerate(pieces)], unk_id=3))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.save(str(official / "tokenizer.json"))
+    settings = {"src_lang": "de_DE", "tgt_lang": "en_XX"} | ({"tokenizer_class": named} if named else {})
+    (official / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert run("convert", official, zoo)[0] == run("export", zoo, back)[0] == 0
+    expected, *ids = (
+        AutoTokenizer.from_pretrained(folder, trust_remote_code=True)(["the cat", "cats"], text_target=["the", "a"])
+        for folder in (official, zoo, back)
+    )
+    assert ids == [expected, expected]
+
+
 def test_the_encoder_alone(tmp_path):
     """It can be asked for, and not exported."""
     build_tiny(BY_NAME["BartForConditionalGeneration"]).save_pretrained(tmp_path / "official")
