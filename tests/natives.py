@@ -8,9 +8,11 @@ from transformers import CONFIG_MAPPING, PreTrainedModel
 
 from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.converters.architecture import Architecture, Head
+from tfm_zoo.converters.torch_modules import TorchArchitecture
 
 SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 LIKE_LLAMA = ("llama", "mistral", "qwen2")
+LIKE_BART = ("marian", "bart", "mbart", "fsmt")
 #: sizes and settings under the names that most native encoders have, and under those of others
 TINY = {
     "vocab_size": 99,
@@ -43,6 +45,18 @@ TINY_LLAMA = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
     **SPECIAL_TOKENS,
 }
+TINY_BART = {
+    "vocab_size": 99,
+    "d_model": 32,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 40,
+    "activation_function": "silu",
+}
 TINY_OF = {
     "distilbert": {
         "vocab_size": 99,
@@ -58,6 +72,12 @@ TINY_OF = {
     "llama": TINY_LLAMA | {"attention_bias": True, "head_dim": 10},
     "mistral": TINY_LLAMA | {"sliding_window": 4},
     "qwen2": TINY_LLAMA | {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 1},
+    # as in OPUS-MT, decoding begins with padding
+    "marian": TINY_BART | {"scale_embedding": True, "pad_token_id": 3, "decoder_start_token_id": 3},
+    "bart": TINY_BART,
+    "mbart": TINY_BART | {"scale_embedding": True},
+    "fsmt": {name: value for name, value in TINY_BART.items() if name != "vocab_size"}
+    | {"src_vocab_size": 99, "tgt_vocab_size": 91},
 }
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 NO_DROPOUT_OF = {
@@ -65,6 +85,7 @@ NO_DROPOUT_OF = {
     "gpt2": dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop", "classifier_dropout"), 0.0),
     "openai-gpt": dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
     **{name: {"attention_dropout": 0.0, "classifier_dropout": 0.0} for name in LIKE_LLAMA},
+    **{name: {"dropout": 0.0} for name in LIKE_BART},
 }
 #: each dropout with a rate of its own
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout": 0.3}
@@ -73,6 +94,11 @@ DROPOUT_OF = {
     "gpt2": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3, "classifier_dropout": 0.4},
     "openai-gpt": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3},
     **{name: {"attention_dropout": 0.2, "hidden_dropout": 0.4} for name in LIKE_LLAMA},
+    **{name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3} for name in ("marian", "fsmt")},
+    **{
+        name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3, "classifier_dropout": 0.4}
+        for name in ("bart", "mbart")
+    },
 }
 PUBLISHED = {
     "bert": {},
@@ -89,6 +115,32 @@ PUBLISHED = {
         "intermediate_size": 1536,
         "rms_norm_eps": 1e-5,
         "tie_word_embeddings": True,
+    },
+    # OPUS-MT and BART-base, but for vocabularies that are soon multiplied with
+    "marian": {
+        "vocab_size": 8000,
+        "pad_token_id": 3,
+        "decoder_start_token_id": 3,
+        "d_model": 512,
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "encoder_attention_heads": 8,
+        "decoder_attention_heads": 8,
+        "encoder_ffn_dim": 2048,
+        "decoder_ffn_dim": 2048,
+        "max_position_embeddings": 512,
+        "activation_function": "swish",
+        "scale_embedding": True,
+    },
+    "bart": {
+        "vocab_size": 8000,
+        "d_model": 768,
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "encoder_attention_heads": 12,
+        "decoder_attention_heads": 12,
+        "encoder_ffn_dim": 3072,
+        "decoder_ffn_dim": 3072,
     },
 }
 
@@ -134,8 +186,13 @@ class Native:
         return self.architecture.family == "tfm_gpt"
 
     @property
-    def is_bare(self) -> bool:
-        return self.head is self.architecture.heads[0]
+    def is_encoder_decoder(self) -> bool:
+        return self.architecture.family == "tfm_encoder_decoder"
+
+    @property
+    def chooses_attention(self) -> bool:
+        """Whether the native class has more than one implementation of attention."""
+        return self.architecture.model_type not in ("openai-gpt", "fsmt")
 
     def __str__(self) -> str:
         return self.head.native
@@ -143,8 +200,8 @@ class Native:
 
 NATIVES = [
     Native(architecture, head)
-    for name, architecture in ARCHITECTURES.items()
-    if name != "TransformerEncoder"
+    for architecture in ARCHITECTURES.values()
+    if not isinstance(architecture, TorchArchitecture)
     for head in architecture.heads
 ]
 BY_NAME = {str(native): native for native in NATIVES}
@@ -158,10 +215,10 @@ def build(
     labels = labels or (2 if native.head.native.endswith("QuestionAnswering") else 3)
     config = CONFIG_MAPPING[native.architecture.model_type](num_labels=labels, **config)
     model_class = getattr(transformers, native.head.native)
-    if not model_class._supports_sdpa:  # OpenAI GPT has one implementation of attention
+    if not native.chooses_attention:
         config._attn_implementation = "eager"
     model = model_class(config)
-    randomize(model, large_matrices)
+    randomize(model, native.architecture, large_matrices)
     return model.eval()
 
 
@@ -172,11 +229,16 @@ def build_tiny(native: Native, seed: int = 0, dropout: bool = False, **config) -
 
 
 @torch.no_grad()
-def randomize(model: PreTrainedModel, large_matrices: bool) -> None:
+def randomize(model: PreTrainedModel, architecture: Architecture, large_matrices: bool) -> None:
     """Moves what initialisation leaves at zero or one, and makes matrices large enough to turn and bend what they read:
     no bias and no norm can be forgotten unseen, and attention is not uniform."""
-    for parameter in model.parameters():
+    initial = getattr(model.config, "initializer_range", None) or model.config.init_std
+    for name, parameter in model.named_parameters():
+        if architecture.is_ignored(name):  # sinusoids
+            continue
         if parameter.dim() == 1:
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
         elif large_matrices:
-            parameter.mul_(parameter.shape[-1] ** -0.5 / model.config.initializer_range)
+            parameter.mul_(parameter.shape[-1] ** -0.5 / initial)
+    if hasattr(model, "final_logits_bias"):  # a buffer
+        model.final_logits_bias.normal_()

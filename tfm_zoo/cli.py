@@ -24,6 +24,7 @@ from .converters.folders import copy_companions, new_folder
 from .converters.models import quietly
 from .converters.official import architecture_of
 from .converters.official import convert as convert_checkpoint
+from .registration import FAMILIES
 
 app = typer.Typer(
     help="Models of the zoo, from official checkpoints and back.",
@@ -91,9 +92,9 @@ def list_architectures() -> None:
     """List the official architectures that the zoo converts, and their heads."""
     table = Table("architecture", "heads that both have", show_lines=True)
     for architecture in ARCHITECTURES.values():
-        base, *heads = (head.zoo.__name__ for head in architecture.heads)
-        names = f"{architecture.title}\n[dim]{architecture.model_type} - {base.removesuffix('Model')}[/dim]"
-        shared = ", ".join(name.partition("For")[2] for name in heads)
+        family = architecture.heads[0].zoo.config_class.__name__.removesuffix("Config")
+        names = f"{architecture.title}\n[dim]{architecture.model_type} - {family}[/dim]"
+        shared = ", ".join(head.zoo.__name__.partition("For")[2] for head in architecture.heads if not head.is_bare)
         table.add_row(names, shared or "in memory; blocks without a head")
     console.print(table)
 
@@ -149,8 +150,12 @@ def serve(context: typer.Context) -> None:
 
 def find_class(name: str, family: str | None = None) -> type[PreTrainedModel]:
     """A class of the zoo (of one family) by its name, or by the part of it that names the head, in any spelling."""
-    among = [architecture for architecture in ARCHITECTURES.values() if family in (None, architecture.family)]
-    classes = {head.zoo.__name__: head.zoo for architecture in among for head in architecture.heads}
+    classes = {
+        name: getattr(module, name)
+        for module, config_class in FAMILIES.items()
+        for auto, name in config_class.auto_classes.items()
+        if family in (None, config_class.model_type) and auto != "AutoConfig"
+    }
     wanted = name.replace("-", "").replace("_", "").lower()
     for known, model_class in classes.items():
         if wanted in (known.lower(), known.partition("For")[2].lower()):

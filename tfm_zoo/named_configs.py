@@ -7,7 +7,23 @@ from typing import Any
 from .converters.architecture import check_overrides
 from .models.configuration_tfm import TfmConfig
 from .models.configuration_tfm_bert import TfmBertConfig
+from .models.configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .models.configuration_tfm_gpt import TfmGPTConfig
+
+#: what differs from the paper's base model in BART's
+BART = {
+    "vocab_size": 50265,
+    "hidden_act": "gelu",
+    "scale_embedding": False,
+    "embedding_norm": True,
+    "position_embedding_type": "learned",
+    "position_offset": 2,
+    "final_logits_bias": True,
+    "weight_init": "normal",
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "decoder_start_token_id": 2,
+}
 
 #: name -> the family's configuration class, and what differs from its defaults
 NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
@@ -65,6 +81,42 @@ NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
             "scaled_residual_init": False,
             "bos_token_id": 0,
             "eos_token_id": 0,
+        },
+    ),
+    # the two of "Attention Is All You Need" (Vaswani et al. 2017)
+    "transformer-base": (TfmEncoderDecoderConfig, {}),
+    "transformer-big": (
+        TfmEncoderDecoderConfig,
+        {"hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096, "hidden_dropout": 0.3},
+    ),
+    # Marian's, of OPUS-MT from English to German (Tiedemann and Thottingal 2020)
+    "opus-mt": (
+        TfmEncoderDecoderConfig,
+        {
+            "vocab_size": 58101,
+            "hidden_act": "silu",
+            "max_position_embeddings": 512,
+            "sinusoid_type": "halves",
+            "final_logits_bias": True,
+            "weight_init": "normal",
+            "pad_token_id": 58100,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+            "decoder_start_token_id": 58100,
+        },
+    ),
+    "bart-base": (
+        TfmEncoderDecoderConfig,
+        BART | {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
+    ),
+    "bart-large": (
+        TfmEncoderDecoderConfig,
+        BART
+        | {
+            "hidden_size": 1024,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 16,
+            "intermediate_size": 4096,
         },
     ),
 }

@@ -7,10 +7,10 @@ import shutil
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
 
 import tfm_zoo
 from tests.conversion.comparison import assert_same_model, assert_same_weights
+from tests.conversion.folders import edit_config, rewrite
 from tests.natives import BY_NAME, build_tiny
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
@@ -26,18 +26,6 @@ def original():
 def folder(original, tmp_path):
     original.save_pretrained(tmp_path)
     return tmp_path
-
-
-def rewrite(folder, change) -> None:
-    """Changes a folder's tensors: `change` gets them as a dict and returns another."""
-    file = folder / "model.safetensors"
-    save_file({name: tensor.clone() for name, tensor in change(load_file(file)).items()}, file, {"format": "pt"})
-
-
-def edit_config(folder, **changes) -> None:
-    file = folder / "config.json"
-    config = json.loads(file.read_text()) | changes
-    file.write_text(json.dumps({name: value for name, value in config.items() if value is not ...}))
 
 
 # formats
@@ -122,6 +110,7 @@ def test_gamma_and_beta(original, folder):
     [
         *("BertModel", "BertForSequenceClassification", "RobertaModel", "DistilBertModel"),
         *("GPT2Model", "GPT2LMHeadModel", "OpenAIGPTLMHeadModel", "LlamaModel", "LlamaForSequenceClassification"),
+        *("MarianModel", "MarianMTModel", "BartForSequenceClassification", "FSMTForConditionalGeneration"),
     ],
 )
 def test_with_and_without_prefix(name, tmp_path):
@@ -131,10 +120,9 @@ def test_with_and_without_prefix(name, tmp_path):
     prefix = native.architecture.prefix + "."
 
     def toggled(tensors: dict) -> dict:
-        base = {
-            key: tensor for key, tensor in tensors.items() if not key.startswith(("classifier", "score", "lm_head"))
-        }
-        if native.is_bare:
+        heads = ("classif", "score", "lm_head", "final_logits_bias")
+        base = {key: tensor for key, tensor in tensors.items() if not key.startswith(heads)}
+        if native.head.is_bare:
             return {prefix + key: tensor for key, tensor in base.items()}
         return tensors | {key.removeprefix(prefix): tensors.pop(key) for key in base}
 
@@ -155,8 +143,9 @@ def test_with_and_without_prefix(name, tmp_path):
         ),
         ("OpenAIGPTLMHeadModel", {"transformer.h.2.attn.bias": torch.ones(1, 1, 40, 40).tril()}),
         ("LlamaForCausalLM", {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}),
+        ("BartModel", {"encoder.version": torch.tensor([3.0]), "decoder.version": torch.tensor([3.0])}),
     ],
-    ids=["BERT", "GPT-2", "OpenAI GPT", "LLaMA"],
+    ids=["BERT", "GPT-2", "OpenAI GPT", "LLaMA", "BART"],
 )
 def test_what_is_no_weight_is_passed_over(name, buffers, tmp_path, caplog):
     original = build_tiny(BY_NAME[name])

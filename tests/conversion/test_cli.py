@@ -131,6 +131,83 @@ def test_text_becomes_the_same_ids(tmp_path, name, named):
     assert ids == [expected, expected]
 
 
+#: what the tokenizers of encoder-decoders consist of; those that need sentencepiece or sacremoses travel unread
+COMPANIONS = {
+    "MarianMTModel": {
+        "source.spm": "a sentencepiece model",
+        "target.spm": "another",
+        "vocab.json": '{"</s>": 0, "<unk>": 1, "the": 2, "<pad>": 3}',
+        "target_vocab.json": '{"</s>": 0}',
+        "tokenizer_config.json": '{"source_lang": "en", "target_lang": "de"}',
+    },
+    "FSMTForConditionalGeneration": {
+        "vocab-src.json": '{"<s>": 0}',
+        "vocab-tgt.json": '{"<s>": 0}',
+        "merges.txt": "t h",
+        "tokenizer_config.json": '{"langs": ["en", "ru"], "do_lower_case": false}',
+    },
+    "MBartForConditionalGeneration": {
+        "sentencepiece.bpe.model": "a sentencepiece model",
+        "tokenizer_config.json": '{"tokenizer_class": "MBart50Tokenizer", "src_lang": "en_XX"}',
+    },
+}
+
+
+@pytest.mark.parametrize("name", COMPANIONS)
+def test_an_encoder_decoder_there_and_back(name, tmp_path):
+    official, zoo, back = (tmp_path / place for place in ("official", "zoo", "back"))
+    original = build_tiny(BY_NAME[name])
+    original.generation_config.num_beams = 6
+    original.save_pretrained(official)
+    for file, content in COMPANIONS[name].items():
+        (official / file).write_text(content)
+    code, output = run("convert", official, zoo)
+    assert code == 0, output
+    assert "as TfmEncoderDecoderForConditionalGeneration in" in output
+    assert "modeling_tfm_encoder_decoder.py" in names(zoo)
+    code, output = run("export", zoo, back)
+    assert code == 0, output
+    assert_same_model(type(original).from_pretrained(back), original)
+    for folder in (zoo, back):
+        assert COMPANIONS[name].keys() <= names(folder)
+        assert json.loads((folder / "generation_config.json").read_text())["num_beams"] == 6
+        settings, before = (json.loads((place / "tokenizer_config.json").read_text()) for place in (folder, official))
+        assert before.items() <= settings.items()
+        named = before.get("tokenizer_class", BY_NAME[name].architecture.tokenizer)
+        assert settings["tokenizer_class"] == named
+
+
+@pytest.mark.parametrize("named", ["MBartTokenizer", "MBart50Tokenizer", None])
+def test_languages_come_along(named, tmp_path):
+    """Which tokens stand before a text and after it, and which languages there are, the tokenizer's class says."""
+    official, zoo, back = (tmp_path / place for place in ("official", "zoo", "back"))
+    build_tiny(BY_NAME["MBartForConditionalGeneration"]).save_pretrained(official)
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "▁", *"thecas", "▁the"]
+    tokenizer = Tokenizer(models.Unigram([(piece, -float(index)) for index, piece in enumerate(pieces)], unk_id=3))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.save(str(official / "tokenizer.json"))
+    settings = {"src_lang": "de_DE", "tgt_lang": "en_XX"} | ({"tokenizer_class": named} if named else {})
+    (official / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert run("convert", official, zoo)[0] == run("export", zoo, back)[0] == 0
+    expected, *ids = (
+        AutoTokenizer.from_pretrained(folder, trust_remote_code=True)(["the cat", "cats"], text_target=["the", "a"])
+        for folder in (official, zoo, back)
+    )
+    assert ids == [expected, expected]
+
+
+def test_the_encoder_alone(tmp_path):
+    """It can be asked for, and not exported."""
+    build_tiny(BY_NAME["BartForConditionalGeneration"]).save_pretrained(tmp_path / "official")
+    code, output = run("convert", tmp_path / "official", tmp_path / "zoo", "--head", "TfmEncoderDecoderEncoder")
+    assert code == 0, output
+    assert "BART as TfmEncoderDecoderEncoder in" in output
+    code, output = run("export", tmp_path / "zoo", tmp_path / "back")
+    assert code == 1
+    assert "TfmEncoderDecoderEncoder has no counterpart among the classes of BART." in output
+    assert not (tmp_path / "back").exists()
+
+
 @pytest.mark.parametrize("head", ["token-classification", "QuestionAnswering", "TfmGPTForSequenceClassification"])
 def test_heads_of_the_family(gpt2, tmp_path, head):
     """Several families have a head of the same short name."""
@@ -241,7 +318,7 @@ def test_list(monkeypatch):
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.splitlines() if "│" in line]
     listed = {title: set(heads.split(", ")) for title, heads in rows}
     for architecture in ARCHITECTURES.values():
-        heads = {head.zoo.__name__.partition("For")[2] for head in architecture.heads[1:]}
+        heads = {head.zoo.__name__.partition("For")[2] for head in architecture.heads} - {""}
         assert listed[architecture.title] == (heads or {"in memory; blocks without a head"})
         assert any(title.startswith(f"{architecture.model_type} - ") for title in listed)
 

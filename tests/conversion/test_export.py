@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+import transformers
+from transformers import GenerationConfig
 
 import tfm_zoo
 from tests.natives import BY_NAME, build_tiny
-from tfm_zoo import TfmBertConfig, TfmGPTConfig, converters, named_config
+from tfm_zoo import TfmBertConfig, TfmEncoderDecoderConfig, TfmGPTConfig, converters, named_config
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
 SIZES = {
@@ -33,11 +35,21 @@ LIKE_LLAMA = {
     "mlp_bias": False,
 }
 
+LIKE_MARIAN = {"sinusoid_type": "halves"}
+LIKE_BART = {"position_embedding_type": "learned", "position_offset": 2, "embedding_norm": True}
+LIKE_MBART = LIKE_BART | {"norm_position": "pre", "start_with_last_token": True}
+LIKE_FSMT = {"sinusoid_type": "tensor2tensor", "position_ids_from_padding": True, "start_with_last_token": True}
+
 
 def make_decoder(head: str = "ForCausalLM", **config):
     torch.manual_seed(0)
     special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     return getattr(tfm_zoo, f"TfmGPT{head}")(TfmGPTConfig(**(SIZES | special | config))).eval()
+
+
+def make_encoder_decoder(head: str = "ForConditionalGeneration", **config):
+    torch.manual_seed(0)
+    return getattr(tfm_zoo, f"TfmEncoderDecoder{head}")(TfmEncoderDecoderConfig(**(SIZES | config))).eval()
 
 
 def make(head: str = "ForMaskedLM", **config):
@@ -240,11 +252,85 @@ def test_what_only_training_shows_is_reported(caplog):
 
 @pytest.mark.parametrize(
     ("name", "native"),
-    [("gpt2", "GPT2LMHeadModel"), ("openai-gpt", "OpenAIGPTLMHeadModel"), ("smollm-135m", "LlamaForCausalLM")],
+    [
+        *(("gpt2", "GPT2LMHeadModel"), ("openai-gpt", "OpenAIGPTLMHeadModel"), ("smollm-135m", "LlamaForCausalLM")),
+        ("opus-mt", "MarianMTModel"),
+        ("bart-base", "BartForConditionalGeneration"),
+    ],
 )
 def test_named_configurations_are_the_published_ones(name, native, caplog):
     """As native classes have them: nothing is lost, not even in training."""
     config = named_config(name, num_hidden_layers=1, vocab_size=60000)
-    official = to_official(tfm_zoo.TfmGPTForCausalLM(config))
+    head = "AutoModelForSeq2SeqLM" if config.is_encoder_decoder else "AutoModelForCausalLM"
+    official = to_official(getattr(transformers, head).from_config(config))
     assert type(official).__name__ == native
     assert not caplog.text
+
+
+@pytest.mark.parametrize(
+    ("head", "config", "native"),
+    [
+        ("ForConditionalGeneration", LIKE_MARIAN, "MarianMTModel"),
+        ("ForConditionalGeneration", LIKE_MARIAN | {"decoder_vocab_size": 80, "decoder_layers": 1}, "MarianMTModel"),
+        ("ForConditionalGeneration", LIKE_MARIAN | {"final_logits_bias": True}, "MarianMTModel"),
+        ("Model", LIKE_MARIAN | {"share_encoder_decoder_embeddings": False}, "MarianModel"),
+        ("ForConditionalGeneration", LIKE_BART, "BartForConditionalGeneration"),
+        ("ForSequenceClassification", LIKE_BART | {"classifier_dropout": 0.3}, "BartForSequenceClassification"),
+        (
+            "ForConditionalGeneration",
+            LIKE_BART | {"tie_word_embeddings": False, "share_encoder_decoder_embeddings": False},
+            "BartForConditionalGeneration",
+        ),
+        ("ForConditionalGeneration", LIKE_MBART, "MBartForConditionalGeneration"),
+        ("ForSequenceClassification", LIKE_MBART, "MBartForSequenceClassification"),
+        ("ForConditionalGeneration", LIKE_FSMT, "FSMTForConditionalGeneration"),
+        (
+            "ForConditionalGeneration",
+            LIKE_FSMT | {"tie_word_embeddings": False, "decoder_vocab_size": 80},
+            "FSMTForConditionalGeneration",
+        ),
+    ],
+)
+def test_first_architecture_that_can_express_an_encoder_decoder(head, config, native, caplog):
+    zoo = make_encoder_decoder(head, **config)
+    zoo.generation_config = GenerationConfig(num_beams=7, forced_eos_token_id=2)
+    official = to_official(zoo)
+    assert type(official).__name__ == native
+    assert not caplog.text
+    ids = torch.tensor([[5, 6, 7, 8, 9, 2]])
+    batch = {"input_ids": ids, "use_cache": False}
+    if head != "ForSequenceClassification":
+        batch["decoder_input_ids"] = ids[:, :3]
+    expected, value = (next(iter(model(**batch).values())) for model in (zoo, official))
+    assert (expected - value).abs().max() <= 1e-5
+    if official.can_generate():
+        assert official.generation_config.to_dict() == zoo.generation_config.to_dict()
+    again = from_official(official).state_dict()
+    if head == "ForConditionalGeneration" and zoo.lm_head.bias is None:
+        assert not again.pop("lm_head.bias", torch.zeros(1)).any()
+    assert again.keys() == zoo.state_dict().keys()
+    for name, tensor in zoo.state_dict().items():
+        assert torch.equal(again[name], tensor), name
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({}, ("sinusoid_type='interleaved'",)),
+        (LIKE_MARIAN | {"norm_position": "pre"}, ("norm_position='pre'", "final_norm=True")),
+        (LIKE_MARIAN | {"norm_type": "rmsnorm"}, ("norm_type='rmsnorm'",)),
+        (LIKE_MARIAN | {"mlp_type": "gated"}, ("mlp_type='gated'",)),
+        (LIKE_MARIAN | {"sliding_window": 3}, ("sliding_window=3",)),
+        (LIKE_MARIAN | {"norm_eps": 1e-6}, ("norm_eps=1e-06",)),
+        (LIKE_MARIAN | {"num_key_value_heads": 2}, ("num_key_value_heads=2",)),
+        (LIKE_MARIAN | {"tie_word_embeddings": False}, ("share_encoder_decoder_embeddings=True",)),
+        (LIKE_BART | {"position_offset": 1}, ("position_offset=1",)),
+        (LIKE_BART | {"decoder_vocab_size": 80}, ("decoder_vocab_size=80",)),
+        (LIKE_FSMT | {"final_logits_bias": True}, ("final_logits_bias=True",)),
+    ],
+    ids=str,
+)
+def test_what_no_native_encoder_decoder_can_express_is_named(config, named):
+    with pytest.raises(ConversionError, match="No native class can express this model") as caught:
+        to_official(make_encoder_decoder(**config))
+    assert any(field in str(caught.value) for field in named)

@@ -63,6 +63,43 @@ ODD_CONFIG = {
         "tie_word_embeddings": True,
     },
     "qwen2": {"use_sliding_window": False, "head_dim": 10, "use_mrope": False, "attention_dropout": 0},
+    "marian": {
+        "scale_embedding": False,
+        "share_encoder_decoder_embeddings": False,
+        "decoder_vocab_size": 71,
+        "use_cache": False,
+        "init_std": 0.03,
+        "bos_token_id": 0,
+        "static_position_embeddings": True,
+        "normalize_before": False,
+    },
+    "bart": {
+        "scale_embedding": True,
+        "activation_function": "relu",
+        "pad_token_id": 4,
+        "bos_token_id": None,
+        "decoder_start_token_id": 7,
+        "forced_eos_token_id": None,
+        "decoder_layers": 4,
+        "problem_type": "single_label_classification",
+    },
+    "mbart": {
+        "scale_embedding": False,
+        "eos_token_id": 4,
+        "decoder_start_token_id": 9,
+        "max_position_embeddings": 17,
+        "classif_dropout": 0.0,
+    },
+    "fsmt": {
+        "langs": ["ru", "en"],
+        "scale_embedding": False,
+        "tgt_vocab_size": 99,
+        "tie_word_embeddings": True,
+        "num_beams": 3,
+        "max_length": 50,
+        "length_penalty": 1.15,
+        "early_stopping": True,
+    },
 }
 
 

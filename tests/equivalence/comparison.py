@@ -8,6 +8,7 @@ from tfm_zoo.converters.matching import full_names
 from tfm_zoo.converters.rules import plan
 
 Batch = dict[str, torch.Tensor]
+FIRST = 5  # of the ids that are not special tokens
 
 MAX_DIFFERENCE = 1e-5
 MAX_DIFFERENCE_TO_LARGEST = 1e-6
@@ -16,13 +17,17 @@ MAX_GRADIENT_DIFFERENCE = 1e-5
 #: a gradient that is zero but for rounding is measured against all of them together
 ROUNDING = 1e-7
 #: biases that add one number to all that a softmax compares: their gradient is zero but for rounding
-UNSEEN = ("self_attn.k_proj.bias", "qa_outputs.bias")
+UNSEEN = ("self_attn.k_proj.bias", "encoder_attn.k_proj.bias", "qa_outputs.bias")
 UNSEEN_OF_CHOICES = (*UNSEEN, "classifier.bias")
 #: the same, where a softmax over positions reads what the final norm gives
 UNSEEN_OF_ANSWERS = (*UNSEEN, "model.norm.bias")
 #: in deep models of random weights all positions come to look alike: what their queries and keys get is a small
 #: difference of large numbers, and the native class's eager and sdpa differ in it as much
-ALIKE = ("self_attn.q_proj.weight", "self_attn.q_proj.bias", "self_attn.k_proj.weight")
+ALIKE = tuple(
+    f"{attention}.{name}"
+    for attention in ("self_attn", "encoder_attn")
+    for name in ("q_proj.weight", "q_proj.bias", "k_proj.weight")
+)
 
 
 def ragged_batch(native: Native, model: PreTrainedModel, side: str, lengths: list[int], seed: int = 1) -> Batch:
@@ -35,7 +40,39 @@ def ragged_batch(native: Native, model: PreTrainedModel, side: str, lengths: lis
     if native.takes_choices:
         choices = [sequences(config, side, order, generator, segments) for order in (lengths, lengths[::-1])]
         return {name: torch.stack([choice[name] for choice in choices], dim=1) for name in choices[0]}
-    return sequences(config, side, lengths, generator, segments)
+    batch = sequences(config, side, lengths, generator, segments)
+    return with_target(native, batch, config, side, generator) if native.is_encoder_decoder else batch
+
+
+def with_target(native: Native, batch: Batch, config, side: str, generator: torch.Generator) -> Batch:
+    """The batch with something to decode: of lengths of its own, with a mask only where no result is without it.
+
+    A classifier decodes its source, and reads the state at its last end of the sentence.
+    """
+    batch["use_cache"] = False  # FSMT sees ahead with a cache
+    if native.head.native.endswith("SequenceClassification"):
+        mask = batch["attention_mask"]
+        ends = (mask * torch.arange(mask.shape[1])).argmax(dim=1)
+        batch["input_ids"][torch.arange(len(mask)), ends] = config.eos_token_id
+        return batch
+    lengths = [length // 2 + 1 for length in batch["attention_mask"].sum(dim=1).flip(0).tolist()]
+    target = sequences(config, side, lengths, generator, segments=0, vocab_size=target_vocab_size(config))
+    batch["decoder_input_ids"] = target["input_ids"]
+    # Without one FSMT makes its own.
+    if side == "left" or native.architecture.model_type == "fsmt":
+        batch["decoder_attention_mask"] = target["attention_mask"]
+    return batch
+
+
+def target_vocab_size(config) -> int:
+    return getattr(config, "decoder_vocab_size", config.vocab_size)
+
+
+def target_mask(batch: Batch) -> torch.Tensor:
+    """1 at real tokens of what the model gives states and logits of."""
+    if "decoder_input_ids" not in batch:
+        return batch["attention_mask"]
+    return batch.get("decoder_attention_mask", (batch["decoder_input_ids"] >= FIRST).long())
 
 
 def positions_of(batch: Batch) -> torch.LongTensor:
@@ -43,13 +80,15 @@ def positions_of(batch: Batch) -> torch.LongTensor:
     return (batch["attention_mask"].cumsum(dim=-1) - 1).clamp(min=0)
 
 
-def sequences(config, side: str, lengths: list[int], generator: torch.Generator, segments: int) -> Batch:
+def sequences(
+    config, side: str, lengths: list[int], generator: torch.Generator, segments: int, vocab_size: int | None = None
+) -> Batch:
     longest = max(lengths)
     shape = (len(lengths), longest)
     positions = torch.arange(longest)
     from_start = torch.stack([positions if side == "right" else longest - 1 - positions] * len(lengths))
     mask = (from_start < torch.tensor(lengths)[:, None]).long()
-    ids = torch.randint(5, config.vocab_size, shape, generator=generator)
+    ids = torch.randint(FIRST, vocab_size or config.vocab_size, shape, generator=generator)
     batch = {"input_ids": ids.where(mask == 1, config.pad_token_id or 0), "attention_mask": mask}
     if segments > 1:
         batch["token_type_ids"] = torch.randint(0, segments, shape, generator=generator) * mask
@@ -59,7 +98,7 @@ def sequences(config, side: str, lengths: list[int], generator: torch.Generator,
 def labels_for(native: Native, model: PreTrainedModel, batch: Batch, everywhere: bool, seed: int = 2) -> Batch:
     """Labels for the head; those of single tokens at padded positions too if `everywhere`."""
     generator = torch.Generator().manual_seed(seed)
-    mask, head = batch["attention_mask"], native.head.zoo.__name__
+    mask, head = target_mask(batch), native.head.zoo.__name__
 
     def random(high: int, shape: tuple[int, ...]) -> torch.Tensor:
         return torch.randint(0, high, shape, generator=generator)
@@ -70,15 +109,15 @@ def labels_for(native: Native, model: PreTrainedModel, batch: Batch, everywhere:
         return labels.masked_fill(ignored | (mask == 0) & (not everywhere), -100)
 
     size = (mask.shape[0],)
-    if native.is_bare:
+    if native.head.is_bare:
         return {}
     if head.endswith("CausalLM"):
         labels = of_tokens(model.config.vocab_size)
         if not everywhere:  # nor the first token after padding, which padding would predict
             labels[:, 1:][mask[:, :-1] == 0] = -100
         return {"labels": labels}
-    if head.endswith("MaskedLM"):
-        return {"labels": of_tokens(model.config.vocab_size)}
+    if head.endswith(("MaskedLM", "ConditionalGeneration")):
+        return {"labels": of_tokens(target_vocab_size(model.config))}
     if head.endswith("PreTraining"):
         return {"labels": of_tokens(model.config.vocab_size), "next_sentence_label": random(2, size)}
     if head.endswith("TokenClassification"):
@@ -93,9 +132,9 @@ def labels_for(native: Native, model: PreTrainedModel, batch: Batch, everywhere:
 def loss_of(model: PreTrainedModel, native: Native, batch: Batch, labels: Batch) -> torch.Tensor:
     """The loss of the head; for a bare model, which has none, a sum over all that it gives at real positions."""
     outputs = model(**batch, **labels)
-    if not native.is_bare:
+    if not native.head.is_bare:
         return outputs.loss
-    real = batch["attention_mask"].unsqueeze(-1)
+    real = target_mask(batch).unsqueeze(-1)
     loss = (outputs.last_hidden_state * real).square().mean()
     pooled = outputs.get("pooler_output")
     return loss if pooled is None else loss + pooled.square().mean()
@@ -107,19 +146,32 @@ def assert_close(zoo: torch.Tensor, native: torch.Tensor, what: str) -> None:
     assert difference <= bound, f"{what}: differs by {difference:.2e}, allowed are {bound:.2e}"
 
 
-def assert_same_outputs(zoo, native, mask: torch.Tensor) -> None:
-    """Every output that the native model gives, and every hidden state, at real positions."""
-    real = mask.flatten(0, -2).bool()
-    tensors = {name: value for name, value in native.items() if isinstance(value, torch.Tensor)}
-    tensors |= {f"hidden_states.{i}": states for i, states in enumerate(native.hidden_states)}
-    assert len(zoo.hidden_states) == len(native.hidden_states)
-    for name, expected in tensors.items():
-        first, _, index = name.partition(".")
-        value = zoo.hidden_states[int(index)] if index else zoo[first]
-        assert value.shape == expected.shape, name
-        if expected.shape[:2] == real.shape:
-            value, expected = value[real], expected[real]
-        assert_close(value, expected, name)
+def assert_same_outputs(zoo, native, mask: torch.Tensor, decoder_mask: torch.Tensor | None = None) -> None:
+    """Every tensor that the native model gives, every hidden state and all attention weights, at real positions.
+
+    Args:
+        mask: 1 at real tokens; of an encoder-decoder, those of the source.
+        decoder_mask: of an encoder-decoder, those of the target.
+    """
+    for name, tensors in native.items():
+        if isinstance(tensors, torch.Tensor):
+            assert_same_output(name, zoo[name], tensors, mask, decoder_mask)
+        elif isinstance(tensors, tuple):
+            assert len(zoo[name]) == len(tensors), name
+            for index, expected in enumerate(tensors):
+                assert_same_output(f"{name}.{index}", zoo[name][index], expected, mask, decoder_mask)
+
+
+def assert_same_output(
+    name: str, value: torch.Tensor, expected: torch.Tensor, mask: torch.Tensor, decoder_mask: torch.Tensor | None
+) -> None:
+    assert value.shape == expected.shape, name
+    real = (mask if decoder_mask is None or name.startswith("encoder") else decoder_mask).flatten(0, -2).bool()
+    if "attentions" in name:  # (batch, heads, queries, keys)
+        value, expected = value.transpose(1, 2), expected.transpose(1, 2)
+    if expected.shape[:2] == real.shape:
+        value, expected = value[real], expected[real]
+    assert_close(value, expected, name)
 
 
 def assert_same_loss(zoo: torch.Tensor, native: torch.Tensor) -> None:
@@ -138,6 +190,7 @@ def assert_same_gradients(
     expected = {
         name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         for name, parameter in native_model.named_parameters(remove_duplicate=False)
+        if not native.architecture.is_ignored(name)
     }
     own = dict(zoo.named_parameters(remove_duplicate=False))
     gradients = {

@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.equivalence.comparison import assert_same_outputs, ragged_batch
+from tests.equivalence.comparison import assert_same_outputs, ragged_batch, target_mask
 from tests.natives import BY_NAME, build_tiny
 from tfm_zoo.converters import from_official
 
@@ -35,3 +35,19 @@ def test_implementations_agree_in_a_decoder():
         for attention in ("eager", "sdpa", "flex_attention"):
             zoo = from_official(official, attn_implementation=attention)
             assert_same_outputs(zoo(**batch, output_hidden_states=True), expected, batch["attention_mask"])
+
+
+@torch.no_grad()
+@torch.compiler.set_stance("force_eager")  # the kernels of three kinds of attention would take a minute to compile
+def test_implementations_agree_in_an_encoder_decoder():
+    """In both stacks, and between them."""
+    native = BY_NAME["MBartForConditionalGeneration"]
+    official = build_tiny(native, d_model=64, attn_implementation="flex_attention")
+    for side in ("right", "left"):
+        batch = ragged_batch(native, official, side, LENGTHS)
+        expected = official(**batch, output_hidden_states=True)
+        for attention in ("eager", "sdpa", "flex_attention"):
+            for skip_padding in (True, False):
+                zoo = from_official(official, attn_implementation=attention, skip_padding=skip_padding)
+                outputs = zoo(**batch, output_hidden_states=True)
+                assert_same_outputs(outputs, expected, batch["attention_mask"], target_mask(batch))

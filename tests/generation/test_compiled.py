@@ -6,16 +6,18 @@ import pytest
 import torch
 from transformers import CompileConfig
 
+from . import test_translation as translation
 from .models import assert_varied, generate, pair, prompts
 
 
-def generate_compiled(model, backend: str, **options):
+def generate_compiled(model, backend: str, inputs: dict | None = None, **options):
     """`generate` compiles a step itself where there is a GPU; here it is told to, and a graph break is an error."""
     compiled = CompileConfig(backend=backend, fullgraph=True, dynamic=False, mode=None)
     compiled._compile_all_devices = True
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
-    return generate(model, prompts(), cache_implementation="static", compile_config=compiled, **options)
+    inputs = prompts() if inputs is None else inputs
+    return generate(model, inputs, cache_implementation="static", compile_config=compiled, **options)
 
 
 # (A static cache with a window is compiled anew at every step by transformers 5.23, for its own classes too.)
@@ -51,3 +53,16 @@ def test_export(architecture):
     with torch.no_grad():
         exported, wanted = (each(**large, use_cache=False).logits for each in (program.module(), model))
     torch.testing.assert_close(exported[real], wanted[real], rtol=1e-5, atol=1e-5)
+
+
+# (Beam search is not compiled by transformers 5.23.)
+@pytest.mark.parametrize("name", ["the paper's", "like FSMT", "modern"])
+def test_one_graph_with_an_encoder(name):
+    """Which is run before: a compiled step is the decoder's."""
+    model, options = translation.make(**translation.ARCHITECTURES[name]), translation.VARIED
+    made = generate_compiled(model, "eager", translation.sources(), **options)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1, torch._dynamo.utils.counters
+    assert not torch._dynamo.utils.counters["graph_break"]
+    wanted = generate(model, translation.sources(), **options)
+    assert made.sequences.equal(wanted.sequences)
+    torch.testing.assert_close(made.scores, wanted.scores, rtol=1e-5, atol=1e-5)

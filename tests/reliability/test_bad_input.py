@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
+from transformers.modeling_outputs import BaseModelOutput
 
 import tfm_zoo
 
@@ -229,13 +230,262 @@ def cache_of(seen: int = 5, **fields) -> transformers.Cache:
 )
 def test_decoder_inputs(inputs, message, head):
     model = tiny_model(getattr(tfm_zoo, f"TfmGPT{head}"))
-    computed = []
+    refuse(model, inputs, message)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        refused("hidden_size=30 .* num_attention_heads=4.* head_dim", hidden_size=30),
+        refused("num_hidden_layers=0 must be at least 1", encoder_layers=0),
+        refused("decoder_layers=0 must be at least 1", decoder_layers=0),
+        refused("decoder_vocab_size=-1 must be at least 1", decoder_vocab_size=-1),
+        refused(
+            "share_encoder_decoder_embeddings=True .* vocab_size=61 and decoder_vocab_size=50",
+            decoder_vocab_size=50,
+            share_encoder_decoder_embeddings=True,
+        ),
+        refused("pad_token_id=61 .* 0 to 60", pad_token_id=61),
+        refused("pad_token_id=55 .*target.* 0 to 49", pad_token_id=55, decoder_vocab_size=50),
+        refused("decoder_start_token_id=61 .*target.* 0 to 60", decoder_start_token_id=61),
+        refused(r"classifier_dropout=2 .* \[0, 1\)", classifier_dropout=2),
+        refused("'weight_init' .*'xavier', 'normal'.* kaiming", weight_init="kaiming"),
+        refused("'sinusoid_type' .*'halves'.* thirds", sinusoid_type="thirds"),
+        refused("position_offset=2 .* position_embedding_type='sinusoidal'", position_offset=2),
+        refused("position_offset=-1", position_offset=-1, position_embedding_type="learned"),
+        refused("from_padding=True .*pad_token_id=None", position_ids_from_padding=True, pad_token_id=None),
+        refused(
+            "from_padding=True .*pad_token_id=30 .*max_position_embeddings=24",
+            position_ids_from_padding=True,
+            position_embedding_type="learned",
+            pad_token_id=30,
+        ),
+        refused(
+            "from_padding=True and position_offset=2",
+            position_ids_from_padding=True,
+            position_embedding_type="learned",
+            position_offset=2,
+        ),
+        *[
+            refused(f"no field '{wrong}'.* '{right}'", **{wrong: 4})
+            for wrong, right in {
+                "d_model": "hidden_size",
+                "encoder_attention_heads": "num_attention_heads",
+                "decoder_ffn_dim": "intermediate_size",
+                "src_vocab_size": "vocab_size",
+                "tgt_vocab_size": "decoder_vocab_size",
+                "decoder_layer": "decoder_layers",
+            }.items()
+        ],
+    ],
+)
+def test_encoder_decoder_fields(fields, message):
+    with pytest.raises((ValueError, StrictDataclassError)) as error:
+        tiny_config(tfm_zoo.TfmEncoderDecoderConfig, **fields)
+    assert re.search(message, str(error.value), flags=re.DOTALL), error.value
+
+
+TARGET = torch.arange(3, 9).view(2, 3)
+BOTH = {"input_ids": IDS, "decoder_input_ids": TARGET}
+LONG = ONES.repeat(1, 4)
+
+
+def encoded(*shape: int) -> BaseModelOutput:
+    return BaseModelOutput(last_hidden_state=torch.zeros(shape))
+
+
+def both_caches(rows: int = 2, source: int = 7, **fields) -> transformers.Cache:
+    """The cache of a model that has read two tokens of each target."""
+    model = tiny_model(tfm_zoo.TfmEncoderDecoderModel, use_cache=True, **fields)
+    with torch.no_grad():
+        return model(
+            ONES[:1].repeat(rows, 1)[:, :source], decoder_input_ids=ONES[:1, :2].repeat(rows, 1)
+        ).past_key_values
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message", "head"),
+    [
+        refused("one of input_ids and inputs_embeds .* neither", "Model", decoder_input_ids=TARGET),
+        refused("one of input_ids and .* both", "Model", **BOTH, inputs_embeds=torch.zeros(2, 7, 32)),
+        refused("one of decoder_input_ids and .* both", "Model", **BOTH, decoder_inputs_embeds=torch.zeros(2, 3, 32)),
+        refused("Neither decoder_input_ids nor .* labels", "Model", inputs_embeds=torch.zeros(2, 7, 32)),
+        refused(r"input_ids of shape \(7,\) .*\(batch, length\)", "Model", input_ids=IDS[0], decoder_input_ids=TARGET),
+        refused(
+            r"decoder_input_ids of shape \(3,\) .*\(batch, length\)",
+            "Model",
+            input_ids=IDS,
+            decoder_input_ids=TARGET[0],
+        ),
+        refused("hold no token", "Model", input_ids=IDS[:, :0], decoder_input_ids=TARGET),
+        refused("hold no token", "Model", input_ids=IDS, decoder_input_ids=TARGET[:, :0]),
+        refused(
+            r"inputs_embeds of shape \(2, 7, 31\) .*32",
+            "Model",
+            inputs_embeds=torch.zeros(2, 7, 31),
+            decoder_input_ids=TARGET,
+        ),
+        refused(
+            r"decoder_inputs_embeds of shape \(2, 3, 31\) .*32",
+            "Model",
+            input_ids=IDS,
+            decoder_inputs_embeds=torch.zeros(2, 3, 31),
+        ),
+        refused(
+            r"^input_ids holds 64, .*\(vocab_size\).* 0 to 60", "Model", input_ids=IDS + 50, decoder_input_ids=TARGET
+        ),
+        refused(
+            r"decoder_input_ids holds 63, .*\(decoder_vocab_size\).* 0 to 60",
+            "Model",
+            input_ids=IDS,
+            decoder_input_ids=TARGET + 55,
+        ),
+        refused(
+            "decoder_input_ids holds -8, .* 0 to 60",
+            "ForConditionalGeneration",
+            input_ids=IDS,
+            decoder_input_ids=-TARGET,
+        ),
+        refused(
+            r"^position_ids holds 27, .*max_position_embeddings.* 0 to 23",
+            "Model",
+            input_ids=LONG,
+            decoder_input_ids=TARGET,
+        ),
+        refused(
+            "decoder_position_ids holds 27, .*max_position_embeddings.* 0 to 23",
+            "Model",
+            input_ids=IDS,
+            decoder_input_ids=LONG,
+        ),
+        refused(
+            "source is a batch of 2 .*target.* of 4", "Model", input_ids=IDS, decoder_input_ids=TARGET.repeat(2, 1)
+        ),
+        *[
+            refused(
+                rf"^attention_mask of shape {re.escape(str(shape))} .*\(2, 7\)",
+                "Model",
+                **BOTH,
+                attention_mask=torch.ones(shape),
+            )
+            for shape in [(2, 6), (2, 3), (2, 7, 7), (2, 1, 7, 7), (3, 7)]
+        ],
+        refused(
+            r"attention_mask of shape \(2, 6\) .*\(2, 7\)",
+            "Model",
+            decoder_input_ids=TARGET,
+            encoder_outputs=encoded(2, 7, 32),
+            attention_mask=ONES[:, :6],
+        ),
+        refused(
+            r"decoder_attention_mask of shape \(2, 4\) .*\(2, 3\)", "Model", **BOTH, decoder_attention_mask=ONES[:, :4]
+        ),
+        refused(
+            r"last hidden state of shape \(2, 7, 31\) .*32",
+            "Model",
+            decoder_input_ids=TARGET,
+            encoder_outputs=encoded(2, 7, 31),
+        ),
+        refused(
+            r"last hidden state of shape \(7, 32\) .*32",
+            "Model",
+            decoder_input_ids=TARGET,
+            encoder_outputs=(torch.zeros(7, 32),),
+        ),
+        refused(
+            "source is a batch of 3 .*target.* of 2",
+            "Model",
+            decoder_input_ids=TARGET,
+            encoder_outputs=encoded(3, 7, 32),
+        ),
+        refused(
+            "encoder_outputs is a Tensor.* tuple",
+            "Model",
+            decoder_input_ids=TARGET,
+            encoder_outputs=torch.zeros(2, 7, 32),
+        ),
+        refused("encoder_hidden_states=None", "Model", decoder_input_ids=TARGET, encoder_outputs={}),
+        refused("past_key_values is a tuple.* Cache", "Model", **BOTH, past_key_values=((ONES, ONES),)),
+        refused(
+            r"another model.*\(2, 4, 8\).*\(3, 4, 8\)", "Model", **BOTH, past_key_values=both_caches(decoder_layers=2)
+        ),
+        refused(r"another model.*\(3, 4, 6\).*\(3, 4, 8\)", "Model", **BOTH, past_key_values=both_caches(head_dim=6)),
+        refused("holds 3 sequences, and the inputs are 2", "Model", **BOTH, past_key_values=both_caches(rows=3)),
+        refused("source of 5 positions, and this one has 7", "Model", **BOTH, past_key_values=both_caches(source=5)),
+        refused(
+            r"labels holds 63, .*\(decoder_vocab_size\).* 0 to 60",
+            "ForConditionalGeneration",
+            input_ids=IDS,
+            labels=TARGET + 55,
+        ),
+        refused("labels holds -8, .* 0 to 60", "ForConditionalGeneration", input_ids=IDS, labels=-TARGET),
+        refused(
+            r"labels of shape \(2, 2\) .*\(2, 3\), as the decoder's",
+            "ForConditionalGeneration",
+            **BOTH,
+            labels=TARGET[:, :2],
+        ),
+        refused(
+            r"labels of shape \(1, 3\) .*\(2, 3\), as the decoder's",
+            "ForConditionalGeneration",
+            **BOTH,
+            labels=TARGET[:1],
+        ),
+        refused(
+            r"labels of shape \(3,\) .*\(batch, length\)", "ForConditionalGeneration", input_ids=IDS, labels=TARGET[0]
+        ),
+        refused(
+            "source is a batch of 2 .*labels.* of 4",
+            "ForConditionalGeneration",
+            input_ids=IDS,
+            labels=TARGET.repeat(2, 1),
+        ),
+        refused("input_ids=None: .* end-of-sequence", "ForSequenceClassification", inputs_embeds=torch.zeros(2, 7, 32)),
+        refused("Sequence 1 of input_ids has no eos_token_id=2", "ForSequenceClassification", input_ids=IDS),
+        refused(
+            r"decoder_input_ids of shape \(2, 3\) .*\(2, 7\), as input_ids",
+            "ForSequenceClassification",
+            input_ids=2 * ONES,
+            decoder_input_ids=TARGET,
+        ),
+        refused(
+            "labels holds 9, .*num_labels.* 0 to 1", "ForSequenceClassification", input_ids=2 * ONES, labels=SENTENCES
+        ),
+        refused(
+            r"labels of shape \(3,\) .*\(2,\)", "ForSequenceClassification", input_ids=2 * ONES, labels=ONES[0, :3]
+        ),
+        refused("one of input_ids and inputs_embeds .* neither", "Encoder"),
+        refused("input_ids holds 64, .*vocab_size.* 0 to 60", "Encoder", input_ids=IDS + 50),
+    ],
+)
+def test_encoder_decoder_inputs(inputs, message, head):
+    """Before either side has done any work."""
+    model = tiny_model(getattr(tfm_zoo, f"TfmEncoderDecoder{head}"), position_embedding_type="learned")
+    refuse(model, inputs, message)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        refused("decoder_start_token_id=None: .*labels", decoder_start_token_id=None),
+        refused("pad_token_id=None: .*labels", pad_token_id=None),
+        refused(r"labels holds 8, .*\(decoder_vocab_size\).* 0 to 4", decoder_vocab_size=5),
+    ],
+)
+def test_labels_of_another_target(fields, message):
+    model = tiny_model(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, **fields)
+    refuse(model, {"input_ids": IDS, "labels": TARGET}, message)
+
+
+def refuse(model, inputs: dict, message: str) -> None:
+    """No module is run before the refusal, but those that only hand their inputs on to be checked."""
+    computed, checking = [], {"TfmEncoderDecoderModel", "TfmEncoderStack", "TfmDecoderStack", "TfmGPTModel"}
     for module in model.modules():
         module.register_forward_pre_hook(lambda module, args: computed.append(module) if module is not model else None)
     with pytest.raises(ValueError) as error:
         model(**inputs)
     assert re.search(message, str(error.value), flags=re.DOTALL), error.value
-    assert {type(module) for module in computed} <= {tfm_zoo.TfmGPTModel}, "work was done before the refusal"
+    assert {type(module).__name__ for module in computed} <= checking, "work was done before the refusal"
 
 
 def test_too_long_a_continuation_is_refused():

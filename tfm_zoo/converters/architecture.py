@@ -25,7 +25,7 @@ from .rules import ConversionError, Rule, find
 COMMON = {field.name for field in fields(PreTrainedConfig)} | {"output_attentions"}
 NOT_KEPT = {"transformers_version", "model_type", "architectures", "dtype", "_name_or_path", "auto_map"}
 #: zoo fields that change no output, and those that change what is computed in training only
-WITHOUT_EFFECT = COMMON | {"official", "skip_padding", "initializer_range", "scaled_residual_init"}
+WITHOUT_EFFECT = COMMON | {"official", "skip_padding", "initializer_range", "scaled_residual_init", "weight_init"}
 IN_TRAINING = ("dropout", "train_padding_embedding")
 #: what `None` stands for in a zoo configuration
 FALLBACK = {
@@ -71,6 +71,11 @@ class Head:
     unread: tuple[str, ...] = ()
     labels: int | None = None
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether it is the base model, without a head."""
+        return self.zoo.__name__.endswith("Model")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
@@ -81,20 +86,23 @@ class Architecture:
         title: its name for people.
         prefix: the attribute of a native class with a head that holds its base model.
         body: rules for the tensors of the base model, under their names in it.
-        heads: every head that both sides have; the base model first.
+        heads: every head that both sides have; the base model, if they have that, first.
         other_prefixes: what some of its classes, or of their versions, have in place of `prefix`.
         fields: official field -> zoo field, one and the same value.
         readings: zoo field -> how it is read from official fields, where it is not one of them.
         constants: zoo field -> what it is in every model of this architecture, or a function of the zoo's fields.
         required: official field -> the only value of it that the zoo converts, or a function that says whether it does.
         excluded: official field -> the only value of it that the zoo does not convert.
+        equal: official field -> another one, whose value it is to have, where the zoo has one field for both.
         synonyms: ending of a tensor's name -> the ending that the rules have. For names of old checkpoints, and for
             tensors that a native model holds twice; where both are there, the first is the one that is used.
         ignored: endings of tensors that older versions saved, but that are no weights.
+        sinusoids: endings of tensors that hold the table of sinusoidal positions, which either side makes for itself.
         tokenizer: tokenizer class, for checkpoints that do not say.
         read_by: zoo field that only some heads read -> their classes.
         free: zoo fields that say nothing to the native side.
         fresh: beginnings of the zoo's tensors that a checkpoint may lack: they are then initialised anew.
+        optional: the zoo's tensors that either side may lack: the other then has them as its class makes them.
     """
 
     model_type: str
@@ -108,12 +116,15 @@ class Architecture:
     constants: Mapping[str, Any] = field(default_factory=dict)
     required: Mapping[str, Any] = field(default_factory=dict)
     excluded: Mapping[str, Any] = field(default_factory=dict)
+    equal: Mapping[str, str] = field(default_factory=dict)
     synonyms: Mapping[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
+    sinusoids: tuple[str, ...] = ()
     tokenizer: str | None = None
     read_by: Mapping[str, tuple[type, ...]] = field(default_factory=dict)
     free: tuple[str, ...] = ()
     fresh: tuple[str, ...] = ("model.pooler.",)
+    optional: tuple[str, ...] = ()
 
     # heads
 
@@ -136,11 +147,11 @@ class Architecture:
         has_prefix = any(name.startswith(f"{prefix}.") for prefix in self.prefixes for name in tensors)
 
         def agreement(head: Head) -> tuple[int, bool]:
-            """Its tensors that are there, less those that are not, unless they are tied to others."""
-            there = [any(find([rule], name, "official") for name in names) for rule in head.rules]
-            tied = [rule.zoo in (head.zoo._tied_weights_keys or ()) for rule in head.rules]
-            lacking = sum(not is_there and not is_tied for is_there, is_tied in zip(there, tied, strict=True))
-            return sum(there) - lacking, has_prefix == (head is not self.heads[0])
+            """Its tensors that are there, less those that are not, unless they are tied to others or optional."""
+            there = {rule: any(find([rule], name, "official") for name in names) for rule in head.rules}
+            spared = {*(head.zoo._tied_weights_keys or ()), *self.optional}
+            lacking = [rule for rule, is_there in there.items() if not is_there and rule.zoo not in spared]
+            return sum(there.values()) - len(lacking), has_prefix != head.is_bare
 
         return max(self.heads, key=agreement)
 
@@ -177,7 +188,7 @@ class Architecture:
         return any(find(head.rules, name, "official") for head in self.heads)
 
     def is_ignored(self, name: str) -> bool:
-        return name.endswith(self.ignored)
+        return name.endswith(self.ignored + self.sinusoids)
 
     def may_be_fresh(self, name: str) -> bool:
         """Whether a tensor of the zoo (by its name in a class with a head) belongs to a head."""
@@ -200,6 +211,7 @@ class Architecture:
         values |= {name: reading.read(official) for name, reading in self.readings.items()}
         shared = {name: name_in_zoo for name, name_in_zoo in self.fields.items() if not head or name not in head.unread}
         values |= {shared[name]: official.pop(name) for name in shared.keys() & official.keys()}
+        official = {name: value for name, value in official.items() if name not in self.equal}
         if "id2label" in overrides or overrides.get("num_labels") not in (None, len(values.get("id2label") or ())):
             values = {name: value for name, value in values.items() if name not in ("id2label", "label2id")}
         if "id2label" in overrides and "label2id" not in overrides:
@@ -231,7 +243,12 @@ class Architecture:
             )
 
         values = {name: getattr(native, name) for name in (*required, *self.excluded) if hasattr(native, name)}
-        return {name: value for name, value in values.items() if not converts(name, value)}
+        barred = {name: value for name, value in values.items() if not converts(name, value)}
+        for pair in self.equal.items():
+            pair_values = {name: getattr(native, name) for name in pair}
+            if len(set(pair_values.values())) > 1:
+                barred |= pair_values
+        return barred
 
     def native_config(self, config: PreTrainedConfig, head: Head) -> PreTrainedConfig:
         """The native configuration nearest to a zoo configuration; [`differences`] says what it cannot express."""
@@ -251,6 +268,7 @@ class Architecture:
         for name, reading in self.readings.items():
             if reading.read(values) != zoo[name]:
                 values |= reading.write(zoo[name])
+        values |= {name: values[other] for name, other in self.equal.items()}
         if head.labels not in (None, config.num_labels):
             values = {name: value for name, value in values.items() if name not in ("id2label", "label2id")}
             values["num_labels"] = head.labels

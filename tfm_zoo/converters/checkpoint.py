@@ -28,8 +28,11 @@ COMPANIONS = (
     "chat_template.*",
     "additional_chat_templates/*",
     "vocab.*",
+    "vocab-*.json",
+    "target_vocab.json",
     "merges.txt",
     "*.model",
+    "*.spm",
     "generation_config.json",
     # sentence-transformers
     "modules.json",
@@ -85,19 +88,21 @@ def open_checkpoint(source: str | Path | nn.Module) -> Checkpoint:
     if isinstance(source, nn.Module):
         config = source.config.to_dict() if hasattr(source, "config") else {"model_type": type(source).__name__}
         config |= {"architectures": [type(source).__name__]}
+        generation = getattr(source, "generation_config", None) or GenerationConfig.from_model_config(dict(config))
         tensors = {
             name: LazyTensor(tensor.to("meta"), tensor.detach().clone) for name, tensor in source.state_dict().items()
         }
-        return Checkpoint(None, config, tensors, copy.deepcopy(getattr(source, "generation_config", None)), source)
+        return Checkpoint(None, config, tensors, copy.deepcopy(generation), source)
     folder = fetch(source)
     config = read_json(folder / "config.json")
-    generates = (folder / "generation_config.json").is_file()
-    return Checkpoint(
-        str(source),
-        config,
-        open_weights(folder),
-        GenerationConfig.from_pretrained(folder) if generates else None,
-    )
+    return Checkpoint(str(source), config, open_weights(folder), generation_config_of(folder, config))
+
+
+def generation_config_of(folder: Path, config: dict[str, Any]) -> GenerationConfig:
+    """How a checkpoint generates: in a file of its own or, in older checkpoints, in `config.json`."""
+    if (folder / "generation_config.json").is_file():
+        return GenerationConfig.from_pretrained(folder)
+    return GenerationConfig.from_model_config(dict(config))
 
 
 def fetch(source: str | Path, weights: bool = True) -> Path:

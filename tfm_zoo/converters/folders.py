@@ -13,7 +13,7 @@ from .checkpoint import COMPANIONS, read_json
 from .rules import ConversionError
 
 #: files without which there is no tokenizer
-VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model")
+VOCABULARIES = ("tokenizer.json", "vocab.*", "vocab-*.json", "*.model", "*.spm")
 
 
 def copy_companions(source: Path, out: Path, tokenizer: str | None = None) -> None:

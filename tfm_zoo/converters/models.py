@@ -59,6 +59,10 @@ def supports(model: PreTrainedModel, attention: str | None) -> bool:
     return attention is not None and has.get(attention, True)
 
 
+#: of transformers, on parameters that a checkpoint does not hold, and on those among them that are tied
+REPORTS = ("LOAD REPORT", "This checkpoint seem corrupted")
+
+
 @contextmanager
 def quietly() -> Iterator[None]:
     """Keeps transformers from showing a progress bar, and from reporting which parameters are initialised anew: whoever
@@ -66,7 +70,7 @@ def quietly() -> Iterator[None]:
     loader, bars = logging.getLogger("transformers.modeling_utils"), is_progress_bar_enabled()
 
     def is_no_report(record: logging.LogRecord) -> bool:
-        return "LOAD REPORT" not in record.getMessage()
+        return not any(report in record.getMessage() for report in REPORTS)
 
     loader.addFilter(is_no_report)
     disable_progress_bar()

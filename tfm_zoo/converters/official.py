@@ -7,20 +7,26 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
+from ..models.positions import TfmSinusoidalPositions
 from .architecture import IN_TRAINING, Architecture, Head
+from .bart import BART, MBART
 from .bert import BERT
 from .checkpoint import Checkpoint, open_checkpoint
 from .distilbert import DISTILBERT
+from .fsmt import FSMT
 from .gpt2 import GPT2
 from .llama import LLAMA, MISTRAL, QWEN2
+from .marian import MARIAN
 from .matching import by_canonical_name, full_names, match
 from .models import as_dtype, assemble, attention_of, common_dtype, skeleton_of
 from .openai_gpt import OPENAI_GPT
 from .roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from .rules import ConversionError, Step, plan
 from .torch_encoder import TORCH_ENCODER
+from .torch_modules import TorchArchitecture
+from .torch_transformer import TORCH_TRANSFORMER
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +37,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     for architecture in (
         *(BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, DISTILBERT, TORCH_ENCODER),
         *(GPT2, OPENAI_GPT, LLAMA, MISTRAL, QWEN2),
+        *(MARIAN, BART, MBART, FSMT, TORCH_TRANSFORMER),
     )
 }
 
@@ -42,7 +49,7 @@ def from_official(
 
     Args:
         source: a Hub id, a local folder (safetensors or `.bin`, in one file or in shards), or a native model in memory
-            (a transformers model, or an `nn.TransformerEncoder`), whose weights are copied.
+            (a transformers model, an `nn.TransformerEncoder` or an `nn.Transformer`), whose weights are copied.
         model_class: a class of the zoo. `None`: the one for the head that the checkpoint holds. With another head,
             what is missing is initialised anew and what it has no use for is left out, with warnings that list both.
         config_overrides: fields of the zoo's configuration; also `dtype` (default: the checkpoint's) and
@@ -81,6 +88,8 @@ def convert(
     skeleton = skeleton_of(model_class, config)
     steps, fresh, unused = match(architecture, held, checkpoint, skeleton)
 
+    check_sinusoids(architecture, checkpoint, config)
+
     tensors, own_names = by_canonical_name(architecture, checkpoint), full_names(skeleton)
     weights = {}
     for step in progress(steps):
@@ -113,23 +122,49 @@ def to_official(model: PreTrainedModel) -> nn.Module:
     """
     architecture, head = native_for(model)
     skeleton = architecture.skeleton(architecture.native_config(model.config, head), head)
-    weights = model.state_dict()
-    tensors = {full: weights[name] for full, name in full_names(model).items()}
+    held = model.state_dict()
+    tensors = {full: held[name] for full, name in full_names(model).items()}
     canonical = {name: architecture.canonical(name) for name in skeleton.state_dict()}
-    steps, unknown = plan(architecture.rules(head), canonical.values(), to="official")
-    if lacking := unknown + [name for step in steps for name in step.reads if name not in tensors]:
-        raise ConversionError(f"{type(model).__name__} lacks tensors that {head.native} has: {', '.join(lacking)}.")
-    made = {}
+    wanted = [name for name in canonical.values() if not architecture.is_ignored(name)]
+    steps, unknown = plan(architecture.rules(head), wanted, to="official")
+    lacking, made = unknown, {}
     for step in steps:
-        made.update(zip(step.writes, step.run([tensors[name].clone() for name in step.reads]), strict=True))
-    official = architecture.assemble(
-        skeleton, {name: made[full] for name, full in canonical.items()}, model.dtype, attention_of(model)
-    )
+        absent = [name for name in step.reads if name not in tensors]
+        lacking = lacking + [name for name in absent if name not in architecture.optional]
+        if not absent:
+            made.update(zip(step.writes, step.run([tensors[name].clone() for name in step.reads]), strict=True))
+    if lacking:
+        raise ConversionError(f"{type(model).__name__} lacks tensors that {head.native} has: {', '.join(lacking)}.")
+    # Two names of one tensor: should the native model not tie them, each has memory of its own.
+    first = {full: name for name, full in reversed(canonical.items())}
+    weights = {
+        name: made[full] if name == first[full] else made[full].clone()
+        for name, full in canonical.items()
+        if full in made
+    }
+    official = architecture.assemble(skeleton, weights, model.dtype, attention_of(model))
     if isinstance(official, PreTrainedModel):
         if official.can_generate():
             official.generation_config = copy.deepcopy(model.generation_config)
         official.name_or_path = official.config.name_or_path = model.name_or_path
     return official.to(model.device)
+
+
+def check_sinusoids(architecture: Architecture, checkpoint: Checkpoint, config: PreTrainedConfig) -> None:
+    """Some native classes keep their table of sinusoids among the weights: it has to be the one that the zoo makes."""
+    if config.position_embedding_type != "sinusoidal":
+        return
+    positions = TfmSinusoidalPositions(config)
+    for name, tensor in checkpoint.tensors.items():
+        if name.endswith(architecture.sinusoids):
+            table = tensor.read()
+            made = positions.sinusoids(torch.arange(len(table), device=table.device))
+            difference = (table.float() - made).abs().max().item()
+            if difference > max(1e-3, torch.finfo(table.dtype).eps):  # of which half precision rounds off the last
+                raise ConversionError(
+                    f"{name} of {checkpoint.title} is not the table of sinusoids that {architecture.title} begins "
+                    f"with: it differs by {difference:.2g}, as after training. The zoo's is not trained."
+                )
 
 
 def architecture_of(checkpoint: Checkpoint) -> Architecture:
@@ -150,8 +185,8 @@ def architecture_of(checkpoint: Checkpoint) -> Architecture:
 def native_for(model: PreTrainedModel) -> tuple[Architecture, Head]:
     """The architecture and the head that a zoo model is exported to."""
     origin = (getattr(model.config, "official", None) or {}).get("model_type")
-    # A bare `nn.TransformerEncoder` has no embeddings: nothing is exported to it but what came from it.
-    embedded = [architecture for architecture in ARCHITECTURES.values() if architecture is not TORCH_ENCODER]
+    # Modules of `torch.nn` have no embeddings: nothing is exported to them but what came from them.
+    embedded = [known for known in ARCHITECTURES.values() if not isinstance(known, TorchArchitecture)]
     candidates = [ARCHITECTURES[origin]] if origin in ARCHITECTURES else embedded
     with_head = [(architecture, head) for architecture in candidates if (head := architecture.head(type(model)))]
     if not with_head:

@@ -78,6 +78,16 @@ class Transpose(Rule):
     to_official = to_zoo
 
 
+class Row(Rule):
+    """One tensor, which the official side holds as one row, `(1, n)`, and the zoo as `(n,)`."""
+
+    def to_zoo(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        return [tensors[0].squeeze(0)]
+
+    def to_official(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        return [tensors[0].unsqueeze(0)]
+
+
 class SplitTransposed(Rule):
     """One official tensor, `(in, out)`, that holds several of the zoo's of equal size side by side."""
 

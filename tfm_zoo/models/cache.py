@@ -112,11 +112,13 @@ class TfmSourceCache(DynamicCache):
 def share_sources(
     past_key_values: EncoderDecoderCache, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None
 ) -> None:
-    """Prepares an empty cache of sources, where it is a dynamic one, for as few rows as there are sources."""
+    """Prepares an empty cache of sources, unless it is a static one that fits, for as few rows as there are sources."""
     cache = past_key_values.cross_attention_cache
-    if not isinstance(cache, DynamicCache):
+    # A static one stays if it is for this source: `generate` gives it the decoder's windows, and the room that a longer
+    # one has left over would be attended to.
+    rooms = {getattr(layer, "max_cache_len", None) for layer in cache.layers}
+    if rooms == {encoder_hidden_states.shape[1]} and not any(cache.is_sliding):
         return
-    # Another one also because that of `generate` is made for the decoder's windows.
     past_key_values.cross_attention_cache = sources = TfmSourceCache(offloading=cache.offloading)
     if not is_traced(encoder_hidden_states) and (attention_mask is None or marks_padding(attention_mask)):
         sources.beams = equal_rows(encoder_hidden_states, attention_mask)

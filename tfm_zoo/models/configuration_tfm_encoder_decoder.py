@@ -128,14 +128,29 @@ class TfmEncoderDecoderConfig(TfmConfig):
                 raise ValueError(
                     f"{name}={token} is outside the target's vocabulary, 0 to {self.decoder_vocab_size - 1}."
                 )
-        if self.position_ids_from_padding and self.pad_token_id is None:
-            raise ValueError(
-                "position_ids_from_padding=True counts from pad_token_id + 1: pad_token_id=None should be an id."
-            )
+        if self.position_ids_from_padding:
+            self.check_counting()
         if self.position_offset < 0 or (self.position_offset and self.position_embedding_type != "learned"):
             raise ValueError(
                 f"position_offset={self.position_offset} is a number of rows of the learned position table, which "
                 f"position_embedding_type={self.position_embedding_type!r} should then have."
+            )
+
+    def check_counting(self):
+        """`position_ids_from_padding` has what it counts from, and rows to count."""
+        if self.pad_token_id is None:
+            raise ValueError(
+                "position_ids_from_padding=True counts from pad_token_id + 1: pad_token_id=None should be an id."
+            )
+        if self.position_offset:
+            raise ValueError(
+                f"position_ids_from_padding=True and position_offset={self.position_offset} are two ways to begin "
+                "after the first row of the position table: one of them."
+            )
+        if self.position_embedding_type == "learned" and self.pad_token_id >= self.max_position_embeddings - 1:
+            raise ValueError(
+                f"position_ids_from_padding=True counts from pad_token_id + 1, and pad_token_id={self.pad_token_id} "
+                f"leaves no position of max_position_embeddings={self.max_position_embeddings}."
             )
 
 

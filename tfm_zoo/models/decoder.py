@@ -29,23 +29,16 @@ class TfmDecoder(TfmStack):
         **kwargs,
     ) -> BaseModelOutputWithPast:
         """Inputs and outputs as documented at [`TfmGPTModel`]."""
-        inputs = one_of(input_ids, inputs_embeds, self.prefix)
-        seen = check_cache(self.stack_config, past_key_values, batch=inputs.shape[0])
-        ids = (token_type_ids, position_ids, inputs_embeds)
-        kind = {"takes_cache": True, "prefix": self.prefix}
-        check_inputs(self.stack_config, input_ids, attention_mask, *ids, seen=seen, **kind)
+        given_positions = position_ids
         # With a cache the masks take no notice of packed sequences.
         packed = use_cache is None and attention_mask is None and past_key_values is None and begins_anew(position_ids)
+        given = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids)
+        position_ids, seen = self.check_decoded(*given)
         use_cache = self.wants_cache(use_cache, packed)
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.stack_config)
         if use_cache and seen == 0:
             grow_in_place(past_key_values)
-        position_range, given_positions = None, position_ids
-        if position_ids is None:
-            before = 0 if past_key_values is None else past_key_values.get_seq_length()
-            position_ids, position_range = default_positions(self.stack_config, inputs, before)
-        self.check_ids(input_ids, token_type_ids, position_ids, position_range)
 
         kwargs["return_dict"] = True  # whatever the config says: the caller's decorator makes tuples
         outputs = self.run_layers(
@@ -60,6 +53,32 @@ class TfmDecoder(TfmStack):
         )
         outputs.past_key_values = past_key_values if use_cache else None
         return outputs
+
+    def check_decoded(
+        self,
+        input_ids: torch.LongTensor | None,
+        attention_mask: torch.Tensor | dict | None,
+        position_ids: torch.LongTensor | None,
+        past_key_values: Cache | None,
+        inputs_embeds: torch.Tensor | None,
+        token_type_ids: torch.LongTensor | None = None,
+    ) -> tuple[torch.LongTensor, int | None]:
+        """The inputs of `decode` fit each other, the cache and the model.
+
+        Returns:
+            The positions `(batch or 1, length)`, and how many the cache has seen; `None`: the device alone knows.
+        """
+        inputs = one_of(input_ids, inputs_embeds, self.prefix)
+        seen = check_cache(self.stack_config, past_key_values, batch=inputs.shape[0])
+        ids = (token_type_ids, position_ids, inputs_embeds)
+        kind = {"takes_cache": True, "prefix": self.prefix}
+        check_inputs(self.stack_config, input_ids, attention_mask, *ids, seen=seen, **kind)
+        position_range = None
+        if position_ids is None:
+            before = 0 if past_key_values is None else past_key_values.get_seq_length()
+            position_ids, position_range = default_positions(self.stack_config, inputs, before)
+        self.check_ids(input_ids, token_type_ids, position_ids, position_range)
+        return position_ids, seen
 
     def wants_cache(self, use_cache: bool | None, packed: bool = False) -> bool:
         """Whether to fill a cache and return it, where the caller may have left it open."""

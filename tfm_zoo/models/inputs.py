@@ -1,7 +1,7 @@
 """Checks of a model's inputs, made before any work is done. Each raises a `ValueError` that names the argument."""
 
 import torch
-from transformers import Cache
+from transformers import Cache, EncoderDecoderCache
 
 from .unpadding import is_traced
 
@@ -64,6 +64,15 @@ def check_inputs(
     return batch, length
 
 
+def check_is_cache(past_key_values: object) -> None:
+    """It is one of transformers' caches, or `None`."""
+    if past_key_values is not None and not isinstance(past_key_values, Cache):
+        raise ValueError(
+            f"past_key_values is a {type(past_key_values).__name__}; it should be a Cache of transformers, such as "
+            "DynamicCache(config=model.config)."
+        )
+
+
 def check_cache(config, past_key_values: Cache | None, batch: int) -> int | None:
     """A cache is of this model's making, and for as many sequences.
 
@@ -71,11 +80,7 @@ def check_cache(config, past_key_values: Cache | None, batch: int) -> int | None
     """
     if past_key_values is None:
         return 0
-    if not isinstance(past_key_values, Cache):
-        raise ValueError(
-            f"past_key_values is a {type(past_key_values).__name__}; it should be a Cache of transformers, such as "
-            "DynamicCache(config=model.config)."
-        )
+    check_is_cache(past_key_values)
     if torch.compiler.is_compiling():
         return None
     layers, wanted = past_key_values.layers, (config.num_hidden_layers, config.num_key_value_heads, config.head_dim)
@@ -116,13 +121,18 @@ def check_range(name: str, low: int, high: int, size: int, of: str) -> None:
 
 
 def check_labels(
-    labels: torch.Tensor | None, shape: tuple[int, ...], classes: int | None, of: str, name: str = "labels"
+    labels: torch.Tensor | None,
+    shape: tuple[int, ...],
+    classes: int | None,
+    of: str,
+    name: str = "labels",
+    inputs: str = "the inputs",
 ) -> None:
     """There is a label for each of what `shape` counts, and it is one of so many classes, or -100."""
     if labels is None:
         return
     if labels.shape[: len(shape)] != shape:
-        raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as the inputs.")
+        raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as {inputs}.")
     if classes is not None:
         check_ids(name, labels, classes, of, ignored=IGNORED)
 
@@ -133,18 +143,41 @@ def check_label_ids(labels: torch.Tensor | None, shape: tuple[int, ...], num_lab
     check_labels(labels, shape, num_labels if are_classes and num_labels > 1 else None, "the classes (num_labels)")
 
 
-def check_encoder_states(
-    config, encoder_hidden_states: torch.Tensor | None, encoder_attention_mask: torch.Tensor | None, batch: int
+def check_source(
+    config,
+    shape: tuple[int, int],
+    attention_mask: torch.Tensor | None,
+    target: tuple[int, int],
+    past_key_values: Cache | None,
 ) -> None:
-    """What a decoder reads of an encoder is there, and fits the configuration, its mask and the decoder's batch."""
-    if encoder_hidden_states is None:
-        raise ValueError("encoder_hidden_states=None: the decoder reads an encoder's last hidden state.")
-    shape = tuple(encoder_hidden_states.shape)
-    if len(shape) != 3 or shape[0] != batch or shape[2] != config.hidden_size:
-        wanted = f"({batch}, source length, {config.hidden_size}): the decoder's batch, and hidden_size"
-        raise ValueError(f"The encoder's last hidden state of shape {shape} should be of shape {wanted}.")
-    mask = encoder_attention_mask
-    if isinstance(mask, torch.Tensor) and mask.dim() == 2 and tuple(mask.shape) != shape[:2]:
+    """A source of `shape` (batch, source length) fits its mask, a target of (batch, length), and a cache that has its
+    keys already."""
+    if shape[0] != target[0]:
         raise ValueError(
-            f"attention_mask of shape {tuple(mask.shape)} should be of shape {shape[:2]}, as the encoder's states."
+            f"The source is a batch of {shape[0]} sequences, and the target (decoder_input_ids, or the labels that "
+            f"they are made of) one of {target[0]}."
         )
+    if isinstance(attention_mask, torch.Tensor):
+        found = tuple(attention_mask.shape)
+        sizes = ((1, shape[0]), (1, config.num_attention_heads), (1, target[1]), shape[1:])
+        full = len(found) == 4 and all(size in allowed for size, allowed in zip(found, sizes, strict=True))
+        if found != tuple(shape) and not full:
+            raise ValueError(
+                f"attention_mask of shape {found} does not fit the source: it should be of shape {tuple(shape)}."
+            )
+    if isinstance(past_key_values, EncoderDecoderCache) and past_key_values.is_updated.get(0):
+        seen = past_key_values.cross_attention_cache.layers[0].keys.shape[2]
+        if seen != shape[1]:
+            raise ValueError(
+                f"past_key_values holds the keys of a source of {seen} positions, and this one has {shape[1]}."
+            )
+
+
+def check_encoder_states(config, states: torch.Tensor | None) -> tuple[int, int]:
+    """The states of an encoder are there, and of the width. Returns (batch, source length)."""
+    if not isinstance(states, torch.Tensor):
+        raise ValueError(f"encoder_hidden_states={states}: the decoder reads an encoder's last hidden state.")
+    if states.dim() != 3 or states.shape[2] != config.hidden_size:
+        wanted = f"(batch, source length, {config.hidden_size}), the last hidden_size"
+        raise ValueError(f"The encoder's last hidden state of shape {tuple(states.shape)} should be of shape {wanted}.")
+    return states.shape[:2]

@@ -1,5 +1,7 @@
 """The encoder-decoder family: the Transformer of *Attention Is All You Need* (Vaswani et al. 2017)."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMixin
@@ -18,7 +20,15 @@ from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import DecoderSide, TfmEncoderDecoderConfig
 from .decoder import TfmDecoder
 from .encoder import TfmEncoder
-from .inputs import check_encoder_states, check_label_ids, check_labels, one_of
+from .inputs import (
+    check_encoder_states,
+    check_inputs,
+    check_is_cache,
+    check_label_ids,
+    check_labels,
+    check_source,
+    one_of,
+)
 from .layers import TfmLayer
 from .losses import labelled_only, logits_loss, select_positions, vocabulary_loss
 from .pretrained import TfmPreTrainedModel
@@ -56,6 +66,13 @@ class TfmEncoderDecoderPreTrainedModel(TfmPreTrainedModel):
         if all_submodels:
             return super().get_expanded_tied_weights_keys(all_submodels=True)
         return dict(self._tied_weights_keys or {})
+
+    def init_parallel_plans(self) -> None:
+        """The configuration's plans name both stacks. A model has its part of them, and a stack by itself none."""
+        super().init_parallel_plans()
+        for name in ("_tp_plan", "_fsdp_plan"):
+            plan = getattr(self, name)
+            setattr(self, name, {key: how for key, how in plan.items() if hasattr(self, key.partition(".")[0])})
 
     def _resize_token_embeddings(
         self, new_num_tokens: int | None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
@@ -167,9 +184,9 @@ class TfmDecoderStack(TfmDecoder, TfmEncoderDecoderPreTrainedModel):
             encoder_hidden_states: `(batch, source length, hidden_size)`.
             encoder_attention_mask: `(batch, source length)`, 1 at real tokens and 0 at padding.
         """
-        inputs = one_of(input_ids, inputs_embeds, self.prefix)
-        rows, length = inputs.shape[:2]
-        check_encoder_states(self.config, encoder_hidden_states, encoder_attention_mask, batch=rows)
+        rows, length = self.check_target(input_ids, inputs_embeds, past_key_values)
+        source = check_encoder_states(self.config, encoder_hidden_states)
+        check_source(self.config, source, encoder_attention_mask, (rows, length), past_key_values)
         use_cache = self.wants_cache(use_cache)
         if past_key_values is None and use_cache:
             past_key_values = DynamicCache(config=self.config)
@@ -201,6 +218,28 @@ class TfmDecoderStack(TfmDecoder, TfmEncoderDecoderPreTrainedModel):
         )
         outputs.past_key_values = past_key_values if use_cache else None
         return outputs
+
+    def check_target(
+        self, input_ids: torch.LongTensor | None, inputs_embeds: torch.Tensor | None, past_key_values: Cache | None
+    ) -> tuple[int, int]:
+        """What has to hold before more can be checked. Returns (batch, length)."""
+        check_is_cache(past_key_values)
+        return check_inputs(self.side, input_ids, None, None, None, inputs_embeds, prefix=self.prefix)
+
+    def check_all(
+        self,
+        input_ids: torch.LongTensor | None,
+        attention_mask: torch.Tensor | None,
+        past_key_values: Cache | None,
+        inputs_embeds: torch.Tensor | None,
+        source: tuple[int, int],
+        source_mask: torch.Tensor | None,
+    ) -> None:
+        """Before an encoder has read a source of (batch, length): all that there would be to refuse after it has."""
+        target = self.check_target(input_ids, inputs_embeds, past_key_values)
+        check_source(self.config, source, source_mask, target, past_key_values)
+        own = getattr(past_key_values, "self_attention_cache", past_key_values)
+        self.check_decoded(input_ids, attention_mask, None, own, inputs_embeds)
 
 
 class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
@@ -273,21 +312,17 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
                 )
             decoder_input_ids = shift_right(self.config, input_ids)
         attention_mask = real_tokens(self.config, input_ids, attention_mask)
+        target = (decoder_input_ids, decoder_attention_mask)
+        past = (past_key_values, decoder_inputs_embeds)
         if encoder_outputs is None:
+            source = check_inputs(self.config, input_ids, None, None, None, inputs_embeds)
+            self.decoder.check_all(*target, *past, source, attention_mask)
             encoder_outputs = self.encoder(
                 input_ids, attention_mask, inputs_embeds, token_type_ids=token_type_ids, **kwargs
             )
-        elif not isinstance(encoder_outputs, BaseModelOutput):
-            encoder_outputs = BaseModelOutput(*encoder_outputs[:3])
+        encoder_outputs = as_encoder_outputs(encoder_outputs)
         outputs = self.decoder(
-            decoder_input_ids,
-            decoder_attention_mask,
-            encoder_outputs.last_hidden_state,
-            attention_mask,
-            past_key_values,
-            decoder_inputs_embeds,
-            use_cache=use_cache,
-            **kwargs,
+            *target, encoder_outputs.last_hidden_state, attention_mask, *past, use_cache=use_cache, **kwargs
         )
         return Seq2SeqModelOutput(
             last_hidden_state=outputs.last_hidden_state,
@@ -352,7 +387,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
             inputs = one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_")
             vocabulary = (self.lm_head.out_features, "the vocabulary (decoder_vocab_size)")
-            check_labels(labels, inputs.shape[:2], *vocabulary)
+            check_labels(labels, inputs.shape[:2], *vocabulary, inputs="the decoder's inputs")
             use_cache = False
         outputs = self.model(
             input_ids,
@@ -375,6 +410,14 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
             states, targets = labelled_only(hidden_states, labels)
             loss = vocabulary_loss(states, self.lm_head, targets, num_items_in_batch)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **without_last_hidden_state(outputs))
+
+    def generate(self, inputs: torch.Tensor | None = None, *args, **kwargs):
+        """As in transformers; but `attention_mask=None` is made from `pad_token_id` here as in `forward`, since the
+        decoder will see the encoder's states alone."""
+        ids = kwargs.get("input_ids", inputs)
+        if kwargs.get("attention_mask") is None and isinstance(ids, torch.Tensor) and ids.dim() == 2:
+            kwargs["attention_mask"] = real_tokens(self.config, ids, None)
+        return super().generate(inputs, *args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
         """`(batch, length)` labels, shifted to the right; transformers' data collators call it."""
@@ -426,6 +469,12 @@ class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedMode
                 set from the labels where it is `None`.
         """
         last = self.last_end(input_ids)
+        if decoder_input_ids is not None and decoder_input_ids.shape != input_ids.shape:
+            shapes = [tuple(ids.shape) for ids in (decoder_input_ids, input_ids)]
+            raise ValueError(
+                f"decoder_input_ids of shape {shapes[0]} should be of shape {shapes[1]}, as input_ids: the classifier "
+                "reads the decoder where the source ends."
+            )
         check_label_ids(labels, input_ids.shape[:1], self.num_labels)
         outputs = self.model(
             input_ids,
@@ -448,6 +497,10 @@ class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedMode
         """`(batch,)`, where the last end-of-sequence token of each source stands."""
         if input_ids is None:
             raise ValueError("input_ids=None: the classifier reads the state at their last end-of-sequence token.")
+        if self.config.eos_token_id is None:
+            raise ValueError("eos_token_id=None: the classifier reads the state at the last token that has it.")
+        if input_ids.dim() != 2:
+            raise ValueError(f"input_ids of shape {tuple(input_ids.shape)} should be of shape (batch, length).")
         ends = torch.isin(input_ids, torch.tensor(self.config.eos_token_id, device=input_ids.device))
         if not is_traced(input_ids) and not ends.any(dim=1).all():
             row = int((~ends.any(dim=1)).nonzero()[0])
@@ -501,6 +554,18 @@ class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
         """
         inputs = (input_ids, attention_mask, inputs_embeds, position_ids, token_type_ids)
         return self.encoder(*inputs, **kwargs | {"return_dict": True})
+
+
+def as_encoder_outputs(outputs: object) -> BaseModelOutput:
+    """What an encoder gave, or a user in its place: a mapping with the names of [`BaseModelOutput`], or a tuple."""
+    if isinstance(outputs, Mapping):
+        return BaseModelOutput(**{name: outputs.get(name) for name in BaseModelOutput.__dataclass_fields__})
+    if isinstance(outputs, tuple | list):
+        return BaseModelOutput(*outputs[:3])
+    raise ValueError(
+        f"encoder_outputs is a {type(outputs).__name__}; it should be what the encoder returns, or a tuple that begins "
+        "with its last hidden state."
+    )
 
 
 def keep_bias_untrained(lm_head: nn.Linear) -> None:

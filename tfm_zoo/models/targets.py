@@ -19,8 +19,10 @@ def shift_right(config, tokens: torch.LongTensor) -> torch.LongTensor:
     The first is `config.decoder_start_token_id`, or the last real one of `tokens` (`config.start_with_last_token`).
 
     Raises:
-        ValueError: where the configuration lacks an id that is needed.
+        ValueError: where the configuration lacks an id that is needed, or for another shape.
     """
+    if tokens.dim() != 2 or tokens.shape[1] == 0:
+        raise ValueError(f"labels of shape {tuple(tokens.shape)} should be of shape (batch, length), as the target.")
     padding, start = config.pad_token_id, config.decoder_start_token_id
     if padding is None:
         raise ValueError("pad_token_id=None: decoder_input_ids made of labels need it where there is no label.")

@@ -1,0 +1,174 @@
+"""What encoder-decoders alone do: labels that become what is decoded, a source decoded as it stands, attention to the
+encoder, vocabularies of their own."""
+
+import pytest
+import torch
+from torch import nn
+
+from tests.equivalence.comparison import (
+    FIRST,
+    assert_close,
+    assert_same_gradients,
+    assert_same_loss,
+    assert_same_outputs,
+    labels_for,
+    ragged_batch,
+    target_mask,
+)
+from tests.natives import BY_NAME, NATIVES, build_tiny
+from tfm_zoo import TfmEncoderDecoderConfig, TfmEncoderDecoderForConditionalGeneration, named_config
+from tfm_zoo.converters import from_official
+
+ENCODER_DECODERS = [native for native in NATIVES if native.is_encoder_decoder]
+TRANSLATORS = [native for native in ENCODER_DECODERS if native.head.native.endswith(("MTModel", "Generation"))]
+EVERY_TRANSLATOR = pytest.mark.parametrize("native", TRANSLATORS, ids=str)
+BOTH_SIDES = pytest.mark.parametrize("side", ["right", "left"])
+LENGTHS = [13, 5, 9, 1]
+
+
+@EVERY_TRANSLATOR
+@pytest.mark.parametrize("training", [True, False])
+def test_labels_alone(native, training):
+    """They are shifted to the right, and what has no label becomes padding."""
+    official = build_tiny(native, attn_implementation="eager").train(training)
+    zoo = from_official(official).train(training)
+    batch = ragged_batch(native, official, "right", LENGTHS)
+    labels = batch["decoder_input_ids"].masked_fill(target_mask(batch) == 0, -100)
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    # FSMT would shift the source, and write to the labels.
+    shifted = official.prepare_decoder_input_ids_from_labels(labels.clone())
+    expected = official(**source, decoder_input_ids=shifted, labels=labels, use_cache=False)
+    assert torch.equal(zoo.prepare_decoder_input_ids_from_labels(labels), shifted)
+    assert_same_loss(zoo(**source, labels=labels).loss, expected.loss)
+    outputs = zoo(**source, labels=labels, return_logits=True)
+    assert_same_loss(outputs.loss, expected.loss)
+    real = target_mask(batch).bool()
+    assert_close(outputs.logits[real], expected.logits[real], "logits")
+    summed = nn.functional.cross_entropy(expected.logits.flatten(0, 1), labels.flatten(), reduction="sum")
+    assert_same_loss(zoo(**source, labels=labels, num_items_in_batch=57).loss, summed / 57)
+
+
+@pytest.mark.parametrize("name", ["BartModel", "MBartForConditionalGeneration", "BartForConditionalGeneration"])
+@BOTH_SIDES
+@torch.no_grad()
+def test_source_alone(name, side):
+    """It is decoded itself, shifted to the right: the denoising that BART was trained for."""
+    native = BY_NAME[name]
+    official = build_tiny(native)
+    batch = ragged_batch(native, official, side, LENGTHS)
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    expected, outputs = (model(**source, output_hidden_states=True) for model in (official, from_official(official)))
+    assert_same_outputs(outputs, expected, batch["attention_mask"])
+
+
+@pytest.mark.parametrize("native", ENCODER_DECODERS, ids=str)
+@BOTH_SIDES
+@torch.no_grad()
+def test_attention_weights(native, side):
+    """Of both stacks, and of the decoder to the encoder."""
+    official = build_tiny(native, attn_implementation="eager")
+    zoo = from_official(official, attn_implementation="eager")
+    batch = ragged_batch(native, official, side, LENGTHS)
+    asked = {"output_attentions": True, "output_hidden_states": True}
+    expected, outputs = (model(**batch, **asked) for model in (official, zoo))
+    kinds = {"encoder_attentions": 3, "decoder_attentions": 2, "cross_attentions": 2}
+    assert {kind: len(expected[kind]) for kind in kinds} == kinds
+    assert_same_outputs(outputs, expected, batch["attention_mask"], target_mask(batch))
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("MarianMTModel", {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 71}),
+        ("MarianMTModel", {"tie_word_embeddings": False}),
+        ("BartForConditionalGeneration", {"tie_word_embeddings": False, "scale_embedding": True}),
+        ("MBartForConditionalGeneration", {"scale_embedding": False, "decoder_layers": 4}),
+        ("FSMTForConditionalGeneration", {"tgt_vocab_size": 99, "tie_word_embeddings": True}),
+    ],
+    ids=str,
+)
+@BOTH_SIDES
+def test_embeddings_of_their_own_and_shared_ones(name, fields, side):
+    native = BY_NAME[name]
+    official = build_tiny(native, attn_implementation="eager", **fields).train()
+    zoo = from_official(official).train()
+    if fields.get("tie_word_embeddings") is False:
+        del official.model.shared  # which is then not read
+    batch = ragged_batch(native, official, side, LENGTHS)
+    labels = labels_for(native, official, batch, everywhere=False)
+    loss, expected = (model(**batch, **labels).loss for model in (zoo, official))
+    for value in (loss, expected):
+        value.backward()
+    assert_same_loss(loss, expected)
+    assert_same_gradients(zoo, official, native)
+
+
+@EVERY_TRANSLATOR
+@torch.no_grad()
+def test_encoder_outputs_in_place_of_the_source(native):
+    official = build_tiny(native, attn_implementation="eager")
+    batch = ragged_batch(native, official, "right", LENGTHS)
+    encoded = official.model.encoder(input_ids=batch.pop("input_ids"), attention_mask=batch["attention_mask"])
+    # FSMT makes no causal mask but where there are ids of a source.
+    ids = {"input_ids": torch.full((4, 13), FIRST)} if native.architecture.model_type == "fsmt" else {}
+    expected = official(**batch, **ids, encoder_outputs=encoded).logits
+    for given in (encoded, (encoded.last_hidden_state,)):
+        logits = from_official(official)(**batch, encoder_outputs=given).logits
+        real = target_mask(batch).bool()
+        assert_close(logits[real], expected[real], "logits")
+
+
+@pytest.mark.parametrize("name", ["BartForConditionalGeneration", "MBartForConditionalGeneration"])
+@torch.no_grad()
+def test_embeddings_in_place_of_ids(name):
+    """Marian and FSMT scale those that they are given, of the decoder or of both; BART and the zoo take them as they
+    are."""
+    official = build_tiny(BY_NAME[name], scale_embedding=True)
+    zoo = from_official(official)
+    generator = torch.Generator().manual_seed(0)
+    source, target = (torch.randn(2, length, 32, generator=generator) for length in (9, 6))
+    ids = torch.randint(FIRST, 99, (2, 6), generator=generator)
+    for given in ({"decoder_inputs_embeds": target}, {"decoder_input_ids": ids}):
+        logits, expected = (model(inputs_embeds=source, **given).logits for model in (zoo, official))
+        assert_close(logits, expected, "logits")
+
+
+#: biases and weights of one attention, one feed-forward and one norm of the paper's base model
+ATTENTION, FEED_FORWARD, NORM = 4 * (512 * 512 + 512), 512 * 2048 + 2048 + 2048 * 512 + 512, 2 * 512
+
+
+def test_parameter_count_of_the_paper():
+    """Vaswani et al. 2017, base, for a source of 10,000 tokens and a target of 8,000: counted by hand, and by torch."""
+    encoder, decoder = 6 * (ATTENTION + FEED_FORWARD + 2 * NORM), 6 * (2 * ATTENTION + FEED_FORWARD + 3 * NORM)
+    with torch.device("meta"):
+        model = TfmEncoderDecoderForConditionalGeneration(
+            named_config("transformer-base", vocab_size=10_000, decoder_vocab_size=8_000)
+        )
+        module = nn.Transformer()  # with two norms more, after the last blocks
+    assert encoder + decoder == count(module) - 2 * NORM == 44_138_496
+    model.tie_weights()
+    assert count(model) == 512 * (10_000 + 8_000) + encoder + decoder == 53_354_496
+    assert count(model.model.encoder.layers) == encoder
+    assert count(model.model.decoder.layers) == decoder
+    assert TfmEncoderDecoderConfig().to_diff_dict() == named_config("transformer-base").to_diff_dict()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("transformer-base", 63_082_496),
+        ("transformer-big", 214_245_376),
+        ("opus-mt", 73_886_208),
+        ("bart-base", 139_420_416),
+        ("bart-large", 406_291_456),
+    ],
+)
+def test_published_parameter_counts(name, parameters):
+    with torch.device("meta"):
+        model = TfmEncoderDecoderForConditionalGeneration(named_config(name))
+    model.tie_weights()
+    assert count(model) == parameters
+
+
+def count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -1,0 +1,199 @@
+"""What an encoder and its decoder generate, by every way of asking for it."""
+
+import pytest
+import torch
+from transformers import DynamicCache, EncoderDecoderCache, StaticCache
+from transformers.modeling_outputs import BaseModelOutput
+
+from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
+
+from ..tiny import ragged_batch, tiny_model
+from .models import assert_varied, generate
+
+NEW_TOKENS = 12
+#: each token once: what a small random model says is not one token over and over
+VARIED = {"no_repeat_ngram_size": 1}
+BEAMS = {"num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.6}
+ROTARY = {"position_embedding_type": "rotary", "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}}
+ARCHITECTURES = {
+    "the paper's": {},
+    "like BART": {
+        "position_embedding_type": "learned",
+        "position_offset": 2,
+        "embedding_norm": True,
+        "scale_embedding": False,
+        "final_logits_bias": True,
+    },
+    "like mBART": {"position_embedding_type": "learned", "norm_position": "pre", "start_with_last_token": True},
+    "like FSMT": {
+        "position_ids_from_padding": True,
+        "sinusoid_type": "tensor2tensor",
+        "decoder_vocab_size": 73,
+        "decoder_start_token_id": 2,
+    },
+    "modern": ROTARY | {"norm_position": "pre", "norm_type": "rmsnorm", "num_key_value_heads": 2, "mlp_type": "gated"},
+    "windowed": {"sliding_window": 3, "position_embedding_type": "none"},
+}
+EVERY_ARCHITECTURE = pytest.mark.parametrize("fields", ARCHITECTURES.values(), ids=ARCHITECTURES)
+
+
+def make(seed: int = 0, **fields) -> TfmEncoderDecoderForConditionalGeneration:
+    fields = {"use_cache": True, "eos_token_id": 2, "max_position_embeddings": 40} | fields
+    return tiny_model(TfmEncoderDecoderForConditionalGeneration, seed, **fields)
+
+
+def sources(side: str = "right") -> dict[str, torch.LongTensor]:
+    batch = ragged_batch(TfmEncoderDecoderForConditionalGeneration, side)
+    return {name: batch[name] for name in ("input_ids", "attention_mask")}
+
+
+def count_calls(module: torch.nn.Module) -> list:
+    calls = []
+    module.register_forward_hook(lambda module, inputs, output: calls.append(module))
+    return calls
+
+
+def assert_same(made, wanted) -> None:
+    assert made.sequences.equal(wanted.sequences)
+    torch.testing.assert_close(made.scores, wanted.scores, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", [VARIED, VARIED | BEAMS], ids=["greedy", "beams"])
+@EVERY_ARCHITECTURE
+def test_cached_as_not_cached(fields, strategy):
+    model = make(**fields)
+    wanted = generate(model, sources(), use_cache=False, **strategy)
+    assert_varied(wanted.sequences, 1)
+    assert_same(generate(model, sources(), **strategy), wanted)
+    assert_same(generate(model, sources(), cache_implementation="static", **strategy), wanted)
+    for cache in (
+        DynamicCache(config=model.config.get_text_config(decoder=True)),
+        EncoderDecoderCache(
+            StaticCache(config=model.config.get_text_config(decoder=True), max_cache_len=40), DynamicCache()
+        ),
+    ):
+        assert_same(generate(model, sources(), past_key_values=cache, **strategy), wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "side"),
+    [(name, "right") for name in ARCHITECTURES]
+    # where neither positions nor windows count the padding, it may be anywhere
+    + [("modern", "left"), ("windowed", "left"), ("like FSMT", "left"), ("like FSMT", "holes")],
+)
+def test_a_sentence_says_the_same_alone(name, side):
+    """The padding of a batch is not heard: each row gives what it gives by itself, without padding."""
+    model = make(**ARCHITECTURES[name])
+    batch = sources(side)
+    together = generate(model, batch, **VARIED, eos_token_id=None)
+    for row, mask in enumerate(batch["attention_mask"].bool()):
+        alone = generate(model, {"input_ids": batch["input_ids"][row : row + 1, mask]}, **VARIED, eos_token_id=None)
+        assert alone.sequences[0].equal(together.sequences[row])
+        for one, all_rows in zip(alone.scores, together.scores, strict=True):
+            torch.testing.assert_close(one[0], all_rows[row], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, BEAMS, {"cache_implementation": "static"}, {"use_cache": False}], ids=str)
+def test_the_source_is_read_once(options):
+    """By the encoder, and by the projections to the keys and values of each layer's cross-attention."""
+    model = make()
+    encoder, decoder = count_calls(model.get_encoder()), count_calls(model.get_decoder())
+    projected = [
+        count_calls(getattr(layer.encoder_attn, name))
+        for layer in model.model.decoder.layers
+        for name in ("k_proj", "v_proj")
+    ]
+    steps = len(generate(model, sources(), eos_token_id=None, **VARIED, **options).scores)
+    assert steps == NEW_TOKENS
+    assert len(encoder) == 1 and len(decoder) == steps
+    wanted = 1 if options.get("use_cache", True) else steps
+    assert {len(calls) for calls in projected} == {wanted}
+
+
+@pytest.mark.parametrize("strategy", [VARIED, VARIED | BEAMS], ids=["greedy", "beams"])
+def test_other_forms_of_the_source(strategy):
+    model, batch = make(), sources()
+    wanted = generate(model, batch, **strategy)
+    encoded = model.get_encoder()(**batch).last_hidden_state
+    calls = count_calls(model.get_encoder())
+    mask = {"attention_mask": batch["attention_mask"]}
+    for inputs in (mask, batch):
+        outputs = BaseModelOutput(last_hidden_state=encoded)  # `generate` writes to it
+        assert_same(generate(model, {"encoder_outputs": outputs} | inputs, **strategy), wanted)
+    assert not calls
+    embedded = model.get_input_embeddings()(batch["input_ids"])
+    assert_same(generate(model, {"inputs_embeds": embedded} | mask, **strategy), wanted)
+    # Where no mask is given, padding is known by its id.
+    assert_same(generate(model, {"input_ids": batch["input_ids"]}, **strategy), wanted)
+    assert_same(generate(model, {"inputs": batch["input_ids"]}, **strategy), wanted)
+
+
+@pytest.mark.parametrize("strategy", [VARIED, VARIED | BEAMS], ids=["greedy", "beams"])
+def test_a_target_that_is_begun(strategy):
+    """`decoder_input_ids` are gone on with; the start is put before those that lack it."""
+    model = make()
+    begun = torch.tensor([[7, 8], [9, 10], [11, 12], [13, 14]])
+    started = torch.cat((torch.ones(4, 1, dtype=torch.long), begun), dim=1)
+    wanted = generate(model, sources() | {"decoder_input_ids": started}, use_cache=False, **strategy)
+    rows = strategy.get("num_return_sequences", 1)
+    assert wanted.sequences[:, :3].equal(started.repeat_interleave(rows, dim=0))
+    for ids in (started, begun):
+        assert_same(generate(model, sources() | {"decoder_input_ids": ids}, **strategy), wanted)
+
+
+def test_forced_tokens():
+    made = generate(make(), sources(), forced_bos_token_id=7, forced_eos_token_id=2, eos_token_id=2, **VARIED | BEAMS)
+    assert made.sequences[:, 0].eq(1).all() and made.sequences[:, 1].eq(7).all()
+    ends = (made.sequences == 2).int().argmax(dim=1)
+    assert ends.gt(1).all()
+
+
+def test_attention_to_the_source_is_returned():
+    model = make()
+    model.set_attn_implementation("eager")
+    asked = {"output_attentions": True, "output_hidden_states": True}
+    made = generate(model, sources(), **VARIED | BEAMS, **asked)
+    assert [states.shape for states in made.encoder_hidden_states] == [(4, 9, 32)] * 3
+    assert [weights.shape for weights in made.encoder_attentions] == [(4, 4, 9, 9)] * 2
+    assert [len(step) for step in made.cross_attentions] == [3] * NEW_TOKENS
+    assert {weights.shape for step in made.cross_attentions for weights in step} == {(12, 4, 1, 9)}
+    padded = sources()["attention_mask"].repeat_interleave(3, dim=0) == 0
+    for step in made.cross_attentions:
+        assert all(weights.masked_select(padded[:, None, None]).abs().max() < 1e-6 for weights in step)
+    plain = generate(model, sources(), **VARIED | BEAMS)
+    assert plain.cross_attentions is None and plain.sequences.equal(made.sequences)
+
+
+@pytest.mark.parametrize("options", [{"prompt_lookup_num_tokens": 2}, {"assistant": 0}, {"assistant": 1}], ids=str)
+def test_guessed_ahead(options):
+    """Guesses that are right and guesses that are wrong leave what greedy decoding says."""
+    model = make(tie_word_embeddings=False)
+    one = {name: value[:1] for name, value in sources().items()}
+    greedy = {"eos_token_id": None, "repetition_penalty": 1.8}
+    wanted = generate(model, one, **greedy)
+    assert wanted.sequences.unique().numel() > 5
+    if "assistant" in options:
+        options = {"assistant_model": make(seed=options["assistant"], tie_word_embeddings=False)}
+    assert generate(model, one, **greedy, **options).sequences.equal(wanted.sequences)
+
+
+def test_samples_follow_the_seed():
+    model = make()
+    sampled = {"do_sample": True, "top_k": 0, "temperature": 2.0}
+    one, other, again = (generate(model, sources(), seed, **sampled) for seed in (0, 1, 0))
+    assert one.sequences.equal(again.sequences) and not one.sequences.equal(other.sequences)
+
+
+def test_a_start_that_is_missing():
+    model = make(decoder_start_token_id=None, bos_token_id=None)
+    with pytest.raises(ValueError, match="decoder_start_token_id"):
+        model.generate(**sources())
+    assert model.generate(**sources(), decoder_start_token_id=5, max_new_tokens=2)[:, 0].eq(5).all()
+    with pytest.raises(ValueError, match=r"decoder_start_token_id=None.* begin with it"):
+        model(**sources(), labels=torch.ones(4, 3, dtype=torch.long))
+
+
+def test_too_long_a_target_is_refused():
+    model = make(position_embedding_type="learned", max_position_embeddings=24, eos_token_id=None)
+    with pytest.raises(ValueError, match=r"decoder_position_ids holds 24, .* 0 to 23"):
+        model.generate(**sources(), max_new_tokens=30)
