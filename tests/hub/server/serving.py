@@ -59,7 +59,8 @@ class Exchange(BaseHTTPRequestHandler):
             with self.server.lock:
                 reply = self.act(route, places)
         except RefusedError as refused:
-            self.more |= {"X-Error-Message": refused} | ({"X-Error-Code": refused.code} if refused.code else {})
+            self.more["X-Error-Message"] = ascii(str(refused))[1:-1]
+            self.more |= {"X-Error-Code": refused.code} if refused.code else {}
             reply = Reply(to_json({"error": str(refused)}), refused.status)
         self.send_response(reply.status)
         for name, value in (self.more | reply.headers | {"Content-Length": len(reply.body)}).items():

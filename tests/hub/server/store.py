@@ -36,7 +36,7 @@ class File:
 
     @property
     def pointer(self) -> bytes:
-        return POINTER.format(self.blob, self.size).encode() if self.large else b""
+        return POINTER.format(self.blob, self.size).encode()
 
     @property
     def oid(self) -> str:
@@ -142,7 +142,7 @@ class Repository:
             elif kind == "lfsFile":
                 files[path] = self.large(value["oid"], value.get("size"))
             elif kind in ("deletedFile", "deletedFolder"):
-                gone = {path} if head.files.get(path) else head.under(path.rstrip("/"))
+                gone = {path} if kind == "deletedFile" and head.file(path) else head.under(path.rstrip("/"))
                 files = {name: files[name] for name in files.keys() - gone}
             else:
                 raise RefusedError(400, f"Unknown operation: {kind}")
