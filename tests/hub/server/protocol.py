@@ -201,7 +201,8 @@ class HubServer(Server):
         """Variables with which a fresh process takes this for the Hub (with no token, as nobody)."""
         off = dict.fromkeys(("HF_HUB_DISABLE_XET", "HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS"), "1")
         here = {"HF_ENDPOINT": self.url, "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1,localhost"}
-        return here | off | {"HF_HOME": str(home), "HF_TOKEN": token}
+        patient = dict.fromkeys(("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"), "100")  # s, on a busy machine
+        return here | off | patient | {"HF_HOME": str(home), "HF_TOKEN": token}
 
     def storage(self, repository: Repository, oid: str) -> str:
         """A link to a large file, for whoever has it: on what looks like another host, which gets no token."""
