@@ -24,6 +24,7 @@ from .converters.folders import copy_companions, new_folder
 from .converters.models import quietly
 from .converters.official import architecture_of
 from .converters.official import convert as convert_checkpoint
+from .hub.cards import write_conversion_card
 from .registration import FAMILIES
 
 app = typer.Typer(
@@ -72,6 +73,7 @@ def convert(
         model = convert_checkpoint(checkpoint, chosen, progress, dtype=dtype)
         save(model, folder, source)
         copy_companions(origin, folder, architecture.tokenizer)
+        write_conversion_card(folder, model, source, architecture.title)
     console.print(f"{architecture.title} as {type(model).__name__} in {out}", soft_wrap=True, highlight=False)
 
 
