@@ -63,9 +63,11 @@ class TfmEncoderDecoderPreTrainedModel(TfmPreTrainedModel):
     def init_parallel_plans(self) -> None:
         """The configuration's plans name both stacks. A model has its part of them, and a stack by itself none."""
         super().init_parallel_plans()
+        # Tensor parallelism shards no buffer, which this bias is: the head stays whole, with what it is tied to.
+        whole = ("embed_tokens", "lm_head") if self.config.final_logits_bias else ()
         for name in ("_tp_plan", "_fsdp_plan"):
-            plan = getattr(self, name)
-            setattr(self, name, {key: how for key, how in plan.items() if hasattr(self, key.partition(".")[0])})
+            mine = {key: how for key, how in getattr(self, name).items() if hasattr(self, key.partition(".")[0])}
+            setattr(self, name, {key: how for key, how in mine.items() if not key.endswith(whole)})
 
     def _resize_token_embeddings(
         self, new_num_tokens: int | None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
