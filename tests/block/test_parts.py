@@ -110,7 +110,7 @@ def test_sinusoidal_positions(kind):
     wanted = [[sinusoid(kind, position, channel, width) for channel in range(width)] for position in range(600)]
     table = positions(torch.arange(600)[None])
     torch.testing.assert_close(table, torch.tensor([wanted]), rtol=0, atol=5e-5)
-    assert positions.table.shape[0] > 600 and positions(torch.arange(600)[None]).equal(table)  # it has grown
+    assert positions.table.shape[0] < 600  # it does not grow
 
 
 def test_padding_has_no_position():
