@@ -28,8 +28,12 @@ class ParallelTextArguments(SplitArguments):
         f" {NESTED!r}; or a name such as 'corpus/train' of two text files, 'corpus/train.en' and 'corpus/train.de',"
         " with a sentence on each line.",
     )
-    source_lang: str | None = option(None, "The language to translate from: the name of its column.")
-    target_lang: str | None = option(None, "The language to translate into: the name of its column.")
+    source_lang: str | None = option(
+        None,
+        "The language to translate from: the name of its column, or, for a tokenizer of many languages, its code, such"
+        " as en_XX, which begins with that name.",
+    )
+    target_lang: str | None = option(None, "The language to translate into, likewise.")
     max_source_length: int = option(128, "Longer sources are truncated to this many tokens.")
     max_target_length: int = option(128, "Likewise targets, in training and in the validation loss; and translations.")
 
@@ -70,7 +74,7 @@ class ParallelTexts:
     """Splits "train", "validation" and perhaps "test", whose columns "source" and "target" hold texts."""
 
     splits: dict[str, Dataset]
-    languages: tuple[str, str]  # of source and target
+    languages: tuple[str, str]  # of source and target: names of columns, or codes that begin with them
     own_splits: list[str]  # those that the data set came with; the others were cut from its train split
     notes: list[str]  # what was done to the data that a reader of the figures must know
 
@@ -119,12 +123,15 @@ def load_parallel_texts(args: ParallelTextArguments, seed: int) -> ParallelTexts
         languages = tuple(given or usual for given, usual in zip(languages, GENERATED_COLUMNS, strict=True))
     raw = {name: _flat(split) for name, split in load_source(args).items()}
     columns = next(iter(raw.values())).column_names
+    named = []
     for option_name, language in zip(("source_lang", "target_lang"), languages, strict=True):
         if language is None:
             raise ValueError(f"give source_lang and target_lang: the columns are {columns}")
-        if language not in columns:
+        found = [name for name in (language, language.split("_")[0]) if name in columns]
+        if not found:
             raise ValueError(f"{option_name} {language!r}: no such column; the columns are {columns}")
-    splits = {name: _pairs(name, split, languages) for name, split in raw.items()}
+        named.append(found[0])
+    splits = {name: _pairs(name, split, tuple(named)) for name, split in raw.items()}
     splits, own_splits = complete_splits(splits, args, seed, notes)
     return ParallelTexts(limit_splits(splits, args, seed), languages, own_splits, notes)
 

@@ -45,7 +45,10 @@ def load_translation_model(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The checkpoint that translates, as a zoo model unless `model_class` is "native"; and its tokenizer.
 
-    A tokenizer of many languages is told which two it is to read.
+    A tokenizer of many languages is told which two it is to read, and generation which one it is to write.
+
+    Raises:
+        ValueError: for a language that such a tokenizer does not know by this code.
     """
     name = args.model_name_or_path
     config = load_config(args, name)
@@ -55,11 +58,31 @@ def load_translation_model(
     else:
         model = tfm_zoo.from_official(name, tfm_zoo.TfmEncoderDecoderForConditionalGeneration, dtype=WEIGHTS)
     tokenizer = load_tokenizer(args, name)
-    for side, language in (("src_lang", source_lang), ("tgt_lang", target_lang)):
-        if hasattr(tokenizer, side):
-            setattr(tokenizer, side, language)
+    if hasattr(tokenizer, "tgt_lang"):
+        set_languages(model, tokenizer, source_lang, target_lang)
     check_vocabulary(tokenizer, model.config)
     return model, tokenizer
+
+
+def set_languages(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source_lang: str, target_lang: str
+) -> None:
+    """Tells a tokenizer of many languages which two it reads, by their codes, and the model which one it writes.
+
+    Where the tokenizer puts the code in front of a target, the model is made to begin with it (mBART-50); where it puts
+    it at the end, to start from it (mBART).
+    """
+    for name, language in (("source_lang", source_lang), ("target_lang", target_lang)):
+        if language not in tokenizer.all_special_tokens:
+            codes = [token for token in tokenizer.all_special_tokens if token.isidentifier() and "_" in token]
+            raise ValueError(f"{name} {language!r}: {tokenizer.name_or_path!r} knows {', '.join(codes)}")
+    tokenizer.src_lang, tokenizer.tgt_lang = source_lang, target_lang
+    code = tokenizer.convert_tokens_to_ids(target_lang)
+    ids = tokenizer(text_target="")["input_ids"]
+    if ids[0] == code and ids[-1] != code:
+        model.generation_config.forced_bos_token_id = code
+    elif ids[-1] == code:
+        model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = code
 
 
 def new_translation_model(
