@@ -65,8 +65,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     sampler = Sampler(args, tokenizer, model.generation_config, room)
     if model_args.is_new:
         model.generation_config = sampler.config
-    if args.learning_rate is None:
-        args.learning_rate = 1e-3 if model_args.is_new else 5e-5
+    args.complete_learning_rate(model_args.is_new)
 
     # Blocks to train on, and blocks to evaluate on, of which every process has as many.
     blocks = partial(Blocks, block_size=block_size, filling=tokenizer.eos_token_id or 0)

@@ -72,8 +72,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
         logger.warning(note)
     if max_length < data_args.max_seq_length:
         logger.warning(f"max_seq_length {data_args.max_seq_length} is more than the model takes: using {max_length}")
-    if args.learning_rate is None:
-        args.learning_rate = 1e-3 if is_fresh else 5e-5
+    args.complete_learning_rate(is_fresh)
 
     collate = DataCollatorWithPadding(
         tokenizer,

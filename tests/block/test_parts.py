@@ -8,13 +8,13 @@ from torch.nn import functional as F
 from transformers import LlamaConfig
 from transformers.models.llama import modeling_llama as llama
 
-from tfm_zoo import TfmBertModel
+from tfm_zoo import TfmBertModel, TfmEncoderDecoderConfig, TfmEncoderDecoderForConditionalGeneration
 from tfm_zoo.models.attention import TfmAttention
 from tfm_zoo.models.feed_forward import TfmMLP
 from tfm_zoo.models.layers import TfmLayer
 from tfm_zoo.models.losses import CHUNK, vocabulary_loss
 from tfm_zoo.models.norms import TfmRMSNorm
-from tfm_zoo.models.positions import TfmRotaryEmbedding, TfmSinusoidalPositions, rotate
+from tfm_zoo.models.positions import TfmRotaryEmbedding, TfmSinusoidalPositions, default_positions, rotate
 
 from ..tiny import SIZES, tiny_config, tiny_model
 
@@ -93,13 +93,63 @@ def test_partial_rotary_positions():
     torch.testing.assert_close(turned[..., :4], llama.apply_rotary_pos_emb(heads[..., :4], heads[..., :4], *tables)[0])
 
 
-def test_sinusoidal_positions():
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(the same)."""
+def sinusoid(kind: str, position: int, channel: int, width: int) -> float:
+    """By the papers and codes that `TfmSinusoidalPositions` names, in double precision."""
+    half = width // 2
+    if kind == "interleaved":  # PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(the same)
+        pair, wave = channel // 2, (math.sin, math.cos)[channel % 2]
+    else:
+        pair, wave = channel % half, (math.sin, math.cos)[channel // half]
+    return wave(position / 10000 ** (pair / (half - 1) if kind == "tensor2tensor" else 2 * pair / width))
+
+
+@pytest.mark.parametrize("kind", ["interleaved", "halves", "tensor2tensor"])
+def test_sinusoidal_positions(kind):
     width = 16
-    table = TfmSinusoidalPositions(tiny_config(hidden_size=width))(torch.arange(600)[None])
-    angles = [[position / 10000 ** (2 * (c // 2) / width) for c in range(width)] for position in range(600)]
-    wanted = [[(math.cos if c % 2 else math.sin)(a) for c, a in enumerate(row)] for row in angles]
+    positions = TfmSinusoidalPositions(tiny_config(hidden_size=width, sinusoid_type=kind))
+    wanted = [[sinusoid(kind, position, channel, width) for channel in range(width)] for position in range(600)]
+    table = positions(torch.arange(600)[None])
     torch.testing.assert_close(table, torch.tensor([wanted]), rtol=0, atol=5e-5)
+    assert positions.table.shape[0] < 600  # it does not grow
+
+
+def test_padding_has_no_position():
+    """Where positions count real tokens, from `pad_token_id + 1`; the first of them is the paper's third here."""
+    config = tiny_config(TfmEncoderDecoderConfig, position_ids_from_padding=True, pad_token_id=1)
+    positions = TfmSinusoidalPositions(config)
+    states = positions(torch.tensor([[2, 3, 1, 1]]))
+    assert states[0, 2:].eq(0).all()
+    torch.testing.assert_close(states[0, 0, :2], torch.tensor([math.sin(2.0), math.cos(2.0)]))
+    ids, mask = torch.tensor([[7, 8, 1, 9, 1]]), torch.tensor([[1, 1, 0, 1, 0]])
+    assert default_positions(config, ids)[0].tolist() == [[2, 3, 1, 4, 1]]
+    assert default_positions(config, ids[:, 3:4], 3)[0].tolist() == [[5]]
+    assert default_positions(config, torch.zeros(1, 2, 32))[0].tolist() == [[2, 3]]
+    assert mask.equal((ids != 1).long())
+
+
+def test_the_papers_weights_at_first():
+    """Uniform by Glorot and Bengio, biases zero, norms one; embeddings by the square root of the width, and scaled by
+    it where they are looked up; the tables of padding and of the projection as said."""
+    config = TfmEncoderDecoderConfig(
+        **SIZES | {"hidden_size": 64, "vocab_size": 512, "intermediate_size": 256}, decoder_vocab_size=600
+    )
+    model = TfmEncoderDecoderForConditionalGeneration(config).eval()
+    for name, tensor in model.named_parameters():
+        if "norm.weight" in name:
+            assert tensor.eq(1).all(), name
+        elif tensor.dim() == 1:
+            assert tensor.eq(0).all(), name
+        elif "embed_tokens" in name:
+            assert tensor[0].eq(0).all() and tensor.std().item() == pytest.approx(64**-0.5, rel=0.05), name
+        else:
+            bound = (6 / sum(tensor.shape)) ** 0.5
+            assert 0.98 * bound < tensor.abs().max().item() <= bound, name
+            assert tensor.std().item() == pytest.approx(bound / 3**0.5, rel=0.05), name
+    assert model.lm_head.weight is model.model.decoder.embeddings.embed_tokens.weight
+    ids = torch.tensor([[5, 9, 0]])
+    embeddings = model.model.encoder.embeddings
+    wanted = 8 * embeddings.embed_tokens.weight[ids] + embeddings.embed_positions(torch.arange(3)[None])
+    torch.testing.assert_close(embeddings(ids, None, None, torch.arange(3)[None]), wanted)
 
 
 def test_gated_feed_forward():

@@ -1,11 +1,11 @@
-"""A native causal language model of each architecture, its zoo model, and prompts for both."""
+"""A native model of each architecture that generates, its zoo model, and prompts for both."""
 
 from functools import cache
 
 import torch
 from transformers import PreTrainedModel
 
-from tfm_zoo import TfmGPTForCausalLM, from_official
+from tfm_zoo import from_official
 
 from ..natives import BY_NAME, build_tiny
 from ..tiny import ragged_mask
@@ -18,17 +18,24 @@ ARCHITECTURES = {
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
 }
-#: With a tied head, this one says each token again and again.
-FIELDS = {"openai-gpt": {"tie_word_embeddings": False}}
+#: those that read a source with an encoder
+TRANSLATORS = {
+    "marian": "MarianMTModel",
+    "bart": "BartForConditionalGeneration",
+    "mbart": "MBartForConditionalGeneration",
+    "fsmt": "FSMTForConditionalGeneration",
+}
+#: With a tied head, these say each token again and again.
+FIELDS = {name: {"tie_word_embeddings": False} for name in ("openai-gpt", *TRANSLATORS)}
 VOCABULARY = 99
 LENGTHS = (9, 4, 1, 6)
 NEW_TOKENS = 12
 
 
 @cache
-def pair(architecture: str, seed: int = 0) -> tuple[TfmGPTForCausalLM, PreTrainedModel]:
+def pair(architecture: str, seed: int = 0) -> tuple[PreTrainedModel, PreTrainedModel]:
     """The zoo's model and the native one, with the same weights; each test leaves them as they are."""
-    native = build_tiny(BY_NAME[ARCHITECTURES[architecture]], seed, **FIELDS.get(architecture, {}))
+    native = build_tiny(BY_NAME[(ARCHITECTURES | TRANSLATORS)[architecture]], seed, **FIELDS.get(architecture, {}))
     return from_official(native).eval(), native
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from huggingface_hub import HfApi, close_session, constants
 
-from ..tiny import DECODERS, ENCODERS, HEADS, tiny_model
+from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, tiny_model
 from . import plain
 from .server import HubServer
 
@@ -35,6 +35,11 @@ VARIANTS = {
 }
 DECODER_VARIANTS = {"decoder_rotary": VARIANTS["rotary"] | {"layer_types": ["full_attention", "sliding_attention"]}}
 
+ENCODER_DECODER_VARIANTS = {
+    "encoder_decoder_rotary": VARIANTS["rotary"],
+    "encoder_decoder_counted": {"position_ids_from_padding": True, "sinusoid_type": "tensor2tensor"},
+}
+
 
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory) -> dict[str, Path]:
@@ -42,6 +47,7 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
     models = {head.__name__: tiny_model(head) for head in HEADS}
     models |= {name: tiny_model(ENCODERS[0], **fields) for name, fields in VARIANTS.items()}
     models |= {name: tiny_model(DECODERS[0], **fields) for name, fields in DECODER_VARIANTS.items()}
+    models |= {name: tiny_model(ENCODER_DECODERS[0], **fields) for name, fields in ENCODER_DECODER_VARIANTS.items()}
     root = tmp_path_factory.mktemp("saved")
     folders = {name: root / name for name in models}
     for name, model in models.items():

@@ -80,6 +80,24 @@ def generated(source: str, prompts: list[str], **options) -> dict:
     return {"texts": texts, "tied": model.lm_head.weight is model.get_input_embeddings().weight, **ids}
 
 
+@torch.no_grad()
+def translated(source: str, sentences: list[str], **options) -> dict:
+    """`generate` by beams and with a static cache; `AutoModelForTextEncoding` of the same checkpoint."""
+    model = load(source, "AutoModelForSeq2SeqLM", **options)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=True)
+    batch = tokenizer(sentences, padding=True, return_tensors="pt")
+    how = {"max_new_tokens": 8, "no_repeat_ngram_size": 1}
+    encoder = load(source, "AutoModelForTextEncoding", **options)
+    return {
+        "beams": model.generate(**batch, **how, num_beams=3),
+        "static": model.generate(**batch, **how, cache_implementation="static"),
+        "tied": model.lm_head.weight is model.get_input_embeddings().weight,
+        "encoded": encoder(**batch).last_hidden_state,
+        "encoded by the whole": model.get_encoder()(**batch).last_hidden_state,
+        "parameters": sorted(name for name, _ in encoder.named_parameters()),
+    }
+
+
 def error(source: str, auto_class: str, **options) -> str:
     """The message with which loading is refused."""
     try:

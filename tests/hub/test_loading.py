@@ -7,12 +7,12 @@ import torch
 from safetensors.torch import load_file
 
 import tfm_zoo
-from tfm_zoo import TfmBertForSequenceClassification, TfmGPTForCausalLM
+from tfm_zoo import TfmBertForSequenceClassification, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
 
 from ..tiny import HEADS, tiny_model
 from ..words import SENTENCES, make_tokenizer
 from . import plain
-from .conftest import DECODER_VARIANTS, VARIANTS
+from .conftest import DECODER_VARIANTS, ENCODER_DECODER_VARIANTS, VARIANTS
 from .travelling import code_of
 
 TRAINED = {
@@ -55,11 +55,14 @@ def test_every_head_loads_from_every_save(checkpoints, do_jobs, plain_python):
         assert_same(from_folder[auto_class], saved["outputs"])
         base = "encoder_last_hidden_state" if auto_class == "AutoModelForTextEncoding" else "last_hidden_state"
         assert_same(from_folder["AutoModel"][base], saved["last_hidden_state"])
+        if "encoder_last_hidden_state" in saved["outputs"]:  # of which the encoder alone is loaded too
+            encoded = from_folder["AutoModelForTextEncoding"]["last_hidden_state"]
+            assert_same(encoded, saved["outputs"]["encoder_last_hidden_state"])
 
 
 def test_tables_that_no_checkpoint_stores_are_there(checkpoints, do_jobs, plain_python):
     arguments = {"auto_class": "AutoModel", "trust_remote_code": True}
-    names = [*VARIANTS, *DECODER_VARIANTS]
+    names = [*VARIANTS, *DECODER_VARIANTS, *ENCODER_DECODER_VARIANTS]
     jobs = [("outputs", {"source": source, **arguments}) for name in names for source in sources(checkpoints, name)]
     results = iter(do_jobs(jobs, plain_python))
     for name in names:
@@ -131,6 +134,26 @@ def test_text_generation(do_jobs, plain_python, tmp_path):
         assert result["tied"] and result["texts"] == local["texts"]
         assert result["dynamic"].equal(local["dynamic"]) and result["static"].equal(local["dynamic"])
     assert local["dynamic"][:, -6:].unique().numel() > 4
+
+
+def test_translation(do_jobs, plain_python, tmp_path):
+    """A tied checkpoint, whole and in shards, translates the same where there is no zoo; its encoder loads alone."""
+    tokenizer = make_tokenizer()
+    ids = {"vocab_size": len(tokenizer), "eos_token_id": 3, "decoder_start_token_id": 2, "final_logits_bias": True}
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration, use_cache=True, **ids)
+    folders = [tmp_path / "whole", tmp_path / "sharded"]
+    for folder, size in zip(folders, ("1GB", "20KB"), strict=True):
+        model.save_pretrained(folder, max_shard_size=size)
+        tokenizer.save_pretrained(folder)
+    arguments = [{"source": str(folder), "sentences": SENTENCES, "trust_remote_code": True} for folder in folders]
+    results = do_jobs([("translated", each) for each in arguments], plain_python)
+    local = plain.translated(**arguments[0])
+    for result in results:
+        assert result["tied"] and result["parameters"] == local["parameters"]
+        assert result["beams"].equal(local["beams"]) and result["static"].equal(local["static"])
+        assert_same([result["encoded"], result["encoded by the whole"]], [local["encoded"]] * 2)
+    assert {name.split(".")[0] for name in local["parameters"]} == {"encoder"}
+    assert local["beams"].unique().numel() > 8
 
 
 def test_with_the_zoo_imported_before_or_after(checkpoints, do_jobs):

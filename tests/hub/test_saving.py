@@ -117,6 +117,19 @@ def test_reading_in_low_precision_is_written_and_read_so(checkpoints, tmp_path):
     assert logits(again).equal(logits(model))
 
 
+@pytest.mark.parametrize("kind", ["interleaved", "halves", "tensor2tensor"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sinusoids_are_there_after_loading(kind, dtype, tmp_path):
+    """They are in no checkpoint, and a model is made without memory of its own before it is loaded."""
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration, sinusoid_type=kind)
+    model.save_pretrained(tmp_path)
+    assert not [name for name in load_file(tmp_path / "model.safetensors") if "positions" in name]
+    loaded = TfmEncoderDecoderForConditionalGeneration.from_pretrained(tmp_path, dtype=dtype)
+    for side in ("encoder", "decoder"):
+        ours, wanted = (getattr(each.model, side).embeddings.embed_positions.table for each in (loaded, model))
+        assert ours.equal(wanted.to(ours.dtype)) and wanted.abs().max() == 1
+
+
 def test_device_map(checkpoints):
     model = TfmBertModel.from_pretrained(checkpoints["rotary"], device_map="cpu")
     assert logits(model).equal(logits(TfmBertModel.from_pretrained(checkpoints["rotary"])))

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from tfm_zoo.training.tokenizers import word_piece_tokenizer
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "recipes" / "finetune_classification.py"
 LM_RECIPE = ROOT / "recipes" / "finetune_causal_lm.py"
+TRANSLATION_RECIPE = ROOT / "recipes" / "train_translation.py"
 # 60 lines, about 1,000 tokens of the small tokenizers here.
 TEXT = "".join(
     f"{('cat', 'dog', 'old man')[i % 3]} number {i} sat on the {('mat', 'log')[i % 2]} .\n" for i in range(60)
@@ -106,6 +108,25 @@ def lm_recipe():
     return imported(LM_RECIPE)
 
 
+@pytest.fixture(scope="session")
+def translation_recipe():
+    return imported(TRANSLATION_RECIPE)
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory) -> Path:
+    """Sequences of 2 to 4 letters and their reverses, none twice: a folder of JSON files, one for each split."""
+    rng = random.Random(0)
+    sources: dict[str, None] = {}
+    while len(sources) < 700:
+        sources[" ".join(rng.choices("abcde", k=rng.randint(2, 4)))] = None
+    rows = [{"en": source, "de": source[::-1]} for source in sources]
+    folder = tmp_path_factory.mktemp("pairs")
+    for split, part in {"train": rows[:600], "validation": rows[600:650], "test": rows[650:]}.items():
+        (folder / f"{split}.json").write_text(json.dumps(part))
+    return folder
+
+
 @pytest.fixture
 def finetune(recipe, files, checkpoint, tmp_path) -> Callable[..., dict[str, float]]:
     """Run the recipe of classification: on the reviews and from the tiny checkpoint, unless told otherwise."""
@@ -125,6 +146,33 @@ def train_lm(lm_recipe, tmp_path) -> Callable[..., dict[str, float]]:
         return run_here(lm_recipe, lm_defaults(tmp_path) | options)
 
     return run
+
+
+@pytest.fixture
+def train_translation(translation_recipe, pairs, tmp_path) -> Callable[..., dict[str, float]]:
+    """Run the recipe of translation: a tiny new model that reverses a few letters, unless told otherwise."""
+
+    def run(**options) -> dict[str, float]:
+        return run_here(translation_recipe, translation_defaults(pairs) | {"output_dir": tmp_path / "run"} | options)
+
+    return run
+
+
+def translation_defaults(pairs: Path) -> dict:
+    return {
+        **{f"{split}_file": pairs / f"{split}.json" for split in ("train", "validation", "test")},
+        "source_lang": "en",
+        "target_lang": "de",
+        "config_overrides": "hidden_size=64,num_hidden_layers=1,num_attention_heads=4,intermediate_size=128",
+        "tokenizer_vocab_size": 270,
+        "max_source_length": 16,
+        "max_target_length": 16,
+        "per_device_train_batch_tokens": 400,
+        "learning_rate": 3e-3,
+        "logging_steps": 1,
+        "num_train_epochs": 1,
+        "num_samples": 2,
+    }
 
 
 def lm_defaults(folder: Path) -> dict:

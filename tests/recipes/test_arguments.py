@@ -13,12 +13,16 @@ from tfm_zoo.training.classifiers import ClassifierArguments
 from tfm_zoo.training.corpora import CorpusArguments
 from tfm_zoo.training.language_modeling import LanguageModelingArguments
 from tfm_zoo.training.language_models import LanguageModelArguments
+from tfm_zoo.training.parallel_texts import ParallelTextArguments
 from tfm_zoo.training.text_data import TextDataArguments
+from tfm_zoo.training.translation import TranslationArguments
+from tfm_zoo.training.translation_models import TranslationModelArguments
 
 from .conftest import ROOT
 
 CLASSES = (ClassifierArguments, TextDataArguments, ClassificationArguments)
 LANGUAGE_MODEL = (LanguageModelArguments, CorpusArguments, LanguageModelingArguments)
+TRANSLATION = (TranslationModelArguments, ParallelTextArguments, TranslationArguments)
 CONFIGS = sorted((ROOT / "recipes" / "configs").glob("*.yaml"))
 LAUNCHERS = sorted((ROOT / "recipes" / "accelerate").glob("*.yaml"))
 
@@ -87,6 +91,10 @@ def test_unknown_names_are_refused_with_the_nearest(config, capsys):
         ("text_column_name: [a, b, c]", "one or two columns"),
         ("dataset_name: x\ntrain_file: y.csv", "either dataset_name or train_file"),
         ("test_file: y.csv", "need a train_file"),
+        ("adam_beta2: 1", "adam_beta2 must be below 1, not 1.0"),
+        ("adam_beta1: -0.1", "adam_beta1 must be at least 0, not -0.1"),
+        ("adam_epsilon: 0", "adam_epsilon must be above 0, not 0.0"),
+        ("lr_scheduler_type: falling", "invalid choice: 'falling'"),
     ],
 )
 def test_bad_values_are_refused(config, capsys, text, message):
@@ -116,6 +124,29 @@ def test_bad_values_of_language_modelling_are_refused(config, capsys, text, mess
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("label_smoothing_factor: 1", "label_smoothing_factor must be at least 0 and below 1, not 1.0"),
+        ("label_smoothing_over: some", "invalid choice: 'some' (choose from 'others', 'all')"),
+        ("num_beams: 0", "num_beams must be at least 1, not 0"),
+        ("max_source_length: 0", "max_source_length must be at least 1, not 0"),
+        ("source_lang: en\ntarget_lang: en", "source_lang and target_lang are both 'en'"),
+        ("per_device_train_batch_tokens: -1", "per_device_train_batch_tokens must be at least 0, not -1"),
+        ("num_beam: 4", "unknown key 'num_beam'; did you mean 'num_beams'?"),
+    ],
+)
+def test_bad_values_of_translation_are_refused(config, capsys, text, message):
+    assert message in refusal(capsys, config(text), classes=TRANSLATION)
+
+
+def test_translation_trains_as_the_paper_unless_told_otherwise():
+    options = parse(classes=TRANSLATION)
+    adam = {name: options[name] for name in ("adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay")}
+    assert adam == {"adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9, "weight_decay": 0}
+    assert (options["label_smoothing_factor"], options["label_smoothing_over"]) == (0.1, "others")
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "config_overrides: hidden_size=8, norm_eps=1e-3,mlp_type=gated",
@@ -133,7 +164,8 @@ def test_missing_config_is_refused(capsys):
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_shipped_configs_fit_the_recipe(path):
-    options = parse("--config", str(path), classes=LANGUAGE_MODEL if "shakespeare" in path.stem else CLASSES)
+    other = {"tiny_shakespeare": LANGUAGE_MODEL, "multi30k": TRANSLATION}
+    options = parse("--config", str(path), classes=other.get(path.stem, CLASSES))
     for name, value in yaml.safe_load(path.read_text()).items():
         assert options[name] == (json.dumps(value) if isinstance(value, dict) else value)
 
@@ -145,11 +177,11 @@ def test_shipped_launchers_fit_accelerate(path):
 
 
 def test_configs_are_there():
-    assert {path.stem for path in CONFIGS} >= {"imdb", "ag_news", "rotten_tomatoes", "tiny_shakespeare"}
+    assert {path.stem for path in CONFIGS} >= {"imdb", "ag_news", "rotten_tomatoes", "tiny_shakespeare", "multi30k"}
     assert {path.stem for path in LAUNCHERS} == {"cpu", "ddp", "fsdp", "deepspeed"}
 
 
-@pytest.mark.parametrize("classes", [CLASSES, LANGUAGE_MODEL])
+@pytest.mark.parametrize("classes", [CLASSES, LANGUAGE_MODEL, TRANSLATION])
 def test_no_option_has_two_meanings(classes):
     names = [f.name for part in classes for f in fields(part)]
     assert len(names) == len(set(names))

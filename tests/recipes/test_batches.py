@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfm_zoo.training.batches import GlobalBatchSampler
+from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 
 SIZES = (1, 2, 3, 16, 17, 31, 32, 61)
 
@@ -79,3 +79,72 @@ def test_grouping_by_length_saves_padding():
 
     assert padded(lengths=lengths) < 0.75 * padded()
     assert [len(batch) for batch in GlobalBatchSampler(400, 8, lengths=lengths)] == [8] * 50
+
+
+# Sources and targets of like lengths, as in translation; and some that are not.
+LENGTHS = [(1 + 7 * i % 23, 1 + (7 * i % 23 + i % 3) % 29) for i in range(150)] + [(30, 2), (2, 30)]
+BUDGET = 480
+DIVISIONS = [(240, 2, 1), (120, 2, 2), (120, 4, 1), (60, 2, 4), (60, 8, 1), (120, 1, 4)]
+
+
+def token_steps(tokens: int, processes: int, accumulation: int, epoch: int = 0, **options) -> list:
+    """For each step, each process's micro-batches."""
+    shares = []
+    for index in range(processes):
+        division = {"num_processes": processes, "process_index": index, "accumulation_steps": accumulation}
+        sampler = TokenBatchSampler(LENGTHS, tokens, **division, **options)
+        sampler.set_position(epoch)
+        shares.append(list(sampler.steps(sampler)))
+    return list(zip(*shares, strict=True))
+
+
+def padded(batch: list[int]) -> int:
+    return len(batch) * sum(max(LENGTHS[i][column] for i in batch) for column in (0, 1))
+
+
+@pytest.mark.parametrize("division", DIVISIONS)
+def test_every_division_has_the_same_global_batches_of_tokens(division):
+    expected = [sorted(whole[0][0]) for whole in token_steps(BUDGET, 1, 1, seed=3, epoch=2)]
+    divided = token_steps(*division, seed=3, epoch=2)
+    assert len(divided) == len(expected)
+    for step, batch in zip(divided, expected, strict=True):
+        computed = [index for share in step for micro in share for index in micro]
+        assert sorted(set(computed)) == batch
+        assert len({len(share) for share in step}) == 1  # as many micro-batches for each process
+        assert all(len(micro) > 0 for share in step for micro in share)
+        assert len({computed.count(index) for index in batch}) == 1
+        assert all(padded(micro) <= division[0] for share in step for micro in share)
+
+
+def test_batches_of_tokens_are_full_and_hold_similar_lengths():
+    batches = [whole[0][0] for whole in token_steps(BUDGET, 1, 1)]
+    assert max(map(padded, batches)) <= BUDGET
+    assert sum(map(padded, batches)) > 0.7 * BUDGET * len(batches)
+    real = sum(map(sum, LENGTHS))
+    assert sum(map(padded, batches)) < 1.3 * real
+    assert sum(len(batch) % 8 != 0 for batch in batches if len(batch) > 8) <= 1  # the last before they were shuffled
+    assert sorted(index for batch in batches for index in batch) == list(range(len(LENGTHS)))
+
+
+def test_epochs_of_tokens_differ_in_order_and_in_company_and_not_in_number():
+    epochs = [[whole[0][0] for whole in token_steps(BUDGET, 1, 1, epoch=epoch, seed=1)] for epoch in (0, 1)]
+    assert sorted(map(len, epochs[0])) == sorted(map(len, epochs[1]))
+    assert epochs[0] != epochs[1]
+    assert {frozenset(batch) for batch in epochs[0]} != {frozenset(batch) for batch in epochs[1]}
+    assert [whole[0][0] for whole in token_steps(BUDGET, 1, 1, epoch=0, seed=2)] != epochs[0]
+
+
+def test_tokens_start_again_at_any_step():
+    sampler = TokenBatchSampler(LENGTHS, 120, accumulation_steps=3, seed=5)
+    sampler.set_position(epoch=2)
+    whole = list(sampler.steps(sampler))
+    assert len(whole) == len(sampler)
+    for step in range(len(sampler)):
+        sampler.set_position(epoch=2, step=step)
+        assert list(sampler.steps(sampler)) == whole[step:]
+        assert sampler.examples(step) == sum(map(len, whole[step]))
+
+
+def test_an_example_that_fits_no_device_is_refused():
+    with pytest.raises(ValueError, match="per_device_train_batch_tokens 40: too few for an example of 45 tokens"):
+        TokenBatchSampler([(3, 4), (40, 5)], 40, num_processes=2)

@@ -5,7 +5,18 @@ import signal
 
 import pytest
 
-from .conftest import LM_RECIPE, RECIPE, ROOT, as_argv, defaults, history, lm_defaults, run_python
+from .conftest import (
+    LM_RECIPE,
+    RECIPE,
+    ROOT,
+    TRANSLATION_RECIPE,
+    as_argv,
+    defaults,
+    history,
+    lm_defaults,
+    run_python,
+    translation_defaults,
+)
 
 # Runs a recipe until its n-th call of a function, which kills it.
 KILLED = """
@@ -35,6 +46,12 @@ OPTIONS = STEPS | {
     "gradient_accumulation_steps": 2,  # 8 steps an epoch
     "freeze_epochs": 1,
     "group_by_length": "true",
+}
+TRANSLATION_SIZES = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
+TRANSLATION_OPTIONS = STEPS | {
+    "per_device_train_batch_tokens": 600,
+    "gradient_accumulation_steps": 2,  # 5 steps an epoch
+    "config_overrides": f"{TRANSLATION_SIZES},hidden_dropout=0.1",
 }
 LM_OPTIONS = STEPS | {"per_device_train_batch_size": 3}  # 7 steps an epoch: 21 blocks
 
@@ -114,6 +131,20 @@ def test_killed_and_resumed_language_model_is_as_never_killed(train_lm, tmp_path
     identical(tmp_path / "killed", tmp_path / "whole")
 
 
+def test_killed_and_resumed_translation_is_as_never_killed(train_translation, pairs, tmp_path):
+    argv = as_argv(translation_defaults(pairs) | TRANSLATION_OPTIONS | {"output_dir": tmp_path / "killed"})
+    killed = run_python("-c", KILLED, "loop", "train_step", 11, TRANSLATION_RECIPE, *argv, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert steps(tmp_path / "killed") == [3, 6, 9]
+    train_translation(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **TRANSLATION_OPTIONS)
+    train_translation(output_dir=tmp_path / "whole", **TRANSLATION_OPTIONS)
+    assert steps(tmp_path / "killed") == [3, 6, 9, 12, 15]
+    identical(tmp_path / "killed", tmp_path / "whole")
+    with pytest.raises(ValueError, match="another run: global_batch_size was 1200 and is 1000"):
+        other = {"per_device_train_batch_tokens": 500, "max_train_steps": 15}
+        train_translation(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **TRANSLATION_OPTIONS | other)
+
+
 # Of 61 examples the last batch holds 1, which both processes compute, or 5, of which one computes 3 and the other 2.
 @pytest.mark.parametrize(("launcher", "per_device", "count"), [("cpu", 3, 6), ("yaml", 2, 8)])
 def test_two_processes_have_the_losses_of_one(finetune, files, checkpoint, tmp_path, launcher, per_device, count):
@@ -141,3 +172,18 @@ def test_two_processes_have_the_losses_of_one_language_model(train_lm, tmp_path)
     same_losses(tmp_path / "one", tmp_path / "two")
     assert len(history(tmp_path / "two", "loss")) == 2 * 6
     assert history(tmp_path / "two", "samples") == history(tmp_path / "one", "samples")
+
+
+def test_two_processes_have_the_losses_of_one_translation(train_translation, pairs, tmp_path):
+    """Pairs to evaluate on, and to translate, that two processes cannot share evenly."""
+    sizes = f"{TRANSLATION_SIZES},hidden_dropout=0"
+    options = {"config_overrides": sizes, "max_train_steps": 6, "eval_steps": 3, "max_eval_samples": 13}
+    options |= {"num_eval_translations": 7, "label_smoothing_over": "all"}
+    train_translation(output_dir=tmp_path / "one", per_device_train_batch_tokens=480, **options)
+    options |= {"per_device_train_batch_tokens": 240, "per_device_eval_batch_size": 4, "output_dir": tmp_path / "two"}
+    argv = as_argv(translation_defaults(pairs) | options)
+    run_python("-m", "accelerate.commands.launch", *LAUNCHERS["yaml"], TRANSLATION_RECIPE, *argv)
+    same_losses(tmp_path / "one", tmp_path / "two")
+    assert len(history(tmp_path / "two", "loss")) == 6 and len(history(tmp_path / "two", "eval_chrf")) == 2
+    one, two = ((tmp_path / name / "generated_predictions.txt").read_text().splitlines() for name in ("one", "two"))
+    assert one == two and len(two) == 13

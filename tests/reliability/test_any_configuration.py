@@ -1,29 +1,32 @@
 """Every valid configuration builds, learns, and survives a save and a load; encoders skip padding without a trace,
-decoders say the same step by step as at once."""
+decoders, with an encoder or without, say the same step by step as at once."""
 
 import tempfile
 
 import pytest
 import torch
 import transformers
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
-from transformers import DynamicCache, StaticCache
+from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
 from tfm_zoo import (
     TfmBertConfig,
     TfmBertModel,
+    TfmEncoderDecoderConfig,
+    TfmEncoderDecoderForSequenceClassification,
+    TfmEncoderDecoderModel,
     TfmGPTConfig,
     TfmGPTForCausalLM,
     TfmGPTForQuestionAnswering,
     TfmGPTModel,
 )
 
-from ..tiny import DECODERS, ENCODERS, HEADS, ragged_batch, tiny_model
+from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, ragged_batch, tiny_model
 
 AUTO_CLASSES = {
     name: getattr(transformers, auto)
-    for family in (TfmBertConfig, TfmGPTConfig)
+    for family in (TfmBertConfig, TfmGPTConfig, TfmEncoderDecoderConfig)
     for auto, name in reversed(family.auto_classes.items())
 }
 ACTIVATIONS = st.sampled_from(["gelu", "relu", "silu", "gelu_new", "quick_gelu", "tanh", "relu2"])
@@ -48,7 +51,7 @@ COMMON = settings(deadline=None, derandomize=True, database=None, suppress_healt
 
 @st.composite
 def blocks(draw) -> dict:
-    """Fields that both families have, drawn along every axis."""
+    """Fields that all families have, drawn along every axis."""
     heads = draw(st.sampled_from([1, 2, 4]))
     head_dim = draw(st.sampled_from([None, 4, 6]))
     fields = NO_DROPOUT | {
@@ -112,7 +115,31 @@ def decoders(draw) -> dict:
     return fields
 
 
+@st.composite
+def translators(draw) -> dict:
+    """The fields of an encoder with a decoder."""
+    fields = draw(blocks()) | {
+        "encoder_layers": draw(st.integers(1, 2)),
+        "decoder_layers": draw(st.integers(1, 2)),
+        "scale_embedding": draw(st.booleans()),
+        "sinusoid_type": draw(st.sampled_from(["interleaved", "halves", "tensor2tensor"])),
+        "share_encoder_decoder_embeddings": draw(st.booleans()),
+        "final_logits_bias": draw(st.booleans()),
+        "start_with_last_token": draw(st.booleans()),
+        "train_padding_embedding": draw(st.booleans()),
+        "weight_init": draw(st.sampled_from(["xavier", "normal"])),
+    }
+    del fields["num_hidden_layers"]
+    counted = draw(st.booleans())
+    if counted:
+        fields["position_ids_from_padding"] = True
+    elif fields["position_embedding_type"] == "learned":
+        fields["position_offset"] = draw(st.integers(0, 2))
+    return fields
+
+
 HEAD = st.sampled_from(ENCODERS)
+TRANSLATOR = st.sampled_from(ENCODER_DECODERS)
 DECODER = st.sampled_from(DECODERS)
 #: (The loss of question answering is a softmax over padding too, where eager and sdpa compute what they like.)
 READING_REAL_TOKENS = st.sampled_from([head for head in DECODERS if head is not TfmGPTForQuestionAnswering])
@@ -122,6 +149,8 @@ SIDE = st.sampled_from(["right", "left", "holes"])
 
 def make_batch(head: type, fields: dict, side: str, labels: bool = False) -> dict[str, torch.Tensor]:
     batch = ragged_batch(head, side, labels=labels)
+    if head is TfmEncoderDecoderForSequenceClassification and not fields["share_encoder_decoder_embeddings"]:
+        batch["decoder_input_ids"] = batch["input_ids"]
     segments = (batch["input_ids"] % 2).clamp(max=max(fields.get("type_vocab_size", 2) - 1, 0))
     return batch | {"token_type_ids": segments}
 
@@ -142,7 +171,11 @@ def gradients(model, batch: dict) -> dict[str, torch.Tensor | None]:
 
 @settings(COMMON, max_examples=150)
 @given(
-    model=st.one_of(st.tuples(HEAD, architectures()), st.tuples(DECODER, decoders())), attention=ATTENTION, side=SIDE
+    model=st.one_of(
+        st.tuples(HEAD, architectures()), st.tuples(DECODER, decoders()), st.tuples(TRANSLATOR, translators())
+    ),
+    attention=ATTENTION,
+    side=SIDE,
 )
 def test_saved_and_loaded(model, attention, side):
     head, fields = model
@@ -157,10 +190,15 @@ def test_saved_and_loaded(model, attention, side):
 
 
 @settings(COMMON, max_examples=200)
-@given(head=HEAD, fields=architectures(), attention=ATTENTION, side=SIDE)
+@given(
+    made=st.one_of(st.tuples(HEAD, architectures()), st.tuples(TRANSLATOR, translators())),
+    attention=ATTENTION,
+    side=SIDE,
+)
 # A padded position whose window holds no token has nothing to see.
-@example(head=TfmBertModel, fields=NO_DROPOUT | {"sliding_window": 1}, attention="eager", side="right")
-def test_skipped_padding_changes_nothing(head, fields, attention, side):
+@example(made=(TfmBertModel, NO_DROPOUT | {"sliding_window": 1}), attention="eager", side="right")
+def test_skipped_padding_changes_nothing(made, attention, side):
+    head, fields = made
     model, reference = (tiny_model(head, skip_padding=skip, **fields) for skip in (True, False))
     batch = make_batch(head, fields, side)
     mask = batch["attention_mask"].bool()
@@ -199,6 +237,29 @@ def test_step_by_step_as_at_once(fields, attention, side, first):
                 pieces.append(model(**piece, past_key_values=cache, use_cache=True).last_hidden_state)
                 start = end
             torch.testing.assert_close(torch.cat(pieces, dim=1)[mask], whole, rtol=1e-5, atol=1e-5)
+
+
+@settings(COMMON, max_examples=60)
+@given(fields=translators(), attention=ATTENTION, side=SIDE, first=st.integers(1, 6))
+def test_step_by_step_as_at_once_with_a_source(fields, attention, side, first):
+    """The target in pieces, whose cache remembers the source too."""
+    kind = fields.get("rope_parameters", {}).get("rope_type")
+    assume(kind not in ("longrope", "dynamic"))  # whose frequencies change with the length, in the native classes too
+    model = tiny_model(TfmEncoderDecoderModel, **fields)
+    model.set_attn_implementation(attention)
+    batch = make_batch(TfmEncoderDecoderModel, fields, side)
+    target = batch.pop("decoder_input_ids").clamp(min=4)  # none is padding
+    config, length = model.config.get_text_config(decoder=True), target.shape[1]
+    with torch.no_grad():
+        whole = model(**batch, decoder_input_ids=target)
+        encoded = {"encoder_outputs": (whole.encoder_last_hidden_state,), "attention_mask": batch["attention_mask"]}
+        for own in (DynamicCache(config=config), StaticCache(config=config, max_cache_len=length)):
+            cache, pieces = EncoderDecoderCache(own, DynamicCache()), []
+            ends = range(first, length + 1)
+            for start, end in zip((0, *ends), ends, strict=False):
+                piece = model(**encoded, decoder_input_ids=target[:, start:end], past_key_values=cache, use_cache=True)
+                pieces.append(piece.last_hidden_state)
+            torch.testing.assert_close(torch.cat(pieces, dim=1), whole.last_hidden_state, rtol=1e-5, atol=1e-5)
 
 
 @settings(COMMON, max_examples=100)

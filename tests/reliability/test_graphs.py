@@ -5,7 +5,13 @@ import shutil
 import pytest
 import torch
 
-from tfm_zoo import TfmBertForMaskedLM, TfmBertForSequenceClassification, TfmBertModel
+from tfm_zoo import (
+    TfmBertForMaskedLM,
+    TfmBertForSequenceClassification,
+    TfmBertModel,
+    TfmEncoderDecoderForConditionalGeneration,
+    TfmEncoderDecoderModel,
+)
 
 from ..tiny import HEADS, ragged_batch, ragged_mask, tiny_model
 
@@ -66,6 +72,37 @@ def test_export_for_any_batch(head, fields):
     shape = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     program = torch.export.export(model, (), small, dynamic_shapes=dict.fromkeys(small, shape))
     torch.testing.assert_close(real(program.module()(**large)), real(model(**large)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("fields", [{}, ROTARY], ids=["paper", "rotary"])
+def test_export_for_any_source_and_target(fields):
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration, **fields)
+    large = ragged_batch(TfmEncoderDecoderForConditionalGeneration)
+    small = {name: value[:2, : value.shape[1] - 2].clone() for name, value in large.items()}
+    batch, source, target = (torch.export.Dim(name, max=64) for name in ("batch", "source", "target"))
+    shapes = {name: {0: batch, 1: target if name.startswith("decoder") else source} for name in small}
+    program = torch.export.export(model, (), small, dynamic_shapes=shapes)
+    for inputs in (small, large):
+        exported, wanted = program.module()(**inputs).logits, model(**inputs).logits
+        torch.testing.assert_close(exported, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("head", [TfmEncoderDecoderModel, TfmEncoderDecoderForConditionalGeneration])
+def test_one_graph_with_a_cache(head):
+    """A forward pass in evaluation returns one by default; here too no value decides what is computed."""
+    model, batch = tiny_model(head, use_cache=True), ragged_batch(head)
+    with torch.no_grad():
+        wanted = model(**batch)
+        torch.compiler.reset()
+        model.compile(backend="aot_eager", fullgraph=True)
+        outputs = model(**batch)
+    torch.testing.assert_close(outputs[0], wanted[0], rtol=1e-5, atol=1e-5)
+    caches = [each.past_key_values for each in (outputs, wanted)]
+    ours, theirs = (cache.self_attention_cache.layers[2].keys for cache in caches)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    ours, theirs = (cache.cross_attention_cache.layers[2].keys.transpose(1, 2) for cache in caches)
+    real = batch["attention_mask"].bool()
+    torch.testing.assert_close(ours[real], theirs[real], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)

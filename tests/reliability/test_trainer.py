@@ -4,18 +4,31 @@ from functools import partial
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, Trainer, TrainingArguments
+from torch.nn import functional as F
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    DataCollatorForSeq2Seq,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    Trainer,
+    TrainingArguments,
+)
 
 from tfm_zoo import (
     TfmBertForMaskedLM,
     TfmBertForSequenceClassification,
     TfmBertForTokenClassification,
+    TfmEncoderDecoderForConditionalGeneration,
+    TfmEncoderDecoderForSequenceClassification,
     TfmGPTForCausalLM,
     TfmGPTForSequenceClassification,
     TfmGPTForTokenClassification,
 )
 
 from ..tiny import ragged_batch, tiny_model
+from ..words import SENTENCES, make_tokenizer
 
 NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.0}
 
@@ -38,10 +51,12 @@ def make_trainer(head: type, folder, **arguments) -> Trainer:
 TRAINED = [
     *(TfmBertForMaskedLM, TfmBertForTokenClassification, TfmBertForSequenceClassification),
     *(TfmGPTForCausalLM, TfmGPTForTokenClassification, TfmGPTForSequenceClassification),
+    *(TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderForSequenceClassification),
 ]
 LANGUAGE_MODELS = [
     (TfmBertForMaskedLM, AutoModelForMaskedLM, "modeling_tfm_bert.py"),
     (TfmGPTForCausalLM, AutoModelForCausalLM, "modeling_tfm_gpt.py"),
+    (TfmEncoderDecoderForConditionalGeneration, AutoModelForSeq2SeqLM, "modeling_tfm_encoder_decoder.py"),
 ]
 
 
@@ -66,11 +81,51 @@ def test_accumulated_gradients(head, tmp_path):
 def test_evaluated_and_saved(head, auto_class, code, tmp_path):
     trainer = make_trainer(head, tmp_path, per_device_eval_batch_size=4, max_steps=1)
     trainer.train()
-    prediction = trainer.predict(examples(head))
-    assert prediction.predictions.shape == (8, 9, 61)
+    prediction, labels = trainer.predict(examples(head)), examples(head)[0]["labels"]
+    logits = prediction.predictions
+    logits = logits[0] if isinstance(logits, tuple) else logits  # an encoder's last hidden state comes after them
+    assert logits.shape == (8, len(labels), 61)
     trainer.save_model(tmp_path / "saved")
     loaded = auto_class.from_pretrained(tmp_path / "saved")
     batches = [ragged_batch(head, labels=True, seed=seed) for seed in range(2)]
     losses = [loaded(**batch).loss.item() for batch in batches]
     assert trainer.evaluate()["eval_loss"] == pytest.approx(sum(losses) / 2, rel=1e-5)
     assert (tmp_path / "saved" / code).exists()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_translated_while_evaluating(smoothing, tmp_path):
+    """`Seq2SeqTrainer` with its collator: targets shifted, labels smoothed, predictions made by beam search."""
+    tokenizer = make_tokenizer()
+    ids = {"vocab_size": len(tokenizer), "pad_token_id": 0, "eos_token_id": 3, "decoder_start_token_id": 2}
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration, use_cache=True, hidden_dropout=0.0, **ids)
+    targets = [tokenizer(sentence)["input_ids"][1:] for sentence in reversed(SENTENCES)]
+    data = [dict(tokenizer(sentence), labels=target) for sentence, target in zip(SENTENCES, targets, strict=True)]
+    arguments = Seq2SeqTrainingArguments(
+        str(tmp_path),
+        **{"use_cpu": True, "report_to": [], "disable_tqdm": True, "save_strategy": "no", "max_steps": 2},
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=2,
+        per_device_eval_batch_size=4,
+        label_smoothing_factor=smoothing,
+        predict_with_generate=True,
+        generation_max_length=9,
+        generation_num_beams=3,
+    )
+    collator = DataCollatorForSeq2Seq(tokenizer, model=model)
+    options = {"data_collator": collator, "train_dataset": data, "eval_dataset": data, "processing_class": tokenizer}
+    trainer = Seq2SeqTrainer(model, arguments, **options)
+    batch = collator([dict(example) for example in data])
+    assert batch["decoder_input_ids"].equal(model.prepare_decoder_input_ids_from_labels(batch["labels"]))
+    logits, labels = model(**batch).logits.flatten(0, 1), batch["labels"].flatten()
+    wanted = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum") / 50
+    loss = trainer.compute_loss(model.train(), {**batch}, num_items_in_batch=torch.tensor(50))
+    torch.testing.assert_close(loss, wanted)
+
+    trainer.train()
+    prediction = trainer.predict(data)
+    batch = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    made = model.eval().generate(**batch, max_length=9, num_beams=3)
+    width = prediction.predictions.shape[1]
+    assert made.equal(torch.tensor(prediction.predictions)[:, : made.shape[1]]) and made.shape[1] <= width
+    assert prediction.metrics["test_loss"] > 0

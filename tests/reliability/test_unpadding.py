@@ -8,7 +8,13 @@ from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import flash_attention_mask
 
-from tfm_zoo import TfmBertForMaskedLM, TfmBertForQuestionAnswering, TfmBertForSequenceClassification, TfmBertModel
+from tfm_zoo import (
+    TfmBertForMaskedLM,
+    TfmBertForQuestionAnswering,
+    TfmBertForSequenceClassification,
+    TfmBertModel,
+    TfmEncoderDecoderForConditionalGeneration,
+)
 from tfm_zoo.models.unpadding import Padding, find_padding
 
 from ..tiny import LENGTHS, ragged_batch, ragged_mask, tiny_model
@@ -74,7 +80,7 @@ def test_attention_weights_are_those_of_the_padded_batch(name, side):
     batch = ragged_batch(side=side)
     fields = ARCHITECTURES[name] | {"classifier_pooling": "mean"}
     model, reference = (tiny_model(TfmBertModel, skip_padding=skip, **fields) for skip in (True, False))
-    computed = count_tokens(model)
+    computed = count_tokens(model.base_model)
     mask = batch["attention_mask"].bool()
     weights = []
     for each in (model, reference):
@@ -86,10 +92,10 @@ def test_attention_weights_are_those_of_the_padded_batch(name, side):
     torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-6)
 
 
-def count_tokens(model) -> list[int]:
+def count_tokens(stack) -> list[int]:
     """Fills with the number of tokens that each layer's feed-forward sees."""
     seen = []
-    for layer in model.base_model.layers:
+    for layer in stack.layers:
         layer.mlp.register_forward_hook(lambda mlp, inputs, output: seen.append(inputs[0].shape[:-1].numel()))
     return seen
 
@@ -129,7 +135,7 @@ ANSWERS = {"start_positions": torch.zeros(4).long(), "end_positions": torch.zero
 def test_tokens_computed(head, fields, batch, computed, attention):
     """Skipped where it can be, and computed where its outputs count; the result is always the padded model's."""
     model, reference = tiny_model(head, **fields), tiny_model(head, **fields | {"skip_padding": False})
-    seen = count_tokens(model)
+    seen = count_tokens(model.base_model)
     outputs = []
     for each in (model, reference):
         each.set_attn_implementation(attention)
@@ -141,10 +147,46 @@ def test_tokens_computed(head, fields, batch, computed, attention):
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("side", ["right", "left", "holes"])
+@pytest.mark.parametrize(
+    ("fields", "inputs", "computed"),
+    [
+        ({}, {}, REAL),
+        ({"sliding_window": 2, "position_ids_from_padding": True}, {}, REAL),
+        ({}, {"attention_mask": None}, REAL),  # padding is known by its id
+        ({"pad_token_id": None}, {"attention_mask": None}, ALL),
+        ({"skip_padding": False}, {}, ALL),
+        ({}, {"output_hidden_states": True}, ALL),  # with gradients
+    ],
+    ids=["default", "counted", "no mask", "nothing is padding", "switched off", "hidden states"],
+)
+def test_tokens_of_a_source_computed(fields, inputs, computed, side, attention):
+    """By the encoder, that is; the decoder reads the same of it, and every gradient is the same."""
+    head = TfmEncoderDecoderForConditionalGeneration
+    batch = ragged_batch(head, side, labels=True) | inputs
+    results = []
+    for skip in (True, False):
+        model = tiny_model(head, **{"skip_padding": skip, "hidden_dropout": 0.0} | fields).train()
+        model.set_attn_implementation(attention)
+        seen, decoded = (count_tokens(stack) for stack in (model.model.encoder, model.model.decoder))
+        outputs = model(**batch, return_logits=True)
+        outputs.loss.backward()
+        assert seen == [computed if skip else ALL] * 2 and decoded == [batch["labels"].numel()] * 3
+        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+        results.append((outputs.logits, outputs.loss, gradients))
+    (logits, loss, ours), (wanted_logits, wanted_loss, theirs) = results
+    torch.testing.assert_close(logits, wanted_logits, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(loss, wanted_loss, rtol=1e-6, atol=0)
+    scale = torch.stack([gradient.norm() for gradient in theirs.values()]).norm()
+    for name, wanted in theirs.items():  # (that of a key's bias is rounding alone)
+        assert (ours[name] - wanted).norm() <= 1e-5 * wanted.norm() + 1e-7 * scale, name
+
+
 def test_hidden_states_without_gradients_are_restored():
     model, reference = (tiny_model(TfmBertModel, skip_padding=skip) for skip in (True, False))
     batch, mask = ragged_batch(), ragged_mask().bool()
-    seen = count_tokens(model)
+    seen = count_tokens(model.base_model)
     with torch.no_grad():
         ours, theirs = (each(**batch, output_hidden_states=True).hidden_states for each in (model, reference))
     assert seen == [REAL] * 2

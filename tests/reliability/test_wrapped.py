@@ -10,7 +10,13 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, TorchAoConfig
 
-from tfm_zoo import TfmBertForMaskedLM, TfmBertForSequenceClassification, TfmGPTForCausalLM
+import tfm_zoo
+from tfm_zoo import (
+    TfmBertForMaskedLM,
+    TfmBertForSequenceClassification,
+    TfmEncoderDecoderForConditionalGeneration,
+    TfmGPTForCausalLM,
+)
 
 from ..tiny import HEADS, ragged_batch, tiny_model
 
@@ -132,6 +138,49 @@ def test_adapted_generation(tmp_path):
     for made in (again, merged.generate(**prompt, **options), whole.generate(**prompt, **options)):
         assert made.sequences.equal(after.sequences)
         torch.testing.assert_close(made.logits, after.logits, rtol=1e-4, atol=1e-5)
+
+
+def test_adapted_translation(tmp_path):
+    """Low-rank adapters in both stacks and between them: trained, saved, put on a fresh model, and merged."""
+    peft = pytest.importorskip("peft")
+    head = TfmEncoderDecoderForConditionalGeneration
+    model, batch = tiny_model(head, **NO_DROPOUT), ragged_batch(head, labels=True)
+    prompt = {name: batch[name] for name in ("input_ids", "attention_mask")} | {"max_new_tokens": 6, "num_beams": 2}
+    config = peft.LoraConfig(task_type="SEQ_2_SEQ_LM", target_modules=["q_proj", "v_proj"], r=4)
+    adapted = peft.get_peft_model(model, config).train()
+    assert len([name for name, _ in adapted.named_modules() if name.endswith("lora_A")]) == 2 * 2 + 3 * 4
+    optimizer = torch.optim.SGD([weight for weight in adapted.parameters() if weight.requires_grad], lr=1.0)
+    losses = []
+    for _ in range(4):
+        outputs = adapted(**batch)
+        optimizer.zero_grad()
+        outputs.loss.backward()
+        optimizer.step()
+        losses.append(outputs.loss.item())
+    assert losses[-1] < losses[0]
+    after, logits = adapted.eval().generate(**prompt), adapted(**batch).logits
+    adapted.save_pretrained(tmp_path)
+    reloaded = peft.PeftModel.from_pretrained(tiny_model(head, **NO_DROPOUT), tmp_path).eval()
+    assert reloaded.generate(**prompt).equal(after)
+    merged = reloaded.merge_and_unload()
+    assert type(merged) is head
+    torch.testing.assert_close(merged(**batch).logits, logits, rtol=1e-4, atol=1e-4)
+    assert not logits.allclose(tiny_model(head, **NO_DROPOUT)(**batch).logits, atol=1e-2)
+
+
+def test_translation_in_eight_bits():
+    """`quantize_int8`: every projection, the head with its untrained bias too."""
+    head = TfmEncoderDecoderForConditionalGeneration
+    model, batch = tiny_model(head, final_logits_bias=True, initializer_range=0.1), ragged_batch(head)
+    model.lm_head.bias.normal_()
+    wanted = model(**batch).logits
+    quantised = tfm_zoo.quantize_int8(model)
+    assert not [name for name, module in quantised.named_modules() if type(module) is nn.Linear]
+    difference = (quantised(**batch).logits - wanted).norm() / wanted.norm()
+    assert 0 < difference < 0.05
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    made = quantised.generate(**source, max_new_tokens=5, num_beams=3)
+    assert len(made) == 4 and made.shape[1] <= 6 and made[:, 1:].unique().numel() > 1
 
 
 def test_int8_weights(tmp_path):

@@ -114,7 +114,7 @@ class TfmCrossAttention(TfmAttention):
         self,
         hidden_states: torch.Tensor,
         encoder_hidden_states: torch.Tensor | None,
-        attention_mask: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | Padding | None = None,
         past_key_values: EncoderDecoderCache | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -125,7 +125,7 @@ class TfmCrossAttention(TfmAttention):
             encoder_hidden_states: `(sources, source length, hidden_size)`; not read where `past_key_values` has the
                 keys and values made of it.
             attention_mask: what transformers' mask functions make of the sources' padding, for all positions of all
-                rows that read a source.
+                rows that read a source; or that padding, for an implementation that is told lengths.
             past_key_values: keeps the keys and values, so that they are computed once for a generation.
 
         Returns:
@@ -143,8 +143,10 @@ class TfmCrossAttention(TfmAttention):
         # To its source, a sentence's beams are so many more positions.
         rows, length, width = hidden_states.shape
         query = self.split_heads(self.q_proj(hidden_states.reshape(key.shape[0], -1, width)))
+        if isinstance(attention_mask, Padding):
+            kwargs["padding"], attention_mask = attention_mask, None
         output, weights = self.attend(query, key, value, attention_mask, **kwargs)
-        if weights is not None:
+        if weights is not None and rows != key.shape[0]:  # the weights themselves, else: gradients reach them
             weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
         return output.reshape(rows, length, width), weights
 

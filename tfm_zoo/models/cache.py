@@ -1,4 +1,5 @@
-"""transformers' dynamic caches, without a copy of the whole past at every step, nor of the source for every beam."""
+"""What the zoo puts in the place of transformers' dynamic caches: one that does not copy the whole past at every step,
+and one that holds a source once for all the beams that read it."""
 
 import math
 
@@ -120,7 +121,10 @@ def share_sources(
     if rooms == {encoder_hidden_states.shape[1]} and not any(cache.is_sliding):
         return
     past_key_values.cross_attention_cache = sources = TfmSourceCache(offloading=cache.offloading)
-    if not is_traced(encoder_hidden_states) and (attention_mask is None or marks_padding(attention_mask)):
+    # Rows that are equal are not the same to a gradient, which is to reach each of them.
+    needs_gradient = torch.is_grad_enabled() and encoder_hidden_states.requires_grad
+    readable = not is_traced(encoder_hidden_states) and (attention_mask is None or marks_padding(attention_mask))
+    if readable and not needs_gradient:
         sources.beams = equal_rows(encoder_hidden_states, attention_mask)
 
 

@@ -9,7 +9,7 @@ from .compat import capture_outputs, create_causal_mask, create_sliding_window_c
 from .inputs import check_cache, check_inputs, one_of
 from .positions import default_positions
 from .stack import TfmStack
-from .unpadding import is_traced
+from .unpadding import is_traced, marks_padding
 
 MASKS = {"full_attention": create_causal_mask, "sliding_attention": create_sliding_window_causal_mask}
 
@@ -76,6 +76,8 @@ class TfmDecoder(TfmStack):
         position_range = None
         if position_ids is None:
             before = 0 if past_key_values is None else past_key_values.get_seq_length()
+            if self.stack_config.position_ids_from_padding and marks_padding(attention_mask) and past_key_values:
+                before = attention_mask[:, : -inputs.shape[1]].sum(dim=1, keepdim=True)
             position_ids, position_range = default_positions(self.stack_config, inputs, before)
         self.check_ids(input_ids, token_type_ids, position_ids, position_range)
         return position_ids, seen

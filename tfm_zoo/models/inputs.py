@@ -42,7 +42,7 @@ def check_inputs(
         wanted = f"(batch, length, {config.hidden_size}), the last hidden_size"
         raise ValueError(f"{prefix}inputs_embeds of shape {tuple(inputs.shape)} should be of shape {wanted}.")
     batch, length = inputs.shape[:2]
-    if length == 0:
+    if batch == 0 or length == 0:
         raise ValueError(f"Inputs of shape {tuple(inputs.shape)} hold no token.")
     if isinstance(attention_mask, torch.Tensor) and seen is not None:
         shape, heads, whole = tuple(attention_mask.shape), config.num_attention_heads, seen + length

@@ -33,7 +33,7 @@ from .layers import TfmLayer
 from .losses import labelled_only, logits_loss, select_positions, vocabulary_loss
 from .pretrained import TfmPreTrainedModel
 from .targets import real_tokens, shift_right
-from .unpadding import is_traced
+from .unpadding import find_padding, is_traced, marks_padding
 
 SOURCE, TARGET = "encoder.embeddings.embed_tokens.weight", "decoder.embeddings.embed_tokens.weight"
 
@@ -70,9 +70,11 @@ class TfmEncoderDecoderPreTrainedModel(TfmPreTrainedModel):
     def init_parallel_plans(self) -> None:
         """The configuration's plans name both stacks. A model has its part of them, and a stack by itself none."""
         super().init_parallel_plans()
+        # Tensor parallelism shards no buffer, which this bias is: the head stays whole, with what it is tied to.
+        whole = ("embed_tokens", "lm_head") if self.config.final_logits_bias else ()
         for name in ("_tp_plan", "_fsdp_plan"):
-            plan = getattr(self, name)
-            setattr(self, name, {key: how for key, how in plan.items() if hasattr(self, key.partition(".")[0])})
+            mine = {key: how for key, how in getattr(self, name).items() if hasattr(self, key.partition(".")[0])}
+            setattr(self, name, {key: how for key, how in mine.items() if not key.endswith(whole)})
 
     def _resize_token_embeddings(
         self, new_num_tokens: int | None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
@@ -203,6 +205,9 @@ class TfmDecoderStack(TfmDecoder, TfmEncoderDecoderPreTrainedModel):
             attention_mask=None if encoder_attention_mask is None else encoder_attention_mask[::beams],
             encoder_hidden_states=encoder_hidden_states,
         )
+        if marks_padding(encoder_attention_mask):
+            # Flash attention's. transformers would take the source's last columns for the target's own mask.
+            encoder_attention_mask = find_padding(encoder_attention_mask, "cross") or encoder_attention_mask
         outputs = self.decode(
             input_ids,
             attention_mask,
@@ -230,6 +235,7 @@ class TfmDecoderStack(TfmDecoder, TfmEncoderDecoderPreTrainedModel):
         self,
         input_ids: torch.LongTensor | None,
         attention_mask: torch.Tensor | None,
+        position_ids: torch.LongTensor | None,
         past_key_values: Cache | None,
         inputs_embeds: torch.Tensor | None,
         source: tuple[int, int],
@@ -239,7 +245,7 @@ class TfmDecoderStack(TfmDecoder, TfmEncoderDecoderPreTrainedModel):
         target = self.check_target(input_ids, inputs_embeds, past_key_values)
         check_source(self.config, source, source_mask, target, past_key_values)
         own = getattr(past_key_values, "self_attention_cache", past_key_values)
-        self.check_decoded(input_ids, attention_mask, None, own, inputs_embeds)
+        self.check_decoded(input_ids, attention_mask, position_ids, own, inputs_embeds)
 
 
 class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
@@ -273,6 +279,8 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         decoder_inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
         token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        decoder_position_ids: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         """
@@ -287,11 +295,16 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
                 `(batch, 1, length, seen + length)`. `None`: all are real. (No real token sees padding to its right.)
             encoder_outputs: the encoder's, in place of its inputs, or a tuple that begins with its last hidden state
                 `(batch, source length, hidden_size)`.
-            past_key_values: an `EncoderDecoderCache`, or a cache for the decoder's own keys; it is written to.
+            past_key_values: an `EncoderDecoderCache`, or a cache for the decoder's own keys; it is written to. Its part
+                for the source is replaced, where it is empty, by one that holds each source once for all rows that read
+                it, but for a static one with just the room that is needed.
             inputs_embeds: `(batch, source length, hidden_size)`: what `get_input_embeddings()` makes of ids.
             decoder_inputs_embeds: `(batch, length, hidden_size)`, likewise of the target.
             use_cache: whether to return a cache. `None`: `config.use_cache`, but not while training.
             token_type_ids: `(batch, source length)`, read where the configuration gives them embeddings.
+            position_ids: `(batch or 1, source length)`. `None`: counted from the left, padding included, or over real
+                tokens (`config.position_ids_from_padding`).
+            decoder_position_ids: `(batch or 1, length)`. `None`: counted on from the cache's, in the same way.
             kwargs: `output_hidden_states`, `output_attentions`, `return_dict`.
 
         Returns:
@@ -316,14 +329,13 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         past = (past_key_values, decoder_inputs_embeds)
         if encoder_outputs is None:
             source = check_inputs(self.config, input_ids, None, None, None, inputs_embeds)
-            self.decoder.check_all(*target, *past, source, attention_mask)
+            self.decoder.check_all(*target, decoder_position_ids, *past, source, attention_mask)
             encoder_outputs = self.encoder(
-                input_ids, attention_mask, inputs_embeds, token_type_ids=token_type_ids, **kwargs
+                input_ids, attention_mask, inputs_embeds, position_ids, token_type_ids, **kwargs
             )
         encoder_outputs = as_encoder_outputs(encoder_outputs)
-        outputs = self.decoder(
-            *target, encoder_outputs.last_hidden_state, attention_mask, *past, use_cache=use_cache, **kwargs
-        )
+        source = (encoder_outputs.last_hidden_state, attention_mask)
+        outputs = self.decoder(*target, *source, *past, decoder_position_ids, use_cache, **kwargs)
         return Seq2SeqModelOutput(
             last_hidden_state=outputs.last_hidden_state,
             past_key_values=outputs.past_key_values,

@@ -41,10 +41,12 @@ class TfmSinusoidalPositions(nn.Module):
     - `"halves"`: all sines, then all cosines (Marian);
     - `"tensor2tensor"`: halves too, with the last pair's frequency at 1/10000 (the authors' own code; FSMT).
 
-    The table is a buffer that is not saved, and grows with the positions asked for.
+    On a CPU the first positions are looked up in a table, a buffer that is not saved; those further on, and elsewhere
+    all, are computed as they come. (Whether they are in the table would be a question to the device; and the table does
+    not grow, since processes that train together keep their buffers of one size.)
     """
 
-    ROWS = 512  # to begin with
+    ROWS = 512
 
     def __init__(self, config):
         super().__init__()
@@ -59,7 +61,8 @@ class TfmSinusoidalPositions(nn.Module):
             pairs = torch.arange(half, device=device, dtype=torch.float)
             frequencies = (pairs * -(math.log(10000.0) / max(half - 1, 1))).exp()
         else:
-            frequencies = 10000.0 ** (-torch.arange(half, device=device, dtype=torch.double) / half)
+            exact = torch.float if device.type == "mps" else torch.double  # which has no more
+            frequencies = 10000.0 ** (-torch.arange(half, device=device, dtype=exact) / half)
         angles = position_ids[..., None].to(frequencies.dtype) * frequencies
         waves = (angles.sin(), angles.cos())
         sinusoids = torch.stack(waves, dim=-1).flatten(-2) if self.kind == "interleaved" else torch.cat(waves, dim=-1)
@@ -69,16 +72,14 @@ class TfmSinusoidalPositions(nn.Module):
 
     def reset(self) -> None:
         """Fills the table anew: loading leaves garbage in a buffer that no checkpoint holds."""
-        init.copy_(self.table, self.sinusoids(torch.arange(self.table.shape[0])))
+        init.copy_(self.table, self.sinusoids(torch.arange(self.ROWS)))
 
     def forward(self, position_ids: torch.LongTensor) -> torch.Tensor:
         """Positions of shape `(batch, length)` to sinusoids of shape `(batch, length, hidden_size)`."""
-        if is_traced(position_ids):  # a graph is to serve any length
-            return self.sinusoids(position_ids).to(self.table)
-        last = int(position_ids.max())
-        if last >= self.table.shape[0]:
-            self.table = self.sinusoids(torch.arange(2 * (last + 1))).to(self.table)
-        return nn.functional.embedding(position_ids, self.table)
+        on_cpu = position_ids.device.type == "cpu" and not is_traced(position_ids)  # a graph is to serve any length
+        if on_cpu and int(position_ids.max()) < self.ROWS:
+            return nn.functional.embedding(position_ids, self.table)
+        return self.sinusoids(position_ids).to(self.table)
 
 
 class TfmRotaryEmbedding(nn.Module):

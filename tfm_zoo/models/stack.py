@@ -1,5 +1,7 @@
 """What encoders and decoders share: embeddings, a stack of blocks, and the check of every id that indexes a table."""
 
+import sys
+
 import torch
 from torch import nn
 
@@ -66,10 +68,13 @@ class TfmStack:
             check_ids("token_type_ids", token_type_ids, rows, vocabulary)
         elif config.type_vocab_size:
             check_ids("token_type_ids", token_type_ids, config.type_vocab_size, "the segments (type_vocab_size)")
+        name = f"{self.prefix}position_ids"
         if config.position_embedding_type == "learned":
-            rows, name = config.max_position_embeddings, f"{self.prefix}position_ids"
+            rows = config.max_position_embeddings
             of = "the learned positions (max_position_embeddings, for prompt and new tokens together)"
             if position_range is None:
                 check_ids(name, position_ids, rows, of)
             else:
                 check_range(name, *position_range, rows, of)
+        elif config.position_embedding_type == "sinusoidal" and position_range is None:
+            check_ids(name, position_ids, sys.maxsize, "the positions")

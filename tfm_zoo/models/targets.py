@@ -6,11 +6,17 @@ from .inputs import IGNORED
 
 
 def real_tokens(config, input_ids: torch.LongTensor | None, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
-    """`attention_mask`, or else 1 where `input_ids` `(batch, length)` are not `config.pad_token_id`, and 0 there."""
+    """`attention_mask`, or else 1 where `input_ids` `(batch, length)` are not `config.pad_token_id`, and 0 there.
+
+    `None` where that id says nothing, since sequences end with it too.
+    """
+    padding, ends = config.pad_token_id, config.eos_token_id
     given = attention_mask is not None or input_ids is None
-    if given or config.pad_token_id is None or input_ids.is_meta:  # which has no values to read
+    if given or padding is None or padding in (ends if isinstance(ends, list) else [ends]):
         return attention_mask
-    return (input_ids != config.pad_token_id).long()
+    if input_ids.is_meta:  # which has no values to read
+        return None
+    return (input_ids != padding).long()
 
 
 def shift_right(config, tokens: torch.LongTensor) -> torch.LongTensor:

@@ -20,7 +20,8 @@ class Padding(NamedTuple):
         shape: (batch, length) of the padded batch.
         lengths: number of real tokens of each sequence, a list of `batch` integers.
         mode: how attention runs: "varlen", by a kernel that takes sequence lengths; "split", sequence by sequence;
-            "repad", on the padded batch, restored around the attention call alone.
+            "repad", on the padded batch, restored around the attention call alone; "cross", where it is keys and values
+            that have padding, and the queries none, by a kernel that takes sequence lengths.
     """
 
     indices: torch.LongTensor
@@ -49,6 +50,18 @@ class Padding(NamedTuple):
         longest = max(self.lengths)
         kwargs |= {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": longest, "max_length_k": longest}
         return attention(module, query, key, value, None, **kwargs)
+
+    def attend_cross(self, attention, module, query, key, value, attention_mask, **kwargs):
+        rows, _, length, _ = query.shape
+        query = query.transpose(1, 2).flatten(0, 1).unsqueeze(0).transpose(1, 2)  # (1, heads, rows * length, head_dim)
+        key, value = (self.drop(states.transpose(1, 2)).transpose(1, 2) for states in (key, value))
+        ends = torch.tensor(self.lengths, device=query.device).cumsum(0)
+        queries = torch.arange(rows + 1, device=query.device, dtype=torch.int32) * length
+        keys = F.pad(ends, (1, 0)).to(torch.int32)
+        kwargs |= {"cu_seq_lens_q": queries, "cu_seq_lens_k": keys}
+        kwargs |= {"max_length_q": length, "max_length_k": max(self.lengths)}
+        output, weights = attention(module, query, key, value, None, **kwargs)
+        return output[0].unflatten(0, (rows, length)), weights
 
     def attend_split(self, attention, module, query, key, value, attention_mask, **kwargs):
         heads = (states.split(self.lengths, dim=2) for states in (query, key, value))

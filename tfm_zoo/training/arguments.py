@@ -11,6 +11,9 @@ from typing import Any, Literal, NoReturn
 import yaml
 from transformers import HfArgumentParser, SchedulerType
 
+# Those of transformers, and that of "Attention Is All You Need".
+SCHEDULES = (*(kind.value for kind in SchedulerType), "noam")
+
 
 def option(default: Any, help: str, *aliases: str) -> Any:
     """A dataclass field with a help text and other names that the command line and YAML also accept."""
@@ -38,12 +41,22 @@ class LoopArguments:
     gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.")
     dataloader_num_workers: int = option(0, "Processes that prepare batches; 0: the training process itself.")
 
-    learning_rate: float | None = option(None, "Highest learning rate; default: 5e-5, or 1e-3 for a new model.")
+    learning_rate: float | None = option(
+        None,
+        "Highest learning rate; default: 5e-5, or 1e-3 for a new model. Of the schedule 'noam': a factor; default: 1.",
+    )
     weight_decay: float = option(0.01, "AdamW's weight decay; biases and norms are left out.")
+    adam_beta1: float = option(0.9, "AdamW's decay of the mean of gradients.")
+    adam_beta2: float = option(0.999, "AdamW's decay of the mean of their squares.")
+    adam_epsilon: float = option(1e-8, "AdamW's epsilon.")
     max_grad_norm: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.")
     num_train_epochs: float = option(3.0, "Passes over the training data; may be a fraction.")
     max_train_steps: int | None = option(None, "Optimiser steps; overrides num_train_epochs.", "max_steps")
-    lr_scheduler_type: SchedulerType = field(default="linear", metadata={"help": "Learning rate schedule."})
+    lr_scheduler_type: Literal[SCHEDULES] = option(
+        "linear",
+        "Learning rate schedule: transformers', or 'noam', that of 'Attention Is All You Need', which follows from the"
+        " model's width and warmup_steps.",
+    )
     warmup_steps: float = option(
         0.1,
         "Steps of linear warm-up (1 or more), or their share of all steps (below 1).",
@@ -85,6 +98,8 @@ class LoopArguments:
                 "dataloader_num_workers": 0,
                 "weight_decay": 0,
                 "max_grad_norm": 0,
+                "adam_beta1": 0,
+                "adam_beta2": 0,
                 "max_train_steps": 1,
                 "warmup_steps": 0,
                 "logging_steps": 1,
@@ -93,10 +108,13 @@ class LoopArguments:
                 "save_total_limit": 1,
             },
         )
-        for name in ("learning_rate", "num_train_epochs"):
+        for name in ("learning_rate", "adam_epsilon", "num_train_epochs"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be above 0, not {value}")
+        for name in ("adam_beta1", "adam_beta2"):
+            if not getattr(self, name) < 1:
+                raise ValueError(f"{name} must be below 1, not {getattr(self, name)}")
         steps = self.checkpointing_steps
         if steps is not None and steps != "epoch" and not (steps.isdigit() and int(steps) > 0):
             raise ValueError(f"checkpointing_steps must be a number of steps or 'epoch', not {steps!r}")
@@ -107,6 +125,11 @@ class LoopArguments:
         """Refuse a `metric_for_best_model` that is not among the figures of an evaluation."""
         if self.metric_for_best_model not in figures:
             raise ValueError(f"metric_for_best_model {self.metric_for_best_model!r}: expected one of {list(figures)}")
+
+    def complete_learning_rate(self, is_new: bool) -> None:
+        """Fill in the default learning rate, for a new model or for a checkpoint."""
+        if self.learning_rate is None:
+            self.learning_rate = 1.0 if self.lr_scheduler_type == "noam" else 1e-3 if is_new else 5e-5
 
     def is_checkpoint_due(self, step: int, end_of_epoch: bool) -> bool:
         """Whether `checkpointing_steps` asks for a checkpoint after optimiser step `step`."""

@@ -1,10 +1,11 @@
-"""A data set of film reviews that is generated, for machines with no data and no network.
+"""Data sets that are generated, for machines with no data and no network: film reviews, and sequences to reverse.
 
 Each review is a few opinions between neutral sentences. An opinion is positive or negative by its adjective; "not"
 turns it over, and after "but" only the second half counts. Most opinions of a review point the way of its label.
 A quarter of the adjectives occur in the validation and test splits alone, so that no model can know every word.
 """
 
+import itertools
 import random
 
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
@@ -33,6 +34,30 @@ NEUTRAL = (
     "there is a scene in a {place} with {number} people .",
     "it came out on a {day} .",
 )
+
+
+SEQUENCES = {"train": 50_000, "validation": 500, "test": 1000}
+LETTERS = "abcdefghijklmnop"
+LENGTHS = (1, 10)
+
+
+def reversed_sequences(seed: int = 0) -> DatasetDict:
+    """Columns `source`, a few letters, and `target`, the same from the last to the first; no sequence occurs twice.
+
+    Splits train, validation and test, the same for the same seed.
+    """
+    rng = random.Random(seed)
+    sources: dict[str, None] = {}
+    while len(sources) < sum(SEQUENCES.values()):
+        sources[" ".join(rng.choices(LETTERS, k=rng.randint(*LENGTHS)))] = None
+    rest = iter(sources)
+    splits = {name: list(itertools.islice(rest, size)) for name, size in SEQUENCES.items()}
+    return DatasetDict(
+        {
+            name: Dataset.from_dict({"source": rows, "target": [row[::-1] for row in rows]})
+            for name, rows in splits.items()
+        }
+    )
 
 
 def generated_reviews(seed: int = 0) -> DatasetDict:

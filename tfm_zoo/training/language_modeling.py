@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType
 from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -19,6 +18,7 @@ from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.corpora import IGNORED, Corpus
 from tfm_zoo.training.reports import Report, shortened
+from tfm_zoo.training.runs import is_sharded
 
 
 @dataclass
@@ -111,9 +111,8 @@ class Sampler:
 
     def after_evaluation(self, accelerator: Accelerator, model: nn.Module, state: TrainState) -> None:
         """Draw samples, print them, and keep them in the history. All processes may call it; the main one draws."""
-        sharded = accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED)
-        if not self.length or sharded or not accelerator.is_main_process:
-            return  # a sharded model would need all processes for each token
+        if not self.length or is_sharded(accelerator) or not accelerator.is_main_process:
+            return
         samples = self.draw(accelerator.unwrap_model(model), state.step)
         state.log_history.append({"step": state.step, "samples": samples})
         for sample in samples:

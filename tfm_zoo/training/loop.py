@@ -15,17 +15,32 @@ from accelerate.utils import send_to_device, set_seed
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, get_scheduler
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.training.arguments import LoopArguments
-from tfm_zoo.training.batches import GlobalBatchSampler
+from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 from tfm_zoo.training.checkpoints import TrainState, load_checkpoint, save_checkpoint, staged
-from tfm_zoo.training.optimization import create_optimizer
+from tfm_zoo.training.optimization import create_optimizer, create_scheduler
 from tfm_zoo.training.runs import check_resumed
 
 logger = get_logger(__name__)
 
-SHAPING = ("seed", "learning_rate", "lr_scheduler_type", "weight_decay", "max_grad_norm", "mixed_precision")
+SHAPING = (
+    "seed",
+    "learning_rate",
+    "lr_scheduler_type",
+    "weight_decay",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "max_grad_norm",
+    "mixed_precision",
+)
+
+
+def own_loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """The loss that the model computes by itself."""
+    return model(**batch).loss
 
 
 @dataclass
@@ -36,11 +51,14 @@ class Task:
     tokenizer: PreTrainedTokenizerBase
     examples: Dataset
     collate: Callable[[list[Any]], dict[str, Tensor]] | None  # None: torch's own
-    count: Callable[[dict[str, Tensor]], int]  # how many items the model's loss of a batch is the mean over
+    count: Callable[[dict[str, Tensor]], int]  # how many items the loss of a batch is the mean over
     evaluate: Callable[[nn.Module], dict[str, float]]  # figures of the prepared model, the same on every process
+    loss: Callable[[nn.Module, dict[str, Tensor]], Tensor] = own_loss  # of a batch, in training
     after_evaluation: Callable[[nn.Module, TrainState], None] | None = None
     before_epoch: Callable[[PreTrainedModel, int], None] | None = None
-    lengths: Sequence[int] | None = None  # of the examples, in tokens: to put similar ones into the same batch
+    # Of the examples, in tokens, to put similar ones into the same batch; of each column where `batch_tokens` is given.
+    lengths: Sequence[Any] | None = None
+    batch_tokens: int | None = None  # per process and forward pass, instead of `per_device_train_batch_size` examples
     shaping: dict[str, Any] = field(default_factory=dict)  # what else decides which steps are taken
 
 
@@ -57,15 +75,17 @@ class Loop:
             task.model.gradient_checkpointing_enable()
 
         # The same global batches in the same order, however many processes share them.
-        self.batches = GlobalBatchSampler(
-            len(task.examples),
-            args.per_device_train_batch_size,
-            accumulation_steps=args.gradient_accumulation_steps,
-            num_processes=accelerator.num_processes,
-            process_index=accelerator.process_index,
-            seed=args.seed,
-            lengths=task.lengths,
-        )
+        division = {
+            "accumulation_steps": args.gradient_accumulation_steps,
+            "num_processes": accelerator.num_processes,
+            "process_index": accelerator.process_index,
+            "seed": args.seed,
+        }
+        if task.batch_tokens:
+            self.batches = TokenBatchSampler(task.lengths, task.batch_tokens, **division)
+        else:
+            batch_size = args.per_device_train_batch_size
+            self.batches = GlobalBatchSampler(len(task.examples), batch_size, lengths=task.lengths, **division)
         self.loader = DataLoader(
             task.examples,
             batch_sampler=self.batches,
@@ -76,8 +96,9 @@ class Loop:
 
         # The schedule counts global batches, so it is not prepared: Accelerate's would count those of every process.
         self.total_steps, warmup_steps = args.number_of_steps(len(self.batches))
-        optimizer = create_optimizer(task.model, args.learning_rate, args.weight_decay)
-        self.scheduler = get_scheduler(args.lr_scheduler_type, optimizer, warmup_steps, self.total_steps)
+        optimizer = create_optimizer(task.model, args)
+        d_model = task.model.config.hidden_size
+        self.scheduler = create_scheduler(args, optimizer, warmup_steps, self.total_steps, d_model)
         accelerator.register_for_checkpointing(self.scheduler)
         self.model, self.optimizer = accelerator.prepare(task.model, optimizer)
         set_seed(args.seed, device_specific=True)  # each process has its own dropout
@@ -105,9 +126,10 @@ class Loop:
     def run(self) -> None:
         """Train, log, evaluate and save, until all steps are done or no evaluation gains any more."""
         accelerator, args, state, batches = self.accelerator, self.args, self.state, self.batches
+        unit = " tokens" if self.task.batch_tokens else ""
         logger.info(
             f"{type(accelerator.unwrap_model(self.model)).__name__}: {batches.size} examples, {self.total_steps} steps"
-            f" of {batches.global_batch_size}, on {accelerator.num_processes} process(es)"
+            f" of {batches.global_batch_size}{unit}, on {accelerator.num_processes} process(es)"
         )
         is_main = accelerator.is_main_process
         progress = tqdm(total=self.total_steps, initial=state.step, disable=None if is_main else True)
@@ -125,7 +147,7 @@ class Loop:
                     self.optimizer,
                     self.scheduler,
                     micro_batches,
-                    self.task.count,
+                    self.task,
                     args.max_grad_norm,
                 )
                 window_loss += loss
@@ -201,7 +223,7 @@ def train_step(
     optimizer: torch.optim.Optimizer,
     scheduler: torch.optim.lr_scheduler.LRScheduler,
     micro_batches: Sequence[dict[str, Tensor]],
-    count: Callable[[dict[str, Tensor]], int],
+    task: Task,
     max_grad_norm: float,
 ) -> tuple[Tensor, Tensor | float | None]:
     """One optimiser step on one global batch, of which `micro_batches` are this process's share.
@@ -209,19 +231,19 @@ def train_step(
     The gradient is that of the mean loss over the items of the global batch, however it was divided.
 
     Args:
-        count: how many items the model's loss of a batch is the mean over: examples, or tokens.
+        task: its `loss` of a batch is the mean over as many items, examples or tokens, as it does `count`.
 
     Returns:
         The mean loss of the global batch (on every process), and the gradient's norm before clipping.
     """
-    items = torch.tensor(sum(map(count, micro_batches)), device=accelerator.device)
+    items = torch.tensor(sum(map(task.count, micro_batches)), device=accelerator.device)
     items = accelerator.reduce(items, "sum")
     loss_sum = torch.zeros((), device=accelerator.device)
     for index, batch in enumerate(micro_batches):
         last = index == len(micro_batches) - 1
         accelerator.gradient_state._set_sync_gradients(last)
         with nullcontext() if last else accelerator.no_sync(model):
-            loss = model(**send_to_device(batch, accelerator.device)).loss * count(batch)
+            loss = task.loss(model, send_to_device(batch, accelerator.device)) * task.count(batch)
             # Gradients are averaged over processes: times their number, the average is the sum.
             accelerator.backward(loss * accelerator.num_processes / items)
         loss_sum += loss.detach().float()

@@ -68,6 +68,11 @@ class Report(ABC):
     def task_settings(self) -> dict[str, Any]:
         """Rows that the task adds to the table of settings."""
 
+    @property
+    def languages(self) -> list[str] | None:
+        """Codes of the languages that the model knows, if they are known."""
+        return None
+
     def appendix(self) -> str:
         """What follows the figures."""
         return ""
@@ -117,13 +122,18 @@ class Report(ABC):
         return shortened(self.data_args.dataset_name or self.data_args.train_file)
 
     @property
+    def is_generated(self) -> bool:
+        return self.data_args.dataset_name == generated.NAME
+
+    @property
     def figures_prefix(self) -> str:
         """Of the results that the card is headed with."""
         return "test" if "test_loss" in self.results else "eval"
 
     def metadata(self) -> ModelCardData:
-        dataset_id = hub_id(self.data_args.dataset_name) if self.data_args.dataset_name != generated.NAME else None
+        dataset_id = None if self.is_generated else hub_id(self.data_args.dataset_name)
         return ModelCardData(
+            language=self.languages,
             library_name="transformers",
             pipeline_tag=self.pipeline_tag,
             license=licence_of(self.base_model) if self.base_model else None,
@@ -183,18 +193,24 @@ datasets {datasets.__version__}.
         splits = {prefix: name for prefix, name in splits.items() if f"{prefix}_loss" in self.results}
         lines = ["| | " + " | ".join(splits.values()) + " |", "|---" * (len(splits) + 1) + "|"]
         for key, title in self.figure_names.items():
-            cells = (f"{self.results[f'{prefix}_{key}']:.4f}" for prefix in splits)
-            lines.append(f"| {title} | " + " | ".join(cells) + " |")
+            values = [self.results.get(f"{prefix}_{key}") for prefix in splits]
+            lines.append(f"| {title} | " + " | ".join("" if v is None else f"{v:.4f}" for v in values) + " |")
         return "\n".join(lines)
+
+    def batch(self, per_device: object) -> str:
+        return (
+            f"{per_device} x {self.args.gradient_accumulation_steps} accumulated x"
+            f" {counted(self.num_processes, 'process', 'processes')}"
+        )
 
     def settings(self) -> dict[str, Any]:
         args, state = self.args, self.state
         return {
             "model": f"`{type(self.model).__name__}`, {self.model.num_parameters():,} parameters",
-            "optimiser": f"AdamW, weight decay {args.weight_decay} (not on biases and norms)",
+            "optimiser": f"AdamW, betas {args.adam_beta1:g} and {args.adam_beta2:g}, epsilon {args.adam_epsilon:g},"
+            f" weight decay {args.weight_decay} (not on biases and norms)",
             "learning rate": f"{args.learning_rate}, {args.lr_scheduler_type} schedule, warm-up {args.warmup_steps:g}",
-            "batch": f"{args.per_device_train_batch_size} x {args.gradient_accumulation_steps} accumulated x"
-            f" {counted(self.num_processes, 'process', 'processes')}",
+            "batch": self.batch(args.per_device_train_batch_size),
             "steps": f"{state.step} ({f'{args.num_train_epochs:g} epoch(s)' if not args.max_train_steps else 'so many'}"
             f" asked for); the best after {state.best_step}",
             **self.task_settings(),

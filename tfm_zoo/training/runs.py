@@ -72,7 +72,7 @@ def start_accelerator(args: LoopArguments, freezes: bool = False) -> Accelerator
         accelerator.state.deepspeed_plugin.deepspeed_config.update(
             train_micro_batch_size_per_gpu=args.per_device_train_batch_size, gradient_clipping=args.max_grad_norm
         )
-    if freezes and accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+    if freezes and is_sharded(accelerator):
         raise ValueError(
             f"freeze_epochs: {accelerator.distributed_type.value} fixes which parameters learn"
             " when it shards the model; freeze_epochs works on one process and with DDP"
@@ -87,6 +87,11 @@ def start_accelerator(args: LoopArguments, freezes: bool = False) -> Accelerator
     transformers.utils.logging.disable_progress_bar()
     set_seed(args.seed)
     return accelerator
+
+
+def is_sharded(accelerator: Accelerator) -> bool:
+    """Whether no process holds the whole model while it trains: generating would need them all for each token."""
+    return accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED)
 
 
 def _start_missing_processes() -> None:

@@ -33,6 +33,10 @@ class DataArguments:
     max_eval_samples: int | None = option(None, "Likewise of the validation split.")
     preprocessing_num_workers: int | None = option(None, "Processes that tokenize.")
 
+    def built_in(self) -> DatasetDict:
+        """The data set that needs no network."""
+        return generated.generated_reviews()
+
     def __post_init__(self) -> None:
         files = list(self.files())
         if files and self.dataset_name:
@@ -46,6 +50,44 @@ class DataArguments:
         named = {split: getattr(self, f"{split}_file", None) for split in ("train", "validation", "test")}
         return {split: file for split, file in named.items() if file}
 
+    def load_file(self, split: str, file: str) -> Dataset:
+        """What the file of a split holds.
+
+        Raises:
+            FileNotFoundError, ValueError: naming the file that is missing or cannot be read.
+        """
+        path = Path(file)
+        if not path.is_file():
+            raise FileNotFoundError(f"{split}_file {file!r}: no such file")
+        if path.suffix not in self.file_types:
+            raise ValueError(
+                f"{split}_file {file!r}: expected one of {', '.join(self.file_types)}, not {path.suffix!r}"
+            )
+        options = {"sep": "\t"} if path.suffix == ".tsv" else {}
+        options |= {"sample_by": "document"} if path.suffix == ".txt" else {}  # one text, and its line breaks kept
+        try:
+            return load_dataset(self.file_types[path.suffix], data_files=str(path), split="train", **options)
+        except DatasetGenerationError as error:
+            raise ValueError(f"{split}_file {file!r} cannot be read: {error.__cause__ or error}") from error
+
+
+@dataclass
+class SplitArguments(DataArguments):
+    """Of a data set of independent rows: a test split too, and splits that are cut from train."""
+
+    test_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file to test on.")
+    test_split_percentage: float = option(0, "Share of train to test on if there is no such split; 0: no test.")
+    max_eval_samples: int | None = option(None, "Likewise of the validation and of the test split.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        shares = self.validation_split_percentage, self.test_split_percentage
+        if min(shares) < 0 or sum(shares) >= 100:
+            raise ValueError(
+                f"validation_split_percentage and test_split_percentage must be 0 or more and leave something"
+                f" to train on, not {shares[0]} and {shares[1]}"
+            )
+
 
 def load_source(args: DataArguments) -> DatasetDict:
     """The splits that the arguments name, as they are.
@@ -54,10 +96,10 @@ def load_source(args: DataArguments) -> DatasetDict:
         FileNotFoundError, ValueError: naming the file or data set that is missing or cannot be read.
     """
     if files := args.files():
-        return DatasetDict({split: _load_file(split, file, args.file_types) for split, file in files.items()})
+        return DatasetDict({split: args.load_file(split, file) for split, file in files.items()})
     name = args.dataset_name
     if name == generated.NAME:
-        return generated.generated_reviews()
+        return args.built_in()
     if (Path(name) / "dataset_dict.json").exists():
         return load_from_disk(name)
     try:
@@ -85,27 +127,58 @@ def find_columns(split: Dataset, asked: list[str] | None, usual: Sequence[list[s
     raise ValueError(f"give {option_name}: none of the usual names is among the columns {columns}")
 
 
-def check_texts(name: str, split: Dataset, column: str) -> None:
+def check_texts(name: str, split: Dataset, column: str, option_name: str = "text_column_name") -> None:
     """Refuse a column that is missing, or holds anything but texts."""
     if column not in split.column_names:
         raise ValueError(f"split {name!r} has no column {column!r}; its columns: {split.column_names}")
     feature = split.features[column]
     if getattr(feature, "dtype", None) not in ("string", "large_string"):
-        raise ValueError(f"text_column_name {column!r} holds {feature}, not text")
+        raise ValueError(f"{option_name} {column!r} holds {feature}, not text")
     texts = split[column][:]
     if None in texts:
         raise ValueError(f"split {name!r} has no text in row {texts.index(None)} of column {column!r}")
 
 
-def _load_file(split: str, file: str, file_types: Mapping[str, str]) -> Dataset:
-    path = Path(file)
-    if not path.is_file():
-        raise FileNotFoundError(f"{split}_file {file!r}: no such file")
-    if path.suffix not in file_types:
-        raise ValueError(f"{split}_file {file!r}: expected one of {', '.join(file_types)}, not {path.suffix!r}")
-    options = {"sep": "\t"} if path.suffix == ".tsv" else {}
-    options |= {"sample_by": "document"} if path.suffix == ".txt" else {}  # one text, and its line breaks kept
-    try:
-        return load_dataset(file_types[path.suffix], data_files=str(path), split="train", **options)
-    except DatasetGenerationError as error:
-        raise ValueError(f"{split}_file {file!r} cannot be read: {error.__cause__ or error}") from error
+def complete_splits(
+    splits: dict[str, Dataset], args: SplitArguments, seed: int, notes: list[str]
+) -> tuple[dict[str, Dataset], list[str]]:
+    """Splits "train", "validation" and, if there is one or a share is asked for, "test"; and those that were there.
+
+    What is missing is cut from train, which is said in `notes`.
+    """
+    found = {
+        role: next((split for name, split in splits.items() if name.startswith(role)), None)
+        for role in ("train", "validation", "test")
+    }
+    if found["train"] is None:
+        if len(splits) != 1:
+            raise ValueError(f"no split to train on among {list(splits)}")
+        (name,) = splits
+        notes.append(f"The data set has only the split {name!r}; train, validation and test are all cut from it.")
+        found = {"train": splits[name], "validation": None, "test": None}
+        own = []
+    else:
+        own = [role for role, split in found.items() if split is not None]
+
+    train = found["train"].shuffle(seed=seed)
+    for role, share in (("validation", args.validation_split_percentage), ("test", args.test_split_percentage)):
+        if found[role] is None and share > 0:
+            size = max(1, round(len(found["train"]) * share / 100))
+            if size >= len(train):
+                raise ValueError(f"train has {len(found['train'])} rows: too few to cut a {role} split from it")
+            found[role], train = train.select(range(size)), train.select(range(size, len(train)))
+            notes.append(f"There is no {role} split: {size} rows of train were taken for it (seed {seed}).")
+    if found["validation"] is None:
+        raise ValueError("there is no validation split: give a validation_split_percentage above 0")
+    return {role: split for role, split in (found | {"train": train}).items() if split is not None}, own
+
+
+def limit_splits(splits: dict[str, Dataset], args: SplitArguments, seed: int) -> dict[str, Dataset]:
+    """The splits with no more rows than `max_train_samples` and `max_eval_samples` allow, picked by the seed."""
+    limits = {"train": args.max_train_samples}
+    limited = dict(splits)
+    for name, split in splits.items():
+        limit = limits.get(name, args.max_eval_samples)
+        if limit is not None and limit < len(split):
+            limited[name] = split.shuffle(seed=seed).select(range(limit))
+    return limited

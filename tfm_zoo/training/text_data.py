@@ -7,7 +7,14 @@ from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import check_at_least, option
-from tfm_zoo.training.sources import DataArguments, check_texts, find_columns, load_source
+from tfm_zoo.training.sources import (
+    SplitArguments,
+    check_texts,
+    complete_splits,
+    find_columns,
+    limit_splits,
+    load_source,
+)
 
 DEFAULT_DATASET = "stanfordnlp/imdb"
 TEXT_COLUMNS = (
@@ -22,20 +29,17 @@ LABEL_COLUMNS = ("label", "labels")
 
 
 @dataclass
-class TextDataArguments(DataArguments):
+class TextDataArguments(SplitArguments):
     """Where the texts and labels are, and how much of them to use."""
 
     dataset_name: str | None = option(
         None, f"Hub id or local folder; default: {DEFAULT_DATASET}. 'generated': the built-in data set."
     )
-    test_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file to test on.")
     text_column_name: list[str] | None = field(
         default=None,
         metadata={"help": "One text column or two; default: by usual names.", "aliases": ["--text_column_names"]},
     )
     label_column_name: str | None = option(None, "Column of the labels; default: 'label' or 'labels'.")
-    test_split_percentage: float = option(0, "Share of train to test on if there is no such split; 0: no test.")
-    max_eval_samples: int | None = option(None, "Likewise of the validation and of the test split.")
     max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length")
     pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest text.")
 
@@ -44,12 +48,6 @@ class TextDataArguments(DataArguments):
         if self.text_column_name is not None and not 1 <= len(self.text_column_name) <= 2:
             raise ValueError(f"text_column_name takes one or two columns, not {self.text_column_name}")
         check_at_least(self, {"max_seq_length": 1})
-        shares = self.validation_split_percentage, self.test_split_percentage
-        if min(shares) < 0 or sum(shares) >= 100:
-            raise ValueError(
-                f"validation_split_percentage and test_split_percentage must be 0 or more and leave something"
-                f" to train on, not {shares[0]} and {shares[1]}"
-            )
 
 
 @dataclass
@@ -119,7 +117,7 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
             notes.append(f"Split {name!r} is not labelled and was not used.")
         else:
             splits[name] = labelled
-    splits, own_splits = _complete(splits, args.validation_split_percentage, args.test_split_percentage, seed, notes)
+    splits, own_splits = complete_splits(splits, args, seed, notes)
 
     feature = raw.get("train", some).features[label_column]
     found = splits["train"].unique("label")
@@ -131,11 +129,7 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
     if len(label_names) < 2:
         raise ValueError(f"classification needs two labels or more; {label_column!r} holds only {label_names}")
 
-    limits = {"train": args.max_train_samples}
-    for name, split in splits.items():
-        limit = limits.get(name, args.max_eval_samples)
-        if limit is not None and limit < len(split):
-            splits[name] = split.shuffle(seed=seed).select(range(limit))
+    splits = limit_splits(splits, args, seed)
     return TextClassificationData(DatasetDict(splits), text_columns, label_names, own_splits, notes)
 
 
@@ -153,37 +147,6 @@ def _with_label_names(name: str, split: Dataset, column: str) -> Dataset | None:
     if missing:
         raise ValueError(f"split {name!r} has {missing} rows without a label, the first is row {labels.index(None)}")
     return split.remove_columns(column).add_column("label", [str(label) for label in labels])
-
-
-def _complete(
-    splits: dict[str, Dataset], validation_share: float, test_share: float, seed: int, notes: list[str]
-) -> tuple[dict[str, Dataset], list[str]]:
-    """Splits "train", "validation" and, if there is one or a share is asked for, "test"; and those that were there."""
-    found = {
-        role: next((split for name, split in splits.items() if name.startswith(role)), None)
-        for role in ("train", "validation", "test")
-    }
-    if found["train"] is None:
-        if len(splits) != 1:
-            raise ValueError(f"no split to train on among {list(splits)}")
-        (name,) = splits
-        notes.append(f"The data set has only the split {name!r}; train, validation and test are all cut from it.")
-        found = {"train": splits[name], "validation": None, "test": None}
-        own = []
-    else:
-        own = [role for role, split in found.items() if split is not None]
-
-    train = found["train"].shuffle(seed=seed)
-    for role, share in (("validation", validation_share), ("test", test_share)):
-        if found[role] is None and share > 0:
-            size = max(1, round(len(found["train"]) * share / 100))
-            if size >= len(train):
-                raise ValueError(f"train has {len(found['train'])} rows: too few to cut a {role} split from it")
-            found[role], train = train.select(range(size)), train.select(range(size, len(train)))
-            notes.append(f"There is no {role} split: {size} rows of train were taken for it (seed {seed}).")
-    if found["validation"] is None:
-        raise ValueError("there is no validation split: give a validation_split_percentage above 0")
-    return {role: split for role, split in (found | {"train": train}).items() if split is not None}, own
 
 
 def _in_order(names: list[str]) -> list[str]:

@@ -1,0 +1,60 @@
+"""Translate sentences with a saved model, through plain transformers: `tfm_zoo` is not imported.
+
+python recipes/translate.py runs/multi30k "Two dogs play in the snow." "A man rides a bicycle."
+python recipes/translate.py user/model --trust_remote_code --file sentences.txt --num_beams 8
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Translate sentences with a saved model.")
+    parser.add_argument("model", help="folder or Hub id")
+    parser.add_argument("sentences", nargs="*", help="what to translate")
+    parser.add_argument("--file", type=Path, help="file with one sentence per line")
+    parser.add_argument("--batch_size", type=int, default=32)
+    parser.add_argument("--num_beams", type=int, help="width of the beam search; default: the model's own")
+    parser.add_argument("--max_length", type=int, help="tokens of a translation; default: the model's own")
+    parser.add_argument("--trust_remote_code", action="store_true", help="run a Hub model's code; a folder's is run")
+    args = parser.parse_args(argv)
+    if args.file and not args.file.is_file():
+        parser.error(f"--file {args.file}: no such file")
+    for name in ("batch_size", "num_beams", "max_length"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            parser.error(f"{name} must be at least 1, not {getattr(args, name)}")
+    lines = args.file.read_text("utf-8").splitlines() if args.file else []
+    sentences = args.sentences + [line for line in lines if line.strip()]
+    if not sentences:
+        parser.error("give sentences, or a --file with one sentence per line")
+
+    trust = args.trust_remote_code or Path(args.model).is_dir()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(args.model, trust_remote_code=trust)
+        model = AutoModelForSeq2SeqLM.from_pretrained(args.model, trust_remote_code=trust).eval().to(device)
+    except (OSError, ValueError) as error:
+        parser.error(f"{args.model} is no folder and no Hub id of a translation model: {str(error).splitlines()[0]}")
+    room = min(getattr(model.config, "max_position_embeddings", None) or sys.maxsize, tokenizer.model_max_length)
+    if getattr(model.config, "position_ids_from_padding", False):  # FSMT's positions begin after the padding's
+        room -= model.config.pad_token_id + 1
+    options = {name: getattr(args, name) for name in ("num_beams", "max_length") if getattr(args, name) is not None}
+
+    for start in range(0, len(sentences), args.batch_size):
+        batch = sentences[start : start + args.batch_size]
+        lengths = map(len, tokenizer(batch, verbose=False)["input_ids"])
+        for sentence, length in zip(batch, lengths, strict=True):
+            if length > room:
+                print(f"({sentence[:40]!r}... has {length} tokens: the model reads {room} of them)", file=sys.stderr)
+        inputs = tokenizer(batch, padding=True, truncation=True, max_length=room, return_tensors="pt").to(device)
+        ids = model.generate(inputs["input_ids"], attention_mask=inputs["attention_mask"], **options)
+        for translation in tokenizer.batch_decode(ids, skip_special_tokens=True):
+            print(translation)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,298 @@
+"""The recipe of translation, run in this process on a tiny model."""
+
+import json
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from huggingface_hub import ModelCard
+from transformers import (
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    MarianConfig,
+    MarianMTModel,
+)
+
+import tfm_zoo
+from tfm_zoo.training import generated, loop
+from tfm_zoo.training.tokenizers import joint_bpe
+from tfm_zoo.training.translation import labelled_logits, smoothed_loss
+
+from .conftest import ROOT, TRANSLATION_RECIPE, history, imported, run_python
+
+SIZES = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
+MARIAN = {
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "dropout": 0,
+    "max_position_embeddings": 20,
+}
+TRANSLATE = ROOT / "recipes" / "translate.py"
+# Runs a script where there is no tfm_zoo.
+WITHOUT_ZOO = "import runpy, sys; sys.modules['tfm_zoo'] = None; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(pairs):
+    rows = json.loads((pairs / "train.json").read_text())
+    return joint_bpe([text for row in rows for text in row.values()], 270)
+
+
+@pytest.fixture
+def official(tokenizer, tmp_path):
+    """A native Marian checkpoint whose own settings of generation a recipe keeps."""
+    torch.manual_seed(0)
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
+    model = MarianMTModel(MarianConfig(vocab_size=len(tokenizer), forced_eos_token_id=2, **ids, **MARIAN))
+    model.generation_config.update(num_beams=2, max_length=11)
+    model.save_pretrained(tmp_path / "official")
+    tokenizer.save_pretrained(tmp_path / "official")
+    return tmp_path / "official"
+
+
+def test_learns_to_reverse_and_leaves_everything(train_translation, pairs, tmp_path):
+    results = train_translation(num_train_epochs=15, eval_steps=75, num_eval_translations=20)
+    folder = tmp_path / "run"
+    assert (results["test_exact_match"], results["test_bleu"], results["test_chrf"]) == pytest.approx((100, 100, 100))
+    assert json.loads((folder / "all_results.json").read_text()) == results
+    assert (folder / "training_curves.png").stat().st_size > 10_000
+    rows = json.loads((pairs / "test.json").read_text())
+    assert (folder / "generated_predictions.txt").read_text().splitlines() == [row["de"] for row in rows]
+    matches = history(folder, "eval_exact_match")
+    assert len(matches) == 3 and matches[0] < matches[-1]
+
+    # The loss is that of labels as they are, per token of the target.
+    model = tfm_zoo.TfmEncoderDecoderForConditionalGeneration.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    loss, tokens = 0.0, 0
+    for row in rows:
+        labels = tokenizer(row["de"], return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            logits = model(**tokenizer(row["en"], return_tensors="pt"), labels=labels).logits
+        loss += F.cross_entropy(logits[0], labels[0], reduction="sum").item()
+        tokens += labels.numel()
+    assert results["test_loss"] == pytest.approx(loss / tokens, rel=1e-5)
+    assert results["test_perplexity"] == pytest.approx(math.exp(loss / tokens), rel=1e-5)
+
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.pipeline_tag == "translation" and card.data.language == ["en", "de"]
+    assert {result.metric_type: result.metric_value for result in card.data.eval_results} == {"bleu": 100, "chrf": 100}
+    assert f"source       {rows[0]['en']}\n  reference    {rows[0]['de']}\n  translation  {rows[0]['de']}" in card.text
+    assert "400 tokens of source and target, padding included x 1 accumulated x 1 process" in card.text
+    assert "0.1, over all classes but the label" in card.text and "tok:13a" in card.text
+    assert "20 pairs were translated" in card.text
+
+    # What was saved translates as it did here, where there is no zoo.
+    sources = [row["en"] for row in rows[:3]]
+    (tmp_path / "sources.txt").write_text("\n".join(sources[1:]))
+    shown = run_python("-c", WITHOUT_ZOO, TRANSLATE, folder, sources[0], "--file", tmp_path / "sources.txt")
+    assert shown.stdout.splitlines() == [row["de"] for row in rows[:3]]
+
+
+def test_built_in_sequences_are_the_default(train_translation, monkeypatch, tmp_path):
+    monkeypatch.setattr(generated, "SEQUENCES", {"train": 40, "validation": 4, "test": 4})
+    files = dict.fromkeys([f"{split}_file" for split in ("train", "validation", "test")])
+    options = {"source_lang": None, "target_lang": None, "config_overrides": None, "max_target_length": 24}
+    results = train_translation(max_train_steps=2, **files | options)
+    assert {"test_exact_match", "test_bleu", "test_chrf", "test_loss", "eval_loss"} <= results.keys()
+    card = ModelCard.load(tmp_path / "run" / "README.md")
+    assert "The data set is generated" in card.text and card.data.language is None
+
+
+@pytest.mark.parametrize("over", ["others", "all"])
+def test_zoo_and_native_model_have_the_same_loss(tokenizer, over):
+    torch.manual_seed(0)
+    fields = {"vocab_size": len(tokenizer), "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 1}
+    native = MarianMTModel(MarianConfig(**fields, **MARIAN))
+    zoo = tfm_zoo.from_official(native, tfm_zoo.TfmEncoderDecoderForConditionalGeneration)
+    collate = DataCollatorForSeq2Seq(tokenizer, model=native)
+    texts = ["a b c d", "e", "a b"]
+    batch = collate([{"input_ids": ids, "labels": ids} for ids in tokenizer(texts)["input_ids"]])
+    losses = []
+    for model, is_zoo in ((native.train(), False), (zoo.train(), True)):
+        logits, labels = labelled_logits(model, batch, is_zoo)
+        assert labels.tolist() == [token for ids in tokenizer(texts)["input_ids"] for token in ids]
+        assert logits.shape == (len(labels), len(tokenizer))
+        losses.append(smoothed_loss(model, batch, is_zoo, epsilon=0.1, over=over))
+        losses[-1].backward()
+    assert losses[1].item() == pytest.approx(losses[0].item(), rel=1e-6)
+    assert zoo.get_input_embeddings().weight.grad.norm().item() == pytest.approx(
+        native.get_input_embeddings().weight.grad.norm().item(), rel=1e-4
+    )
+
+
+def test_zoo_and_native_model_take_the_same_steps(train_translation, tmp_path):
+    overrides = ",".join(f"{name}={value}" for name, value in MARIAN.items())
+    options = {"model_type": "marian", "config_overrides": overrides, "num_eval_translations": 5}
+    train_translation(output_dir=tmp_path / "zoo", **options)
+    train_translation(output_dir=tmp_path / "native", model_class="native", **options)
+    kinds = [json.loads((tmp_path / name / "config.json").read_text())["model_type"] for name in ("zoo", "native")]
+    assert kinds == ["tfm_encoder_decoder", "marian"]
+    assert len(history(tmp_path / "zoo", "loss")) > 10
+    for key in ("loss", "grad_norm", "eval_loss", "eval_chrf"):
+        assert history(tmp_path / "zoo", key) == pytest.approx(history(tmp_path / "native", key), abs=1e-4), key
+    shown = [(tmp_path / name / "generated_predictions.txt").read_text() for name in ("zoo", "native")]
+    assert shown[0] == shown[1]
+
+
+def test_from_an_official_checkpoint_and_on_from_there(train_translation, official, tmp_path):
+    fresh = {"config_overrides": None, "tokenizer_vocab_size": None, "max_train_steps": 4, "max_source_length": 64}
+    train_translation(model_name_or_path=official, output_dir=tmp_path / "zoo", **fresh)
+    state = json.loads((tmp_path / "zoo" / "trainer_state.json").read_text())
+    assert state["run"]["max_source_length"] == 20  # asked for 64, and the model has 20 positions
+    generation = json.loads((tmp_path / "zoo" / "generation_config.json").read_text())
+    assert (generation["num_beams"], generation["max_length"]) == (2, 11)  # the checkpoint's own
+    train_translation(
+        model_name_or_path=tmp_path / "zoo", output_dir=tmp_path / "again", num_beams=3, length_penalty=0.6, **fresh
+    )
+    assert history(tmp_path / "again", "loss")[0] < history(tmp_path / "zoo", "loss")[0]
+    generation = json.loads((tmp_path / "again" / "generation_config.json").read_text())
+    assert (generation["num_beams"], generation["length_penalty"]) == (3, 0.6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"config_overrides": f"{SIZES},norm_position=pre,norm_type=rmsnorm,decoder_layers=2"},
+        {"model_type": "bart", "config_overrides": ",".join(f"{name}={value}" for name, value in MARIAN.items())},
+        {"model_type": "t5", "model_class": "native", "config_overrides": "d_model=32,d_kv=8,d_ff=32,num_layers=1"},
+    ],
+    ids=["axes", "official type", "what the zoo does not convert"],
+)
+def test_new_models_of_any_kind(train_translation, tmp_path, options):
+    train_translation(max_train_steps=1, max_eval_samples=2, **options)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["vocab_size"] == len(AutoTokenizer.from_pretrained(tmp_path / "run"))
+    assert (config["pad_token_id"], config["eos_token_id"]) == (0, 2)
+    generation = json.loads((tmp_path / "run" / "generation_config.json").read_text())
+    assert (generation["decoder_start_token_id"], generation["num_beams"], generation["max_length"]) == (1, 4, 17)
+    assert generation.get("forced_eos_token_id") in (2, None)
+
+
+def test_a_tokenizer_of_choice(train_translation, tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    options = {"tokenizer_name": tmp_path / "tokenizer", "tokenizer_vocab_size": None}
+    train_translation(max_train_steps=1, max_eval_samples=2, **options)
+    assert AutoTokenizer.from_pretrained(tmp_path / "run").get_vocab() == tokenizer.get_vocab()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    with pytest.raises(ValueError, match="has no pad_token, which a translation needs"):
+        train_translation(overwrite_output_dir=True, **options)
+
+
+@pytest.mark.parametrize("by_tokens", [True, False])
+def test_accumulation_does_not_change_the_steps(train_translation, tmp_path, by_tokens):
+    options = {"config_overrides": f"{SIZES},hidden_dropout=0", "max_train_steps": 6}
+    if by_tokens:
+        whole = {"per_device_train_batch_tokens": 400}
+        parts = {"per_device_train_batch_tokens": 100, "gradient_accumulation_steps": 4}
+    else:
+        options["per_device_train_batch_tokens"] = 0
+        whole = {"per_device_train_batch_size": 24}
+        parts = {"per_device_train_batch_size": 6, "gradient_accumulation_steps": 4}
+    train_translation(output_dir=tmp_path / "whole", **options, **whole)
+    train_translation(output_dir=tmp_path / "parts", **options, **parts)
+    assert len(history(tmp_path / "whole", "loss")) == 6
+    for key in ("loss", "grad_norm", "eval_loss"):
+        assert history(tmp_path / "parts", key) == pytest.approx(history(tmp_path / "whole", key), abs=1e-5), key
+
+
+def test_smoothing_reaches_the_training_loss_alone(train_translation, tmp_path):
+    options = {"max_train_steps": 1, "learning_rate": 1e-12, "config_overrides": f"{SIZES},hidden_dropout=0"}
+    for name, smoothing in (("none", 0), ("others", 0.3), ("all", 0.3)):
+        over = "all" if name == "all" else "others"
+        train_translation(
+            output_dir=tmp_path / name, label_smoothing_factor=smoothing, label_smoothing_over=over, **options
+        )
+    losses = [history(tmp_path / name, "loss")[0] for name in ("none", "others", "all")]
+    assert len(set(losses)) == 3
+    assert len({history(tmp_path / name, "eval_loss")[0] for name in ("none", "others", "all")}) == 1
+
+
+def test_translations_leave_training_as_it_is(train_translation, tmp_path):
+    options = {"config_overrides": f"{SIZES},hidden_dropout=0.1", "eval_steps": 4, "max_train_steps": 12}
+    train_translation(output_dir=tmp_path / "with", num_eval_translations=5, **options)
+    train_translation(output_dir=tmp_path / "without", num_samples=0, **options)
+    assert history(tmp_path / "with", "loss") == history(tmp_path / "without", "loss")
+    assert len(history(tmp_path / "with", "samples")) == 3 and not history(tmp_path / "without", "samples")
+
+
+def test_the_papers_schedule(train_translation, tmp_path):
+    options = {"config_overrides": SIZES, "max_train_steps": 4, "warmup_steps": 3, "lr_scheduler_type": "noam"}
+    train_translation(learning_rate=None, **options)
+    rates = [32**-0.5 * min(step**-0.5, step * 3**-1.5) for step in (2, 3, 4, 5)]  # of the step to come
+    assert history(tmp_path / "run", "learning_rate") == pytest.approx(rates)
+
+
+def test_best_model_by_bleu(train_translation, tmp_path):
+    results = train_translation(
+        num_eval_translations=10, metric_for_best_model="chrf", eval_steps=3, max_train_steps=12, num_samples=0
+    )
+    scores = history(tmp_path / "run", "eval_chrf")
+    assert results["eval_chrf"] == max(scores) and results["best_step"] == 3 * (1 + scores.index(max(scores)))
+
+
+def test_without_a_test_split_validation_is_translated(train_translation, tmp_path):
+    results = train_translation(test_file=None, max_train_steps=2, max_eval_samples=3)
+    assert {"eval_bleu", "eval_chrf", "eval_exact_match"} <= results.keys() and "test_loss" not in results
+    assert len((tmp_path / "run" / "generated_predictions.txt").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"train_file": "nowhere.json"}, "train_file 'nowhere.json': no such file"),
+        ({"source_lang": "fr"}, r"source_lang 'fr': no such column; the columns are \['en', 'de'\]"),
+        ({"config_overrides": "hiden_size=32"}, "tfm_encoder_decoder has no field 'hiden_size'; did you mean"),
+        ({"model_type": "gpt2", "config_overrides": None}, "model_type 'gpt2' is not a sequence-to-sequence"),
+        ({"config_name": "no/where", "config_overrides": None}, "config_name 'no/where': neither a checkpoint"),
+        ({"tokenizer_vocab_size": 100}, "tokenizer_vocab_size must be at least 260"),
+        ({"per_device_train_batch_tokens": 5}, "per_device_train_batch_tokens 5: too few for an example of"),
+        ({"metric_for_best_model": "bleu"}, "metric_for_best_model 'bleu': expected one of .*perplexity"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_bad_input_is_refused_before_work(train_translation, monkeypatch, options, message):
+    monkeypatch.setattr(loop, "train_step", lambda *args: pytest.fail("work was begun"))
+    with pytest.raises(Exception, match=message):
+        train_translation(**options)
+
+
+def test_an_error_is_one_line(pairs, tmp_path):
+    options = ["--train_file", pairs / "train.json", "--source_lang", "en", "--output_dir", tmp_path / "run"]
+    failed = run_python(TRANSLATION_RECIPE, *options, check=False)
+    assert failed.returncode == 2
+    assert failed.stderr.splitlines()[-1] == (
+        "train_translation.py: error: give source_lang and target_lang: the columns are ['en', 'de']"
+    )
+    assert "Traceback" not in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["{folder}"], "give sentences, or a --file with one sentence per line"),
+        (["{folder}", "a", "--num_beams", "0"], "num_beams must be at least 1, not 0"),
+        (["{folder}", "--file", "nowhere.txt"], "--file nowhere.txt: no such file"),
+        (["{folder}/nowhere", "a"], "nowhere is no folder and no Hub id of a translation model"),
+    ],
+    ids=["no sentence", "beams", "file", "folder"],
+)
+def test_translating_nothing_is_refused(tmp_path, capsys, argv, message):
+    with pytest.raises(SystemExit):
+        imported(TRANSLATE).main([part.format(folder=tmp_path) for part in argv])
+    assert message in capsys.readouterr().err
+
+
+def test_sources_that_are_too_long_are_cut_and_it_is_said(official, capsys):
+    imported(TRANSLATE).main([str(official), "a " * 40, "b", "--num_beams", "1", "--max_length", "6"])
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 2
+    assert "has 41 tokens: the model reads 20 of them" in shown.err

@@ -1,0 +1,155 @@
+"""Sentences and their translations: from any source to pairs of token ids."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from datasets import Dataset, DatasetDict
+from transformers import PreTrainedTokenizerBase
+
+from tfm_zoo.training import generated
+from tfm_zoo.training.arguments import check_at_least, option
+from tfm_zoo.training.sources import SplitArguments, check_texts, complete_splits, limit_splits, load_source
+
+GENERATED_COLUMNS = ("source", "target")
+NESTED = "translation"  # a column of mappings from language to text, as many data sets on the Hub have it
+
+
+@dataclass
+class ParallelTextArguments(SplitArguments):
+    """Where the pairs are, and how much of them to use. Names are those of transformers' `run_translation.py`."""
+
+    dataset_name: str | None = option(
+        None, "Hub id or local folder. 'generated', the default: the built-in sequences, to be reversed."
+    )
+    train_file: str | None = option(
+        None,
+        "Instead of dataset_name: a CSV, TSV, JSON (lines) or Parquet file with a column for each language, or one"
+        f" {NESTED!r}; or a name such as 'corpus/train' of two text files, 'corpus/train.en' and 'corpus/train.de',"
+        " with a sentence on each line.",
+    )
+    source_lang: str | None = option(
+        None,
+        "The language to translate from: the name of its column, or, for a tokenizer of many languages, its code, such"
+        " as en_XX, which begins with that name.",
+    )
+    target_lang: str | None = option(None, "The language to translate into, likewise.")
+    max_source_length: int = option(128, "Longer sources are truncated to this many tokens.")
+    max_target_length: int = option(128, "Likewise targets, in training and in the validation loss; and translations.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, {"max_source_length": 1, "max_target_length": 1})
+        if self.source_lang is not None and self.source_lang == self.target_lang:
+            raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}")
+
+    def fit(self, room: int) -> list[str]:
+        """Keep texts within what a model takes; returns what has changed."""
+        notes = []
+        for name in ("max_source_length", "max_target_length"):
+            if getattr(self, name) > room:
+                notes.append(f"{name} {getattr(self, name)} is more than the model takes: using {room}")
+                setattr(self, name, room)
+        return notes
+
+    def built_in(self) -> DatasetDict:
+        return generated.reversed_sequences()
+
+    def load_file(self, split: str, file: str) -> Dataset:
+        sides = {language: Path(f"{file}.{language}") for language in (self.source_lang, self.target_lang) if language}
+        if len(sides) < 2 or Path(file).is_file() or not all(path.is_file() for path in sides.values()):
+            return super().load_file(split, file)
+        try:
+            lines = {language: path.read_text("utf-8").splitlines() for language, path in sides.items()}
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{split}_file {file!r} cannot be read: {error}") from error
+        if len(set(map(len, lines.values()))) > 1:
+            counts = " and ".join(f"{path} has {len(lines[language])}" for language, path in sides.items())
+            raise ValueError(f"{split}_file {file!r}: as many lines are needed on both sides; {counts}")
+        return Dataset.from_dict(lines)
+
+
+@dataclass
+class ParallelTexts:
+    """Splits "train", "validation" and perhaps "test", whose columns "source" and "target" hold texts."""
+
+    splits: dict[str, Dataset]
+    languages: tuple[str, str]  # of source and target: names of columns, or codes that begin with them
+    own_splits: list[str]  # those that the data set came with; the others were cut from its train split
+    notes: list[str]  # what was done to the data that a reader of the figures must know
+
+    def encode(self, tokenizer: PreTrainedTokenizerBase, args: ParallelTextArguments) -> dict[str, Dataset]:
+        """The splits as token ids, "input_ids" and "labels"; `notes` then say how many had to be truncated."""
+        max_source, max_target = args.max_source_length, args.max_target_length
+
+        def encode_batch(rows: dict[str, list[str]]) -> dict[str, list]:
+            sources = tokenizer(rows["source"], verbose=False)["input_ids"]
+            targets = tokenizer(text_target=rows["target"], verbose=False)["input_ids"]
+            longer = [len(s) > max_source or len(t) > max_target for s, t in zip(sources, targets, strict=True)]
+            if any(longer):
+                sources = tokenizer(rows["source"], truncation=True, max_length=max_source)["input_ids"]
+                targets = tokenizer(text_target=rows["target"], truncation=True, max_length=max_target)["input_ids"]
+            return {"input_ids": sources, "labels": targets, "truncated": longer}
+
+        encoded = {}
+        for name, split in self.splits.items():
+            rows = split.map(
+                encode_batch, batched=True, remove_columns=split.column_names, num_proc=args.preprocessing_num_workers
+            )
+            if truncated := sum(rows["truncated"]):
+                self.notes.append(
+                    f"{truncated:,} of the {len(rows):,} pairs of the {name} split were truncated, to {max_source}"
+                    f" tokens of the source and {max_target} of the target."
+                )
+            encoded[name] = rows.remove_columns("truncated")
+        return encoded
+
+    def to_learn(self) -> Iterable[str]:
+        """The training texts of both sides."""
+        for column in ("source", "target"):
+            yield from self.splits["train"][column][:]
+
+
+def load_parallel_texts(args: ParallelTextArguments, seed: int) -> ParallelTexts:
+    """Load and check the pairs; the seed decides which rows a missing split and `max_*_samples` take.
+
+    Raises:
+        FileNotFoundError, ValueError: naming the file, column, split or row that is missing or wrong.
+    """
+    notes: list[str] = []
+    languages = args.source_lang, args.target_lang
+    if args.dataset_name == generated.NAME:
+        notes.append("The data set is generated: letters, to be put in the reverse order.")
+        languages = tuple(given or usual for given, usual in zip(languages, GENERATED_COLUMNS, strict=True))
+    raw = {name: _flat(split) for name, split in load_source(args).items()}
+    columns = next(iter(raw.values())).column_names
+    named = []
+    for option_name, language in zip(("source_lang", "target_lang"), languages, strict=True):
+        if language is None:
+            raise ValueError(f"give source_lang and target_lang: the columns are {columns}")
+        found = [name for name in (language, language.split("_")[0]) if name in columns]
+        if not found:
+            raise ValueError(f"{option_name} {language!r}: no such column; the columns are {columns}")
+        named.append(found[0])
+    splits = {name: _pairs(name, split, tuple(named)) for name, split in raw.items()}
+    splits, own_splits = complete_splits(splits, args, seed, notes)
+    return ParallelTexts(limit_splits(splits, args, seed), languages, own_splits, notes)
+
+
+def _flat(split: Dataset) -> Dataset:
+    """A column of mappings from language to text, as a column for each language."""
+    flat = split.flatten()
+    return flat.rename_columns({name: name.removeprefix(f"{NESTED}.") for name in flat.column_names})
+
+
+def _pairs(name: str, split: Dataset, languages: tuple[str, str]) -> Dataset:
+    """The columns of the two languages as "source" and "target"."""
+    for language in languages:
+        check_texts(name, split, language, "column")
+        empty = next((row for row, text in enumerate(split[language][:]) if not text.strip()), None)
+        if empty is not None:
+            raise ValueError(f"split {name!r} has an empty text in row {empty} of column {language!r}")
+    pairs = split.select_columns(list(languages))
+    return Dataset.from_dict(
+        dict(zip(("source", "target"), (pairs[language][:] for language in languages), strict=True))
+    )

@@ -1,0 +1,33 @@
+"""How good translations are, by sacrebleu."""
+
+from collections.abc import Sequence
+
+from sacrebleu.metrics import BLEU, CHRF
+
+NAMES = ("bleu", "chrf", "exact_match")
+
+
+def translation_scores(translations: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """BLEU (Papineni et al. 2002), chrF (Popović 2015) and how many translations are the reference, in percent.
+
+    White space at either end of a text does not count.
+
+    Args:
+        references: one for each translation.
+    """
+    translations, references = ([text.strip() for text in texts] for texts in (translations, references))
+    equal = sum(text == reference for text, reference in zip(translations, references, strict=True))
+    return {
+        "bleu": BLEU().corpus_score(translations, [references]).score,
+        "chrf": CHRF().corpus_score(translations, [references]).score,
+        "exact_match": 100 * equal / len(references),
+    }
+
+
+def signatures() -> list[str]:
+    """How sacrebleu computes the two scores: what comparing them with those of others takes."""
+    names = []
+    for metric in (BLEU(), CHRF()):
+        score = metric.corpus_score(["a"], [["a"]])  # a metric has a signature when it has been used
+        names.append(f"{score.name}|{metric.get_signature()}")
+    return names
