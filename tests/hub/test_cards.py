@@ -1,0 +1,48 @@
+"""The cards that the zoo writes: the Hub takes them, and they say what is so."""
+
+import pytest
+from huggingface_hub import ModelCard
+from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTModel
+from typer.testing import CliRunner
+
+from tfm_zoo.cli import app
+
+NATIVE = {
+    "fill-mask": lambda: BertForMaskedLM(
+        BertConfig(vocab_size=61, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
+    ),
+    "text-generation": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=61, n_embd=32, n_layer=2, n_head=4)),
+    "translation": lambda: MarianMTModel(
+        MarianConfig(
+            vocab_size=61,
+            d_model=32,
+            encoder_layers=2,
+            decoder_layers=1,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=48,
+            decoder_ffn_dim=48,
+            pad_token_id=0,
+            decoder_start_token_id=0,
+            eos_token_id=1,
+            forced_eos_token_id=1,
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("pipeline", NATIVE)
+def test_card_of_a_converted_checkpoint(pipeline, tmp_path, client, hub_server, monkeypatch):
+    native = NATIVE[pipeline]()
+    native.save_pretrained(tmp_path / "official")
+    (tmp_path / "official/README.md").write_text("---\nlicense: mit\n---\nThe original.")
+    done = CliRunner().invoke(app, ["convert", str(tmp_path / "official"), str(tmp_path / "zoo")])
+    assert done.exit_code == 0, done.output
+    card = ModelCard.load(tmp_path / "zoo/README.md")
+    assert card.data.pipeline_tag == pipeline and card.data.license == "mit"
+    assert {"tfm_zoo", native.config.model_type} <= set(card.data.tags)
+    sinusoids = sum(table.numel() for table in native.parameters() if not table.requires_grad)
+    assert f"| parameters | {native.num_parameters() - sinusoids:,} |" in card.text
+    client().create_repo("user/model")
+    client().upload_folder(repo_id="user/model", folder_path=tmp_path / "zoo")  # the Hub reads its metadata
+    assert "README.md" in hub_server.repositories["user/model"].at("main").files
