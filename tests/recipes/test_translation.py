@@ -17,7 +17,7 @@ from transformers import (
 import tfm_zoo
 from tfm_zoo.training import generated, loop
 from tfm_zoo.training.tokenizers import joint_bpe
-from tfm_zoo.training.translation import labelled_logits, smoothed_loss
+from tfm_zoo.training.translation import labelled_logits, language_codes, smoothed_loss
 
 from .conftest import ROOT, TRANSLATION_RECIPE, history, imported, run_python
 
@@ -231,7 +231,15 @@ def test_the_papers_schedule(train_translation, tmp_path):
     assert history(tmp_path / "run", "learning_rate") == pytest.approx(rates)
 
 
-def test_best_model_by_bleu(train_translation, tmp_path):
+def test_bf16_and_gradient_checkpointing_run(train_translation, tmp_path):
+    train_translation(output_dir=tmp_path / "fp32", max_train_steps=6)
+    options = {"mixed_precision": "bf16", "gradient_checkpointing": True}
+    train_translation(output_dir=tmp_path / "bf16", max_train_steps=6, **options)
+    exact, rounded = history(tmp_path / "fp32", "loss"), history(tmp_path / "bf16", "loss")
+    assert rounded == pytest.approx(exact, abs=0.1) and rounded != exact
+
+
+def test_best_model_by_chrf(train_translation, tmp_path):
     results = train_translation(
         num_eval_translations=10, metric_for_best_model="chrf", eval_steps=3, max_train_steps=12, num_samples=0
     )
@@ -243,6 +251,11 @@ def test_without_a_test_split_validation_is_translated(train_translation, tmp_pa
     results = train_translation(test_file=None, max_train_steps=2, max_eval_samples=3)
     assert {"eval_bleu", "eval_chrf", "eval_exact_match"} <= results.keys() and "test_loss" not in results
     assert len((tmp_path / "run" / "generated_predictions.txt").read_text().splitlines()) == 3
+
+
+def test_languages_of_the_card():
+    assert language_codes(("en", "de")) == language_codes(("en_XX", "de_DE")) == ["en", "de"]
+    assert language_codes(("english", "de")) is None
 
 
 @pytest.mark.parametrize(

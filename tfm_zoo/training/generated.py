@@ -36,9 +36,9 @@ NEUTRAL = (
 )
 
 
-SEQUENCES = {"train": 50_000, "validation": 500, "test": 1000}
+SEQUENCES = {"train": 60_000, "validation": 500, "test": 1000}
 LETTERS = "abcdefghijklmnop"
-LENGTHS = (1, 10)
+LENGTHS = (1, 8)
 
 
 def reversed_sequences(seed: int = 0) -> DatasetDict:

@@ -1,6 +1,7 @@
 """Translation as a task: its options, its loss, evaluation by loss and by beam search, its card."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -250,7 +251,7 @@ class TranslationReport(Report):
 
     @property
     def languages(self) -> list[str] | None:
-        return None if self.is_generated else list(self.texts.languages)
+        return language_codes(self.texts.languages)
 
     def introduction(self) -> str:
         origin = f"`{shortened(self.base_model)}`, fine-tuned" if self.base_model else "A new model, trained"
@@ -309,6 +310,12 @@ the tokenizer (here {self.model.config.vocab_size:,} tokens). sacrebleu's names 
         if not self.judge.samples:
             return ""
         return "\n\n".join(["## Samples", *(f"```text\n{sample}\n```" for sample in self.judge.samples)])
+
+
+def language_codes(names: Iterable[str]) -> list[str] | None:
+    """`en` of `en` or `en_XX`; None where a name is no code of two or three letters, as a column's need not be."""
+    codes = [name.split("_")[0] for name in names]
+    return codes if all(re.fullmatch("[a-z]{2,3}", code) for code in codes) else None
 
 
 SPREAD = {"others": "all classes but the label", "all": "all classes, the label's own included"}
