@@ -15,7 +15,8 @@ import tfm_zoo.models
 
 FOLDER = Path(tfm_zoo.models.__file__).parent
 FILES = sorted(FOLDER.glob("*.py"))
-ALLOWED = sys.stdlib_module_names | {"torch", "transformers", "huggingface_hub"}
+# The last two are required by transformers itself.
+ALLOWED = sys.stdlib_module_names | {"torch", "transformers", "huggingface_hub", "safetensors"}
 TRANSFORMERS_SEES = re.compile(r"^\s*(?:from\s+\.(\S+)\s+import|import\s+\.(\S+)\s*$)", flags=re.MULTILINE)
 
 

@@ -139,3 +139,10 @@ def test_command(folder, tmp_path):
     (tmp_path / "empty").mkdir()
     nothing = runner.invoke(app, ["verify", str(tmp_path / "empty")])
     assert nothing.exit_code == 1 and "it was not saved as a model of the zoo" in " ".join(nothing.output.split())
+
+
+def test_a_model_that_cannot_be_run_is_saved_all_the_same(tmp_path, monkeypatch):
+    model = tiny_model(TfmBertForMaskedLM)
+    monkeypatch.setattr(type(model), "forward", lambda *_, **__: 1 / 0)
+    model.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / manifests.FILE).read_text())["fingerprint"] is None

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -30,8 +31,12 @@ def write_manifest(model: nn.Module, folder: str | Path, state_dict: dict[str, t
         "torch": torch.__version__,
         "code": {path.name: digest(path.read_bytes()) for path in sorted(folder.glob("*.py"))},
         "weights": weights_of(folder),
-        "fingerprint": fingerprint(model, state_dict) if is_whole(model) else None,
+        "fingerprint": None,
     }
+    # A model that cannot be run now (offloaded, sharded, in pieces of another kind) is still worth saving.
+    with suppress(Exception):
+        if is_whole(model):
+            manifest["fingerprint"] = fingerprint(model, state_dict)
     (folder / FILE).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
 
 
