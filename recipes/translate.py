@@ -21,15 +21,15 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--num_beams", type=int, help="width of the beam search; default: the model's own")
     parser.add_argument("--max_length", type=int, help="tokens of a translation; default: the model's own")
     parser.add_argument("--trust_remote_code", action="store_true", help="run a Hub model's code; a folder's is run")
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     if args.file and not args.file.is_file():
         parser.error(f"--file {args.file}: no such file")
     for name in ("batch_size", "num_beams", "max_length"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             parser.error(f"{name} must be at least 1, not {getattr(args, name)}")
     lines = args.file.read_text("utf-8").splitlines() if args.file else []
-    sentences = args.sentences + [line for line in lines if line.strip()]
-    if not sentences:
+    sentences = args.sentences + lines
+    if not any(sentence.strip() for sentence in sentences):
         parser.error("give sentences, or a --file with one sentence per line")
 
     trust = args.trust_remote_code or Path(args.model).is_dir()
@@ -52,8 +52,8 @@ def main(argv: list[str] | None = None) -> None:
                 print(f"({sentence[:40]!r}... has {length} tokens: the model reads {room} of them)", file=sys.stderr)
         inputs = tokenizer(batch, padding=True, truncation=True, max_length=room, return_tensors="pt").to(device)
         ids = model.generate(inputs["input_ids"], attention_mask=inputs["attention_mask"], **options)
-        for translation in tokenizer.batch_decode(ids, skip_special_tokens=True):
-            print(translation)
+        for sentence, translation in zip(batch, tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True):
+            print(translation if sentence.strip() else "")  # a blank line for a blank line
 
 
 if __name__ == "__main__":
