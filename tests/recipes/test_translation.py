@@ -90,9 +90,11 @@ def test_learns_to_reverse_and_leaves_everything(train_translation, pairs, tmp_p
 
     # What was saved translates as it did here, where there is no zoo.
     sources = [row["en"] for row in rows[:3]]
-    (tmp_path / "sources.txt").write_text("\n".join(sources[1:]))
-    shown = run_python("-c", WITHOUT_ZOO, TRANSLATE, folder, sources[0], "--file", tmp_path / "sources.txt")
-    assert shown.stdout.splitlines() == [row["de"] for row in rows[:3]]
+    (tmp_path / "sources.txt").write_text("\n\n".join(sources[1:]))
+    arguments = (folder, "--file", tmp_path / "sources.txt", sources[0])  # a sentence may follow an option
+    shown = run_python("-c", WITHOUT_ZOO, TRANSLATE, *arguments)
+    first, second, third = (row["de"] for row in rows[:3])
+    assert shown.stdout.splitlines() == [first, second, "", third]
 
 
 def test_built_in_sequences_are_the_default(train_translation, monkeypatch, tmp_path):
