@@ -1,7 +1,40 @@
-"""Settings for every test: no network, one thread a worker (pytest-xdist runs one worker a core)."""
+"""Settings for every test: no network, one thread a worker (pytest-xdist runs one worker a core); a Hub on loopback."""
 
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import pytest
+from huggingface_hub import HfApi, close_session, constants
+
+from .hub.server import HubServer
+
+
+@pytest.fixture
+def hub_server():
+    """A Hub that serves, and holds nothing yet."""
+    with HubServer() as server:
+        yield server
+
+
+@pytest.fixture
+def client(hub_server, tmp_path, monkeypatch):
+    """Makes clients of that Hub in this process, with one empty cache."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    close_session()
+    yield lambda token="hf_user": HfApi(hub_server.url, token=token or False)
+    close_session()
+
+
+@pytest.fixture
+def online(client, hub_server, monkeypatch):
+    """This process is at that Hub, as one of its users."""
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub_server.url)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "ENDPOINT", hub_server.url)
+    monkeypatch.setenv("HF_TOKEN", "hf_user")

@@ -13,11 +13,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from huggingface_hub import HfApi, close_session, constants
 
 from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, tiny_model
 from . import plain
-from .server import HubServer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 VARIANTS = {
@@ -150,13 +148,6 @@ def do_jobs(hub, tmp_path):
 
 
 @pytest.fixture
-def hub_server():
-    """A Hub that serves, and holds nothing yet."""
-    with HubServer() as server:
-        yield server
-
-
-@pytest.fixture
 def do_online(hub_server, tmp_path):
     """Jobs with that Hub, as one of its users, and an empty cache."""
 
@@ -165,15 +156,3 @@ def do_online(hub_server, tmp_path):
         return run_jobs(jobs, python, hub_server.environment(home, token), tmp_path)
 
     return do
-
-
-@pytest.fixture
-def client(hub_server, tmp_path, monkeypatch):
-    """Makes clients of that Hub in this process, with one empty cache."""
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
-    close_session()
-    yield lambda token="hf_user": HfApi(hub_server.url, token=token or False)
-    close_session()

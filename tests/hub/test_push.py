@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from huggingface_hub import constants
 from typer.testing import CliRunner
 
 from tfm_zoo import TfmBertForSequenceClassification, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
@@ -20,15 +19,6 @@ AUTO = {
     TfmGPTForCausalLM: "AutoModelForCausalLM",
     TfmEncoderDecoderForConditionalGeneration: "AutoModelForSeq2SeqLM",
 }
-
-
-@pytest.fixture
-def online(client, hub_server, monkeypatch):
-    """This process is at that Hub, as one of its users."""
-    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub_server.url)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr(constants, "ENDPOINT", hub_server.url)
-    monkeypatch.setenv("HF_TOKEN", "hf_user")
 
 
 @pytest.fixture
@@ -81,7 +71,10 @@ def test_interrupted_and_run_again(online, folder, hub_server, action):
     tiny_model(TfmBertForSequenceClassification, seed=1).save_pretrained(folder)
     (folder / "new.txt").write_text("new")
     hub_server.fail(action, 403)
-    with pytest.raises(PushError, match=r"The upload to user/model failed: .* It lacks new.txt: .* Push again"):
+    with pytest.raises(
+        PushError,
+        match=r"The upload to user/model failed: .* It lacks new.txt: .* Push again \(tfm-zoo push .* user/model\)",
+    ):
         push(folder, REPOSITORY)
     assert repository.branches["main"] == before
     hub_server.faults.clear()

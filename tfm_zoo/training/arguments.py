@@ -87,6 +87,7 @@ class LoopArguments:
     hub_model_id: str | None = option(None, "Repository to push to; default: the name of output_dir.")
     hub_token: str | None = option(None, "Token for the Hub; default: the one of `hf auth login`.")
     hub_private_repo: bool | None = option(None, "Make the Hub repository private.")
+    hub_revision: str | None = option(None, "Branch to push to, made where there is none; default: the main one.")
 
     def __post_init__(self) -> None:
         check_at_least(

@@ -17,12 +17,12 @@ from accelerate.logging import get_logger
 from huggingface_hub import EvalResult, ModelCardData
 from transformers import PreTrainedModel
 
-from tfm_zoo.hub.cards import licence_of, table, write_model_card
+from tfm_zoo.hub import push
+from tfm_zoo.hub.cards import about_zoo_model, licence_of, table, tags_of, write_model_card
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import LoopArguments
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.models import ModelArguments
-from tfm_zoo.training.runs import push_output_dir
 from tfm_zoo.training.sources import DataArguments
 from tfm_zoo.visualization import plot_training
 
@@ -77,15 +77,25 @@ class Report(ABC):
         """What follows the figures."""
         return ""
 
+    def limits(self) -> str:
+        """What nobody should expect of the model."""
+        if self.is_generated:
+            return "It was trained on generated data, to show that training works: it is of no use on any other."
+        origin = f", and those of `{shortened(self.base_model)}`, which it started from" if self.base_model else ""
+        return (
+            f"It has the biases of `{self.dataset}`{origin}. How it does on texts of another kind, or in another"
+            " language, has not been measured."
+        )
+
     def finish(self) -> None:
         """Write everything beside the model, push it if that is asked for, and say so."""
         output_dir = Path(self.args.output_dir)
         if not self.write(output_dir):
             logger.warning(f"{output_dir}/README.md was not written by this recipe: it is left as it is")
-        if self.args.push_to_hub:
-            logger.info(f"Pushed to {push_output_dir(self.args)}")
         logger.info(", ".join(f"{name} {value:.4g}" for name, value in self.results.items()))
         logger.info(f"The best model is in {output_dir}")
+        if self.args.push_to_hub:
+            logger.info(f"Pushed to {self.push(output_dir)}")
 
     def write(self, output_dir: Path) -> bool:
         """Write `all_results.json`, `trainer_state.json`, the picture and the card; False if the card is the user's."""
@@ -93,6 +103,12 @@ class Report(ABC):
         self.state.write(output_dir)
         plot_training(self.state.log_history, output_dir / PICTURE, self.picture_metric)
         return write_model_card(output_dir, self.metadata(), self.text())
+
+    def push(self, output_dir: Path) -> str:
+        """Upload `output_dir` without checkpoints and logs; returns the commit's address."""
+        args = self.args
+        options = {"private": args.hub_private_repo, "revision": args.hub_revision, "token": args.hub_token}
+        return push(output_dir, args.hub_model_id, **options).commit_url
 
     @property
     def is_zoo(self) -> bool:
@@ -137,7 +153,7 @@ class Report(ABC):
             library_name="transformers",
             pipeline_tag=self.pipeline_tag,
             license=licence_of(self.base_model) if self.base_model else None,
-            tags=["tfm_zoo"] if self.is_zoo else None,
+            tags=tags_of(self.model) if self.is_zoo else None,
             datasets=[dataset_id] if dataset_id else None,
             metrics=list(self.headline),
             base_model=hub_id(self.base_model),
@@ -163,6 +179,8 @@ class Report(ABC):
 
 {self.introduction()}
 
+{about_zoo_model(self.model, self.repository) if self.is_zoo else ""}
+
 ## Figures
 
 {self.figures()}
@@ -186,6 +204,10 @@ Examples per second: {self.results["train_samples_per_second"]:.1f} in training,
 ({device()}).
 Versions: transformers {transformers.__version__}, torch {torch.__version__}, accelerate {accelerate.__version__},
 datasets {datasets.__version__}.
+
+## Limits and bias
+
+{self.limits()}
 """
 
     def figures(self) -> str:

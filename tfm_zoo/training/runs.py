@@ -22,6 +22,8 @@ from datasets.exceptions import DatasetsError
 from huggingface_hub import HfApi
 from huggingface_hub.errors import StrictDataclassError
 
+from tfm_zoo.hub import PushError
+from tfm_zoo.models.saving import open_repository
 from tfm_zoo.training.arguments import LoopArguments
 from tfm_zoo.training.checkpoints import TrainState, delete_checkpoints, find_checkpoint, holds_a_run
 
@@ -37,7 +39,7 @@ def errors_in_one_line() -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, OSError, StrictDataclassError, DatasetsError, FloatingPointError) as error:
+    except (ValueError, OSError, StrictDataclassError, DatasetsError, FloatingPointError, PushError) as error:
         if os.environ.get("TFM_ZOO_TRACEBACK", "0") not in ("", "0"):
             raise
         message = " ".join(str(error).split()) or type(error).__name__
@@ -140,7 +142,8 @@ def open_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | Non
             delete_checkpoints(output_dir)
         output_dir.mkdir(parents=True, exist_ok=True)
         if args.push_to_hub:  # now, so that a missing right to write shows before the work
-            hub_repository(args)
+            api, name = HfApi(token=args.hub_token), args.hub_model_id or output_dir.resolve().name
+            args.hub_model_id = open_repository(api, name, args.hub_private_repo, args.hub_revision)
     accelerator.wait_for_everyone()
     if args.resume_from_checkpoint and checkpoint is None:
         logger.info(f"No complete checkpoint in {output_dir}: starting from the beginning")
@@ -169,23 +172,3 @@ def tracker_values(*arguments: Any) -> dict[str, Any]:
     """The options of a run in types that every tracker takes, without the token."""
     values = {name: value for part in arguments for name, value in asdict(part).items() if name != "hub_token"}
     return {name: value if isinstance(value, int | float | str) else str(value) for name, value in values.items()}
-
-
-def hub_repository(args: LoopArguments) -> str:
-    """The full id of the repository to push to; it is made if it does not exist."""
-    name = args.hub_model_id or Path(args.output_dir).resolve().name
-    return HfApi(token=args.hub_token).create_repo(name, exist_ok=True, private=args.hub_private_repo).repo_id
-
-
-def push_output_dir(args: LoopArguments) -> str:
-    """Upload `output_dir` without checkpoints and logs; returns the commit's address."""
-    return (
-        HfApi(token=args.hub_token)
-        .upload_folder(
-            repo_id=hub_repository(args),
-            folder_path=args.output_dir,
-            ignore_patterns=["checkpoint-*", "logs/*", ".unfinished*"],
-            commit_message="Upload the model",
-        )
-        .commit_url
-    )
