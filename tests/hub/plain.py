@@ -62,9 +62,22 @@ def train_and_save(source: str, auto_class: str, target: str, **options) -> dict
         return run(model)
 
 
-def push(source: str, repository: str, auto_class: str = "AutoModel", **options) -> str:
-    """A checkpoint pushed as users push a model; gives the commit's hash."""
-    return load(source, auto_class, trust_remote_code=True).push_to_hub(repository, **options).oid
+def fine_tune(model, steps: int = 2) -> None:
+    """Whatever its head, with a loss of all that it gives."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        sum(value.square().mean() for value in run(model).values() if value.is_floating_point()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def fine_tune_and_push(source: str, auto_class: str, repository: str, **options) -> tuple[str, dict[str, torch.Tensor]]:
+    """As users fine-tune a model of the Hub and push it; gives the commit's hash, and the outputs."""
+    model = load(source, auto_class, trust_remote_code=True)
+    fine_tune(model)
+    commit = model.push_to_hub(repository, **options).oid
+    with torch.no_grad():
+        return commit, run(model)
 
 
 @torch.no_grad()

@@ -1,0 +1,46 @@
+"""Every head, fine-tuned here, goes to the Hub, comes back where there is no zoo, is fine-tuned there and goes again."""
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+
+from tfm_zoo.hub import push, verify
+
+from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, tiny_model
+from . import plain
+
+
+@pytest.mark.parametrize("heads", [ENCODERS, DECODERS, ENCODER_DECODERS], ids=["bert", "gpt", "encoder_decoder"])
+def test_every_head_comes_back_the_same(heads, online, tmp_path, do_online, plain_python, hub_server):
+    first, again = {}, []
+    for head in heads:
+        name, repository = head.__name__, f"user/{head.__name__}"
+        model = tiny_model(head)
+        plain.fine_tune(model)
+        model.save_pretrained(tmp_path / name)
+        with torch.no_grad():
+            first[repository] = push(tmp_path / name, repository).oid, plain.run(model)
+        auto = next(auto for auto, target in model.config.auto_classes.items() if target == name)
+        again.append(("fine_tune_and_push", {"source": repository, "auto_class": auto, "repository": repository}))
+    second = dict(zip(first, do_online(again, plain_python), strict=True))
+
+    jobs, expected = [], []
+    for (_, options), pushes in zip(again, zip(first.values(), second.values(), strict=True), strict=True):
+        for commit, outputs in pushes:
+            where = {"source": options["repository"], "auto_class": options["auto_class"], "revision": commit}
+            jobs.append(("outputs", where | {"trust_remote_code": True}))
+            expected.append(outputs)
+    torch.testing.assert_close(do_online(jobs, plain_python), expected, rtol=0, atol=0)
+
+    for repository, (commit, outputs) in first.items():
+        kept = hub_server.repositories[repository]
+        code = [
+            {name: kept.read(name, revision) for name in kept.at(revision).files if name.endswith(".py")}
+            for revision in (commit, "main")
+        ]
+        assert code[0] == code[1] and f"modeling_{heads[0].config_class.model_type}.py" in code[0]
+        assert kept.branches["main"] == second[repository][0] != commit
+        assert any((outputs[name] != second[repository][1][name]).any() for name in outputs)
+        card = ModelCard(kept.read("README.md", "main").decode())
+        assert card.data.tags[0] == "tfm_zoo" and f'.from_pretrained("{repository}", trust' in card.text
+    assert verify(repository, token="hf_user").ok
