@@ -1,4 +1,4 @@
-"""Every head, fine-tuned here, goes to the Hub, comes back where there is no zoo, is fine-tuned there and goes again."""
+"""Every head, fine-tuned here, goes to the Hub, comes back where there is no zoo, is tuned there and goes again."""
 
 import pytest
 import torch

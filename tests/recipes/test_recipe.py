@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 import tfm_zoo
-from tfm_zoo.training import loop, runs
+from tfm_zoo.training import loop
 
 from .conftest import RECIPE, ROOT, as_argv, history, run_python
 
@@ -240,39 +240,6 @@ def test_diverging_loss_stops_the_run(finetune, recipe, monkeypatch):
     monkeypatch.setattr(loop, "train_step", lambda *args: (torch.tensor(float("nan")), 0.0))
     with pytest.raises(FloatingPointError, match="the loss is nan at step 1"):
         finetune()
-
-
-class FakeHub:
-    """Records what would have been sent to the Hub."""
-
-    calls: list[tuple[str, dict]] = []
-
-    def __init__(self, token):
-        self.token = token
-
-    def create_repo(self, name, **options):
-        FakeHub.calls.append(("create_repo", {"name": name, "token": self.token, **options}))
-        return type("RepoUrl", (), {"repo_id": f"me/{name}"})
-
-    def upload_folder(self, **options):
-        FakeHub.calls.append(("upload_folder", options))
-        return type("Commit", (), {"commit_url": "https://example.org"})
-
-
-def test_push_asks_for_the_repository_first_and_sends_the_best_model(finetune, tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "HfApi", FakeHub)
-    monkeypatch.setattr(FakeHub, "calls", [])
-    step = loop.train_step
-    monkeypatch.setattr(loop, "train_step", lambda *args: (FakeHub.calls.append(("train", {})), step(*args))[1])
-    finetune(max_train_steps=1, push_to_hub=True, hub_model_id="fine", hub_token="hf_secret", checkpointing_steps=1)
-    assert [name for name, _ in FakeHub.calls] == ["create_repo", "train", "create_repo", "upload_folder"]
-    assert FakeHub.calls[0][1]["token"] == "hf_secret"
-    upload = FakeHub.calls[-1][1]
-    assert upload["repo_id"] == "me/fine"
-    assert upload["folder_path"] == str(tmp_path / "run")
-    assert "checkpoint-*" in upload["ignore_patterns"]
-    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
-    assert files and not any(b"hf_secret" in path.read_bytes() for path in files)
 
 
 def test_tracker_gets_losses_and_metrics(finetune, tmp_path):

@@ -1,0 +1,58 @@
+"""What recipes save can be verified, and goes to the Hub as `tfm-zoo push` sends it."""
+
+import pytest
+from huggingface_hub import ModelCard
+from huggingface_hub.errors import HfHubHTTPError
+
+from tfm_zoo.hub import push, verify
+from tfm_zoo.training import loop
+from tfm_zoo.training.runs import errors_in_one_line
+
+REPOSITORY = "user/fine"
+PUSHES = {"max_train_steps": 1, "push_to_hub": True, "hub_model_id": "fine", "hub_token": "hf_user"}
+
+
+@pytest.mark.parametrize(
+    ("script", "model_class"),
+    [("finetune", "zoo"), ("finetune", "native"), ("train_lm", "zoo"), ("train_translation", "zoo")],
+)
+def test_what_a_recipe_saves_is_pushed(script, model_class, request, online, hub_server, tmp_path, monkeypatch):
+    train, step, there = request.getfixturevalue(script), loop.train_step, []
+    monkeypatch.setattr(loop, "train_step", lambda *args: (there.append(set(hub_server.repositories)), step(*args))[1])
+    options = {"hub_private_repo": True, "hub_revision": "tuned", "checkpointing_steps": 1, "with_tracking": True}
+    train(model_class=model_class, **PUSHES, **options)
+    assert there == [{REPOSITORY}]  # before any work is done
+
+    folder, repository = tmp_path / "run", hub_server.repositories[REPOSITORY]
+    pushed = {name: repository.read(name, "tuned") for name in repository.at("tuned").files}
+    saved = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert saved == {name: content for name, content in pushed.items() if name != ".gitattributes"}
+    assert repository.private and ".gitattributes" in pushed
+    assert not any(b"hf_user" in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+    card = ModelCard(pushed["README.md"].decode())
+    assert f'from_pretrained("{REPOSITORY}"' in card.text or f'model="{REPOSITORY}"' in card.text
+    assert ("## Architecture" in card.text) == ("tfm_zoo" in (card.data.tags or [])) == (model_class == "zoo")
+    assert "## Limits" in card.text and card.data.eval_results
+    if model_class == "zoo":
+        verdict = verify(folder.rename(tmp_path / "moved"))
+        assert verdict.ok and not verdict.warnings, verdict
+        assert verify(REPOSITORY, revision="tuned", token="hf_user").ok
+
+
+def test_a_token_that_may_not_write_is_refused_before_any_work(finetune, online, monkeypatch):
+    monkeypatch.setattr(loop, "train_step", None)
+    with pytest.raises(HfHubHTTPError, match="403"):
+        finetune(**PUSHES | {"hub_model_id": "other/fine"})
+
+
+def test_an_upload_that_fails_costs_nothing(finetune, online, hub_server, tmp_path, capsys):
+    hub_server.fail("commit", 403)
+    with pytest.raises(SystemExit), errors_in_one_line():
+        finetune(**PUSHES)
+    line = capsys.readouterr().err.splitlines()[-1]
+    again = f"tfm-zoo push {tmp_path / 'run'} {REPOSITORY}"
+    assert "The upload to user/fine failed" in line and f"Push again ({again})" in line
+    hub_server.faults.clear()
+    push(tmp_path / "run", REPOSITORY)
+    assert verify(REPOSITORY, token="hf_user").ok
