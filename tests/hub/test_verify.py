@@ -112,16 +112,24 @@ def test_code_of_another_version(folder):
     saved = json.loads((folder / manifests.FILE).read_text())
     saved["code"]["manifest.py"] = manifests.digest(path.read_bytes())
     (folder / manifests.FILE).write_text(json.dumps(saved))
+    assert verify(folder).differences == [
+        f"code file manifest.py is not the one that tfm_zoo {manifests.VERSION} ships"
+    ]
+    saved["tfm_zoo"] = "0.0.1"
+    (folder / manifests.FILE).write_text(json.dumps(saved))
     verdict = verify(folder)
     assert verdict.ok
-    assert verdict.warnings == [f"code file manifest.py is not the one that tfm_zoo {manifests.VERSION} ships"]
+    assert verdict.warnings == [f"its code is that of tfm_zoo 0.0.1; {manifests.VERSION} is installed"]
 
 
 def test_transformers_outside_of_the_tested_range(folder, monkeypatch):
+    saved = json.loads((folder / manifests.FILE).read_text())
     monkeypatch.setattr(transformers, "__version__", "6.1.0")
     verdict = verify(folder)
     assert verdict.ok
-    assert verdict.warnings == ["transformers 6.1.0 is outside of the tested range, <6,>=5.17"]
+    assert verdict.warnings == [
+        f"transformers 6.1.0 is outside of the tested range, <6,>=5.17; it was saved with {saved['transformers']}"
+    ]
 
 
 def test_command(folder, tmp_path):

@@ -83,11 +83,16 @@ def compare_versions(saved: dict, verdict: Verdict) -> None:
     tested = next(r for r in map(Requirement, requires("tfm_zoo")) if r.name == "transformers").specifier
     verdict.figures |= {"saved_by": {name: saved[name] for name in ("tfm_zoo", "transformers", "torch")}}
     if not tested.contains(transformers.__version__, prereleases=True):
-        verdict.warnings.append(f"transformers {transformers.__version__} is outside of the tested range, {tested}")
+        verdict.warnings.append(
+            f"transformers {transformers.__version__} is outside of the tested range, {tested};"
+            f" it was saved with {saved['transformers']}"
+        )
+    if saved["tfm_zoo"] != manifests.VERSION:
+        verdict.warnings.append(f"its code is that of tfm_zoo {saved['tfm_zoo']}; {manifests.VERSION} is installed")
 
 
 def compare_code(saved: dict, folder: Path, verdict: Verdict) -> None:
-    """The files are those that were saved; and, of the installed version, those that it ships."""
+    """The files are those that were saved; and, saved by the installed version, those that it ships."""
     there = {path.name: manifests.digest(path.read_bytes()) for path in folder.glob("*.py")}
     for name in sorted(saved["code"].keys() | there.keys()):
         if name not in there:
@@ -99,7 +104,7 @@ def compare_code(saved: dict, folder: Path, verdict: Verdict) -> None:
         elif saved["tfm_zoo"] == manifests.VERSION:
             shipped = Path(manifests.__file__).parent / name
             if not shipped.is_file() or manifests.digest(shipped.read_bytes()) != there[name]:
-                verdict.warnings.append(f"code file {name} is not the one that tfm_zoo {manifests.VERSION} ships")
+                verdict.differences.append(f"code file {name} is not the one that tfm_zoo {manifests.VERSION} ships")
 
 
 def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> None:
