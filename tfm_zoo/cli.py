@@ -73,7 +73,7 @@ def convert(
         model = convert_checkpoint(checkpoint, chosen, progress, dtype=dtype)
         save(model, folder, source)
         copy_companions(origin, folder, architecture.tokenizer)
-        write_conversion_card(folder, model, source, architecture.title)
+        write_conversion_card(folder, model, source, architecture.title, out.name)
     console.print(f"{architecture.title} as {type(model).__name__} in {out}", soft_wrap=True, highlight=False)
 
 

@@ -6,6 +6,7 @@ from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadMode
 from typer.testing import CliRunner
 
 from tfm_zoo.cli import app
+from tfm_zoo.hub import push
 
 NATIVE = {
     "fill-mask": lambda: BertForMaskedLM(
@@ -32,7 +33,7 @@ NATIVE = {
 
 
 @pytest.mark.parametrize("pipeline", NATIVE)
-def test_card_of_a_converted_checkpoint(pipeline, tmp_path, client, hub_server, monkeypatch):
+def test_card_of_a_converted_checkpoint(pipeline, tmp_path, online, hub_server):
     native = NATIVE[pipeline]()
     native.save_pretrained(tmp_path / "official")
     (tmp_path / "official/README.md").write_text("---\nlicense: mit\n---\nThe original.")
@@ -43,6 +44,9 @@ def test_card_of_a_converted_checkpoint(pipeline, tmp_path, client, hub_server, 
     assert {"tfm_zoo", native.config.model_type} <= set(card.data.tags)
     sinusoids = sum(table.numel() for table in native.parameters() if not table.requires_grad)
     assert f"| parameters | {native.num_parameters() - sinusoids:,} |" in card.text
-    client().create_repo("user/model")
-    client().upload_folder(repo_id="user/model", folder_path=tmp_path / "zoo")  # the Hub reads its metadata
-    assert "README.md" in hub_server.repositories["user/model"].at("main").files
+    assert '.from_pretrained("zoo", trust_remote_code=True)' in card.text and "`tfm-zoo verify zoo`" in card.text
+    push(tmp_path / "zoo", "user/model")  # the Hub reads its metadata
+    pushed = hub_server.repositories["user/model"].read("README.md", "main").decode()
+    assert pushed == card.content.replace('.from_pretrained("zoo"', '.from_pretrained("user/model"').replace(
+        "verify zoo", "verify user/model"
+    )

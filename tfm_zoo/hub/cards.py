@@ -1,5 +1,6 @@
 """Model cards, written from what is known, and never over a card that a person wrote."""
 
+import re
 from pathlib import Path
 
 from huggingface_hub import ModelCard, ModelCardData, constants
@@ -7,7 +8,16 @@ from transformers import PreTrainedModel
 
 from ..models.card import MARK, architecture_table, loading, pipeline_of, table, tags_of
 
-__all__ = ["about_zoo_model", "is_ours", "licence_of", "table", "tags_of", "write_conversion_card", "write_model_card"]
+__all__ = [
+    "about_zoo_model",
+    "is_ours",
+    "licence_of",
+    "name_repository",
+    "table",
+    "tags_of",
+    "write_conversion_card",
+    "write_model_card",
+]
 
 
 def write_model_card(folder: str | Path, data: ModelCardData, text: str) -> bool:
@@ -25,8 +35,18 @@ def is_ours(card: str) -> bool:
     return MARK in card
 
 
-def write_conversion_card(folder: str | Path, model: PreTrainedModel, source: str, title: str) -> bool:
-    """The card of a model that was converted from `source`, an official checkpoint of the architecture `title`."""
+def name_repository(card: str, repo_id: str) -> str:
+    """A card of the zoo's whose commands and code load the model from `repo_id`, and not from a folder."""
+    in_code = re.sub(r'(\.from_pretrained\("|\bmodel=")[^"]+', rf"\g<1>{repo_id}", card)
+    return re.sub(r"(tfm-zoo verify )[^`\s]+", rf"\g<1>{repo_id}", in_code)
+
+
+def write_conversion_card(folder: str | Path, model: PreTrainedModel, source: str, title: str, out: str) -> bool:
+    """The card of a model that was converted from `source`, an official checkpoint of the architecture `title`.
+
+    Args:
+        out: what the folder will be called.
+    """
     name = Path(source).name
     data = ModelCardData(
         library_name="transformers",
@@ -42,14 +62,14 @@ def write_conversion_card(folder: str | Path, model: PreTrainedModel, source: st
 `{type(model).__name__}`, converted from the {title} checkpoint `{name}`. It computes what the original computes, and
 carries its own code: transformers runs it without `tfm_zoo` installed.
 
-{loading(model, name)}
+{loading(model, out)}
 
-{about_zoo_model(model, name)}
+{about_zoo_model(model, out)}
 
 ## How it was converted
 
 ```sh
-tfm-zoo convert {name if Path(source).exists() else source} {name}-zoo
+tfm-zoo convert {name if Path(source).exists() else source} {out}
 ```
 
 Every tensor of the checkpoint is in it, bit for bit, under the zoo's names.

@@ -8,7 +8,7 @@ from huggingface_hub.utils import filter_repo_objects
 
 from ..models import manifest as manifests
 from ..models.saving import open_repository
-from .cards import is_ours
+from .cards import is_ours, name_repository
 
 #: what of a folder is no part of the model
 LEFT_OUT = ("checkpoint-*", "checkpoint-*/**", ".*", ".*/**", "**/__pycache__/**", "runs/**", "logs/**")
@@ -29,7 +29,8 @@ def push(
     """Uploads a model's folder: code, weights, tokenizer, generation config, card and manifest, in one commit.
 
     What is on the Hub stays as it was until all of it is there. A second push of the same folder changes nothing, and
-    one after a failure uploads what is missing. A card on the Hub that a person wrote stays.
+    one after a failure uploads what is missing. A card on the Hub that a person wrote stays; one that the zoo wrote
+    loads the model from there.
 
     Args:
         folder: what `save_pretrained` wrote. A native model's, too, that a recipe trained or the zoo exported.
@@ -46,6 +47,9 @@ def push(
     check_whole(folder)
     api = HfApi(token=token)
     repo_id = open_repository(api, repo_id, private, revision)
+    card = folder / "README.md"
+    if card.exists() and is_ours(text := card.read_text(encoding="utf-8")):
+        card.write_text(name_repository(text, repo_id), encoding="utf-8")
     left_out = [*LEFT_OUT, *(["README.md"] if has_card_of_its_own(api, repo_id, revision) else [])]
     try:
         return api.upload_folder(

@@ -131,7 +131,7 @@ class Report(ABC):
     @property
     def repository(self) -> str:
         """What `from_pretrained` is given to load the model."""
-        return self.args.hub_model_id or Path(self.args.output_dir).name
+        return self.args.hub_model_id or shortened(self.args.output_dir)
 
     @property
     def dataset(self) -> str:
