@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from tfm_zoo.cli import app
 from tfm_zoo.hub import push
+from tfm_zoo.models.card import MARK
 
 NATIVE = {
     "fill-mask": lambda: BertForMaskedLM(
@@ -47,6 +48,9 @@ def test_card_of_a_converted_checkpoint(pipeline, tmp_path, online, hub_server):
     assert '.from_pretrained("zoo", trust_remote_code=True)' in card.text and "`tfm-zoo verify zoo`" in card.text
     push(tmp_path / "zoo", "user/model")  # the Hub reads its metadata
     pushed = hub_server.repositories["user/model"].read("README.md", "main").decode()
-    assert pushed == card.content.replace('.from_pretrained("zoo"', '.from_pretrained("user/model"').replace(
-        "verify zoo", "verify user/model"
-    )
+    changes = {'.from_pretrained("zoo"': '.from_pretrained("user/model"', "verify zoo": "verify user/model"}
+    expected = card.content.replace(MARK.format("zoo"), MARK.format("user/model"))
+    for old, new in changes.items():
+        expected = expected.replace(old, new)
+    assert pushed == expected
+    assert (tmp_path / "zoo/README.md").read_text() == card.content  # what is here stays

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 from tfm_zoo import TfmBertForSequenceClassification
 from tfm_zoo.cli import app
 from tfm_zoo.hub import PushError, push, verify
-from tfm_zoo.hub.cards import MARK
+from tfm_zoo.models.card import MARK
 from tfm_zoo.models.manifest import FILE
 
 from ..tiny import tiny_model
@@ -44,14 +44,14 @@ def test_a_revision_of_its_own(online, folder, hub_server):
 
 
 def test_a_card_that_a_person_wrote_stays(online, folder, hub_server):
-    (folder / "README.md").write_text(f"---\nlicense: mit\n---\n{MARK}\nfrom a recipe")
+    (folder / "README.md").write_text(f"---\nlicense: mit\n---\n{MARK.format('model')}\nfrom a recipe")
     push(folder, REPOSITORY)
     repository = hub_server.repositories[REPOSITORY]
     assert b"from a recipe" in repository.read("README.md", "main")
     (folder / "README.md").write_text("---\nlicense: mit\n---\nmy own")
     push(folder, REPOSITORY)
     assert b"my own" in repository.read("README.md", "main")
-    (folder / "README.md").write_text(f"---\nlicense: mit\n---\n{MARK}\nfrom a recipe")
+    (folder / "README.md").write_text(f"---\nlicense: mit\n---\n{MARK.format('model')}\nfrom a recipe")
     push(folder, REPOSITORY)
     assert b"my own" in repository.read("README.md", "main")
 
