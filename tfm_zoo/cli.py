@@ -73,7 +73,7 @@ def convert(
         model = convert_checkpoint(checkpoint, chosen, progress, dtype=dtype)
         save(model, folder, source)
         copy_companions(origin, folder, architecture.tokenizer)
-        write_conversion_card(folder, model, source, architecture.title, out.name)
+        write_conversion_card(folder, model, source, architecture.title, out.resolve().name)
     console.print(f"{architecture.title} as {type(model).__name__} in {out}", soft_wrap=True, highlight=False)
 
 
@@ -126,7 +126,9 @@ def push(
     zoo_dir: Annotated[Path, typer.Argument(help="Folder of a zoo model.")],
     repo_id: Annotated[str, typer.Argument(help="The repository, such as user/name; it is made where there is none.")],
     private: Annotated[bool | None, typer.Option(help="Whether a new repository is private.")] = None,
-    revision: Revision = None,
+    revision: Annotated[
+        str | None, typer.Option(help="Branch, made where there is none; by default the main one.")
+    ] = None,
     commit_message: Annotated[str | None, typer.Option(help="By default it names the folder.")] = None,
     token: Token = None,
     debug: Debug = False,
@@ -134,7 +136,8 @@ def push(
     """Upload a zoo model to the Hub, in one commit: code, weights, tokenizer, card and manifest."""
     with errors_in_one_line(debug):
         done = hub.push(zoo_dir, repo_id, private, revision, token, commit_message)
-    console.print(f"{zoo_dir} is at {done.commit_url}", soft_wrap=True, highlight=False)
+    branch = f", branch {revision}" if revision else ""
+    console.print(f"{zoo_dir} is at {done.commit_url}{branch}", soft_wrap=True, highlight=False)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
