@@ -50,7 +50,7 @@ class SavesWhole:
         revision: str | None = None,
         create_pr: bool = False,
         max_shard_size: int | str = "50GB",
-        tags: list[str] | None = None,
+        tags: list[str] | str | None = None,
     ) -> CommitInfo:
         """Uploads weights, configurations, code, manifest and card in one commit; the options are those of any model.
 
@@ -64,7 +64,7 @@ class SavesWhole:
             "token": token,
             "revision": revision,
             "create_pr": create_pr,
-            "tags": tags,
+            "tags": [tags] if isinstance(tags, str) else tags or [],
         }
         if getattr(self, "_hf_peft_config_loaded", False):  # an adapter alone is saved, and no model
             return super().push_to_hub(repo_id, max_shard_size=max_shard_size, **options)
@@ -79,7 +79,7 @@ class SavesWhole:
         """
         api, revision = HfApi(token=options.pop("token", None)), options.pop("revision", None)
         repo_id = open_repository(api, repo_id, options.pop("private", None), revision)
-        tags = [*(self.model_tags or []), *(options.pop("tags", None) or [])]
+        tags = [*(self.model_tags or []), *options.pop("tags", [])]
         options["commit_message"] = options.get("commit_message") or f"Upload {type(self).__name__}"
         with tempfile.TemporaryDirectory() as folder:
             self.save_pretrained(folder, *args, **kwargs)
