@@ -113,11 +113,19 @@ def verify(
     """Say whether a model's code, weights and outputs are those it was saved with (exit code 0) or not (1).
 
     It is loaded in a fresh process, with transformers and its own code, which is run.
+
+    JSON: {"source", "ok", "differences": [...], "warnings": [...], "figures": {...}}; of what could not be checked
+    {"source", "ok": false, "error"}, with exit code 1 too.
     """
     with errors_in_one_line(debug):
-        with notes.status("Verifying"):
-            verdict = hub.verify(zoo_dir, revision, token, dtype)
-        print(json.dumps(asdict(verdict) | {"ok": verdict.ok}, indent=1) if as_json else verdict)
+        try:
+            with notes.status("Verifying"):
+                verdict = hub.verify(zoo_dir, revision, token, dtype)
+        except Exception as error:
+            if as_json:
+                print(json.dumps({"source": zoo_dir, "ok": False, "error": in_one_line(error)}, indent=1))
+            raise
+        print(json.dumps({"source": zoo_dir, "ok": verdict.ok} | asdict(verdict), indent=1) if as_json else verdict)
     raise typer.Exit(0 if verdict.ok else 1)
 
 
@@ -190,9 +198,12 @@ def errors_in_one_line(debug: bool) -> Iterator[None]:
     except Exception as error:
         if debug:
             raise
-        message = " ".join(str(error).split()) or type(error).__name__
-        notes.print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True, highlight=False)
+        notes.print(f"[bold red]error:[/] {escape(in_one_line(error))}", soft_wrap=True, highlight=False)
         raise typer.Exit(1) from None
+
+
+def in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def main() -> None:
