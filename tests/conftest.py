@@ -8,6 +8,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import pytest
 from huggingface_hub import HfApi, close_session, constants
+from transformers.utils import hub
 
 from .hub.server import HubServer
 
@@ -37,5 +38,6 @@ def online(client, hub_server, monkeypatch):
     template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub_server.url)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
     monkeypatch.setattr(constants, "ENDPOINT", hub_server.url)
+    monkeypatch.setattr(hub, "_hf_api", None, raising=False)  # transformers keeps the client that it made first
     monkeypatch.setenv("HF_TOKEN", "hf_user")
     return client

@@ -85,6 +85,18 @@ def test_nothing_is_sent_of_what_is_no_model(online, tmp_path, hub_server):
     assert REPOSITORY not in hub_server.repositories
 
 
+@pytest.mark.parametrize("name", ["norms.py", "model.safetensors"])
+def test_what_nobody_could_verify_is_not_pushed(online, folder, hub_server, name):
+    if name == "norms.py":
+        (folder / name).write_text((folder / name).read_text() + "\n")
+    else:
+        tiny_model(TfmBertForSequenceClassification, seed=1).save_pretrained(folder.parent / "other")
+        (folder / name).write_bytes((folder.parent / "other" / name).read_bytes())
+    with pytest.raises(ValueError, match=r"(norms.py has been changed|weights changed: .*)\. It is not what was saved"):
+        push(folder, REPOSITORY)
+    assert REPOSITORY not in hub_server.repositories
+
+
 def test_command(online, folder, hub_server):
     done = CliRunner().invoke(app, ["push", str(folder), REPOSITORY, "--commit-message", "First"])
     assert done.exit_code == 0 and hub_server.url in done.output.replace("\n", "")

@@ -9,8 +9,12 @@ from huggingface_hub import CommitInfo, HfApi, ModelCard
 
 from ..models import manifest as manifests
 from ..models.card import card_of, is_ours, moved
+from ..models.contents import read_json
 from ..models.uploading import CARD, open_repository, upload
 from ..registration import FAMILIES
+from .comparisons import compare_code, compare_weights
+from .verdict import Verdict
+from .verify import read_manifest
 
 #: what of a folder is no part of the model: of a run, or what could do anything when it is read
 FOLDERS = ("__pycache__", "runs", "logs", "wandb")
@@ -46,12 +50,15 @@ def push(
 
     Raises:
         FileNotFoundError: for a folder that lacks what the model needs.
-        ValueError: for a revision that is no branch, and for `private` where the repository is public.
+        ValueError: for code or weights that were changed since, for a revision that is no branch, and for `private`
+            where the repository is public.
         PushError: for an upload that failed.
     """
     folder = Path(folder)
     files = files_of(folder)
     check_whole(folder, files, native)
+    if not native:
+        check_unchanged(folder)
     api = HfApi(token=token)
     repo_id = open_repository(api, repo_id, private, revision)
     message = commit_message or f"Upload {folder.resolve().name} with tfm_zoo {manifests.VERSION}"
@@ -92,13 +99,23 @@ def check_whole(folder: Path, files: dict[str, Path], native: bool) -> None:
         raise FileNotFoundError(f"{folder} is no folder of a {kind}: it has no {', no '.join(missing)}.")
 
 
+def check_unchanged(folder: Path) -> None:
+    """Code and weights are those that the manifest was written for: nobody could verify them otherwise."""
+    saved, config = read_manifest(folder / manifests.FILE), read_json(folder / "config.json")
+    verdict = Verdict(str(folder))
+    compare_code(saved, folder, config, verdict)
+    compare_weights(saved, folder, verdict)
+    if not verdict.ok:
+        raise ValueError(f"{verdict}. It is not what was saved: load it and save it anew, and that can be pushed.")
+
+
 def card_for(folder: Path, repo_id: str) -> ModelCard | None:
     """The folder's own card, as one of the repository; without one, that of the model alone."""
     path = folder / CARD
     if path.exists():
         text = path.read_text(encoding="utf-8")
         return ModelCard(moved(text, repo_id) if is_ours(text) else text)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_json(folder / "config.json")
     for module, config_class in FAMILIES.items():
         if config_class.model_type == config["model_type"] and hasattr(module, config["architectures"][0]):
             with torch.device("meta"):

@@ -10,8 +10,8 @@ from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelet
 from .card import is_ours
 from .manifest import FILE
 
-#: weights, of which a repository would load the wrong ones beside others
-WEIGHTS = ("model*.safetensors", "model.safetensors.index.json")
+#: what a save may write, and a later one not: beside its weights, a repository would load the wrong ones
+SAVED = ("model*.safetensors", "model.safetensors.index.json", "generation_config.json")
 CARD = "README.md"
 
 
@@ -69,8 +69,8 @@ def upload(
 
 
 def owned(api: HfApi, repo_id: str, there: set[str], revision: str | None) -> set[str]:
-    """What of the files in a repository an earlier checkpoint brought: weights, manifest and code."""
-    found = {name for name in there if any(fnmatch(name, pattern) for pattern in WEIGHTS)}
+    """What of the files in a repository an earlier checkpoint brought: weights, manifest, code, how it generates."""
+    found = {name for name in there if any(fnmatch(name, pattern) for pattern in SAVED)}
     if FILE in there:
         manifest = Path(api.hf_hub_download(repo_id, FILE, revision=revision)).read_text(encoding="utf-8")
         found |= {FILE, *json.loads(manifest).get("code", ())} & there
