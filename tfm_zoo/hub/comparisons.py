@@ -48,7 +48,8 @@ def compare_code(saved: dict, folder: Path, config: dict, verdict: Verdict) -> N
 def compare_auto_map(saved: dict, config: dict, verdict: Verdict) -> None:
     """As the file has it: loaded, it is what the configuration's class makes it."""
     was, now = (fields.get("auto_map") or {} for fields in (saved["settings"]["config.json"], config))
-    verdict.differences += [f"config.json: {change}" for change in changes({"auto_map": was}, {"auto_map": now})]
+    if was != now:
+        verdict.differences.append(f"config.json: {listed(changes(was, now, 'auto_map.'))}")
 
 
 def auto_class(config: dict, verdict: Verdict) -> str | None:
