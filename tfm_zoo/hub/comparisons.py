@@ -30,10 +30,8 @@ def compare_versions(saved: dict, verdict: Verdict) -> None:
 
 
 def compare_code(saved: dict, folder: Path, config: dict, verdict: Verdict) -> None:
-    """The files are those that were saved; and, saved by the installed version, those that it ships. (One of a name
-    that it does not ship is its author's.)"""
+    """The files are those that were saved."""
     there = contents.digests_of_files(folder, saved["code"].keys() | contents.code_in(folder, config))
-    shipped = contents.digests_of_files(Path(contents.__file__).parent, there)
     for name in sorted(saved["code"].keys() | there.keys()):
         if name not in there:
             verdict.differences.append(f"code file {name} is missing")
@@ -41,8 +39,16 @@ def compare_code(saved: dict, folder: Path, config: dict, verdict: Verdict) -> N
             verdict.differences.append(f"code file {name} was not saved with the checkpoint")
         elif there[name] != saved["code"][name]:
             verdict.differences.append(f"code file {name} has been changed")
-        elif saved["tfm_zoo"] == manifests.VERSION and shipped.get(name, there[name]) != there[name]:
-            verdict.differences.append(f"code file {name} is not the one that tfm_zoo {manifests.VERSION} ships")
+
+
+def compare_shipped(saved: dict, verdict: Verdict) -> None:
+    """What the installed version saved is the code that it ships. (A file of a name that it does not ship is its
+    author's.)"""
+    shipped = contents.digests_of_files(Path(contents.__file__).parent, saved["code"].keys())
+    if saved["tfm_zoo"] == manifests.VERSION:
+        for name in sorted(shipped):
+            if shipped[name] != saved["code"][name]:
+                verdict.differences.append(f"code file {name} is not the one that tfm_zoo {manifests.VERSION} ships")
 
 
 def compare_auto_map(saved: dict, config: dict, verdict: Verdict) -> None:

@@ -24,6 +24,7 @@ from .comparisons import (
     compare_code,
     compare_loaded,
     compare_settings,
+    compare_shipped,
     compare_versions,
     compare_weights,
 )
@@ -55,6 +56,7 @@ def verify(
     verdict = Verdict(str(source))
     compare_versions(saved, verdict)
     compare_code(saved, folder, config, verdict)
+    compare_shipped(saved, verdict)
     compare_weights(saved, folder, verdict)
     compare_auto_map(saved, config, verdict)
     auto = auto_class(config, verdict)
