@@ -18,7 +18,7 @@ from tfm_zoo import (
 )
 from tfm_zoo.cli import app
 from tfm_zoo.hub import Verdict, verify
-from tfm_zoo.hub.comparisons import compare_code, compare_versions, compare_weights
+from tfm_zoo.hub.comparisons import compare_code, compare_shipped, compare_versions, compare_weights
 from tfm_zoo.models import contents
 from tfm_zoo.models import manifest as manifests
 from tfm_zoo.models.fingerprint import sample
@@ -227,6 +227,7 @@ def of_code(folder) -> Verdict:
     saved, verdict = edit(folder / manifests.FILE), Verdict("model")
     compare_versions(saved, verdict)
     compare_code(saved, folder, edit(folder / "config.json"), verdict)
+    compare_shipped(saved, verdict)
     return verdict
 
 
