@@ -1,17 +1,18 @@
 # `make` lists what there is to do; PYTHON picks the interpreter that makes the environments.
 PYTHON ?= python3
 VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint format benchmarks clean
+.PHONY: help demo test versions lint format benchmarks clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(BIN)/activate: pyproject.toml constraints.txt
+$(BIN)/activate: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tests]'
+	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) torch
+	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) --editable '.[tests]'
 	touch $@
 
 demo: $(BIN)/activate  ## set up, fine-tune on the built-in data, reload in a fresh process, predict
@@ -20,7 +21,10 @@ demo: $(BIN)/activate  ## set up, fine-tune on the built-in data, reload in a fr
 	$(BIN)/python recipes/predict.py runs/demo "a warm and funny film" "a dull and lifeless film"
 
 test: $(BIN)/activate  ## set up and run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadscope
+	$(BIN)/python -m pytest -n 2 --dist loadscope $(TESTS)
+
+versions:  ## run those of equivalence and remote code with the oldest and the newest transformers
+	.ci/versions
 
 lint: $(BIN)/activate  ## what CI checks of the style
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
