@@ -4,14 +4,23 @@ import torch
 from transformers import Cache, DynamicCache
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from .cache import grow_in_place
-from .compat import capture_outputs, create_causal_mask, create_sliding_window_causal_mask
+from .cache import count_positions, grow_in_place
+from .compat import (
+    capture_outputs,
+    create_causal_mask,
+    create_recurrent_attention_mask,
+    create_sliding_window_causal_mask,
+)
 from .inputs import check_cache, check_inputs, one_of
 from .positions import default_positions
 from .stack import TfmStack
 from .unpadding import is_traced, marks_padding
 
-MASKS = {"full_attention": create_causal_mask, "sliding_attention": create_sliding_window_causal_mask}
+MASKS = {
+    "full_attention": create_causal_mask,
+    "sliding_attention": create_sliding_window_causal_mask,
+    "linear_attention": create_recurrent_attention_mask,
+}
 
 
 class TfmDecoder(TfmStack):
@@ -31,7 +40,12 @@ class TfmDecoder(TfmStack):
         """Inputs and outputs as documented at [`TfmGPTModel`]."""
         given_positions = position_ids
         # With a cache the masks take no notice of packed sequences.
-        packed = use_cache is None and attention_mask is None and past_key_values is None and begins_anew(position_ids)
+        packed = attention_mask is None and past_key_values is None and begins_anew(position_ids)
+        if packed and "linear_attention" in self.stack_config.layer_types:
+            raise ValueError(
+                f"{self.prefix}position_ids begin anew within a row: the state of linear attention would carry one "
+                "sequence into the next. They should be rows of their own, padded."
+            )
         given = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids)
         position_ids, seen = self.check_decoded(*given)
         use_cache = self.wants_cache(use_cache, packed)
@@ -69,6 +83,7 @@ class TfmDecoder(TfmStack):
             The positions `(batch or 1, length)`, and how many the cache has seen; `None`: the device alone knows.
         """
         inputs = one_of(input_ids, inputs_embeds, self.prefix)
+        count_positions(past_key_values, self.stack_config)
         seen = check_cache(self.stack_config, past_key_values, batch=inputs.shape[0])
         ids = (token_type_ids, position_ids, inputs_embeds)
         kind = {"takes_cache": True, "prefix": self.prefix}

@@ -107,11 +107,11 @@ def marks_padding(attention_mask: object) -> bool:
 
 def attention_mode(config, device: torch.device, output_attentions: bool) -> str:
     """How attention is to run on a batch without its padding; see [`Padding`]."""
-    implementation = config._attn_implementation or "eager"
+    implementation = "linear" if config.attention_type == "linear" else config._attn_implementation or "eager"
     if "flash" in implementation:
         return "varlen"
     # On a CPU, a call per sequence costs nothing and needs no mask; on a GPU it would starve the device.
-    if device.type == "cpu" and implementation in ("eager", "sdpa") and not output_attentions:
+    if device.type == "cpu" and implementation in ("eager", "sdpa", "linear") and not output_attentions:
         return "split"
     return "repad"
 
