@@ -1,0 +1,105 @@
+"""A reader does what a document says, with a Hub: first its commands, of which only trainings are not run, then its
+Python, in a fresh process."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from tfm_zoo.cli import app
+
+from ..hub.server import metadata
+from .commands import PROGRAMS, BadCommandError, check
+from .document import DOCUMENTS, ROOT, Document, split
+
+
+@pytest.fixture
+def follow(clone, online, hub_server, hold, checkpoints, tmp_path):
+    def follow(document: Document) -> None:
+        if head := metadata.read(document.text):
+            hold("user/model", checkpoints[head["tags"][1]])
+        for words in document.commands:
+            if trained := check(words):
+                recipe = next(word for word in words if word in checkpoints)
+                shutil.copytree(checkpoints[recipe], trained, dirs_exist_ok=True)
+            if words[0] == "tfm-zoo" and words[1] != "serve":
+                done = CliRunner().invoke(app, words[1:])
+                assert done.exit_code == 0, f"{shlex.join(words)}: {done.output}"
+        if "python" in document.languages:
+            script = tmp_path / document.path.name
+            script.write_text(document.code("python"), encoding="utf-8")
+            environment = os.environ | hub_server.environment(tmp_path / "home")
+            ended = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True)
+            assert ended.returncode == 0, ended.stderr
+
+    return follow
+
+
+@pytest.mark.parametrize("document", [each for each in DOCUMENTS if each.code("bash", "sh", "python")], ids=str)
+def test_reader(document, follow):
+    follow(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("```bash\ntfm-zoo list\ntfm-zoo export nothing out\n```", "export nothing out: error:"),
+        ("```python\na = 1\n```\nand\n```python\nassert a == 1\nassert a == 2\n```", 'use.md", line 7,'),
+        ("```sh\naccelerate launch recipes/train_translation.py\n```\n```python\nopen('runs/x')\n```", "runs/x"),
+    ],
+)
+def test_what_fails_is_found(text, complaint, follow):
+    with pytest.raises(AssertionError, match=complaint):
+        follow(Document(ROOT / "use.md", f"{text}\n"))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_commands_and_options_in_prose(document, clone):
+    for span in document.spans:
+        if span.startswith(PROGRAMS):
+            check(split(span))
+        elif span.startswith("--") and "--help" not in span:
+            assert any(takes(recipe, span) for recipe in ROOT.glob("recipes/*.py")), span
+
+
+def takes(recipe, span: str) -> bool:
+    """Whether it has these options; one that wants a value may go without in prose."""
+    try:
+        check(["python", str(recipe), *split(span)])
+    except BadCommandError as error:
+        return "expected one argument" in str(error)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("make coffee", "no target 'coffee'"),
+        ("pip install '.[recipe]'", "no source"),
+        ("python -m pytest tests/equivalence tests/nothing", "no path 'tests/nothing'"),
+        ("python -m tests.benchmarks --only nothing", "no benchmark 'nothing'"),
+        ("python recipes/predicted.py runs/imdb text", "no script 'recipes/predicted.py'"),
+        ("python recipes/generate.py runs/book --top_q 1 text", "unrecognized arguments: --top_q"),
+        ("python recipes/generate.py runs/book text", "runs/book is no folder"),
+        ("accelerate launch recipes/train_translation.py --num_beam 4", "did you mean 'num_beams'"),
+        ("accelerate launch recipes/finetune_causal_lm.py --config recipes/configs/no.yaml", "no such file"),
+        ("accelerate launch recipes/finetune_causal_lm.py --config recipes/configs/imdb.yaml", "unknown key"),
+        ("accelerate launch --config_file recipes/accelerate/tpu.yaml recipes/train_translation.py", "no file"),
+        ("accelerate launch --processes 2 recipes/train_translation.py", "processes"),
+        ("tfm-zoo draw", "no command 'draw'"),
+        ("tfm-zoo push model", "repo_id"),
+        ("tfm-zoo verify model --jason", "No such option: --jason"),
+        ("make test | tee log", "not one command"),
+        ("make test; make lint", "not one command"),
+        ("HF_HOME=. make test", "no rule"),
+        ("curl localhost", "no rule"),
+    ],
+)
+def test_bad_commands_are_found(line, complaint, clone):
+    (words,) = Document(ROOT / "use.md", f"```bash\n{line}  # as it is\n```\n").commands
+    with pytest.raises(BadCommandError, match=complaint):
+        check(words)
