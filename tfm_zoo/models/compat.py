@@ -7,7 +7,6 @@ from transformers.masking_utils import (
     create_bidirectional_sliding_window_mask,
     create_causal_mask,
     create_masks_for_generate,
-    create_recurrent_attention_mask,
     create_sliding_window_causal_mask,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
@@ -33,7 +32,6 @@ __all__ = [
     "create_bidirectional_sliding_window_mask",
     "create_causal_mask",
     "create_masks_for_generate",
-    "create_recurrent_attention_mask",
     "create_sliding_window_causal_mask",
     "dynamic_rope_update",
 ]

@@ -8,10 +8,10 @@ from .cache import count_positions, grow_in_place
 from .compat import (
     capture_outputs,
     create_causal_mask,
-    create_recurrent_attention_mask,
     create_sliding_window_causal_mask,
 )
 from .inputs import check_cache, check_inputs, one_of
+from .linear_attention import padding_mask
 from .positions import default_positions
 from .stack import TfmStack
 from .unpadding import is_traced, marks_padding
@@ -19,7 +19,7 @@ from .unpadding import is_traced, marks_padding
 MASKS = {
     "full_attention": create_causal_mask,
     "sliding_attention": create_sliding_window_causal_mask,
-    "linear_attention": create_recurrent_attention_mask,
+    "linear_attention": padding_mask,
 }
 
 

@@ -7,9 +7,9 @@ from .compat import (
     capture_outputs,
     create_bidirectional_mask,
     create_bidirectional_sliding_window_mask,
-    create_recurrent_attention_mask,
 )
 from .inputs import check_inputs, one_of
+from .linear_attention import padding_mask
 from .positions import default_positions
 from .stack import TfmStack
 from .unpadding import Padding, attention_mode, find_padding
@@ -17,7 +17,7 @@ from .unpadding import Padding, attention_mode, find_padding
 MASKS = {
     "full_attention": create_bidirectional_mask,
     "sliding_attention": create_bidirectional_sliding_window_mask,
-    "linear_attention": create_recurrent_attention_mask,
+    "linear_attention": padding_mask,
 }
 
 

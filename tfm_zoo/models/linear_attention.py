@@ -55,6 +55,11 @@ def linear_attention_forward(
     return output.flatten(1, 2).transpose(1, 2).to(value.dtype), None
 
 
+def padding_mask(config, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs):
+    """In the place of transformers' mask functions: which of the inputs `(batch, length, ...)` are real."""
+    return None if attention_mask is None else attention_mask[:, -inputs_embeds.shape[1] :]
+
+
 def feature_map(states: torch.Tensor) -> torch.Tensor:
     return F.elu(states.float()) + 1
 
