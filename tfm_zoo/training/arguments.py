@@ -63,6 +63,21 @@ class LoopArguments:
         "num_warmup_steps",
         "warmup_ratio",
     )
+    layerwise_lr_decay: float | None = option(
+        None, "Each layer has the learning rate of the one above it times this, embeddings the lowest; default: none."
+    )
+    freeze: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "What does not learn: names of modules or parameters, or whole parts of such names, with *, ? and"
+            " [...] as in a shell, such as embeddings 'layers.[0-3]'."
+        },
+    )
+    gradual_unfreezing: str | None = option(
+        None,
+        "Only the head learns at first, and then a layer more after each so many steps, or each 'epoch'; embeddings"
+        " last.",
+    )
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass to save memory.")
     mixed_precision: Literal["no", "fp16", "bf16"] | None = option(
         None, "Precision of the forward pass; default: what `accelerate launch` says."
@@ -116,9 +131,12 @@ class LoopArguments:
         for name in ("adam_beta1", "adam_beta2"):
             if not getattr(self, name) < 1:
                 raise ValueError(f"{name} must be below 1, not {getattr(self, name)}")
-        steps = self.checkpointing_steps
-        if steps is not None and steps != "epoch" and not (steps.isdigit() and int(steps) > 0):
-            raise ValueError(f"checkpointing_steps must be a number of steps or 'epoch', not {steps!r}")
+        for name in ("checkpointing_steps", "gradual_unfreezing"):
+            steps = getattr(self, name)
+            if steps is not None and steps != "epoch" and not (steps.isdigit() and int(steps) > 0):
+                raise ValueError(f"{name} must be a number of steps or 'epoch', not {steps!r}")
+        if self.layerwise_lr_decay is not None and not 0 < self.layerwise_lr_decay <= 1:
+            raise ValueError(f"layerwise_lr_decay must be above 0 and at most 1, not {self.layerwise_lr_decay}")
         if self.greater_is_better is None:
             self.greater_is_better = self.metric_for_best_model not in ("loss", "perplexity")
 

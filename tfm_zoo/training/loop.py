@@ -20,6 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from tfm_zoo.training.arguments import LoopArguments
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 from tfm_zoo.training.checkpoints import TrainState, load_checkpoint, save_checkpoint, staged
+from tfm_zoo.training.freezing import GradualUnfreezing, freeze, what_learns
 from tfm_zoo.training.optimization import create_optimizer, create_scheduler
 from tfm_zoo.training.runs import check_resumed
 
@@ -29,6 +30,9 @@ SHAPING = (
     "seed",
     "learning_rate",
     "lr_scheduler_type",
+    "layerwise_lr_decay",
+    "freeze",
+    "gradual_unfreezing",
     "weight_decay",
     "adam_beta1",
     "adam_beta2",
@@ -72,7 +76,12 @@ class Loop:
         self.accelerator, self.args, self.task = accelerator, args, task
         self.output_dir = Path(args.output_dir)
         if args.gradient_checkpointing:
-            task.model.gradient_checkpointing_enable()
+            # Not reentrant: gradients reach the layers above frozen embeddings.
+            task.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if args.freeze:
+            freeze(task.model, args.freeze)
+            logger.info(what_learns(task.model))
+        self.unfreezing = GradualUnfreezing(task.model, args.gradual_unfreezing) if args.gradual_unfreezing else None
 
         # The same global batches in the same order, however many processes share them.
         division = {
@@ -114,8 +123,8 @@ class Loop:
         }
         self.state = TrainState(run=run)
         if checkpoint:
+            check_resumed(TrainState.read(checkpoint), run)  # before the optimiser is given the state of another
             self.state = load_checkpoint(accelerator, checkpoint)
-            check_resumed(self.state, run)
             logger.info(f"Going on from {checkpoint}, step {self.state.step} of {self.total_steps}")
 
     @property
@@ -141,6 +150,8 @@ class Loop:
                 self.task.before_epoch(accelerator.unwrap_model(self.model), state.epoch)
             batches.set_position(state.epoch, state.step_in_epoch)
             for micro_batches in batches.steps(self.loader):
+                if self.unfreezing and self.unfreezing.advance(state.epoch, state.step):
+                    logger.info(f"step {state.step}: {what_learns(accelerator.unwrap_model(self.model))}")
                 loss, grad_norm = train_step(
                     accelerator,
                     self.model,
