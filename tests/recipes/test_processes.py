@@ -53,7 +53,8 @@ TRANSLATION_OPTIONS = STEPS | {
     "gradient_accumulation_steps": 2,  # 5 steps an epoch
     "config_overrides": f"{TRANSLATION_SIZES},hidden_dropout=0.1",
 }
-LM_OPTIONS = STEPS | {"per_device_train_batch_size": 3}  # 7 steps an epoch: 21 blocks
+DOWNWARDS = {"freeze": "embed_positions", "gradual_unfreezing": 5, "layerwise_lr_decay": 0.8}  # a layer in 5 steps
+LM_OPTIONS = STEPS | DOWNWARDS | {"per_device_train_batch_size": 3}  # 7 steps an epoch: 21 blocks
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +165,7 @@ def test_two_processes_have_the_losses_of_one(finetune, files, checkpoint, tmp_p
 def test_two_processes_have_the_losses_of_one_language_model(train_lm, tmp_path):
     """A last batch of one block, which both compute; and 3 blocks to evaluate on, in batches of 2 for each."""
     sizes = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,hidden_dropout=0,attention_dropout=0"
-    options = {"config_overrides": sizes, "num_train_epochs": 2}
+    options = {"config_overrides": sizes, "num_train_epochs": 2} | DOWNWARDS
     train_lm(output_dir=tmp_path / "one", per_device_train_batch_size=4, **options)
     options |= {"per_device_train_batch_size": 2, "per_device_eval_batch_size": 2, "output_dir": tmp_path / "two"}
     argv = as_argv(lm_defaults(tmp_path) | options)
