@@ -76,6 +76,7 @@ DEPTHS = {
     },
 }
 FAMILIES = ["TfmBertForSequenceClassification", "TfmGPTForCausalLM", "TfmEncoderDecoderForConditionalGeneration"]
+BERT_DOWNWARDS = ("encoder.layer.1", "encoder.layer.0", "embeddings")
 HEAD = {"classifier.weight", "classifier.bias", "model.pooler.dense.weight", "model.pooler.dense.bias"}
 
 
@@ -297,22 +298,22 @@ def test_frozen_in_every_recipe(train, pattern, request, tmp_path):
     assert "gradual unfreezing" not in card and "learning rate of a layer" not in card
 
 
-@pytest.mark.parametrize("model_class", ["zoo", "native"])
-def test_learning_from_the_head_downwards(finetune, tmp_path, model_class):
-    """4 steps an epoch. The tiny checkpoint has two layers."""
-    options = {"gradual_unfreezing": "epoch", "freeze": "pooler", "checkpointing_steps": "epoch", "num_train_epochs": 5}
+@pytest.mark.parametrize(
+    ("model_class", "every", "parts", "told"),
+    [
+        ("zoo", 4, ("classifier.", "model.layers.1.", "model.layers.0.", "model.embeddings."), "4 steps"),
+        ("native", "epoch", ("classifier.", *(f"bert.{part}." for part in BERT_DOWNWARDS)), "epoch"),
+    ],
+)
+def test_learning_from_the_head_downwards(finetune, tmp_path, model_class, every, parts, told):
+    """4 steps an epoch; the tiny checkpoint has two layers."""
+    options = {"gradual_unfreezing": every, "freeze": "pooler", "checkpointing_steps": "epoch", "num_train_epochs": 5}
     finetune(model_class=model_class, save_total_limit=9, **options)
-    run = tmp_path / "run"
-    card = (run / "README.md").read_text()
-    trained = [weights(run, step) for step in (4, 8, 12, 16, 20)]
-    layer, embeddings = {
-        "zoo": ("model.layers.{}.", "model.embeddings."),
-        "native": ("bert.encoder.layer.{}.", "bert.embeddings."),
-    }[model_class]
-    parts = ("classifier.", layer.format(1), layer.format(0), embeddings)
+    trained = [weights(tmp_path / "run", step) for step in (4, 8, 12, 16, 20)]
     for learnt, (before, after) in enumerate(pairwise(trained), start=2):
         assert moved(before, after) == {name for name in before if name.startswith(parts[:learnt])}
-    assert "| gradual unfreezing | a layer more every epoch, from the head downwards |" in card
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert f"| gradual unfreezing | a layer more every {told}, from the head downwards |" in card
 
 
 def test_the_first_step_is_as_long_as_the_rate_of_the_layer(finetune, checkpoint, tmp_path):
