@@ -238,8 +238,9 @@ def drawing() -> ModuleType:
     try:
         from . import visualization
     except ModuleNotFoundError as error:
-        needed = f"`tfm-zoo show` needs {error.name}, which is not installed: it comes with tfm_zoo's extra 'recipes'."
-        raise ModuleNotFoundError(needed, name=error.name) from error
+        lacking = str(error.name).partition(".")[0]
+        needed = f"`tfm-zoo show` needs {lacking}, which is not installed: it comes with tfm_zoo's extra 'recipes'."
+        raise ModuleNotFoundError(needed, name=lacking) from error
     return visualization
 
 

@@ -1,5 +1,6 @@
 """Who attends to whom: a model's attention weights on one text, with the tokens that they are between."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -103,28 +104,38 @@ def read_target(
         return shift(inputs["input_ids"])
     if not model.can_generate():
         raise ValueError(f"{title_of(model)} ({type(model).__name__}) writes no target by itself: give it one.")
-    return model.generate(**inputs, num_beams=1, do_sample=False)[:, :-1]  # the last was written, and not read
+    length = 2 * inputs["input_ids"].shape[1]
+    usual = model.generation_config
+    own = {} if usual.max_length or usual.max_new_tokens else {"max_length": min(length, longest(model.config))}
+    return model.generate(**inputs, num_beams=1, do_sample=False, **own)[:, :-1]  # the last was written, and not read
 
 
 def check_length(model: PreTrainedModel, ids: torch.LongTensor, what: str) -> None:
-    config, length = model.config, ids.shape[1]
+    length, most = ids.shape[1], longest(model.config)
     if length == 0:
         raise ValueError(f"The {what} has no token.")
-    most = getattr(config, "max_position_embeddings", None)
-    if most is None or getattr(config, "position_embedding_type", "learned") in ("sinusoidal", "rotary", "none"):
-        return
-    if getattr(config, "position_ids_from_padding", False):  # RoBERTa's positions begin after the padding's
-        most -= config.pad_token_id + 1
     if length > most:
         raise ValueError(f"The {what} has {length} tokens, and {title_of(model)} reads at most {most}.")
 
 
+def longest(config: PreTrainedConfig) -> int:
+    """How many tokens a model can tell the positions of."""
+    most = getattr(config, "max_position_embeddings", None)
+    if most is None or getattr(config, "position_embedding_type", "learned") in ("sinusoidal", "rotary", "none"):
+        return sys.maxsize
+    if getattr(config, "position_ids_from_padding", False):  # RoBERTa's positions begin after the padding's
+        most -= config.pad_token_id + 1
+    return most
+
+
 def check_has_weights(config: PreTrainedConfig) -> None:
-    kind = getattr(config, "attention_type", "softmax")
-    if kind != "softmax":
-        raise ValueError(
-            f"attention_type={kind!r} has no weights between positions to show: a model with 'softmax' attention has."
-        )
+    """Every layer's attention has weights: linear attention has a sum over all positions in their place."""
+    linear = {name: getattr(config, name, None) for name in ("attention_type", "layer_types")}
+    for name, value in linear.items():
+        if value == "linear" or (isinstance(value, list) and "linear_attention" in value):
+            raise ValueError(
+                f"{name}={value!r}: linear attention has no weights between positions to show, as softmax has."
+            )
 
 
 def stacked(attentions: tuple[torch.Tensor, ...] | None, name: str) -> torch.Tensor:

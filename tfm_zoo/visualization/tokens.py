@@ -15,8 +15,9 @@ def token_labels(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list
     tokens = tokenizer.convert_ids_to_tokens(list(ids))
     # Byte-level BPE writes each byte as a letter of its own, of which "Ġ" is the space.
     if "ByteLevel" in repr(getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)):
-        tokens = [ByteLevel().decode([token]) for token in tokens]
-    return [readable(token) for token in tokens]
+        tokens = [token and ByteLevel().decode([token]) for token in tokens]
+    # Of a vocabulary with more rows than tokens, some ids have none.
+    return [f"<{index}>" if token is None else readable(token) for index, token in zip(ids, tokens, strict=True)]
 
 
 def readable(token: str) -> str:
