@@ -1,6 +1,7 @@
 """Multi-head attention of the block, through transformers' attention interface (eager, sdpa, flex, flash)."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from .compat import ALL_ATTENTION_FUNCTIONS
 from .linear_attention import linear_attention_forward
 from .positions import rotate
 from .unpadding import Padding
+from .window import Window, attend_within
 
 
 class TfmAttention(nn.Module):
@@ -45,7 +47,7 @@ class TfmAttention(nn.Module):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | Window | None = None,
         position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
         padding: Padding | None = None,
         past_key_values: Cache | None = None,
@@ -85,13 +87,15 @@ class TfmAttention(nn.Module):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        attention_mask: torch.Tensor | None,
+        attention_mask: torch.Tensor | Window | None,
         padding: Padding | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Heads `(batch, heads, length, head_dim)` to the output `(batch, length, hidden_size)`, and weights."""
         dropout = self.attention_dropout if self.training else 0.0
         attention = self.choose_attention(query, dropout)
+        if isinstance(attention_mask, Window):
+            attention = partial(attend_within, attention)
         if padding is not None:
             attention = padding.around(attention)
         output, weights = attention(

@@ -15,6 +15,7 @@ from .linear_attention import padding_mask
 from .positions import default_positions
 from .stack import TfmStack
 from .unpadding import is_traced, marks_padding
+from .window import make_window
 
 MASKS = {
     "full_attention": create_causal_mask,
@@ -155,7 +156,21 @@ class TfmDecoder(TfmStack):
             "past_key_values": past_key_values,
             "position_ids": position_ids,
         }
-        return {kind: MASKS[kind](**given) for kind in dict.fromkeys(self.stack_config.layer_types)}
+        masks = {kind: MASKS[kind] for kind in self.stack_config.layer_types}
+        if "sliding_attention" in masks and is_new(past_key_values) and not begins_anew(position_ids):
+            masks["sliding_attention"] = windowed
+        return {kind: make(**given) for kind, make in masks.items()}
+
+
+def windowed(config, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, **given):
+    """In the place of transformers' mask function: a window, where it takes no mask over all pairs."""
+    window = make_window(config, inputs_embeds, attention_mask, right=0)
+    return window or create_sliding_window_causal_mask(config, inputs_embeds, attention_mask, **given)
+
+
+def is_new(past_key_values: Cache | None) -> bool:
+    """Whether attention to a cache reads these positions and no others."""
+    return past_key_values is None or (type(past_key_values) is DynamicCache and past_key_values.get_seq_length() == 0)
 
 
 def begins_anew(position_ids: torch.LongTensor | None) -> bool:

@@ -13,6 +13,7 @@ from .linear_attention import padding_mask
 from .positions import default_positions
 from .stack import TfmStack
 from .unpadding import Padding, attention_mode, find_padding
+from .window import make_window
 
 MASKS = {
     "full_attention": create_bidirectional_mask,
@@ -89,6 +90,8 @@ class TfmEncoder(TfmStack):
         kind = self.config.kind_of(0)
         if padding is not None and padding.mode != "repad" and kind != "sliding_attention":
             return None
+        if kind == "sliding_attention" and (window := make_window(self.config, padded, attention_mask)):
+            return window
         return MASKS[kind](config=self.config, inputs_embeds=padded, attention_mask=attention_mask)
 
     def unread_padding(
