@@ -280,7 +280,7 @@ def test_a_sharded_model_learns_as_a_whole(monkeypatch, options):
 
 @pytest.mark.parametrize(
     ("train", "pattern"),
-    [("finetune", "layers.0"), ("train_lm", "embed_positions"), ("train_translation", "encoder.layers")],
+    [("finetune", "embeddings"), ("train_lm", "embed_positions"), ("train_translation", "encoder.layers")],
 )
 def test_frozen_in_every_recipe(train, pattern, request, tmp_path):
     """Not one bit moves, whatever weight decay would do; everything else learns."""
