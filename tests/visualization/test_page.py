@@ -26,11 +26,11 @@ DRAWN = """() => {
   return { cells, legend: Array.from({ length: legend.width }, (_, x) => colour(legend, x, 6)) };
 }"""
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine to open a page with")
-
 
 @pytest.fixture(scope="module")
 def browser():
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on this machine to open a page with")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
         yield browser
