@@ -1,5 +1,5 @@
-"""`python -m tests.benchmarks.lengths [OUT.png]`: time and memory of a training step against the length of its input, for
-softmax, a sliding window and linear attention; with the exponents by which they grow. About five minutes."""
+"""`python -m tests.benchmarks.lengths [OUT.png]`: time and memory of a training step against the length of its input,
+for softmax, a sliding window and linear attention; with the exponents by which they grow. About five minutes."""
 
 import json
 import statistics
@@ -19,9 +19,7 @@ from .peak_memory import resident
 from .timing import seconds
 
 LENGTHS = [2**power for power in range(9, 15)]
-FITTED = (
-    4  # of them, the longest: what grows with the length alone then weighs little beside what grows with its square
-)
+FITTED = 4  # of them, the longest, where what grows with the square of the length outweighs what does not
 KINDS = {
     "softmax, weights written out": {"implementation": "eager"},
     "softmax": {"implementation": "sdpa"},
