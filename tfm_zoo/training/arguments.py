@@ -138,7 +138,7 @@ class LoopArguments:
         if self.layerwise_lr_decay is not None and not 0 < self.layerwise_lr_decay <= 1:
             raise ValueError(f"layerwise_lr_decay must be above 0 and at most 1, not {self.layerwise_lr_decay}")
         if self.greater_is_better is None:
-            self.greater_is_better = self.metric_for_best_model not in ("loss", "perplexity")
+            self.greater_is_better = not self.metric_for_best_model.endswith(("loss", "perplexity"))
 
     def check_metric(self, figures: Sequence[str]) -> None:
         """Refuse a `metric_for_best_model` that is not among the figures of an evaluation."""
