@@ -101,6 +101,9 @@ def load_documents(args: DocumentArguments, seed: int) -> Documents:
     else:
         if by_line:  # which are made into documents here
             splits = {role: Dataset.from_dict({column: list(s.texts(s.rows))}) for role, s in sources.items()}
+        for role, rows in splits.items():
+            if not any(map(str.strip, rows[column])):
+                raise ValueError(f"there is no text in the {role} split")
         splits, _ = complete_splits(splits, args, seed, notes)
         splits = limit_splits(splits, args, seed)
         sources = {role: TextSource(rows, column) for role, rows in splits.items()}
@@ -135,4 +138,6 @@ def _with_validation(
     if not validation:
         train = replace(train, held_out=next(rows_read))
         notes.append(f"There is no validation split: the first {len(held_out):,} documents were taken for it.")
+    if not held_out:
+        raise ValueError(f"there is no text in the {'validation' if validation else 'train'} split")
     return {"train": train, "validation": TextSource(Dataset.from_dict({train.column: held_out}), train.column)}
