@@ -33,8 +33,9 @@ def client(hub_server, tmp_path, monkeypatch):
 
 @pytest.fixture
 def online(client, hub_server, monkeypatch):
-    """This process is at that Hub, as one of its users."""
+    """This process is at that Hub, as one of its users; makes clients of it."""
     template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub_server.url)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
     monkeypatch.setattr(constants, "ENDPOINT", hub_server.url)
     monkeypatch.setenv("HF_TOKEN", "hf_user")
+    return client

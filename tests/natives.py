@@ -1,6 +1,8 @@
 """Native models to convert: small, or of their published size, and random in every parameter, biases and norms too."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import torch
 import transformers
@@ -226,6 +228,11 @@ def build_tiny(native: Native, seed: int = 0, dropout: bool = False, **config) -
     model_type = native.architecture.model_type
     rates = DROPOUT_OF.get(model_type, DROPOUT) if dropout else NO_DROPOUT_OF.get(model_type, NO_DROPOUT)
     return build(native, seed, **(TINY_OF.get(model_type, TINY) | rates | config))
+
+
+def keep_every_layer() -> AbstractContextManager:
+    """Before transformers 5.23, native encoders and decoders draw a number a layer, even where no layer is dropped."""
+    return patch.object(torch, "rand", torch.ones)
 
 
 @torch.no_grad()

@@ -79,7 +79,7 @@ def convert(
         model = convert_checkpoint(checkpoint, chosen, progress, dtype=dtype)
         save(model, folder, source)
         copy_companions(origin, folder, architecture.tokenizer)
-        write_conversion_card(folder, model, source, architecture.title)
+        write_conversion_card(folder, model, source, architecture.title, out.resolve().name)
     console.print(f"{architecture.title} as {type(model).__name__} in {out}", soft_wrap=True, highlight=False)
 
 
@@ -119,11 +119,19 @@ def verify(
     """Say whether a model's code, weights and outputs are those it was saved with (exit code 0) or not (1).
 
     It is loaded in a fresh process, with transformers and its own code, which is run.
+
+    JSON: {"source", "ok", "differences": [...], "warnings": [...], "figures": {...}}; of what could not be checked
+    {"source", "ok": false, "error"}, with exit code 1 too.
     """
     with errors_in_one_line(debug):
-        with notes.status("Verifying"):
-            verdict = hub.verify(zoo_dir, revision, token, dtype)
-        print(json.dumps(asdict(verdict) | {"ok": verdict.ok}, indent=1) if as_json else verdict)
+        try:
+            with notes.status("Verifying"):
+                verdict = hub.verify(zoo_dir, revision, token, dtype)
+        except Exception as error:
+            if as_json:
+                print(json.dumps({"source": zoo_dir, "ok": False, "error": in_one_line(error)}, indent=1))
+            raise
+        print(json.dumps({"source": zoo_dir, "ok": verdict.ok} | asdict(verdict), indent=1) if as_json else verdict)
     raise typer.Exit(0 if verdict.ok else 1)
 
 
@@ -132,7 +140,9 @@ def push(
     zoo_dir: Annotated[Path, typer.Argument(help="Folder of a zoo model.")],
     repo_id: Annotated[str, typer.Argument(help="The repository, such as user/name; it is made where there is none.")],
     private: Annotated[bool | None, typer.Option(help="Whether a new repository is private.")] = None,
-    revision: Revision = None,
+    revision: Annotated[
+        str | None, typer.Option(help="Branch, made where there is none; by default the main one.")
+    ] = None,
     commit_message: Annotated[str | None, typer.Option(help="By default it names the folder.")] = None,
     token: Token = None,
     debug: Debug = False,
@@ -140,7 +150,8 @@ def push(
     """Upload a zoo model to the Hub, in one commit: code, weights, tokenizer, card and manifest."""
     with errors_in_one_line(debug):
         done = hub.push(zoo_dir, repo_id, private, revision, token, commit_message)
-    console.print(f"{zoo_dir} is at {done.commit_url}", soft_wrap=True, highlight=False)
+    branch = f", branch {revision}" if revision else ""
+    console.print(f"{zoo_dir} is at {done.commit_url}{branch}", soft_wrap=True, highlight=False)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
@@ -299,9 +310,12 @@ def errors_in_one_line(debug: bool) -> Iterator[None]:
     except Exception as error:
         if debug:
             raise
-        message = " ".join(str(error).split()) or type(error).__name__
-        notes.print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True, highlight=False)
+        notes.print(f"[bold red]error:[/] {escape(in_one_line(error))}", soft_wrap=True, highlight=False)
         raise typer.Exit(1) from None
+
+
+def in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def main() -> None:

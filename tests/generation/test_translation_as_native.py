@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ..natives import keep_every_layer
 from .models import LENGTHS, TRANSLATORS, assert_varied, generate, pair, ragged_mask
 
 EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", TRANSLATORS)
@@ -45,7 +46,8 @@ def generated(architecture: str, **options) -> tuple:
     if architecture == "fsmt":
         # In `generate`, the native class has no causal mask: it is right where it reads one token at a time.
         options = {name: value for name, value in options.items() if name not in ("use_cache", "cache_implementation")}
-    return ours, generate(pair(architecture)[1], sources(pair(architecture)[1]), **options)
+    with keep_every_layer():
+        return ours, generate(pair(architecture)[1], sources(pair(architecture)[1]), **options)
 
 
 @pytest.mark.parametrize("options", [*STRATEGIES.values(), *FORMS.values()], ids=[*STRATEGIES, *FORMS])

@@ -6,6 +6,8 @@ from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadMode
 from typer.testing import CliRunner
 
 from tfm_zoo.cli import app
+from tfm_zoo.hub import push
+from tfm_zoo.models.card import MARK
 
 NATIVE = {
     "fill-mask": lambda: BertForMaskedLM(
@@ -32,7 +34,7 @@ NATIVE = {
 
 
 @pytest.mark.parametrize("pipeline", NATIVE)
-def test_card_of_a_converted_checkpoint(pipeline, tmp_path, client, hub_server, monkeypatch):
+def test_card_of_a_converted_checkpoint(pipeline, tmp_path, online, hub_server):
     native = NATIVE[pipeline]()
     native.save_pretrained(tmp_path / "official")
     (tmp_path / "official/README.md").write_text("---\nlicense: mit\n---\nThe original.")
@@ -43,6 +45,12 @@ def test_card_of_a_converted_checkpoint(pipeline, tmp_path, client, hub_server, 
     assert {"tfm_zoo", native.config.model_type} <= set(card.data.tags)
     sinusoids = sum(table.numel() for table in native.parameters() if not table.requires_grad)
     assert f"| parameters | {native.num_parameters() - sinusoids:,} |" in card.text
-    client().create_repo("user/model")
-    client().upload_folder(repo_id="user/model", folder_path=tmp_path / "zoo")  # the Hub reads its metadata
-    assert "README.md" in hub_server.repositories["user/model"].at("main").files
+    assert '.from_pretrained("zoo", trust_remote_code=True)' in card.text and "`tfm-zoo verify zoo`" in card.text
+    push(tmp_path / "zoo", "user/model")  # the Hub reads its metadata
+    pushed = hub_server.repositories["user/model"].read("README.md", "main").decode()
+    changes = {'.from_pretrained("zoo"': '.from_pretrained("user/model"', "verify zoo": "verify user/model"}
+    expected = card.content.replace(MARK.format("zoo"), MARK.format("user/model"))
+    for old, new in changes.items():
+        expected = expected.replace(old, new)
+    assert pushed == expected
+    assert (tmp_path / "zoo/README.md").read_text() == card.content  # what is here stays

@@ -1,6 +1,7 @@
 """A checkpoint proves that it is what it was saved as; each fault is made, and found."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -9,10 +10,18 @@ import transformers
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from tfm_zoo import TfmBertForMaskedLM, TfmBertForSequenceClassification, TfmEncoderDecoderForConditionalGeneration
+from tfm_zoo import (
+    TfmBertForMaskedLM,
+    TfmBertForSequenceClassification,
+    TfmEncoderDecoderForConditionalGeneration,
+    TfmGPTForCausalLM,
+)
 from tfm_zoo.cli import app
-from tfm_zoo.hub import verify
+from tfm_zoo.hub import Verdict, verify
+from tfm_zoo.hub.comparisons import compare_code, compare_versions, compare_weights
+from tfm_zoo.models import contents
 from tfm_zoo.models import manifest as manifests
+from tfm_zoo.models.fingerprint import sample
 
 from ..tiny import HEADS, tiny_model
 
@@ -37,7 +46,7 @@ def test_manifest_of_every_head(head, tmp_path):
     inputs = {name: torch.tensor(ids) for name, ids in manifest["fingerprint"]["inputs"].items()}
     with torch.no_grad():
         outputs = model.eval()(**inputs)
-    assert manifest["fingerprint"]["outputs"] == manifests.sample(outputs)
+    assert manifest["fingerprint"]["outputs"] == sample(outputs)
     assert all(len(set(output["values"])) > 1 for output in manifest["fingerprint"]["outputs"].values())
 
 
@@ -63,6 +72,13 @@ def test_moved_elsewhere_and_in_another_type(head, tmp_path):
     assert 0 < max(coarse.figures["drift"].values()) <= coarse.figures["tolerance"] == 5e-2
 
 
+def edit(path, **fields) -> dict:
+    """Sets fields of a JSON file; gives its content."""
+    content = (json.loads(path.read_text()) if path.exists() else {}) | fields
+    path.write_text(json.dumps(content))
+    return content
+
+
 def change(folder, name: str, by: float | None) -> None:
     tensors = load_file(folder / "model.safetensors")
     tensors[name] = tensors[name] + by if by is not None else tensors[name]
@@ -86,16 +102,118 @@ def test_weights_missing(folder):
     assert any(difference.startswith("output logits drifted") for difference in differences)
 
 
+def accept(path) -> None:
+    """Makes a file of code one that the checkpoint was saved with."""
+    manifest = path.parent / manifests.FILE
+    edit(manifest, code=edit(manifest)["code"] | {path.name: contents.digest(path.read_bytes())})
+
+
 def test_weights_that_loading_leaves_random(folder):
     """As code that does not find its weights, under whatever version: the files are whole, the model is not."""
     path = folder / "modeling_tfm_bert.py"
     path.write_text(path.read_text().replace("self.head", "self.renamed_head"))
-    saved = json.loads((folder / manifests.FILE).read_text())
-    saved["code"][path.name] = manifests.digest(path.read_bytes())
-    (folder / manifests.FILE).write_text(json.dumps(saved))
+    accept(path)
     differences = verify(folder).differences
     assert any(one.startswith("weights missing when it is loaded: renamed_head.dense.bias") for one in differences)
     assert any(one.startswith("output logits drifted") for one in differences)
+
+
+def test_weights_that_loading_changes(folder):
+    """Though they are all found; with no outputs to see it by, and loaded in another type."""
+    with (folder / "modeling_tfm_bert.py").open("a") as code:
+        code.write("""
+
+class TfmBertForMaskedLM(TfmBertForMaskedLM):
+    @classmethod
+    def from_pretrained(cls, *args, **kwargs):
+        model, info = super().from_pretrained(*args, **kwargs)
+        model.head.dense.bias.data += 0.1
+        return model, info
+""")
+    accept(folder / "modeling_tfm_bert.py")
+    edit(folder / manifests.FILE, fingerprint=None, tfm_zoo="0.0.1")
+    verdict = verify(folder, dtype="bfloat16")
+    assert verdict.differences == ["weights are not as in their file once loaded: head.dense.bias"]
+    assert verdict.warnings[1:] == ["it was saved without outputs to compare with, since it could not be run then"]
+
+
+def test_weights_that_are_not_whole(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-50])
+    verdict = Verdict("model")
+    compare_weights(edit(folder / manifests.FILE), folder, verdict)
+    (difference,) = verdict.differences
+    assert difference.startswith("weights cannot be read from model.safetensors: ")
+
+
+def test_what_lies_beside_the_checkpoint(tmp_path):
+    """An adapter, weights that are not read, and a file of code that is the user's own."""
+    (tmp_path / "train.py").write_text("from tfm_zoo import nothing")
+    tiny_model(TfmGPTForCausalLM).save_pretrained(tmp_path, max_shard_size="20KB")
+    stray = {"base_model.lora_A.weight": torch.zeros(2, 2)}
+    for name in ("adapter_model.safetensors", "model-00001-of-00002.safetensors"):
+        save_file(stray, tmp_path / name)
+    (tmp_path / "train.py").write_text("")
+    verdict = verify(tmp_path)
+    assert verdict.ok and len(contents.weight_files_in(tmp_path)) > 2, verdict
+    assert verdict.warnings == ["files of weights that are not read: model-00001-of-00002.safetensors"]
+    # One file of all weights goes before an index.
+    save_file(stray, tmp_path / "model.safetensors")
+    assert contents.digests_of_tensors(tmp_path).keys() == stray.keys()
+
+
+def test_settings(tmp_path):
+    """Values that are written out, or left out, where they are the default, and where it was loaded from, are none."""
+    tiny_model(TfmGPTForCausalLM).save_pretrained(tmp_path)
+    config = edit(tmp_path / "config.json", norm_eps=0.5, transformers_version="5.99", _name_or_path="elsewhere")
+    del config["attention_bias"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    edit(tmp_path / "generation_config.json", num_beams=4)
+    eps, beams, drift = verify(tmp_path).differences
+    assert eps == "config.json: norm_eps was 1e-05 and is 0.5"
+    assert beams == "generation_config.json: num_beams was None and is 4"
+    assert drift.startswith("output logits drifted by ")
+
+
+def test_settings_that_do_not_load(folder):
+    edit(folder / "config.json", hidden_size=64)
+    size, *_, failure = verify(folder).differences
+    assert size == "config.json: hidden_size was 32 and is 64" and failure.startswith("it does not load: ")
+
+
+def test_code_of_other_repositories_is_not_run(folder, monkeypatch):
+    monkeypatch.setattr("subprocess.run", None)
+    auto_map = edit(folder / "config.json")["auto_map"]
+    target = "other/model--modeling_tfm_bert.TfmBertForMaskedLM"
+    edit(folder / "config.json", auto_map=auto_map | {"AutoModelForMaskedLM": target})
+    assert verify(folder).differences == [
+        f"config.json: auto_map.AutoModelForMaskedLM was {auto_map['AutoModelForMaskedLM']!r} and is {target!r}",
+        f"it was not run: its auto_map names code of other repositories: {target}",
+    ]
+
+
+def test_a_class_that_no_auto_class_gives(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text("import tfm_zoo\n\nclass Mine(tfm_zoo.TfmBertForMaskedLM):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    tiny_model(__import__("mine").Mine).save_pretrained(tmp_path / "model")
+    monkeypatch.setattr("subprocess.run", None)
+    nothing = "it does not load: no Auto class in the auto_map of config.json gives a Mine"
+    assert verify(tmp_path / "model").differences == [nothing]
+
+
+def test_code_of_ones_own(folder):
+    """Its files are no other than they were; what the zoo ships has no say in them."""
+    (folder / "mine.py").write_text("from .modeling_tfm_bert import *\n\nclass Mine(TfmBertForMaskedLM):\n    pass\n")
+    auto_map = edit(folder / "config.json")["auto_map"] | {"AutoModelForMaskedLM": "mine.Mine"}
+    edit(folder / "config.json", architectures=["Mine"], auto_map=auto_map)
+    manifests.write_manifest(tiny_model(TfmBertForMaskedLM), folder)
+    assert verify(folder).ok
+    (folder / "more.py").write_text("")
+    (folder / "mine.py").write_text("from .more import *\n" + (folder / "mine.py").read_text())
+    assert of_code(folder).differences == [
+        "code file mine.py has been changed",
+        "code file more.py was not saved with the checkpoint",
+    ]
 
 
 def test_code_edited_by_a_character(folder):
@@ -104,19 +222,24 @@ def test_code_edited_by_a_character(folder):
     assert verify(folder).differences == ["code file positions.py has been changed"]
 
 
+def of_code(folder) -> Verdict:
+    """On its files of code and its versions alone."""
+    saved, verdict = edit(folder / manifests.FILE), Verdict("model")
+    compare_versions(saved, verdict)
+    compare_code(saved, folder, edit(folder / "config.json"), verdict)
+    return verdict
+
+
 def test_code_of_another_version(folder):
     """Files of another version, put over those that were saved; and a checkpoint that was saved with them."""
     path = folder / "manifest.py"
     path.write_text(path.read_text().replace(f'VERSION = "{manifests.VERSION}"', 'VERSION = "0.0.1"'))
-    assert verify(folder).differences == ["code file manifest.py has been changed"]
-    saved = json.loads((folder / manifests.FILE).read_text())
-    saved["code"]["manifest.py"] = manifests.digest(path.read_bytes())
-    (folder / manifests.FILE).write_text(json.dumps(saved))
-    assert verify(folder).differences == [
+    assert of_code(folder).differences == ["code file manifest.py has been changed"]
+    accept(path)
+    assert of_code(folder).differences == [
         f"code file manifest.py is not the one that tfm_zoo {manifests.VERSION} ships"
     ]
-    saved["tfm_zoo"] = "0.0.1"
-    (folder / manifests.FILE).write_text(json.dumps(saved))
+    edit(folder / manifests.FILE, tfm_zoo="0.0.1")
     verdict = verify(folder)
     assert verdict.ok
     assert verdict.warnings == [f"its code is that of tfm_zoo 0.0.1; {manifests.VERSION} is installed"]
@@ -125,11 +248,11 @@ def test_code_of_another_version(folder):
 def test_transformers_outside_of_the_tested_range(folder, monkeypatch):
     saved = json.loads((folder / manifests.FILE).read_text())
     monkeypatch.setattr(transformers, "__version__", "6.1.0")
-    verdict = verify(folder)
+    verdict = of_code(folder)
     assert verdict.ok
-    assert verdict.warnings == [
-        f"transformers 6.1.0 is outside of the tested range, <6,>=5.17; it was saved with {saved['transformers']}"
-    ]
+    (warning,) = verdict.warnings
+    wanted = r"transformers 6\.1\.0 is outside of the tested range, <6,>=5\.\d+; it was saved with "
+    assert re.fullmatch(wanted + re.escape(saved["transformers"]), warning)
 
 
 def test_command(folder, tmp_path):
@@ -149,8 +272,57 @@ def test_command(folder, tmp_path):
     assert nothing.exit_code == 1 and "it was not saved as a model of the zoo" in " ".join(nothing.output.split())
 
 
-def test_a_model_that_cannot_be_run_is_saved_all_the_same(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            manifests.FILE,
+            "{}",
+            "zoo_manifest.json has no tfm_zoo, no transformers, .* no fingerprint: it is no manifest",
+        ),
+        (manifests.FILE, "[]", "zoo_manifest.json holds list where a JSON object is wanted"),
+        (manifests.FILE, "{", "zoo_manifest.json cannot be read: "),
+        ("config.json", "{", "config.json cannot be read: "),
+        ("config.json", None, "config.json cannot be read: .*No such file"),
+    ],
+)
+def test_files_that_cannot_be_read(folder, name, content, message):
+    (folder / name).unlink() if content is None else (folder / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        verify(folder)
+
+
+def test_unknown_dtype(folder):
+    with pytest.raises(ValueError, match="dtype='float33' should be one of: auto, float32, float64, float16, bfloat16"):
+        verify(folder, dtype="float33")
+
+
+@pytest.mark.parametrize("source", ["runs/nothere/x", "runs/nothere"])
+def test_neither_a_folder_nor_a_repository(source, online):
+    with pytest.raises(FileNotFoundError, match=f"{source} is neither a folder nor a repository on the Hub"):
+        verify(source)
+
+
+def test_a_repository_without_a_manifest(online, monkeypatch):
+    online().create_repo("user/plain")
+    with pytest.raises(FileNotFoundError, match=r"user/plain has no zoo_manifest.json: it was not saved as a model of"):
+        verify("user/plain")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(FileNotFoundError, match=r"its cache has no zoo_manifest.json of user/plain"):
+        verify("user/plain")
+
+
+def test_command_on_what_cannot_be_checked(tmp_path):
+    outcome = CliRunner().invoke(app, ["verify", str(tmp_path), "--json"])
+    answer = json.loads(outcome.stdout)
+    assert outcome.exit_code == 1 and answer.pop("error").startswith(f"{tmp_path} has no zoo_manifest.json")
+    assert answer == {"source": str(tmp_path), "ok": False}
+
+
+def test_a_model_that_cannot_be_run_is_saved_all_the_same(tmp_path, monkeypatch, caplog):
     model = tiny_model(TfmBertForMaskedLM)
     monkeypatch.setattr(type(model), "forward", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(manifests.logger.parent, "propagate", True)
     model.save_pretrained(tmp_path)
     assert json.loads((tmp_path / manifests.FILE).read_text())["fingerprint"] is None
+    assert "keeps no outputs to compare with later: ZeroDivisionError" in caplog.text

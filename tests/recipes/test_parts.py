@@ -108,8 +108,8 @@ def test_longest_input(checkpoint):
 
 def test_card_is_filled_and_replaced_but_never_a_persons(tmp_path):
     data = ModelCardData(library_name="transformers", license="mit", datasets=["stanfordnlp/imdb"])
-    assert write_model_card(tmp_path, data, "# First")
-    assert write_model_card(tmp_path, data, "# Second")
+    assert write_model_card(tmp_path, data, "# First", "here")
+    assert write_model_card(tmp_path, data, "# Second", "here")
     card = ModelCard.load(tmp_path / "README.md")
     assert card.data.license == "mit"
     assert card.data.datasets == ["stanfordnlp/imdb"]
@@ -117,7 +117,7 @@ def test_card_is_filled_and_replaced_but_never_a_persons(tmp_path):
     assert licence_of(str(tmp_path)) == "mit"
 
     (tmp_path / "README.md").write_text("# Mine\n")
-    assert not write_model_card(tmp_path, data, "# Third")
+    assert not write_model_card(tmp_path, data, "# Third", "here")
     assert (tmp_path / "README.md").read_text() == "# Mine\n"
     assert licence_of(str(tmp_path)) is None
     assert licence_of(str(tmp_path / "nowhere")) is None

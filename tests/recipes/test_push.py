@@ -13,14 +13,21 @@ PUSHES = {"max_train_steps": 1, "push_to_hub": True, "hub_model_id": "fine", "hu
 
 
 @pytest.mark.parametrize(
-    ("script", "model_class"),
-    [("finetune", "zoo"), ("finetune", "native"), ("train_lm", "zoo"), ("train_translation", "zoo")],
+    ("script", "model_class", "mixed_precision"),
+    [
+        ("finetune", "zoo", "bf16"),
+        ("finetune", "native", "no"),
+        ("train_lm", "zoo", "no"),
+        ("train_translation", "zoo", "no"),
+    ],
 )
-def test_what_a_recipe_saves_is_pushed(script, model_class, request, online, hub_server, tmp_path, monkeypatch):
+def test_what_a_recipe_saves_is_pushed(
+    script, model_class, mixed_precision, request, online, hub_server, tmp_path, monkeypatch
+):
     train, step, there = request.getfixturevalue(script), loop.train_step, []
     monkeypatch.setattr(loop, "train_step", lambda *args: (there.append(set(hub_server.repositories)), step(*args))[1])
     options = {"hub_private_repo": True, "hub_revision": "tuned", "checkpointing_steps": 1, "with_tracking": True}
-    train(model_class=model_class, **PUSHES, **options)
+    train(model_class=model_class, mixed_precision=mixed_precision, **PUSHES, **options)
     assert there == [{REPOSITORY}]  # before any work is done
 
     folder, repository = tmp_path / "run", hub_server.repositories[REPOSITORY]

@@ -1,38 +1,43 @@
 """Model cards, written from what is known, and never over a card that a person wrote."""
 
+import json
+import shlex
 from pathlib import Path
 
 from huggingface_hub import ModelCard, ModelCardData, constants
 from transformers import PreTrainedModel
 
-from ..models.card import MARK, architecture_table, loading, pipeline_of, table, tags_of
+from ..models.card import architecture_table, is_ours, loading, make_card, pipeline_of, table, tags_of, verifying
 
-__all__ = ["about_zoo_model", "is_ours", "licence_of", "table", "tags_of", "write_conversion_card", "write_model_card"]
+__all__ = ["about_zoo_model", "licence_of", "table", "tags_of", "write_conversion_card", "write_model_card"]
 
 
-def write_model_card(folder: str | Path, data: ModelCardData, text: str) -> bool:
-    """Write `folder/README.md`; False if the README there was not written by this function, and was left alone."""
+def write_model_card(folder: str | Path, data: ModelCardData, text: str, source: str) -> bool:
+    """Write `folder/README.md`; False if the README there was not written by this function, and was left alone.
+
+    Args:
+        source: what the text says that the model is loaded from.
+    """
     path = Path(folder) / "README.md"
-    if path.exists() and not is_ours(path.read_text(encoding="utf-8")):
+    if path.exists() and not is_ours(path.read_text(encoding="utf-8", errors="replace")):
         return False
-    card = ModelCard(f"---\n{data.to_yaml()}\n---\n\n{MARK}\n\n{text.strip()}\n")
-    card.save(path)
+    make_card(data, text, source).save(path)
     return True
 
 
-def is_ours(card: str) -> bool:
-    """Whether a card was written by the zoo, and may be replaced."""
-    return MARK in card
+def write_conversion_card(folder: str | Path, model: PreTrainedModel, source: str, title: str, out: str) -> bool:
+    """The card of a model that was converted from `source`, an official checkpoint of the architecture `title`.
 
-
-def write_conversion_card(folder: str | Path, model: PreTrainedModel, source: str, title: str) -> bool:
-    """The card of a model that was converted from `source`, an official checkpoint of the architecture `title`."""
-    name = Path(source).name
+    Args:
+        out: what the folder will be called.
+    """
+    local = Path(source).exists()
+    name = Path(source).resolve().name if local else source.split("/")[-1]
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag=pipeline_of(model),
         license=licence_of(source),
-        base_model=None if Path(source).exists() else source,
+        base_model=None if local else source,
         tags=tags_of(model),
         model_name=name,
     )
@@ -42,14 +47,14 @@ def write_conversion_card(folder: str | Path, model: PreTrainedModel, source: st
 `{type(model).__name__}`, converted from the {title} checkpoint `{name}`. It computes what the original computes, and
 carries its own code: transformers runs it without `tfm_zoo` installed.
 
-{loading(model, name)}
+{loading(model, out)}
 
-{about_zoo_model(model, name)}
+{about_zoo_model(model, out)}
 
 ## How it was converted
 
 ```sh
-tfm-zoo convert {name if Path(source).exists() else source} {name}-zoo
+{shlex.join(["tfm-zoo", "convert", name if local else source, out])}{"  # a folder" if local else ""}
 ```
 
 Every tensor of the checkpoint is in it, bit for bit, under the zoo's names.
@@ -59,7 +64,7 @@ Every tensor of the checkpoint is in it, bit for bit, under the zoo's names.
 What the original can do, cannot do and is biased to, this model too: its own card says it. Outputs at padding, which
 mean nothing, are zeros here.
 """
-    return write_model_card(folder, data, text)
+    return write_model_card(folder, data, text, out)
 
 
 def about_zoo_model(model: PreTrainedModel, repository: str) -> str:
@@ -67,7 +72,7 @@ def about_zoo_model(model: PreTrainedModel, repository: str) -> str:
     name = type(model).__name__
     equal = """
 For models of its official architecture, logits and hidden states agree with the native class to 1e-5 in float32, losses
-to 1e-6 and gradients to 1e-5 (relative); padding is not computed where an encoder reads it. In the zoo's repository
+to 1e-6 and gradients to 1e-5 (relative). In the zoo's repository
 `python -m pytest tests/equivalence tests/conversion` repeats the comparison, `python -m tests.benchmarks` the timing.
 """
     back = "official = tfm_zoo.to_official(model)  # the native class, for engines that know no other\n"
@@ -81,10 +86,10 @@ to 1e-6 and gradients to 1e-5 (relative); padding is not computed where an encod
 ```python
 import tfm_zoo
 
-model = tfm_zoo.{name}.from_pretrained("{repository}")
+model = tfm_zoo.{name}.from_pretrained({json.dumps(repository)})
 {back if model.config.official else ""}```
 
-`tfm-zoo verify {repository}` checks that code, weights and outputs still are those that were saved.
+{verifying(repository)}
 {equal if model.config.official else ""}
 """.strip()
 

@@ -5,45 +5,29 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
-from importlib.metadata import requires
 from pathlib import Path
-from typing import Any
 
-import transformers
-from huggingface_hub import snapshot_download
-from packaging.requirements import Requirement
+from huggingface_hub import hf_hub_download, snapshot_download
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+)
 
 from ..models import manifest as manifests
-
-#: how far outputs may be from those of the manifest, as a share of the largest of them
-TOLERANCE = {"float32": 1e-4, "float64": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
-SHOWN = 5
-
-
-@dataclass
-class Verdict:
-    """What was found out about a checkpoint.
-
-    Args:
-        source: the folder or Hub id.
-        differences: what is not as it was; none: all is.
-        warnings: what may make a difference, and made none.
-        figures: the largest drift of each output, as a share of its largest value; versions.
-    """
-
-    source: str
-    differences: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    figures: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def ok(self) -> bool:
-        return not self.differences
-
-    def __str__(self) -> str:
-        found = "; ".join(self.differences) if self.differences else "code, weights and outputs match"
-        return f"{self.source}: {found}" + "".join(f" (warning: {warning})" for warning in self.warnings)
+from ..models.contents import read_json
+from .comparisons import (
+    TOLERANCE,
+    auto_class,
+    compare_auto_map,
+    compare_code,
+    compare_loaded,
+    compare_settings,
+    compare_versions,
+    compare_weights,
+)
+from .verdict import Verdict
 
 
 def verify(
@@ -57,109 +41,75 @@ def verify(
 
     Args:
         source: a folder, or a Hub id, of which `revision` is a branch, a tag or a commit.
-        dtype: the type to load it in; by default the checkpoint's. In another one, outputs are compared within
-            the tolerance of that type ([`TOLERANCE`]), and the weights in the files alone.
+        dtype: the type to load it in, a key of [`TOLERANCE`], within which outputs are then compared; by default the
+            checkpoint's.
 
     Raises:
-        FileNotFoundError: for a folder without a manifest.
+        FileNotFoundError: where there is no checkpoint, or none with a manifest.
+        ValueError: for a manifest or a configuration that cannot be read, and for an unknown `dtype`.
     """
-    folder = (
-        Path(source) if Path(source).is_dir() else Path(snapshot_download(str(source), revision=revision, token=token))
-    )
-    if not (folder / manifests.FILE).is_file():
-        raise FileNotFoundError(f"{source} has no {manifests.FILE}: it was not saved as a model of the zoo.")
-    saved = json.loads((folder / manifests.FILE).read_text(encoding="utf-8"))
+    if dtype not in ("auto", *TOLERANCE):
+        raise ValueError(f"dtype={dtype!r} should be one of: auto, {', '.join(TOLERANCE)}.")
+    folder = find(source, revision, token)
+    saved, config = read_manifest(folder / manifests.FILE), read_json(folder / "config.json")
     verdict = Verdict(str(source))
     compare_versions(saved, verdict)
-    compare_code(saved, folder, verdict)
+    compare_code(saved, folder, config, verdict)
     compare_weights(saved, folder, verdict)
-    loaded = load_elsewhere(folder.resolve(), dtype, verdict)
-    if loaded is not None:
-        compare_loaded(saved, loaded, verdict)
+    compare_auto_map(saved, config, verdict)
+    auto = auto_class(config, verdict)
+    if auto is not None:
+        loaded, failure = load_elsewhere(folder.resolve(), auto, dtype, saved)
+        compare_settings(loaded.get("settings", {}), verdict)
+        if failure:
+            verdict.differences.append(f"it does not load: {failure}")
+        else:
+            compare_loaded(saved, loaded, verdict)
     return verdict
 
 
-def compare_versions(saved: dict, verdict: Verdict) -> None:
-    tested = next(r for r in map(Requirement, requires("tfm_zoo")) if r.name == "transformers").specifier
-    verdict.figures |= {"saved_by": {name: saved[name] for name in ("tfm_zoo", "transformers", "torch")}}
-    if not tested.contains(transformers.__version__, prereleases=True):
-        verdict.warnings.append(
-            f"transformers {transformers.__version__} is outside of the tested range, {tested};"
-            f" it was saved with {saved['transformers']}"
-        )
-    if saved["tfm_zoo"] != manifests.VERSION:
-        verdict.warnings.append(f"its code is that of tfm_zoo {saved['tfm_zoo']}; {manifests.VERSION} is installed")
+def find(source: str | Path, revision: str | None, token: str | None) -> Path:
+    """The folder of a checkpoint, downloaded where it is on the Hub."""
+    if Path(source).is_dir():
+        if not (Path(source) / manifests.FILE).is_file():
+            raise FileNotFoundError(f"{source} has no {manifests.FILE}: it was not saved as a model of the zoo.")
+        return Path(source)
+    try:
+        hf_hub_download(str(source), manifests.FILE, revision=revision, token=token)
+    except (HFValidationError, RepositoryNotFoundError) as error:
+        raise FileNotFoundError(
+            f"{source} is neither a folder nor a repository on the Hub that you may read (user/name)."
+        ) from error
+    except LocalEntryNotFoundError as error:
+        raise FileNotFoundError(
+            f"The Hub does not answer (or HF_HUB_OFFLINE is set), and its cache has no {manifests.FILE} of {source},"
+            " which loading does not download: verify it once with a connection."
+        ) from error
+    except EntryNotFoundError as error:
+        raise FileNotFoundError(f"{source} has no {manifests.FILE}: it was not saved as a model of the zoo.") from error
+    return Path(snapshot_download(str(source), revision=revision, token=token))
 
 
-def compare_code(saved: dict, folder: Path, verdict: Verdict) -> None:
-    """The files are those that were saved; and, saved by the installed version, those that it ships."""
-    there = {path.name: manifests.digest(path.read_bytes()) for path in folder.glob("*.py")}
-    for name in sorted(saved["code"].keys() | there.keys()):
-        if name not in there:
-            verdict.differences.append(f"code file {name} is missing")
-        elif name not in saved["code"]:
-            verdict.differences.append(f"code file {name} was not saved with the checkpoint")
-        elif there[name] != saved["code"][name]:
-            verdict.differences.append(f"code file {name} has been changed")
-        elif saved["tfm_zoo"] == manifests.VERSION:
-            shipped = Path(manifests.__file__).parent / name
-            if not shipped.is_file() or manifests.digest(shipped.read_bytes()) != there[name]:
-                verdict.differences.append(f"code file {name} is not the one that tfm_zoo {manifests.VERSION} ships")
+def read_manifest(path: Path) -> dict:
+    saved = read_json(path)
+    missing = [name for name in manifests.FIELDS if name not in saved]
+    if missing:
+        raise ValueError(f"{path} has no {', no '.join(missing)}: it is no manifest, or of another version's form.")
+    return saved
 
 
-def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> None:
-    there = manifests.weights_of(folder)
-    for what, names in {
-        "missing": saved["weights"].keys() - there.keys(),
-        "not the checkpoint's": there.keys() - saved["weights"].keys(),
-        "changed": {name for name in there.keys() & saved["weights"].keys() if there[name] != saved["weights"][name]},
-    }.items():
-        if names:
-            verdict.differences.append(f"weights {what}: {enumerated(names)}")
-
-
-def load_elsewhere(folder: Path, dtype: str, verdict: Verdict) -> dict | None:
-    """What [`check`] finds in a fresh process, into which no code from a cache comes."""
+def load_elsewhere(folder: Path, auto: str, dtype: str, saved: dict) -> tuple[dict, str | None]:
+    """What [`check`] finds in a fresh process, into which no code from a cache comes; and why it failed, if it did."""
     with tempfile.TemporaryDirectory() as modules:
         process = subprocess.run(
-            [sys.executable, str(Path(__file__).parent / "check.py"), str(folder), dtype],
+            [sys.executable, str(Path(__file__).parent / "check.py"), str(folder), auto, dtype],
+            input=json.dumps(saved),
             env=os.environ | {"HF_MODULES_CACHE": modules, "HF_HUB_OFFLINE": "1"},
             capture_output=True,
             text=True,
         )
-    if process.returncode:
-        lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
-        verdict.differences.append(f"it does not load: {lines[-1]}")
-        return None
-    return json.loads(process.stdout.splitlines()[-1])
-
-
-def compare_loaded(saved: dict, loaded: dict, verdict: Verdict) -> None:
-    """No weight was left out or initialised anew, none is another than in its file, and the outputs are the same."""
-    for what in ("missing", "unexpected", "mismatched"):
-        if loaded[what]:
-            verdict.differences.append(f"weights {what} when it is loaded: {enumerated(loaded[what])}")
-    fingerprint = saved["fingerprint"]
-    if fingerprint is None:
-        verdict.warnings.append("it was saved without outputs to compare with, since it could not be run then")
-        return
-    if loaded["dtype"] == fingerprint["dtype"] and loaded["changed"]:
-        verdict.differences.append(f"weights are not as in their file once loaded: {enumerated(loaded['changed'])}")
-    tolerance = max(TOLERANCE.get(dtype, TOLERANCE["bfloat16"]) for dtype in (loaded["dtype"], fingerprint["dtype"]))
-    drifts = {}
-    for name, was in fingerprint["outputs"].items():
-        now = (loaded["outputs"] or {}).get(name)
-        if now is None or now["shape"] != was["shape"]:
-            verdict.differences.append(f"output {name} is {now and now['shape']}, and was {was['shape']}")
-            continue
-        largest = max(map(abs, was["values"]), default=0.0) or 1.0
-        pairs = zip(was["values"], now["values"], strict=True)
-        drift = drifts[name] = max(abs(one - other) for one, other in pairs) / largest
-        if not drift <= tolerance:  # nan too
-            verdict.differences.append(f"output {name} drifted by {drift:.2g} of its largest value")
-    verdict.figures |= {"drift": drifts, "tolerance": tolerance, "dtype": loaded["dtype"]}
-
-
-def enumerated(names: Any) -> str:
-    names = sorted(names)
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    loaded = {}
+    for line in process.stdout.splitlines():
+        loaded |= json.loads(line)
+    lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
+    return loaded, lines[-1] if process.returncode else None

@@ -1,5 +1,9 @@
 """The model card of a model that nothing is known of but the model: what it is, and how it is loaded."""
 
+import json
+import re
+import shlex
+
 from huggingface_hub import ModelCard, ModelCardData
 from transformers import PreTrainedModel
 
@@ -16,8 +20,32 @@ PIPELINES = {
     "QuestionAnswering": "question-answering",
     "MultipleChoice": "multiple-choice",
 }
-#: stands in every card that the zoo has written, and may replace
-MARK = "<!-- Written by tfm_zoo. Remove this line to keep the card from being replaced. -->"
+#: stands in every card that the zoo has written, and may replace, with what it says the model is loaded from
+MARK = "<!-- Written by tfm_zoo for {}. Remove this line to keep the card from being replaced. -->"
+
+
+def make_card(data: ModelCardData, text: str, source: str) -> ModelCard:
+    """A card that the zoo may replace; `source` is the folder or repository that it says the model is loaded from."""
+    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{MARK.format(source)}\n\n{text.strip()}\n")
+
+
+def is_ours(card: str) -> bool:
+    """Whether a card was written by the zoo, and may be replaced."""
+    return written_for(card) is not None
+
+
+def written_for(card: str) -> str | None:
+    """What a card of the zoo says the model is loaded from; `None`: somebody else wrote it."""
+    found = re.search(re.escape(MARK).replace(r"\{\}", "(.+)"), card)
+    return found and found[1]
+
+
+def moved(card: str, source: str) -> str:
+    """A card of the zoo, of a model that is now loaded from `source`."""
+    old = written_for(card)
+    for form in (MARK.format, json.dumps, lambda name: f"tfm-zoo verify {shlex.quote(name)}"):
+        card = card.replace(form(old), form(source))
+    return card
 
 
 def card_of(model: PreTrainedModel, repository: str) -> ModelCard:
@@ -26,12 +54,7 @@ def card_of(model: PreTrainedModel, repository: str) -> ModelCard:
     data = ModelCardData(
         library_name="transformers", pipeline_tag=pipeline_of(model), tags=tags_of(model), model_name=name
     )
-    return ModelCard(f"""---
-{data.to_yaml()}
----
-
-{MARK}
-
+    text = f"""
 # {name}
 
 `{type(model).__name__}`, a Transformer with its own code: transformers runs it without `tfm_zoo` installed.
@@ -45,12 +68,15 @@ def card_of(model: PreTrainedModel, repository: str) -> ModelCard:
 ## Limits
 
 This card was written when the model was pushed: what it was trained on, and what it cannot do, its author has yet to
-say here. `tfm-zoo verify {repository}` checks that it still computes what it did when it was saved.
-""")
+say here. {verifying(repository)}
+"""
+    return make_card(data, text, repository)
 
 
 def pipeline_of(model: PreTrainedModel) -> str | None:
     """By what stands behind "For" in the name of its class."""
+    if (model.config.official or {}).get("model_type") == "bart":
+        return None  # which has been made for many things
     return PIPELINES.get(type(model).__name__.partition("For")[2] or "Model")
 
 
@@ -58,6 +84,11 @@ def tags_of(model: PreTrainedModel) -> list[str]:
     """The zoo's, the family's and, of a converted model, the official architecture's."""
     official = (model.config.official or {}).get("model_type")
     return ["tfm_zoo", model.config.model_type, *([official] if official else [])]
+
+
+def verifying(repository: str) -> str:
+    """How a reader of the card convinces himself."""
+    return f"`tfm-zoo verify {shlex.quote(repository)}` checks that code, weights and outputs are as they were saved."
 
 
 def loading(model: PreTrainedModel, repository: str) -> str:
@@ -68,7 +99,7 @@ def loading(model: PreTrainedModel, repository: str) -> str:
 ```python
 from transformers import {auto}
 
-model = {auto}.from_pretrained("{repository}", trust_remote_code=True)
+model = {auto}.from_pretrained({json.dumps(repository)}, trust_remote_code=True)
 ```
 """.strip()
 

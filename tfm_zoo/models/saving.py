@@ -4,10 +4,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from huggingface_hub import CommitInfo, HfApi, ModelCard
+from huggingface_hub import CommitInfo, HfApi
 
 from .card import card_of
 from .manifest import write_manifest
+from .uploading import open_repository, upload
 
 #: what `push_to_hub` is told
 UPLOADING = {"repo_id", "commit_message", "commit_description", "private", "token", "revision", "create_pr", "tags"}
@@ -15,7 +16,7 @@ UPLOADING = {"repo_id", "commit_message", "commit_description", "private", "toke
 
 class SavesWhole:
     """Makes a `PreTrainedModel` write a manifest beside its weights, remove what it had written when `save_pretrained`
-    fails (older files stay), and bring a card of its own to a repository that has none."""
+    fails (older files stay), and bring a card of its own to a repository."""
 
     def save_pretrained(
         self, save_directory, is_main_process=True, state_dict=None, push_to_hub=False, *args, **kwargs
@@ -36,8 +37,7 @@ class SavesWhole:
                 folder.rmdir()
             raise
         if push_to_hub and is_main_process:
-            # Saved once more, elsewhere: the upload within `save_pretrained` would be one without the manifest.
-            self.push_to_hub(options.pop("repo_id", folder.name), **options)
+            self.save_and_upload(options, options.pop("repo_id", folder.name), True, given, False, *args, **kwargs)
 
     def push_to_hub(
         self,
@@ -50,36 +50,38 @@ class SavesWhole:
         revision: str | None = None,
         create_pr: bool = False,
         max_shard_size: int | str = "50GB",
-        tags: list[str] | None = None,
+        tags: list[str] | str | None = None,
     ) -> CommitInfo:
         """Uploads weights, configurations, code, manifest and card in one commit; the options are those of any model.
 
-        A card that is on the Hub stays, with `tags` added to its own.
+        Weights and code of an earlier upload that this one does not bring are taken away. A card that somebody wrote
+        stays, with `tags` added to its own; one that the zoo wrote is replaced.
         """
-        api = HfApi(token=token)
-        repo_id = open_repository(api, repo_id, private, revision)
+        options = {
+            "commit_message": commit_message,
+            "commit_description": commit_description,
+            "private": private,
+            "token": token,
+            "revision": revision,
+            "create_pr": create_pr,
+            "tags": [tags] if isinstance(tags, str) else tags or [],
+        }
+        if getattr(self, "_hf_peft_config_loaded", False):  # an adapter alone is saved, and no model
+            return super().push_to_hub(repo_id, max_shard_size=max_shard_size, **options)
+        return self.save_and_upload(options, repo_id, max_shard_size=max_shard_size)
+
+    def save_and_upload(self, options: dict, repo_id: str, *args, **kwargs) -> CommitInfo:
+        """Saves elsewhere, since a folder may hold other things, and uploads that.
+
+        Args:
+            options: those of `push_to_hub`.
+            args, kwargs: those of `save_pretrained`.
+        """
+        api, revision = HfApi(token=options.pop("token", None)), options.pop("revision", None)
+        repo_id = open_repository(api, repo_id, options.pop("private", None), revision)
+        tags = [*(self.model_tags or []), *options.pop("tags", [])]
+        options["commit_message"] = options.get("commit_message") or f"Upload {type(self).__name__}"
         with tempfile.TemporaryDirectory() as folder:
-            self.save_pretrained(folder, max_shard_size=max_shard_size)
-            if api.file_exists(repo_id, "README.md", revision=revision):
-                card = ModelCard.load(api.hf_hub_download(repo_id, "README.md", revision=revision))
-            else:
-                card = card_of(self, repo_id)
-            if tags:
-                card.data.tags = list(dict.fromkeys([*(card.data.tags or []), *tags]))
-            card.save(Path(folder) / "README.md")
-            return api.upload_folder(
-                repo_id=repo_id,
-                folder_path=folder,
-                commit_message=commit_message or f"Upload {type(self).__name__}",
-                commit_description=commit_description,
-                revision=revision,
-                create_pr=create_pr,
-            )
-
-
-def open_repository(api: HfApi, repo_id: str, private: bool | None = None, revision: str | None = None) -> str:
-    """Makes a repository on the Hub, and a branch of it, where there is none; gives the full name, with the user's."""
-    repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
-    if revision is not None and not revision.startswith("refs/pr"):
-        api.create_branch(repo_id, branch=revision, exist_ok=True)
-    return repo_id
+            self.save_pretrained(folder, *args, **kwargs)
+            files = {path.name: path for path in Path(folder).iterdir()}
+            return upload(api, repo_id, files, card_of(self, repo_id), tags, revision, **options)

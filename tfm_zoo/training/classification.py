@@ -1,5 +1,6 @@
 """Classification as a task: its options, what its loss counts, one evaluation, its card."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from time import perf_counter
@@ -90,16 +91,16 @@ class ClassificationReport(Report):
         return None if self.model_args.model_name_or_path == FRESH else self.model_args.model_name_or_path
 
     def introduction(self) -> str:
-        origin = f"`{shortened(self.base_model)}`" if self.base_model else "A small new model"
+        origin = f"`{shortened(self.base_model)}`, fine-tuned" if self.base_model else "A small new model, trained"
         labels = ", ".join(f"*{label}*" for label in self.texts.label_names)
         return f"""
-{origin}, fine-tuned on `{self.dataset}` to classify texts as {labels}.
+{origin} on `{self.dataset}` to classify texts as {labels}.
 {self.carries_its_code}
 
 ```python
 from transformers import pipeline
 
-classify = pipeline("text-classification", model="{self.repository}"{self.remote_code})
+classify = pipeline("text-classification", model={json.dumps(self.repository)}{self.remote_code})
 classify("...")
 ```
 """.strip()

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -153,7 +154,7 @@ class LanguageModelReport(Report):
 ```python
 from transformers import pipeline
 
-generate = pipeline("text-generation", model="{self.repository}"{self.remote_code})
+generate = pipeline("text-generation", model={json.dumps(self.repository)}{self.remote_code})
 generate({self.args.sample_prompt or "Once"!r}, max_new_tokens={self.args.sample_length or 100})
 ```
 """.strip()

@@ -102,13 +102,13 @@ class Report(ABC):
         (output_dir / "all_results.json").write_text(json.dumps(self.results, indent=2) + "\n", encoding="utf-8")
         self.state.write(output_dir)
         plot_training(self.state.log_history, output_dir / PICTURE, self.picture_metric)
-        return write_model_card(output_dir, self.metadata(), self.text())
+        return write_model_card(output_dir, self.metadata(), self.text(), self.repository)
 
     def push(self, output_dir: Path) -> str:
         """Upload `output_dir` without checkpoints and logs; returns the commit's address."""
         args = self.args
         options = {"private": args.hub_private_repo, "revision": args.hub_revision, "token": args.hub_token}
-        return push(output_dir, args.hub_model_id, **options).commit_url
+        return push(output_dir, args.hub_model_id, native=not self.is_zoo, **options).commit_url
 
     @property
     def is_zoo(self) -> bool:
@@ -131,7 +131,12 @@ class Report(ABC):
     @property
     def repository(self) -> str:
         """What `from_pretrained` is given to load the model."""
-        return self.args.hub_model_id or Path(self.args.output_dir).name
+        return self.args.hub_model_id or shortened(str(Path(self.args.output_dir)))
+
+    @property
+    def name(self) -> str:
+        """What the model is called."""
+        return (self.args.hub_model_id or Path(self.args.output_dir).resolve().name).split("/")[-1]
 
     @property
     def dataset(self) -> str:
@@ -157,7 +162,7 @@ class Report(ABC):
             datasets=[dataset_id] if dataset_id else None,
             metrics=list(self.headline),
             base_model=hub_id(self.base_model),
-            model_name=self.repository.split("/")[-1],
+            model_name=self.name,
             eval_results=[
                 EvalResult(
                     task_type=self.pipeline_tag,
@@ -175,7 +180,7 @@ class Report(ABC):
 
     def text(self) -> str:
         return f"""
-# {self.repository.split("/")[-1]}
+# {self.name}
 
 {self.introduction()}
 
@@ -273,7 +278,8 @@ def hub_id(name: str | None) -> str | None:
 
 def shortened(name: str) -> str:
     """A path without the folders that mean nothing on another machine."""
-    return Path(name).name if Path(name).is_absolute() or name.startswith("..") else name
+    path = Path(name)
+    return path.name if path.is_absolute() or name.startswith("~") or ".." in path.parts else name
 
 
 def counted(number: int, one: str, many: str) -> str:

@@ -23,7 +23,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import StrictDataclassError
 
 from tfm_zoo.hub import PushError
-from tfm_zoo.models.saving import open_repository
+from tfm_zoo.models.uploading import open_repository
 from tfm_zoo.training.arguments import LoopArguments
 from tfm_zoo.training.checkpoints import TrainState, delete_checkpoints, find_checkpoint, holds_a_run
 

@@ -1,5 +1,6 @@
 """Translation as a task: its options, its loss, evaluation by loss and by beam search, its card."""
 
+import json
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -264,8 +265,8 @@ class TranslationReport(Report):
 ```python
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained("{self.repository}"{self.remote_code})
-model = AutoModelForSeq2SeqLM.from_pretrained("{self.repository}"{self.remote_code})
+tokenizer = AutoTokenizer.from_pretrained({json.dumps(self.repository)}{self.remote_code})
+model = AutoModelForSeq2SeqLM.from_pretrained({json.dumps(self.repository)}{self.remote_code})
 inputs = tokenizer([{example!r}], return_tensors="pt")
 tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
 ```

@@ -1,0 +1,136 @@
+"""What the manifest says a model computes is what it computes when it is loaded, however it was held when saved."""
+
+import json
+import math
+
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState
+from transformers import Trainer, TrainingArguments
+
+from tfm_zoo import TfmBertForMaskedLM, TfmBertForSequenceClassification
+from tfm_zoo.hub import Verdict
+from tfm_zoo.hub.comparisons import TOLERANCE, compare_outputs
+from tfm_zoo.models import manifest as manifests
+from tfm_zoo.models.fingerprint import outputs_of
+
+from ..tiny import HEADS, tiny_model
+
+
+@pytest.fixture
+def accelerate_anew():
+    def reset():
+        AcceleratorState._reset_state(reset_partial_state=True)
+        GradientState._reset_state()
+
+    reset()
+    yield
+    reset()
+
+
+def recorded(folder) -> dict:
+    content = (folder / manifests.FILE).read_text()
+    return json.loads(content, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["fingerprint"]
+
+
+def verdict_on(model, folder) -> Verdict:
+    """Of its outputs alone."""
+    was, verdict = recorded(folder), Verdict("model")
+    inputs = {name: torch.tensor(ids) for name, ids in was["inputs"].items()}
+    compare_outputs(was, outputs_of(model, inputs), str(model.dtype).removeprefix("torch."), verdict)
+    return verdict
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
+def test_every_type_passes_and_every_drift_is_found(head, tmp_path):
+    tiny_model(head).save_pretrained(tmp_path)
+    for dtype in ("float32", "bfloat16", "float16"):
+        verdict = verdict_on(head.from_pretrained(tmp_path, dtype=dtype), tmp_path)
+        assert verdict.ok and verdict.figures["tolerance"] == TOLERANCE[dtype], verdict
+        assert (max(verdict.figures["drift"].values()) == 0) == (dtype == "float32")
+    model = head.from_pretrained(tmp_path)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.01)
+    found = {difference.split()[1] for difference in verdict_on(model, tmp_path).differences}
+    assert found == recorded(tmp_path)["outputs"].keys()
+
+
+def by_accelerate(folder):
+    accelerator = Accelerator(cpu=True, mixed_precision="bf16")
+    accelerator.unwrap_model(accelerator.prepare(tiny_model(TfmBertForMaskedLM))).save_pretrained(folder)
+
+
+def by_trainer(folder):
+    settings = TrainingArguments(str(folder), max_steps=1, bf16=True, use_cpu=True, report_to=[], disable_tqdm=True)
+    data = [{"input_ids": torch.arange(1, 9), "labels": torch.arange(1, 9)}]
+    trainer = Trainer(tiny_model(TfmBertForMaskedLM), settings, train_dataset=data)
+    trainer.train()
+    trainer.save_model()
+
+
+def in_autocast(folder):
+    with torch.autocast("cpu", torch.bfloat16):
+        tiny_model(TfmBertForMaskedLM).save_pretrained(folder)
+
+
+def compiled(folder):
+    model = tiny_model(TfmBertForMaskedLM)
+    model.compile(backend=lambda *_: pytest.fail("what was compiled is run"))
+    model.save_pretrained(folder)
+
+
+def with_other_weights(folder):
+    model = tiny_model(TfmBertForMaskedLM)
+    halves = {name: tensor.bfloat16() for name, tensor in tiny_model(TfmBertForMaskedLM, 1).state_dict().items()}
+    model.save_pretrained(folder, state_dict=halves)
+
+
+@pytest.mark.parametrize("save", [by_accelerate, by_trainer, in_autocast, compiled, with_other_weights])
+def test_whatever_a_model_is_wrapped_in(save, tmp_path, accelerate_anew):
+    save(tmp_path)
+    verdict = verdict_on(TfmBertForMaskedLM.from_pretrained(tmp_path, dtype="float32"), tmp_path)
+    assert verdict.ok and max(verdict.figures["drift"].values()) < 1e-6, verdict
+
+
+def test_the_model_stays_as_it_is(tmp_path, accelerate_anew):
+    accelerator = Accelerator(cpu=True, mixed_precision="bf16")
+    model = accelerator.unwrap_model(accelerator.prepare(tiny_model(TfmBertForMaskedLM)))
+    model.train().lm_head.eval()
+    forward, modes = model.forward, [module.training for module in model.modules()]
+    model.save_pretrained(tmp_path)
+    assert model.forward is forward and [module.training for module in model.modules()] == modes
+
+
+def test_float32_is_multiplied_in_float32(tmp_path, monkeypatch):
+    backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    seen, forward = [], TfmBertForMaskedLM.forward
+
+    def watch(*args, **kwargs):
+        seen.append([backend.fp32_precision for backend in backends])
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(TfmBertForMaskedLM, "forward", watch)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        tiny_model(TfmBertForMaskedLM).save_pretrained(tmp_path)
+        assert torch.get_float32_matmul_precision() == "medium"
+        assert [backend.fp32_precision for backend in backends] == ["tf32", "bf16"]
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert seen == [["ieee", "ieee"]]
+
+
+def test_a_model_of_nan(tmp_path):
+    """It is what it was as long as it computes nothing, and is another where it computes something."""
+    model = tiny_model(TfmBertForSequenceClassification)
+    with torch.no_grad():
+        model.classifier.bias[0] = math.nan
+    model.save_pretrained(tmp_path)
+    assert recorded(tmp_path)["outputs"]["logits"]["values"][::2] == [None, None]
+    assert verdict_on(model, tmp_path).ok
+    with torch.no_grad():
+        model.classifier.bias[0] = 0.0
+    (difference,) = verdict_on(model, tmp_path).differences
+    assert difference == "output logits has no finite value where it had, or the reverse: 2 times"
