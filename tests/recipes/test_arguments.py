@@ -84,6 +84,7 @@ def test_unknown_names_are_refused_with_the_nearest(config, capsys):
         ("mixed_precision: fp4", "fp4"),
         ("- seed", "expected `option: value` lines"),
         ("seed: [", "config.yaml: not YAML"),
+        ("seed: 1\nseed: 2", "config.yaml: not YAML: 'seed' is there twice"),
         ("per_device_train_batch_size: 0", "per_device_train_batch_size must be at least 1, not 0"),
         ("learning_rate: 0", "learning_rate must be above 0"),
         ("checkpointing_steps: often", "checkpointing_steps must be a number of steps or 'epoch', not 'often'"),
@@ -156,6 +157,14 @@ def test_translation_trains_as_the_paper_unless_told_otherwise():
 def test_overrides_of_a_configuration(config, text):
     (model_args, *_) = parse_arguments(LANGUAGE_MODEL, [config(text)])
     assert model_args.overrides() == {"hidden_size": 8, "norm_eps": 1e-3, "mlp_type": "gated"}
+
+
+def test_a_config_that_the_options_do_not_name(config):
+    path = config("seed: 7\nlearning_rate: 1.0").partition("=")[2]
+    (_, _, args) = parse_arguments(CLASSES, ["--learning_rate", "2"], default_config=path)
+    assert (args.seed, args.learning_rate) == (7, 2)
+    (_, _, args) = parse_arguments(CLASSES, ["--config", str(CONFIGS[0])], default_config=path)
+    assert args.learning_rate != 1
 
 
 def test_missing_config_is_refused(capsys):

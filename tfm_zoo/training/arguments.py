@@ -163,6 +163,17 @@ class LoopArguments:
         return total, int(warmup)
 
 
+class UniqueKeys(yaml.SafeLoader):
+    """Refuses a mapping that has a key twice, of which YAML would take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is there twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 class OneLineParser(HfArgumentParser):
     """Says what is wrong in one line, without the usage of a hundred options before it."""
 
@@ -170,24 +181,30 @@ class OneLineParser(HfArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
-def parse_arguments(arguments_classes: Sequence[type], argv: Sequence[str] | None = None) -> tuple:
+def parse_arguments(
+    arguments_classes: Sequence[type], argv: Sequence[str] | None = None, default_config: Path | None = None
+) -> tuple:
     """Read a recipe's options from `argv` (default: the command line) and the YAML file that `--config` names.
 
     Returns one object of each class; the options of all of them share one namespace.
 
     YAML values pass through the same parser as the command line's, which override them. An option or a key
     that does not exist ends the program with an error that names the nearest one that does.
+
+    Args:
+        default_config: the YAML file where the options name none.
     """
     parser = OneLineParser(arguments_classes, allow_abbrev=False)
     parser.add_argument("--config", help="YAML file of options; the command line overrides it")
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--config")
+    first.add_argument("--config", default=default_config)
     config, argv = first.parse_known_args(argv)
 
     names = {
         name.lstrip("-"): f.name
         for arguments_class in arguments_classes
         for f in fields(arguments_class)
+        if f.init
         for name in (f.name, *f.metadata.get("aliases", ()))
     }
     from_yaml = _yaml_as_argv(parser, config.config, names) if config.config else []
@@ -202,11 +219,11 @@ def parse_arguments(arguments_classes: Sequence[type], argv: Sequence[str] | Non
     return tuple(arguments)
 
 
-def _yaml_as_argv(parser: argparse.ArgumentParser, path: str, names: dict[str, str]) -> list[str]:
+def _yaml_as_argv(parser: argparse.ArgumentParser, path: str | Path, names: dict[str, str]) -> list[str]:
     if not Path(path).is_file():
         parser.error(f"--config {path}: no such file")
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        values = yaml.load(Path(path).read_text(encoding="utf-8"), UniqueKeys) or {}
     except yaml.YAMLError as error:
         parser.error(f"--config {path}: not YAML: {' '.join(str(error).split())}")
     if not isinstance(values, dict):

@@ -209,9 +209,13 @@ class Loop:
         shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
         logger.info(f"step {self.state.step}: {shown}")
         if self.state.is_best(figures[self.args.metric_for_best_model], self.args.greater_is_better):
-            save_model(self.accelerator, self.model, self.task.tokenizer, self.output_dir)
+            self.keep()
         if self.task.after_evaluation:
             self.task.after_evaluation(self.model, self.state)
+
+    def keep(self) -> None:
+        """Save the model as it is, the best so far."""
+        save_model(self.accelerator, self.model, self.task.tokenizer, self.output_dir)
 
     def log(self, values: dict[str, float]) -> None:
         epoch = round(self.state.step / len(self.batches), 4)
