@@ -81,13 +81,13 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     )
     stream = partial(Stream, make_examples=make_examples, seed=args.seed, block_size=args.block_documents)
     train = stream(documents.train)
-    if not args.max_train_steps:
-        logger.info("Counting the examples of an epoch")
-        train.size = sum(1 for _ in train.first_pass())
     evaluated = list(stream(documents.validation).first_pass())
     for split, some in (("training", train.first_pass()), ("validation", evaluated)):
         if next(iter(some), None) is None:
             raise ValueError(f"there is no example in the {split} documents: it takes {make_examples.needs}")
+    if not args.max_train_steps:
+        logger.info("Counting the examples of an epoch")
+        train.size = sum(1 for _ in train.first_pass())
     collate = DataCollatorForTokenClassification(
         tokenizer, pad_to_multiple_of=None if accelerator.mixed_precision == "no" else 8
     )

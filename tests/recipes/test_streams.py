@@ -1,15 +1,16 @@
 """Streams of texts: the same batches on any number of processes, and from any step on."""
 
 import json
-from itertools import islice
+from itertools import islice, takewhile
 
 import pytest
 from datasets import Dataset, load_dataset
 from torch.utils.data import DataLoader
 
-from tfm_zoo.training import streams
+from tfm_zoo.training import streams, text_sources
 from tfm_zoo.training.documents import DocumentArguments, load_documents
-from tfm_zoo.training.streams import Place, Stream, StreamBatches, TextSource, as_it_is
+from tfm_zoo.training.streams import Stream, StreamBatches, as_it_is
+from tfm_zoo.training.text_sources import Place, TextSource
 
 TEXTS = [f"text {i} " + "word " * (i % 7) for i in range(100)]
 KINDS = ["memory", "text", "json", "parquet"]
@@ -98,6 +99,17 @@ def test_goes_on_from_any_step(source):
         assert list(islice(sampler.steps(loader), 1)) == whole[done : done + 1]
 
 
+def test_rows_that_are_held_out_are_not_read_wherever_one_begins(shards):
+    rows = load_dataset("json", data_files=str(shards / "*.jsonl"), split="train", streaming=True)
+    stream = Stream(TextSource(rows, held_out=20), lambda texts, rng: texts, seed=1, block_size=7)
+    blocks = list(islice(stream.blocks(Place()), 25))
+    one_pass = [text for block in blocks for text in block.texts if block.place.epoch == 0]
+    assert sorted(one_pass) == sorted(TEXTS[20:])
+    for index, block in enumerate(blocks):
+        rest = islice(stream.blocks(block.place), len(blocks) - index)
+        assert [block.texts for block in rest] == [block.texts for block in blocks[index:]]
+
+
 def test_epochs_of_known_length_end_and_go_on():
     stream = Stream(TextSource(Dataset.from_dict({"text": TEXTS})), pieces, seed=3, block_size=16)
     whole = steps(stream, 40)
@@ -126,7 +138,8 @@ def test_seeds_differ(source):
 @pytest.mark.parametrize("kind", ["json", "text"])
 def test_long_texts_are_read_in_pieces_that_never_share_a_block(tmp_path, monkeypatch, kind):
     """Memory is bounded whatever a document is; and one goes on in the middle of it."""
-    monkeypatch.setattr(streams, "CHARACTERS", 100)
+    for module in (streams, text_sources):
+        monkeypatch.setattr(module, "CHARACTERS", 100)
     words = [f"{i:04d}" for i in range(300)]
     long = {"json": " ", "text": "\n"}[kind].join(words)
     path = tmp_path / f"long.{kind}"
@@ -144,7 +157,8 @@ def test_long_texts_are_read_in_pieces_that_never_share_a_block(tmp_path, monkey
     for block in blocks:
         assert sum("0" in text for text in block.texts) <= 1
         state = json.loads(json.dumps(vars(block.place)))
-        assert next(stream.blocks(Place(**state))).texts == block.texts
+        rest = takewhile(lambda block: block.place.epoch == 0, stream.blocks(Place(**state)))
+        assert [block.texts for block in rest] == [block.texts for block in blocks[block.place.block :]]
 
 
 def test_a_source_without_text_is_refused():

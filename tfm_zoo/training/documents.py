@@ -18,7 +18,7 @@ from tfm_zoo.training.sources import (
     limit_splits,
     load_source,
 )
-from tfm_zoo.training.streams import TextSource
+from tfm_zoo.training.text_sources import TextSource
 
 Rows = Dataset | IterableDataset
 

@@ -54,7 +54,7 @@ class Task:
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    examples: Dataset
+    examples: Dataset  # or a Stream, from which batches of one size are cut
     collate: Callable[[list[Any]], dict[str, Tensor]] | None  # None: torch's own
     # How many items the loss of a batch is the mean over; of a loss in parts, how many each of them is.
     count: Callable[[dict[str, Tensor]], int | Tensor]

@@ -60,10 +60,8 @@ def labelled_tokens(batch: dict[str, Tensor]) -> Tensor:
 
 def count_parts(batch: dict[str, Tensor]) -> Tensor:
     """What each part of the loss is the mean over: the masked tokens and, of pairs, the examples."""
-    counts = [labelled_tokens(batch).sum()]
-    if "next_sentence_label" in batch:
-        counts.append(torch.tensor(len(batch["labels"])))
-    return torch.stack([count.cpu() for count in counts])
+    pairs = [len(batch["labels"])] if "next_sentence_label" in batch else []
+    return torch.tensor([int(labelled_tokens(batch).sum()), *pairs])
 
 
 def losses(model: nn.Module, batch: dict[str, Tensor], is_zoo: bool) -> Tensor:
