@@ -45,9 +45,9 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     arguments = parse_arguments((EncoderArguments, DocumentArguments, PretrainingArguments), argv)
     model_args, data_args, args = arguments
     args.check_metric([*args.figures])
+    accelerator = start_accelerator(args)
     if data_args.streaming and not args.max_train_steps:
         raise ValueError("streaming needs max_train_steps: nobody knows how many a pass over a stream takes")
-    accelerator = start_accelerator(args)
     checkpoint = open_output_dir(accelerator, args)
 
     # Data and model. The main process downloads; the others read what it left in the cache.
