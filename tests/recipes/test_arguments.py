@@ -10,6 +10,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 from tfm_zoo.training.arguments import LoopArguments, parse_arguments
 from tfm_zoo.training.classification import ClassificationArguments
 from tfm_zoo.training.classifiers import ClassifierArguments
+from tfm_zoo.training.comparison import ComparisonArguments
 from tfm_zoo.training.corpora import CorpusArguments
 from tfm_zoo.training.language_modeling import LanguageModelingArguments
 from tfm_zoo.training.language_models import LanguageModelArguments
@@ -17,12 +18,14 @@ from tfm_zoo.training.parallel_texts import ParallelTextArguments
 from tfm_zoo.training.text_data import TextDataArguments
 from tfm_zoo.training.translation import TranslationArguments
 from tfm_zoo.training.translation_models import TranslationModelArguments
+from tfm_zoo.training.variants import VariantArguments
 
 from .conftest import ROOT
 
 CLASSES = (ClassifierArguments, TextDataArguments, ClassificationArguments)
 LANGUAGE_MODEL = (LanguageModelArguments, CorpusArguments, LanguageModelingArguments)
 TRANSLATION = (TranslationModelArguments, ParallelTextArguments, TranslationArguments)
+COMPARISON = (VariantArguments, CorpusArguments, ComparisonArguments)
 CONFIGS = sorted((ROOT / "recipes" / "configs").glob("*.yaml"))
 LAUNCHERS = sorted((ROOT / "recipes" / "accelerate").glob("*.yaml"))
 
@@ -174,6 +177,7 @@ def test_missing_config_is_refused(capsys):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_shipped_configs_fit_the_recipe(path):
     other = {"tiny_shakespeare": LANGUAGE_MODEL, "multi30k": TRANSLATION}
+    other |= dict.fromkeys(("architectures", "post_or_pre_norm"), COMPARISON)
     options = parse("--config", str(path), classes=other.get(path.stem, CLASSES))
     for name, value in yaml.safe_load(path.read_text()).items():
         assert options[name] == (json.dumps(value) if isinstance(value, dict) else value)

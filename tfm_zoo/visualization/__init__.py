@@ -6,6 +6,7 @@ Those of attention begin with [`attention_maps`]: numbers that [`plot_attention`
 from .attention_maps import AttentionMap, attention_maps
 from .attention_page import PAGES, attention_page, choose
 from .attention_plot import plot_attention
+from .comparison import TrainedModel, plot_comparison
 from .figures import IMAGES, check_suffix
 from .positions import plot_positions, position_vectors, similarity_by_distance
 from .rollout import Rollout, attention_rollout, decision_rollout, plot_rollout
@@ -17,6 +18,7 @@ __all__ = [
     "PAGES",
     "AttentionMap",
     "Rollout",
+    "TrainedModel",
     "attention_maps",
     "attention_page",
     "attention_rollout",
@@ -24,6 +26,7 @@ __all__ = [
     "choose",
     "decision_rollout",
     "plot_attention",
+    "plot_comparison",
     "plot_positions",
     "plot_rollout",
     "plot_schedules",
