@@ -168,7 +168,7 @@ def test_masking_of_a_million_tokens(tokenizer, whole_words):
 
 def make(tokenizer, **options):
     masking = Masking(tokenizer, options.pop("probability", 0.15))
-    return PretrainingExamples(tokenizer, split_sentences, masking, **{"max_length": 32} | options)
+    return PretrainingExamples(tokenizer, masking=masking, **{"split": split_sentences, "max_length": 32} | options)
 
 
 def documents_of_words(count: int = 40) -> list[str]:
@@ -194,7 +194,7 @@ def test_examples_are_what_the_tokenizer_makes_of_a_pair(tokenizer):
 
 def test_examples_of_masked_tokens_alone_hold_the_documents(tokenizer):
     documents = documents_of_words()
-    examples = make(tokenizer, pairs=False)(documents, np.random.default_rng(0))
+    examples = make(tokenizer, pairs=False, split=pytest.fail)(documents, np.random.default_rng(0))
     assert all(set(example) == {"input_ids", "labels", "token_type_ids"} for example in examples)
     tokens = [token for example in examples for token in unmasked(example)[1:-1]]
     assert tokens == [token for row in tokenizer(documents, add_special_tokens=False)["input_ids"] for token in row]

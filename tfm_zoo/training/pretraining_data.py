@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from tfm_zoo.training.masking import Masking
 from tfm_zoo.training.sentence_pairs import Text, join, segments, sentence_pairs
 
-SENTENCES = 1000  # that are tokenized at once: what the tokenizer tells of them takes much more room than their ids
+SENTENCES = 500  # that are tokenized at once: what the tokenizer tells of them takes much more room than their ids
 
 
 class PretrainingExamples:
@@ -20,7 +20,7 @@ class PretrainingExamples:
     `next_sentence_label`, 0 where B follows A and 1 where it does not.
 
     Args:
-        split: the sentences of a document.
+        split: the sentences of a document, for pairs.
         masking: what is masked, and how.
         max_length: tokens of an example at most, special ones included.
         pairs: pairs for next-sentence prediction; false: segments of one document.
@@ -79,8 +79,8 @@ class PretrainingExamples:
         return [{"input_ids": ids, "labels": labels, **other} for ids, labels, other in rows]
 
     def encode(self, documents: Sequence[str]) -> list[list[Text]]:
-        """The tokens of each document's sentences; what has none is left out."""
-        sentences = [self.split(document) for document in documents]
+        """The tokens of each document's sentences, or of all at once; what has none is left out."""
+        sentences = [self.split(document) if self.pairs else [document] for document in documents]
         flat = list(chain.from_iterable(sentences))
         starts = range(0, len(flat), SENTENCES)
         texts = chain.from_iterable(self._tokenize(flat[start : start + SENTENCES]) for start in starts)
