@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> list[Result]:
             FREQUENCIES: loss_of_frequencies(learned, judged, len(tokenizer)),
         },
     )
-    results = comparison.finished(variants, accelerator.num_processes)
+    results = comparison.finished(accelerator, variants)
     accelerator.wait_for_everyone()  # everybody has looked before anybody writes
 
     for number, variant in enumerate(variants, 1):

@@ -210,11 +210,16 @@ def test_variants_in_a_file_of_their_own(tmp_path):
 
 
 @pytest.mark.usefixtures("no_picture")
-def test_by_itself(tmp_path):
+def test_by_itself(tmp_path, monkeypatch):
     """Without a configuration or data: the axes, on a built-in text."""
-    base = "hidden_size=32,num_hidden_layers=1,num_attention_heads=4,intermediate_size=64"
-    few = {"max_train_steps": 1, "max_eval_samples": 1, "per_device_train_batch_size": 1, "block_size": 64}
-    results = run_here(RECIPE, few | {"config_overrides": base, "output_dir": tmp_path / "run"})
+
+    def untrained(comparison, accelerator, variant) -> Result:
+        assert comparison.block_size <= variant.config.max_position_embeddings
+        return Result(variant.name, variant.changes, 1, 1, 1, 9.0, 9.0, None, None, None, {})
+
+    monkeypatch.setattr(Comparison, "train", untrained)
+    (tmp_path / "run").mkdir()
+    results = run_here(RECIPE, {"output_dir": tmp_path / "run"})
     assert [result.name for result in results] == list(yaml.safe_load(CONFIGS[0].read_text())["variants"])
     assert "The text is generated" in (tmp_path / "run" / "comparison.md").read_text()
 

@@ -20,6 +20,11 @@ def option(default: Any, help: str, *aliases: str) -> Any:
     return field(default=default, metadata={"help": help, "aliases": [f"--{name}" for name in aliases]})
 
 
+def fixed(value: Any) -> Any:
+    """A dataclass field in the place of an option that a recipe has not: this is its value, always."""
+    return field(default=value, init=False)
+
+
 def check_at_least(arguments: Any, least: Mapping[str, float]) -> None:
     """Refuse options whose values, where they have one, are below these."""
     for name, bound in least.items():

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase
 
-from tfm_zoo.training.arguments import LoopArguments, option
+from tfm_zoo.training.arguments import LoopArguments, fixed, option
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.corpora import Blocks
 from tfm_zoo.training.language_modeling import count_predicted, evaluate_language_model
@@ -43,20 +43,21 @@ class ComparisonArguments(LoopArguments):
     eval_steps: int | None = option(None, "Steps between two evaluations; default: a tenth of the budget.")
     save_models: bool = option(False, "Keep the best model of each variant, by its validation loss.")
 
-    num_train_epochs: float = field(default=3.0, init=False)
-    metric_for_best_model: str = field(default="loss", init=False)
-    greater_is_better: bool | None = field(default=None, init=False)
-    early_stopping_patience: int | None = field(default=None, init=False)
+    # What would make budgets unlike, goes on from something, or tells of a single model.
+    num_train_epochs: float = fixed(3.0)
+    metric_for_best_model: str = fixed("loss")
+    greater_is_better: bool | None = fixed(None)
+    early_stopping_patience: int | None = fixed(None)
     freeze: list[str] | None = field(default=None, init=False)
-    gradual_unfreezing: str | None = field(default=None, init=False)
-    checkpointing_steps: str | None = field(default=None, init=False)
-    save_total_limit: int | None = field(default=None, init=False)
-    resume_from_checkpoint: str | None = field(default=None, init=False)
-    push_to_hub: bool = field(default=False, init=False)
-    hub_model_id: str | None = field(default=None, init=False)
-    hub_token: str | None = field(default=None, init=False)
-    hub_private_repo: bool | None = field(default=None, init=False)
-    hub_revision: str | None = field(default=None, init=False)
+    gradual_unfreezing: str | None = fixed(None)
+    checkpointing_steps: str | None = fixed(None)
+    save_total_limit: int | None = fixed(None)
+    resume_from_checkpoint: str | None = fixed(None)
+    push_to_hub: bool = fixed(False)
+    hub_model_id: str | None = fixed(None)
+    hub_token: str | None = fixed(None)
+    hub_private_repo: bool | None = fixed(None)
+    hub_revision: str | None = fixed(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -154,7 +155,7 @@ class Comparison:
         filling = self.tokenizer.eos_token_id or 0
         return Blocks(self.tokens[split], self.block_size, filling, limit, multiple_of)
 
-    def settings(self, variant: Variant, num_processes: int) -> dict[str, Any]:
+    def settings(self, accelerator: Accelerator, variant: Variant) -> dict[str, Any]:
         """What gives another result if it is another."""
         text = hashlib.sha256()
         for tokens in self.tokens.values():
@@ -162,6 +163,7 @@ class Comparison:
         options = {
             f.name: getattr(variant.args, f.name) for f in fields(variant.args) if f.init and f.name not in IRRELEVANT
         }
+        options["mixed_precision"] = accelerator.mixed_precision  # as it was launched
         config = variant.config.to_dict()
         config.pop("transformers_version", None)
         data = {
@@ -169,12 +171,12 @@ class Comparison:
             "block_size": self.block_size,
             "max_train_samples": self.max_train_samples,
             "max_eval_samples": self.max_eval_samples,
-            "number of processes": num_processes,
+            "number of processes": accelerator.num_processes,
         }
         # As they are read again: a tuple is a list, and keys are texts.
         return json.loads(json.dumps(data | options | {f"config.{name}": value for name, value in config.items()}))
 
-    def finished(self, variants: Sequence[Variant], num_processes: int) -> dict[str, Result]:
+    def finished(self, accelerator: Accelerator, variants: Sequence[Variant]) -> dict[str, Result]:
         """The results that `output_dir` holds, unless they are to be replaced.
 
         Raises:
@@ -186,7 +188,7 @@ class Comparison:
         results = {name: result for name, result in found.items() if result}
         for variant in variants:
             if variant.name in results:
-                old, new = results[variant.name].settings, self.settings(variant, num_processes)
+                old, new = results[variant.name].settings, self.settings(accelerator, variant)
                 names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
                 changes = ", ".join(f"{name} was {old.get(name)} and is {new.get(name)}" for name in names)
                 if changes:
@@ -221,7 +223,7 @@ class Comparison:
         if accelerator.is_main_process:
             variant.folder.mkdir(parents=True, exist_ok=True)
             (variant.folder / RESULT).unlink(missing_ok=True)
-        settings = self.settings(variant, accelerator.num_processes)  # now: making a model changes its configuration
+        settings = self.settings(accelerator, variant)  # now: making a model changes its configuration
         rehearse(variant, accelerator.device)
         memory = PeakMemory(accelerator.device)
         loop = VariantLoop(accelerator, variant.args, self.task(accelerator, variant), memory)

@@ -1,7 +1,7 @@
 """Variants of an architecture: a base, and names for what is changed in it."""
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import yaml
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from tfm_zoo.training.arguments import LoopArguments, UniqueKeys, option
+from tfm_zoo.training.arguments import LoopArguments, UniqueKeys, fixed, option
 from tfm_zoo.training.language_models import LanguageModelArguments, new_language_model_config
 from tfm_zoo.training.models import longest_input
 
@@ -31,8 +31,8 @@ class VariantArguments(LanguageModelArguments):
         None, "Fields of the configuration that all variants share, as in the other recipes.", "base"
     )
     # Every variant starts from nothing, and is what its configuration says.
-    model_name_or_path: str | None = field(default=None, init=False)
-    model_class: str = field(default="zoo", init=False)
+    model_name_or_path: str | None = fixed(None)
+    model_class: str = fixed("zoo")
 
     def __post_init__(self) -> None:
         super().__post_init__()
