@@ -31,7 +31,7 @@ from tfm_zoo.training.classifiers import (
     fresh_classifier,
     load_classifier,
 )
-from tfm_zoo.training.freezing import freeze_base_model
+from tfm_zoo.training.freezing import freeze, freeze_base_model
 from tfm_zoo.training.loop import Loop, Task
 from tfm_zoo.training.metrics import classification_metric
 from tfm_zoo.training.models import longest_input
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     model_args, data_args, args = arguments
     metric = classification_metric()
     args.check_metric(["loss", *metric.names])
-    accelerator = start_accelerator(args, freezes=args.freeze_epochs > 0)
+    accelerator = start_accelerator(args, args.freeze_epochs)
     checkpoint = open_output_dir(accelerator, args)
 
     # Data and model. The main process decides and downloads; the others read what it left in the cache.
@@ -88,8 +88,9 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
         if split != "train"
     }
 
-    def freeze(model: PreTrainedModel, epoch: int) -> None:
+    def freeze_at_first(model: PreTrainedModel, epoch: int) -> None:
         freeze_base_model(model, epoch < args.freeze_epochs)
+        freeze(model, args.freeze or [])  # by name: for good
 
     task = Task(
         model,
@@ -98,7 +99,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
         collate=collate,
         count=count_examples,
         evaluate=lambda model: evaluate_classifier(accelerator, model, eval_loaders["validation"], metric),
-        before_epoch=freeze if args.freeze_epochs else None,
+        before_epoch=freeze_at_first if args.freeze_epochs else None,
         lengths=[len(ids) for ids in encoded["train"]["input_ids"]] if args.group_by_length else None,
         shaping={
             "max_seq_length": max_length,

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import transformers
@@ -15,10 +16,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
-from transformers import PreTrainedModel
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from . import hub
-from .converters import ARCHITECTURES, ConversionError, to_official
+from .converters import ARCHITECTURES, ConversionError, from_official, to_official
 from .converters.checkpoint import fetch, open_checkpoint, read_json
 from .converters.folders import copy_companions, new_folder
 from .converters.models import quietly
@@ -33,6 +34,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+show = typer.Typer(help="Draw what a model does: its attention, its positions; and schedules.", no_args_is_help=True)
+app.add_typer(show, name="show")
 console, notes = Console(), Console(stderr=True)
 
 Source = Annotated[str, typer.Argument(help="A folder or a Hub id, such as google-bert/bert-base-uncased.")]
@@ -51,6 +54,9 @@ Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16, ...; by defa
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace OUT where it exists.")]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit; by default the main branch.")]
 Token = Annotated[str | None, typer.Option(help="By default the one of `hf auth login`.")]
+Model = Annotated[str, typer.Argument(help="Folder or Hub id of a model, of the zoo or official.")]
+Text = Annotated[str, typer.Argument(help="What the model reads.")]
+Picture = Annotated[Path, typer.Option("--out", "-o", help="The picture: .png, .svg or .pdf.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
@@ -161,6 +167,94 @@ def serve(context: typer.Context) -> None:
     transformers_main()
 
 
+@show.command("attention")
+def show_attention(
+    model: Model,
+    text: Text,
+    target: Annotated[
+        str | None, typer.Option(help="What an encoder-decoder writes; by default what it makes of the text, greedily.")
+    ] = None,
+    layer: Annotated[int | None, typer.Option(help="Counted from 0; by default all.")] = None,
+    head: Annotated[int | None, typer.Option(help="Counted from 0; by default all.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="Of an encoder-decoder: encoder, decoder or cross; by default cross.")
+    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="A page to look through all maps (.html), or a picture: .png, .svg, .pdf."),
+    ] = Path("attention.html"),
+    debug: Debug = False,
+) -> None:
+    """Who attends to whom in a text: by layer and head, with the tokens."""
+    with errors_in_one_line(debug):
+        pictures = drawing()
+        is_page = pictures.check_suffix(out, pictures.PAGES + pictures.IMAGES).suffix.lower() in pictures.PAGES
+        with notes.status("Reading"):
+            maps = pictures.attention_maps(*load_with_tokenizer(model), text, target)
+            if is_page:
+                pictures.attention_page(maps, out, kind, layer, head)
+            else:
+                pictures.plot_attention(pictures.choose(maps, kind), out, layer, head)
+    console.print(f"Attention of {model} in {out}", soft_wrap=True, highlight=False)
+
+
+@show.command("rollout")
+def show_rollout(model: Model, text: Text, out: Picture = Path("rollout.png"), debug: Debug = False) -> None:
+    """Which tokens a classifier's decision is made of, by attention rollout."""
+    with errors_in_one_line(debug):
+        pictures = drawing()
+        pictures.check_suffix(out)
+        with notes.status("Reading"):
+            rollout = pictures.decision_rollout(*load_with_tokenizer(model), text)
+            pictures.plot_rollout(rollout, out)
+    console.print(f"{rollout.decision}: what it is made of in {out}", soft_wrap=True, highlight=False)
+
+
+@show.command("positions")
+def show_positions(
+    model: Model,
+    length: Annotated[int | None, typer.Option(help="How many; by default all, but at most 512.")] = None,
+    out: Picture = Path("positions.png"),
+    debug: Debug = False,
+) -> None:
+    """How a model tells positions apart: a heat map, and their similarity by distance."""
+    with errors_in_one_line(debug):
+        pictures = drawing()
+        pictures.check_suffix(out)
+        with notes.status("Drawing"):
+            pictures.plot_positions(load_any(model), out, length)
+    console.print(f"Positions of {model} in {out}", soft_wrap=True, highlight=False)
+
+
+@show.command("schedule")
+def show_schedule(
+    names: Annotated[list[str], typer.Argument(help="Schedules of transformers, such as linear and cosine, and noam.")],
+    steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 10_000,
+    warmup_steps: Annotated[int, typer.Option(help="Those of them that the rate rises in.")] = 1_000,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="The highest; by default 5e-5. Of noam a factor; by default 1.")
+    ] = None,
+    hidden_size: Annotated[int, typer.Option(help="Width of the model, which noam alone reads.")] = 512,
+    out: Picture = Path("schedule.png"),
+    debug: Debug = False,
+) -> None:
+    """Learning rates by the step."""
+    with errors_in_one_line(debug):
+        drawing().plot_schedules(names, out, steps, warmup_steps, learning_rate, hidden_size)
+    console.print(f"{', '.join(names)} in {out}", soft_wrap=True, highlight=False)
+
+
+def drawing() -> ModuleType:
+    """`tfm_zoo.visualization`; what it draws with is not among what the package requires."""
+    try:
+        from . import visualization
+    except ModuleNotFoundError as error:
+        lacking = str(error.name).partition(".")[0]
+        needed = f"`tfm-zoo show` needs {lacking}, which is not installed: it comes with tfm_zoo's extra 'recipes'."
+        raise ModuleNotFoundError(needed, name=lacking) from error
+    return visualization
+
+
 def find_class(name: str, family: str | None = None) -> type[PreTrainedModel]:
     """A class of the zoo (of one family) by its name, or by the part of it that names the head, in any spelling."""
     classes = {
@@ -183,6 +277,24 @@ def load(folder: Path) -> PreTrainedModel:
     if not str(config.get("model_type")).startswith("tfm_"):
         raise ConversionError(f"{folder} holds a model of type {config.get('model_type')!r}, not one of the zoo.")
     return find_class((config.get("architectures") or ["None"])[0]).from_pretrained(folder)
+
+
+def load_any(source: str) -> PreTrainedModel:
+    """A zoo model, or an official checkpoint as one, with the name by which it was asked for."""
+    folder = fetch(source)
+    is_zoo = str(read_json(folder / "config.json").get("model_type")).startswith("tfm_")
+    with quietly():
+        model = load(folder) if is_zoo else from_official(folder)
+    model.name_or_path = source
+    return model
+
+
+def load_with_tokenizer(source: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    model, folder = load_any(source), fetch(source, weights=False)
+    try:
+        return model, AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    except (OSError, ValueError) as error:
+        raise ConversionError(f"{source} holds no tokenizer that can be loaded: {error}") from error
 
 
 def save(model: PreTrainedModel, folder: Path, source: str) -> None:

@@ -90,7 +90,7 @@ def complaints() -> Iterator[None]:
 def run_script(script: str, options: list[str]) -> Path | None:
     """A script that loads a model runs; one that trains reads its options, and gives its output folder."""
 
-    def start(args: LoopArguments, **_):
+    def start(args: LoopArguments, *_, **__):
         raise Started(args.output_dir)
 
     expect("script", [script], lambda path: Path(path).is_file())

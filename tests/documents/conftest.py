@@ -19,14 +19,14 @@ TEXTS = ["The Transformer is a model.", "Two dogs play in the snow.", "Zwei Hund
 
 
 class Family(NamedTuple):
-    """The official checkpoint of its examples and what that holds, the zoo model of its examples and their recipe."""
+    """The official checkpoint of its examples and what that holds, the zoo model of its examples and their recipes."""
 
     official: str
     native: str
     fields: dict
     tokenizer: PreTrainedTokenizerFast
     zoo: str
-    recipe: str
+    recipes: tuple[str, ...]
 
 
 FAMILIES = [
@@ -36,7 +36,7 @@ FAMILIES = [
         {},
         word_piece_tokenizer(TEXTS),
         "TfmBertForSequenceClassification",
-        "recipes/finetune_classification.py",
+        ("recipes/finetune_classification.py", "recipes/pretrain_bert.py"),
     ),
     Family(
         "openai-community/gpt2",
@@ -44,7 +44,7 @@ FAMILIES = [
         {"n_positions": 199},
         byte_level_bpe(TEXTS, 300),
         "TfmGPTForCausalLM",
-        "recipes/finetune_causal_lm.py",
+        ("recipes/finetune_causal_lm.py",),
     ),
     Family(
         "Helsinki-NLP/opus-mt-en-de",
@@ -52,7 +52,7 @@ FAMILIES = [
         {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 2},
         joint_bpe(TEXTS, 300),
         "TfmEncoderDecoderForConditionalGeneration",
-        "recipes/train_translation.py",
+        ("recipes/train_translation.py",),
     ),
 ]
 
@@ -64,7 +64,7 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
     for family in FAMILIES:
         native = build_tiny(BY_NAME[family.native], vocab_size=len(family.tokenizer), **family.fields)
         zoo = tfm_zoo.from_official(native, getattr(tfm_zoo, family.zoo))
-        for model, names in ((native, [family.official]), (zoo, [zoo.config.model_type, family.recipe])):
+        for model, names in ((native, [family.official]), (zoo, [zoo.config.model_type, *family.recipes])):
             folder = tmp_path_factory.mktemp("model")
             model.save_pretrained(folder)
             family.tokenizer.save_pretrained(folder)

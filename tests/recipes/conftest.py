@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "recipes" / "finetune_classification.py"
 LM_RECIPE = ROOT / "recipes" / "finetune_causal_lm.py"
 TRANSLATION_RECIPE = ROOT / "recipes" / "train_translation.py"
+PRETRAINING_RECIPE = ROOT / "recipes" / "pretrain_bert.py"
 # 60 lines, about 1,000 tokens of the small tokenizers here.
 TEXT = "".join(
     f"{('cat', 'dog', 'old man')[i % 3]} number {i} sat on the {('mat', 'log')[i % 2]} .\n" for i in range(60)
@@ -114,6 +115,11 @@ def translation_recipe():
 
 
 @pytest.fixture(scope="session")
+def pretraining_recipe():
+    return imported(PRETRAINING_RECIPE)
+
+
+@pytest.fixture(scope="session")
 def pairs(tmp_path_factory) -> Path:
     """Sequences of 2 to 4 letters and their reverses, none twice: a folder of JSON files, one for each split."""
     rng = random.Random(0)
@@ -156,6 +162,47 @@ def train_translation(translation_recipe, pairs, tmp_path) -> Callable[..., dict
         return run_here(translation_recipe, translation_defaults(pairs) | {"output_dir": tmp_path / "run"} | options)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def documents(tmp_path_factory) -> Path:
+    """Documents about one of four things each, a sentence a line: a folder with 72 in two files, and 20 to validate."""
+    rng = random.Random(0)
+    folder = tmp_path_factory.mktemp("documents")
+    things = ("cat dog fox owl", "tea milk soup wine", "red blue green white", "one two three four")
+    texts = []
+    for _ in range(92):
+        words = rng.choice(things).split()
+        sentences = [" ".join(rng.choices(words, k=rng.randint(2, 6))) + " ." for _ in range(rng.randint(3, 7))]
+        texts.append("\n".join(sentences) + "\n")
+    for name, part in {"train-0": texts[:40], "train-1": texts[40:72], "validation": texts[72:]}.items():
+        (folder / f"{name}.txt").write_text("\n".join(part))
+    return folder
+
+
+@pytest.fixture
+def pretrain(pretraining_recipe, documents, tmp_path) -> Callable[..., dict[str, float]]:
+    """Run the recipe of pre-training: a tiny new model on those documents, unless told otherwise."""
+
+    def run(**options) -> dict[str, float]:
+        return run_here(
+            pretraining_recipe, pretraining_defaults(documents) | {"output_dir": tmp_path / "run"} | options
+        )
+
+    return run
+
+
+def pretraining_defaults(documents: Path) -> dict:
+    return {
+        "train_file": documents / "train-*.txt",
+        "validation_file": documents / "validation.txt",
+        "config_overrides": "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64",
+        "tokenizer_vocab_size": 120,
+        "max_seq_length": 32,
+        "block_documents": 16,
+        "logging_steps": 1,
+        "num_train_epochs": 1,
+    }
 
 
 def translation_defaults(pairs: Path) -> dict:

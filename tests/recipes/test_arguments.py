@@ -10,6 +10,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 from tfm_zoo.training.arguments import LoopArguments, parse_arguments
 from tfm_zoo.training.classification import ClassificationArguments
 from tfm_zoo.training.classifiers import ClassifierArguments
+from tfm_zoo.training.comparison import ComparisonArguments
 from tfm_zoo.training.corpora import CorpusArguments
 from tfm_zoo.training.language_modeling import LanguageModelingArguments
 from tfm_zoo.training.language_models import LanguageModelArguments
@@ -17,12 +18,14 @@ from tfm_zoo.training.parallel_texts import ParallelTextArguments
 from tfm_zoo.training.text_data import TextDataArguments
 from tfm_zoo.training.translation import TranslationArguments
 from tfm_zoo.training.translation_models import TranslationModelArguments
+from tfm_zoo.training.variants import VariantArguments
 
 from .conftest import ROOT
 
 CLASSES = (ClassifierArguments, TextDataArguments, ClassificationArguments)
 LANGUAGE_MODEL = (LanguageModelArguments, CorpusArguments, LanguageModelingArguments)
 TRANSLATION = (TranslationModelArguments, ParallelTextArguments, TranslationArguments)
+COMPARISON = (VariantArguments, CorpusArguments, ComparisonArguments)
 CONFIGS = sorted((ROOT / "recipes" / "configs").glob("*.yaml"))
 LAUNCHERS = sorted((ROOT / "recipes" / "accelerate").glob("*.yaml"))
 
@@ -84,6 +87,7 @@ def test_unknown_names_are_refused_with_the_nearest(config, capsys):
         ("mixed_precision: fp4", "fp4"),
         ("- seed", "expected `option: value` lines"),
         ("seed: [", "config.yaml: not YAML"),
+        ("seed: 1\nseed: 2", "config.yaml: not YAML: 'seed' is there twice"),
         ("per_device_train_batch_size: 0", "per_device_train_batch_size must be at least 1, not 0"),
         ("learning_rate: 0", "learning_rate must be above 0"),
         ("checkpointing_steps: often", "checkpointing_steps must be a number of steps or 'epoch', not 'often'"),
@@ -158,6 +162,14 @@ def test_overrides_of_a_configuration(config, text):
     assert model_args.overrides() == {"hidden_size": 8, "norm_eps": 1e-3, "mlp_type": "gated"}
 
 
+def test_a_config_that_the_options_do_not_name(config):
+    path = config("seed: 7\nlearning_rate: 1.0").partition("=")[2]
+    (_, _, args) = parse_arguments(CLASSES, ["--learning_rate", "2"], default_config=path)
+    assert (args.seed, args.learning_rate) == (7, 2)
+    (_, _, args) = parse_arguments(CLASSES, ["--config", str(CONFIGS[0])], default_config=path)
+    assert args.learning_rate != 1
+
+
 def test_missing_config_is_refused(capsys):
     assert "nowhere.yaml: no such file" in refusal(capsys, "--config", "nowhere.yaml")
 
@@ -165,6 +177,7 @@ def test_missing_config_is_refused(capsys):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_shipped_configs_fit_the_recipe(path):
     other = {"tiny_shakespeare": LANGUAGE_MODEL, "multi30k": TRANSLATION}
+    other |= dict.fromkeys(("architectures", "post_or_pre_norm"), COMPARISON)
     options = parse("--config", str(path), classes=other.get(path.stem, CLASSES))
     for name, value in yaml.safe_load(path.read_text()).items():
         assert options[name] == (json.dumps(value) if isinstance(value, dict) else value)

@@ -38,7 +38,7 @@ def test_frozen_means_all_but_head_and_pooler(model):
 
 def test_biases_and_norms_do_not_decay(model):
     freeze_base_model(model)  # what is frozen now may learn later, and must be in the optimiser
-    decaying, plain = parameter_groups(model, 0.1)
+    decaying, plain = parameter_groups(model, 1e-3, 0.1)
     assert (decaying["weight_decay"], plain["weight_decay"]) == (0.1, 0.0)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     assert {names[id(p)] for p in plain["params"]} == {

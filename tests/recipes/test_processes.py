@@ -4,9 +4,13 @@ import json
 import signal
 
 import pytest
+import torch
+
+import tfm_zoo
 
 from .conftest import (
     LM_RECIPE,
+    PRETRAINING_RECIPE,
     RECIPE,
     ROOT,
     TRANSLATION_RECIPE,
@@ -14,6 +18,7 @@ from .conftest import (
     defaults,
     history,
     lm_defaults,
+    pretraining_defaults,
     run_python,
     translation_defaults,
 )
@@ -53,7 +58,14 @@ TRANSLATION_OPTIONS = STEPS | {
     "gradient_accumulation_steps": 2,  # 5 steps an epoch
     "config_overrides": f"{TRANSLATION_SIZES},hidden_dropout=0.1",
 }
-LM_OPTIONS = STEPS | {"per_device_train_batch_size": 3}  # 7 steps an epoch: 21 blocks
+DOWNWARDS = {"freeze": "embed_positions", "gradual_unfreezing": 5, "layerwise_lr_decay": 0.8}  # a layer in 5 steps
+PRETRAINING_SIZES = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
+PRETRAINING_OPTIONS = STEPS | {
+    "per_device_train_batch_size": 8,  # 13 steps an epoch
+    "num_train_epochs": 2,
+    "config_overrides": f"{PRETRAINING_SIZES},hidden_dropout=0.1",
+}
+LM_OPTIONS = STEPS | DOWNWARDS | {"per_device_train_batch_size": 3}  # 7 steps an epoch: 21 blocks
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +157,23 @@ def test_killed_and_resumed_translation_is_as_never_killed(train_translation, pa
         train_translation(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **TRANSLATION_OPTIONS | other)
 
 
+@pytest.mark.parametrize("options", [{}, {"streaming": "true", "max_train_steps": 21, "dataloader_num_workers": 1}])
+def test_killed_and_resumed_pretraining_is_as_never_killed(pretrain, documents, tmp_path, options):
+    """In the midst of a block, in a second pass over the documents, with dropout."""
+    options = PRETRAINING_OPTIONS | options
+    argv = as_argv(pretraining_defaults(documents) | options | {"output_dir": tmp_path / "killed"})
+    killed = run_python("-c", KILLED, "loop", "train_step", 17, PRETRAINING_RECIPE, *argv, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert steps(tmp_path / "killed") == [3, 6, 9, 12, 15]
+    pretrain(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **options)
+    pretrain(output_dir=tmp_path / "whole", **options)
+    identical(tmp_path / "killed", tmp_path / "whole")
+    place = torch.load(tmp_path / "killed" / "checkpoint-15" / "custom_checkpoint_0.pkl")
+    assert place["place"]["epoch"] >= 1 and place["used"] > 0
+    with pytest.raises(ValueError, match=r"another run: .*mlm_probability was 0.15 and is 0.2"):
+        pretrain(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **options | {"mlm_probability": 0.2})
+
+
 # Of 61 examples the last batch holds 1, which both processes compute, or 5, of which one computes 3 and the other 2.
 @pytest.mark.parametrize(("launcher", "per_device", "count"), [("cpu", 3, 6), ("yaml", 2, 8)])
 def test_two_processes_have_the_losses_of_one(finetune, files, checkpoint, tmp_path, launcher, per_device, count):
@@ -164,7 +193,7 @@ def test_two_processes_have_the_losses_of_one(finetune, files, checkpoint, tmp_p
 def test_two_processes_have_the_losses_of_one_language_model(train_lm, tmp_path):
     """A last batch of one block, which both compute; and 3 blocks to evaluate on, in batches of 2 for each."""
     sizes = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,hidden_dropout=0,attention_dropout=0"
-    options = {"config_overrides": sizes, "num_train_epochs": 2}
+    options = {"config_overrides": sizes, "num_train_epochs": 2} | DOWNWARDS
     train_lm(output_dir=tmp_path / "one", per_device_train_batch_size=4, **options)
     options |= {"per_device_train_batch_size": 2, "per_device_eval_batch_size": 2, "output_dir": tmp_path / "two"}
     argv = as_argv(lm_defaults(tmp_path) | options)
@@ -187,3 +216,16 @@ def test_two_processes_have_the_losses_of_one_translation(train_translation, pai
     assert len(history(tmp_path / "two", "loss")) == 6 and len(history(tmp_path / "two", "eval_chrf")) == 2
     one, two = ((tmp_path / name / "generated_predictions.txt").read_text().splitlines() for name in ("one", "two"))
     assert one == two and len(two) == 13
+
+
+def test_two_processes_have_the_losses_of_one_pretraining(pretrain, documents, tmp_path):
+    """Of masked tokens either has another number; and the examples to evaluate on cannot be shared evenly."""
+    options = {"streaming": "true", "max_train_steps": 15, "eval_steps": 5}
+    pretrain(output_dir=tmp_path / "one", per_device_train_batch_size=8, **options)
+    divided = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "per_device_eval_batch_size": 7}
+    argv = as_argv(pretraining_defaults(documents) | options | divided | {"output_dir": tmp_path / "two"})
+    run_python("-m", "accelerate.commands.launch", *LAUNCHERS["yaml"], PRETRAINING_RECIPE, *argv)
+    same_losses(tmp_path / "one", tmp_path / "two")
+    one, two = (tfm_zoo.TfmBertForPreTraining.from_pretrained(tmp_path / name) for name in ("one", "two"))
+    torch.testing.assert_close(one.state_dict(), two.state_dict(), rtol=0, atol=1e-6)
+    assert len(history(tmp_path / "two", "loss")) > 10

@@ -1,6 +1,7 @@
 """Multi-head attention of the block, through transformers' attention interface (eager, sdpa, flex, flash)."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -8,8 +9,10 @@ from transformers import Cache, EncoderDecoderCache
 
 from .attention_dropout import dropped_attention_forward
 from .compat import ALL_ATTENTION_FUNCTIONS
+from .linear_attention import linear_attention_forward
 from .positions import rotate
 from .unpadding import Padding
+from .window import Window, attend_within
 
 
 class TfmAttention(nn.Module):
@@ -35,15 +38,16 @@ class TfmAttention(nn.Module):
         self.k_proj = nn.Linear(config.hidden_size, key_width, bias=config.attention_bias)
         self.v_proj = nn.Linear(config.hidden_size, key_width, bias=config.attention_bias)
         self.o_proj = nn.Linear(query_width, config.hidden_size, bias=config.attention_output_bias)
-        window = config.window_of(layer_idx)
-        self.layer_type = "full_attention" if window is None else "sliding_attention"
-        # Read by flash attention alone, which counts the position itself; the others read the mask.
-        self.sliding_window = window if window is None or is_causal else window + 1
+        self.layer_type = config.kind_of(layer_idx)
+        self.sliding_window = None
+        if self.layer_type == "sliding_attention":
+            # Read by flash attention alone, which counts the position itself; the others read the mask.
+            self.sliding_window = config.sliding_window if is_causal else config.sliding_window + 1
 
     def forward(
         self,
         hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | Window | None = None,
         position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
         padding: Padding | None = None,
         past_key_values: Cache | None = None,
@@ -53,10 +57,11 @@ class TfmAttention(nn.Module):
         Args:
             hidden_states: `(batch, length, hidden_size)`; `(1, real tokens, hidden_size)` where `padding` is given.
             attention_mask: what transformers' mask functions make for the attention implementation, for the padded
-                shape; `None`: every position attends to every other.
+                shape; `None`: every position attends to every other. Of linear attention, 0 at padding.
             position_embeddings: cosines and sines of rotary positions, each `(batch, length, rotated channels)`.
             padding: where the real tokens of a batch without its padding belong.
-            past_key_values: keys and values of the positions before, which those of these are added to.
+            past_key_values: keys and values of the positions before, which those of these are added to; of linear
+                attention, their state.
 
         Returns:
             The output, in the shape of `hidden_states`, and the attention weights `(batch, heads, length, length)`
@@ -65,7 +70,9 @@ class TfmAttention(nn.Module):
         query, key, value = (self.split_heads(proj(hidden_states)) for proj in (self.q_proj, self.k_proj, self.v_proj))
         if position_embeddings is not None:
             query, key = rotate(query, *position_embeddings), rotate(key, *position_embeddings)
-        if past_key_values is not None:
+        if past_key_values is not None and self.layer_type == "linear_attention":
+            kwargs["state"] = past_key_values.layers[self.layer_idx]
+        elif past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
         if self.sliding_window is not None:
             kwargs["sliding_window"] = self.sliding_window
@@ -80,13 +87,15 @@ class TfmAttention(nn.Module):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        attention_mask: torch.Tensor | None,
+        attention_mask: torch.Tensor | Window | None,
         padding: Padding | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Heads `(batch, heads, length, head_dim)` to the output `(batch, length, hidden_size)`, and weights."""
         dropout = self.attention_dropout if self.training else 0.0
         attention = self.choose_attention(query, dropout)
+        if isinstance(attention_mask, Window):
+            attention = partial(attend_within, attention)
         if padding is not None:
             attention = padding.around(attention)
         output, weights = attention(
@@ -95,7 +104,10 @@ class TfmAttention(nn.Module):
         return self.o_proj(output.flatten(2)), weights
 
     def choose_attention(self, query: torch.Tensor, dropout: float) -> Callable:
-        """A function of the attention interface: the implementation asked for, or one that computes the same."""
+        """A function of the attention interface: linear attention, the implementation asked for, or one that computes
+        the same."""
+        if self.layer_type == "linear_attention":
+            return linear_attention_forward
         implementation = self.config._attn_implementation
         if implementation == "sdpa" and dropout and query.device.type == "cpu" and not torch.compiler.is_compiling():
             return dropped_attention_forward
@@ -108,7 +120,7 @@ class TfmCrossAttention(TfmAttention):
 
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)
-        self.sliding_window = None
+        self.layer_type, self.sliding_window = "full_attention", None
 
     def forward(
         self,

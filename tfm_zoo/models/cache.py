@@ -1,12 +1,12 @@
-"""What the zoo puts in the place of transformers' dynamic caches: one that does not copy the whole past at every step,
-and one that holds a source once for all the beams that read it."""
+"""What the zoo puts in the place of transformers' caches: one that does not copy the whole past at every step, one of
+linear attention that knows how far it is, and one that holds a source once for all the beams that read it."""
 
 import math
 
 import torch
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
-from .compat import DynamicLayer
+from .compat import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
 from .unpadding import is_traced, marks_padding
 
 
@@ -79,6 +79,78 @@ def grow_in_place(cache: Cache) -> Cache:
             for layer in cache.layers
         ]
     return cache
+
+
+class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
+    """The state of a layer with linear attention, and how many positions it is the sum of: transformers' own layer does
+    not know, and relies on others that do."""
+
+    seen = 0
+
+    def __init__(self, **kwargs):
+        CacheLayerMixin.__init__(self)
+        LinearAttentionLayer.__init__(self)
+
+    def lazy_initialization(self, recurrent_states: torch.Tensor, **kwargs) -> None:
+        self.dtype, self.device = recurrent_states.dtype, recurrent_states.device
+        super().lazy_initialization(recurrent_states=recurrent_states, **kwargs)
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
+        raise NotImplementedError("Linear attention keeps a state, and no keys and values.")
+
+    def update_recurrent_state(
+        self, recurrent_states: torch.Tensor, state_idx: int = 0, length: int = 1, **kwargs
+    ) -> torch.Tensor:
+        """The state after `length` more positions, `(batch, heads, head_dim, head_dim + 1)`."""
+        self.has_previous_state[state_idx] = True
+        if not torch.compiler.is_compiling():  # a compiled step would be compiled anew for each number
+            self.seen += length
+        if torch.is_grad_enabled() and recurrent_states.requires_grad:  # what a gradient needs is not written over
+            self.lazy_initialization(recurrent_states=recurrent_states, state_idx=state_idx)
+            self.recurrent_states[state_idx] = recurrent_states
+            return recurrent_states
+        return super().update_recurrent_state(recurrent_states, state_idx)
+
+    def get_seq_length(self) -> int:
+        return self.seen
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.seen + query_length, 0
+
+    def reset(self) -> None:
+        super().reset()
+        self.seen = 0
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        if self.has_previous_state[0]:
+            self.recurrent_states[0] = self.recurrent_states[0].repeat_interleave(repeats, dim=0)
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        if self.has_previous_state[0]:
+            self.recurrent_states[0] = self.recurrent_states[0][indices]
+
+
+def count_positions(cache: Cache | None, config) -> None:
+    """Makes an empty cache's layers of linear attention count; a cache that has yet no layers gets them all.
+
+    Raises:
+        ValueError: for a cache that keeps no state where the configuration has linear attention.
+    """
+    linear = [index for index, kind in enumerate(config.layer_types) if kind == "linear_attention"]
+    if not linear or not isinstance(cache, Cache):
+        return
+    if not cache.layers:
+        cache.layers, cache.layer_class_to_replicate = DynamicCache(config=config).layers, None
+    cache.layers = [
+        TfmStateLayer() if type(layer) is LinearAttentionLayer and not any(layer.has_previous_state.values()) else layer
+        for layer in cache.layers
+    ]
+    for index in linear:
+        if index < len(cache.layers) and not isinstance(cache.layers[index], TfmStateLayer):
+            raise ValueError(
+                f"past_key_values has a {type(cache.layers[index]).__name__} for layer {index}, whose attention is "
+                "linear: a cache made with the model's configuration, DynamicCache(config=model.config), has a state."
+            )
 
 
 class TfmSourceCache(DynamicCache):

@@ -1,11 +1,12 @@
 """The one place that imports from inside transformers: deep paths move between releases, top-level names do not."""
 
 from transformers.activations import ACT2FN
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
 from transformers.masking_utils import (
     create_bidirectional_mask,
     create_bidirectional_sliding_window_mask,
     create_causal_mask,
+    create_masks_for_generate,
     create_sliding_window_causal_mask,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
@@ -19,7 +20,9 @@ __all__ = [
     "ACT2FN",
     "ALL_ATTENTION_FUNCTIONS",
     "ROPE_INIT_FUNCTIONS",
+    "CacheLayerMixin",
     "DynamicLayer",
+    "LinearAttentionLayer",
     "OutputRecorder",
     "TransformersKwargs",
     "Unpack",
@@ -28,6 +31,7 @@ __all__ = [
     "create_bidirectional_mask",
     "create_bidirectional_sliding_window_mask",
     "create_causal_mask",
+    "create_masks_for_generate",
     "create_sliding_window_causal_mask",
     "dynamic_rope_update",
 ]

@@ -68,7 +68,8 @@ class TfmConfig(PreTrainedConfig):
             kind and base in `rope_parameters`, as in transformers) or `"none"`.
         sinusoid_type: how sinusoidal positions are laid out: see [`TfmSinusoidalPositions`].
         mlp_type: `"dense"` or `"gated"` (Shazeer 2020; with `hidden_act="silu"`: SwiGLU).
-        attention_type: `"softmax"`.
+        attention_type: `"softmax"`, or `"linear"` (Katharopoulos et al. 2020), whose work grows with the length and not
+            with its square; of it, `attention_dropout` has no weights to drop. (An encoder is read by softmax, always.)
         sliding_window: `None`: a position attends to all it may see. Else, reading both ways, to those at most this
             many positions away; reading from the left, to the last so many, itself included (as Mistral counts them).
         attention_bias: biases in the query, key and value projections.
@@ -133,7 +134,7 @@ class TfmConfig(PreTrainedConfig):
     position_embedding_type: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
     sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
     mlp_type: Literal["dense", "gated"] = "dense"
-    attention_type: Literal["softmax"] = "softmax"
+    attention_type: Literal["softmax", "linear"] = "softmax"
     sliding_window: int | None = None
     attention_bias: bool = True
     attention_output_bias: bool | None = None
@@ -178,9 +179,11 @@ class TfmConfig(PreTrainedConfig):
         """Where each `Auto...` class finds its class in the code of a checkpoint, whichever head was saved."""
         return {auto: f"{self.modeling_file}.{name}" for auto, name in self.auto_classes.items()}
 
-    def window_of(self, layer_idx: int) -> int | None:
-        """The sliding window of one layer."""
-        return self.sliding_window
+    def kind_of(self, layer_idx: int) -> str:
+        """What attention a layer has, as transformers names it."""
+        if self.attention_type == "linear":
+            return "linear_attention"
+        return "full_attention" if self.sliding_window is None else "sliding_attention"
 
     def derived(self) -> dict:
         """What the fields that follow from others are, where they are not given."""
@@ -252,6 +255,11 @@ class TfmConfig(PreTrainedConfig):
         if self.hidden_act not in ACT2FN:
             raise ValueError(
                 f"hidden_act={self.hidden_act!r} is not an activation of transformers: {', '.join(ACT2FN)}."
+            )
+        if self.attention_type == "linear" and self.sliding_window is not None:
+            raise ValueError(
+                f"attention_type='linear' sees all positions through one sum, and sliding_window={self.sliding_window} "
+                "would have it see some: one of the two."
             )
         if self.token_types_as_tokens and self.type_vocab_size:
             raise ValueError(

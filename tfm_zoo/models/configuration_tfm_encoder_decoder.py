@@ -110,6 +110,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
             return self
         side = copy.copy(self)
         side.num_hidden_layers, side.vocab_size = self.decoder_layers, self.decoder_vocab_size
+        side.layer_types = DecoderSide(self).layer_types
         return side
 
     def validate_encoder_decoder(self):
@@ -168,8 +169,7 @@ class DecoderSide:
 
     @property
     def layer_types(self) -> list[str]:
-        kind = "full_attention" if self.config.sliding_window is None else "sliding_attention"
-        return [kind] * self.config.decoder_layers
+        return [self.config.kind_of(index) for index in range(self.config.decoder_layers)]
 
     def __getattr__(self, name: str) -> Any:
         if name == "config":  # not there yet, while a copy or a pickle is made

@@ -6,7 +6,7 @@ from huggingface_hub.dataclasses import strict
 
 from .configuration_tfm import TfmConfig
 
-LAYER_TYPES = ("full_attention", "sliding_attention")
+LAYER_TYPES = ("full_attention", "sliding_attention", "linear_attention")
 
 
 @strict
@@ -14,8 +14,8 @@ class TfmGPTConfig(TfmConfig):
     """Configuration of the decoder family. The defaults are GPT-2 small (Radford et al. 2019).
 
     Args (beyond those of [`TfmConfig`]):
-        layer_types: for each layer, `"full_attention"` or `"sliding_attention"`, which sees `sliding_window` positions.
-            `None`: all slide where there is a window.
+        layer_types: for each layer, `"full_attention"`, `"sliding_attention"`, which sees `sliding_window` positions,
+            or `"linear_attention"`. `None`: all are linear by `attention_type`, or slide where there is a window.
         scaled_residual_init: start the projections that add to the residual stream smaller by the square root of
             their number, as GPT-2 does (Radford et al. 2019, section 2.3).
         classifier_dropout: dropout before the classifier of tokens.
@@ -53,15 +53,14 @@ class TfmGPTConfig(TfmConfig):
         if types and len(set(types)) == 1:  # layers that are all alike follow what is changed later
             if name == "num_hidden_layers":
                 self.layer_types = types[:1] * value
-            elif name == "sliding_window":
+            elif name in ("sliding_window", "attention_type"):
                 self.layer_types = self.derived()["layer_types"]
 
-    def window_of(self, layer_idx: int) -> int | None:
-        return self.sliding_window if self.layer_types[layer_idx] == "sliding_attention" else None
+    def kind_of(self, layer_idx: int) -> str:
+        return self.layer_types[layer_idx]
 
     def derived(self) -> dict:
-        kind = LAYER_TYPES[self.sliding_window is not None]
-        return super().derived() | {"layer_types": [kind] * self.num_hidden_layers}
+        return super().derived() | {"layer_types": [super().kind_of(0)] * self.num_hidden_layers}
 
     def validate_layer_types(self):
         """Every layer has a type, and sliding ones a window."""
@@ -73,5 +72,7 @@ class TfmGPTConfig(TfmConfig):
             )
         if self.sliding_window is None and "sliding_attention" in types:
             raise ValueError(f"layer_types={types} has layers that slide, and sliding_window=None says not how far.")
+        if self.attention_type == "linear" and set(types) != {"linear_attention"}:
+            raise ValueError(f"attention_type='linear' makes every layer linear, and layer_types={types} does not.")
         if self.sliding_window == 1:
             raise ValueError("sliding_window=1 lets a position see itself alone; caches take windows of 2 and more.")

@@ -4,14 +4,24 @@ import torch
 from transformers import Cache, DynamicCache
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from .cache import grow_in_place
-from .compat import capture_outputs, create_causal_mask, create_sliding_window_causal_mask
+from .cache import count_positions, grow_in_place
+from .compat import (
+    capture_outputs,
+    create_causal_mask,
+    create_sliding_window_causal_mask,
+)
 from .inputs import check_cache, check_inputs, one_of
+from .linear_attention import padding_mask
 from .positions import default_positions
 from .stack import TfmStack
 from .unpadding import is_traced, marks_padding
+from .window import make_window
 
-MASKS = {"full_attention": create_causal_mask, "sliding_attention": create_sliding_window_causal_mask}
+MASKS = {
+    "full_attention": create_causal_mask,
+    "sliding_attention": create_sliding_window_causal_mask,
+    "linear_attention": padding_mask,
+}
 
 
 class TfmDecoder(TfmStack):
@@ -31,7 +41,12 @@ class TfmDecoder(TfmStack):
         """Inputs and outputs as documented at [`TfmGPTModel`]."""
         given_positions = position_ids
         # With a cache the masks take no notice of packed sequences.
-        packed = use_cache is None and attention_mask is None and past_key_values is None and begins_anew(position_ids)
+        packed = attention_mask is None and past_key_values is None and begins_anew(position_ids)
+        if packed and "linear_attention" in self.stack_config.layer_types:
+            raise ValueError(
+                f"{self.prefix}position_ids begin anew within a row: the state of linear attention would carry one "
+                "sequence into the next. They should be rows of their own, padded."
+            )
         given = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids)
         position_ids, seen = self.check_decoded(*given)
         use_cache = self.wants_cache(use_cache, packed)
@@ -69,6 +84,7 @@ class TfmDecoder(TfmStack):
             The positions `(batch or 1, length)`, and how many the cache has seen; `None`: the device alone knows.
         """
         inputs = one_of(input_ids, inputs_embeds, self.prefix)
+        count_positions(past_key_values, self.stack_config)
         seen = check_cache(self.stack_config, past_key_values, batch=inputs.shape[0])
         ids = (token_type_ids, position_ids, inputs_embeds)
         kind = {"takes_cache": True, "prefix": self.prefix}
@@ -140,7 +156,21 @@ class TfmDecoder(TfmStack):
             "past_key_values": past_key_values,
             "position_ids": position_ids,
         }
-        return {kind: MASKS[kind](**given) for kind in dict.fromkeys(self.stack_config.layer_types)}
+        masks = {kind: MASKS[kind] for kind in self.stack_config.layer_types}
+        if "sliding_attention" in masks and is_new(past_key_values) and not begins_anew(position_ids):
+            masks["sliding_attention"] = windowed
+        return {kind: make(**given) for kind, make in masks.items()}
+
+
+def windowed(config, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, **given):
+    """In the place of transformers' mask function: a window, where it takes no mask over all pairs."""
+    window = make_window(config, inputs_embeds, attention_mask, right=0)
+    return window or create_sliding_window_causal_mask(config, inputs_embeds, attention_mask, **given)
+
+
+def is_new(past_key_values: Cache | None) -> bool:
+    """Whether attention to a cache reads these positions and no others."""
+    return past_key_values is None or (type(past_key_values) is DynamicCache and past_key_values.get_seq_length() == 0)
 
 
 def begins_anew(position_ids: torch.LongTensor | None) -> bool:

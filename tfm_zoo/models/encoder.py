@@ -3,11 +3,23 @@
 import torch
 from transformers.modeling_outputs import BaseModelOutput
 
-from .compat import capture_outputs, create_bidirectional_mask, create_bidirectional_sliding_window_mask
+from .compat import (
+    capture_outputs,
+    create_bidirectional_mask,
+    create_bidirectional_sliding_window_mask,
+)
 from .inputs import check_inputs, one_of
+from .linear_attention import padding_mask
 from .positions import default_positions
 from .stack import TfmStack
 from .unpadding import Padding, attention_mode, find_padding
+from .window import make_window
+
+MASKS = {
+    "full_attention": create_bidirectional_mask,
+    "sliding_attention": create_bidirectional_sliding_window_mask,
+    "linear_attention": padding_mask,
+}
 
 
 class TfmEncoder(TfmStack):
@@ -75,11 +87,12 @@ class TfmEncoder(TfmStack):
 
     def make_mask(self, padded: torch.Tensor, attention_mask: torch.Tensor | None, padding: Padding | None):
         """The mask in the attention implementation's form; `padded` has the batch's shape, type and device."""
-        windowed = self.config.sliding_window is not None
-        if padding is not None and padding.mode != "repad" and not windowed:
+        kind = self.config.kind_of(0)
+        if padding is not None and padding.mode != "repad" and kind != "sliding_attention":
             return None
-        create_mask = create_bidirectional_sliding_window_mask if windowed else create_bidirectional_mask
-        return create_mask(config=self.config, inputs_embeds=padded, attention_mask=attention_mask)
+        if kind == "sliding_attention" and (window := make_window(self.config, padded, attention_mask)):
+            return window
+        return MASKS[kind](config=self.config, inputs_embeds=padded, attention_mask=attention_mask)
 
     def unread_padding(
         self,

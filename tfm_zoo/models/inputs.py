@@ -55,6 +55,11 @@ def check_inputs(
                 f"{prefix}attention_mask of shape {shape} does not fit the inputs{cached}: it should be of shape "
                 f"({batch}, {whole}), or ({batch}, 1, {length}, {whole})."
             )
+        if full and "linear_attention" in map(config.kind_of, range(config.num_hidden_layers)):
+            raise ValueError(
+                f"{prefix}attention_mask of shape {shape} says who attends to whom, and linear attention compares no "
+                f"two positions: it should be of shape ({batch}, {whole}), 0 at padding."
+            )
     rows = [(batch, length), (1, length)]  # no set: while a graph is made, sizes may be symbols, without a hash
     for name, ids in (("token_type_ids", token_type_ids), ("position_ids", position_ids)):
         if ids is not None and tuple(ids.shape) not in rows:

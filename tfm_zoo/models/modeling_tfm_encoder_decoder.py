@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import nn
-from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMixin
+from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers import initialization as init
 from transformers.modeling_outputs import (
     BaseModelOutput,
@@ -20,6 +20,7 @@ from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import DecoderSide, TfmEncoderDecoderConfig
 from .decoder import TfmDecoder
 from .encoder import TfmEncoder
+from .generation import TfmGenerationMixin
 from .inputs import (
     check_encoder_states,
     check_inputs,
@@ -348,7 +349,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         )
 
 
-class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel, GenerationMixin):
+class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel, TfmGenerationMixin):
     """The encoder and the decoder with a projection onto the target's vocabulary, by default tied to its embeddings."""
 
     _tied_weights_keys = {"lm_head.weight": f"model.{TARGET}"}

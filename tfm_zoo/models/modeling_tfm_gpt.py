@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import Cache, GenerationMixin
+from transformers import Cache
 from transformers import initialization as init
 from transformers.modeling_outputs import (
     BaseModelOutputWithPast,
@@ -16,6 +16,7 @@ from transformers.modeling_outputs import (
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_gpt import TfmGPTConfig
 from .decoder import TfmDecoder
+from .generation import TfmGenerationMixin
 from .inputs import IGNORED, check_label_ids, check_labels, one_of
 from .losses import labelled_only, logits_loss, select_positions, vocabulary_loss
 from .pretrained import TfmPreTrainedModel
@@ -92,7 +93,7 @@ class TfmGPTModel(TfmDecoder, TfmGPTPreTrainedModel):
         )
 
 
-class TfmGPTForCausalLM(TfmGPTPreTrainedModel, GenerationMixin):
+class TfmGPTForCausalLM(TfmGPTPreTrainedModel, TfmGenerationMixin):
     """The decoder with a language-modelling head, by default tied to the embeddings."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}

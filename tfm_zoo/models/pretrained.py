@@ -23,6 +23,11 @@ class TfmPreTrainedModel(SavesWhole, PreTrainedModel):
     _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": TfmLayer, "attentions": TfmAttention}
 
+    @property
+    def _is_stateful(self) -> bool:
+        """Whether what was read cannot be taken back, as the candidates of assisted generation would have to be."""
+        return "linear_attention" in getattr(self.config.get_text_config(decoder=True), "layer_types", ())
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)

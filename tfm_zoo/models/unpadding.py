@@ -68,11 +68,13 @@ class Padding(NamedTuple):
         sequences = zip(*heads, self.split_mask(attention_mask), strict=True)
         return torch.cat([attention(module, *sequence, **kwargs)[0] for sequence in sequences], dim=1), None
 
-    def split_mask(self, attention_mask: torch.Tensor | None) -> list[torch.Tensor | None]:
-        """Each sequence's real rows and columns of a `(batch, 1 or heads, length, length)` mask."""
+    def split_mask(self, attention_mask: torch.Tensor | tuple | None) -> list:
+        """Each sequence's real rows and columns of a `(batch, 1 or heads, length, length)` mask; or its window."""
         if attention_mask is None:
             return [None] * len(self.lengths)
         places = (self.indices % self.shape[1]).split(self.lengths)
+        if not isinstance(attention_mask, torch.Tensor):
+            return [attention_mask._replace(places=real.unsqueeze(0)) for real in places]
         return [mask[None, :, real][..., real] for mask, real in zip(attention_mask, places, strict=True)]
 
     def attend_repad(self, attention, module, query, key, value, attention_mask, **kwargs):
@@ -107,11 +109,11 @@ def marks_padding(attention_mask: object) -> bool:
 
 def attention_mode(config, device: torch.device, output_attentions: bool) -> str:
     """How attention is to run on a batch without its padding; see [`Padding`]."""
-    implementation = config._attn_implementation or "eager"
+    implementation = "linear" if config.attention_type == "linear" else config._attn_implementation or "eager"
     if "flash" in implementation:
         return "varlen"
     # On a CPU, a call per sequence costs nothing and needs no mask; on a GPU it would starve the device.
-    if device.type == "cpu" and implementation in ("eager", "sdpa") and not output_attentions:
+    if device.type == "cpu" and implementation in ("eager", "sdpa", "linear") and not output_attentions:
         return "split"
     return "repad"
 

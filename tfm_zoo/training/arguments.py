@@ -20,6 +20,11 @@ def option(default: Any, help: str, *aliases: str) -> Any:
     return field(default=default, metadata={"help": help, "aliases": [f"--{name}" for name in aliases]})
 
 
+def fixed(value: Any) -> Any:
+    """A dataclass field in the place of an option that a recipe has not: this is its value, always."""
+    return field(default=value, init=False)
+
+
 def check_at_least(arguments: Any, least: Mapping[str, float]) -> None:
     """Refuse options whose values, where they have one, are below these."""
     for name, bound in least.items():
@@ -62,6 +67,21 @@ class LoopArguments:
         "Steps of linear warm-up (1 or more), or their share of all steps (below 1).",
         "num_warmup_steps",
         "warmup_ratio",
+    )
+    layerwise_lr_decay: float | None = option(
+        None, "Each layer has the learning rate of the one above it times this, embeddings the lowest; default: none."
+    )
+    freeze: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "What does not learn: names of modules or parameters, or whole parts of such names, with *, ? and"
+            " [...] as in a shell, such as embeddings 'layers.[0-3]'."
+        },
+    )
+    gradual_unfreezing: str | None = option(
+        None,
+        "Only the head learns at first, and then a layer more after each so many steps, or each 'epoch'; embeddings"
+        " last.",
     )
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass to save memory.")
     mixed_precision: Literal["no", "fp16", "bf16"] | None = option(
@@ -116,11 +136,14 @@ class LoopArguments:
         for name in ("adam_beta1", "adam_beta2"):
             if not getattr(self, name) < 1:
                 raise ValueError(f"{name} must be below 1, not {getattr(self, name)}")
-        steps = self.checkpointing_steps
-        if steps is not None and steps != "epoch" and not (steps.isdigit() and int(steps) > 0):
-            raise ValueError(f"checkpointing_steps must be a number of steps or 'epoch', not {steps!r}")
+        for name in ("checkpointing_steps", "gradual_unfreezing"):
+            steps = getattr(self, name)
+            if steps is not None and steps != "epoch" and not (steps.isdigit() and int(steps) > 0):
+                raise ValueError(f"{name} must be a number of steps or 'epoch', not {steps!r}")
+        if self.layerwise_lr_decay is not None and not 0 < self.layerwise_lr_decay <= 1:
+            raise ValueError(f"layerwise_lr_decay must be above 0 and at most 1, not {self.layerwise_lr_decay}")
         if self.greater_is_better is None:
-            self.greater_is_better = self.metric_for_best_model not in ("loss", "perplexity")
+            self.greater_is_better = not self.metric_for_best_model.endswith(("loss", "perplexity"))
 
     def check_metric(self, figures: Sequence[str]) -> None:
         """Refuse a `metric_for_best_model` that is not among the figures of an evaluation."""
@@ -145,6 +168,17 @@ class LoopArguments:
         return total, int(warmup)
 
 
+class UniqueKeys(yaml.SafeLoader):
+    """Refuses a mapping that has a key twice, of which YAML would take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is there twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 class OneLineParser(HfArgumentParser):
     """Says what is wrong in one line, without the usage of a hundred options before it."""
 
@@ -152,24 +186,30 @@ class OneLineParser(HfArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
-def parse_arguments(arguments_classes: Sequence[type], argv: Sequence[str] | None = None) -> tuple:
+def parse_arguments(
+    arguments_classes: Sequence[type], argv: Sequence[str] | None = None, default_config: Path | None = None
+) -> tuple:
     """Read a recipe's options from `argv` (default: the command line) and the YAML file that `--config` names.
 
     Returns one object of each class; the options of all of them share one namespace.
 
     YAML values pass through the same parser as the command line's, which override them. An option or a key
     that does not exist ends the program with an error that names the nearest one that does.
+
+    Args:
+        default_config: the YAML file where the options name none.
     """
     parser = OneLineParser(arguments_classes, allow_abbrev=False)
     parser.add_argument("--config", help="YAML file of options; the command line overrides it")
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--config")
+    first.add_argument("--config", default=default_config)
     config, argv = first.parse_known_args(argv)
 
     names = {
         name.lstrip("-"): f.name
         for arguments_class in arguments_classes
         for f in fields(arguments_class)
+        if f.init
         for name in (f.name, *f.metadata.get("aliases", ()))
     }
     from_yaml = _yaml_as_argv(parser, config.config, names) if config.config else []
@@ -184,11 +224,11 @@ def parse_arguments(arguments_classes: Sequence[type], argv: Sequence[str] | Non
     return tuple(arguments)
 
 
-def _yaml_as_argv(parser: argparse.ArgumentParser, path: str, names: dict[str, str]) -> list[str]:
+def _yaml_as_argv(parser: argparse.ArgumentParser, path: str | Path, names: dict[str, str]) -> list[str]:
     if not Path(path).is_file():
         parser.error(f"--config {path}: no such file")
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        values = yaml.load(Path(path).read_text(encoding="utf-8"), UniqueKeys) or {}
     except yaml.YAMLError as error:
         parser.error(f"--config {path}: not YAML: {' '.join(str(error).split())}")
     if not isinstance(values, dict):

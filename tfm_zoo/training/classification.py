@@ -30,6 +30,8 @@ class ClassificationArguments(LoopArguments):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, {"freeze_epochs": 0})
+        if self.freeze_epochs and self.gradual_unfreezing:
+            raise ValueError("give either freeze_epochs or gradual_unfreezing: each says when the base model learns")
 
 
 def count_examples(batch: dict[str, Tensor]) -> int:

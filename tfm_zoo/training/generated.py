@@ -1,12 +1,14 @@
-"""Data sets that are generated, for machines with no data and no network: film reviews, and sequences to reverse.
+"""Data sets that are generated, for machines with no data and no network.
 
-Each review is a few opinions between neutral sentences. An opinion is positive or negative by its adjective; "not"
-turns it over, and after "but" only the second half counts. Most opinions of a review point the way of its label.
-A quarter of the adjectives occur in the validation and test splits alone, so that no model can know every word.
+Film reviews to classify, sequences to reverse, documents to pre-train on. Each review is a few opinions between neutral
+sentences. An opinion is positive or negative by its adjective; "not" turns it over, and after "but" only the second
+half counts. Most opinions of a review point the way of its label. A quarter of the adjectives occur in the validation
+and test splits alone, so that no model can know every word.
 """
 
 import itertools
 import random
+import re
 
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
@@ -39,6 +41,43 @@ NEUTRAL = (
 SEQUENCES = {"train": 60_000, "validation": 500, "test": 1000}
 LETTERS = "abcdefghijklmnop"
 LENGTHS = (1, 8)
+
+
+# A subject a line: who is there, what there is, where, and what one does with it.
+SUBJECTS = """
+cook baker waiter      | soup bread sauce    | oven table pantry      | stirred tasted burnt
+sailor captain diver   | boat anchor net     | harbour reef island    | pulled lost painted
+teacher pupil student  | book lesson pencil  | library class yard     | read wrote forgot
+singer drummer pianist | song violin drum    | stage studio hall      | played sang tuned
+"""
+SUBJECTS = [[part.split() for part in line.split("|")] for line in SUBJECTS.strip().splitlines()]
+SENTENCES = (
+    "the {who} {did} the {what} .",
+    "the {what} was in the {where} .",
+    "in the {where} the {who} saw a {what} and a {what} .",
+    "a {who} and a {who} met in the {where} .",
+    "the {what} that the {who} {did} was old .",
+    "nobody had {did} the {what} before the {who} came .",
+)
+DOCUMENTS = {"train": 4000, "validation": 200}
+
+
+def generated_documents(seed: int = 0) -> DatasetDict:
+    """Column `text`: documents of four to eight sentences about one subject. Splits train and validation.
+
+    The words of a subject occur with no other, so that sentences of two documents do not fit each other, but for one
+    time in four.
+    """
+    rng = random.Random(seed)
+    return DatasetDict(
+        {split: Dataset.from_dict({"text": [_document(rng) for _ in range(size)]}) for split, size in DOCUMENTS.items()}
+    )
+
+
+def _document(rng: random.Random) -> str:
+    words = dict(zip(("who", "what", "where", "did"), rng.choice(SUBJECTS), strict=True))
+    sentences = (rng.choice(SENTENCES) for _ in range(rng.randint(4, 8)))
+    return " ".join(re.sub(r"{(\w+)}", lambda slot: rng.choice(words[slot[1]]), sentence) for sentence in sentences)
 
 
 def reversed_sequences(seed: int = 0) -> DatasetDict:

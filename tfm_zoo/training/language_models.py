@@ -59,16 +59,24 @@ def new_language_model(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model with new weights, and the tokenizer asked for, or one made from the texts.
 
-    A configuration of an official architecture makes a model of the native class, which is then converted, unless
-    `model_class` is "native": with the same seed the two start with the same weights.
-
     Args:
         block_size: positions of a model that learns positions; `None`: as its configuration says.
     """
+    tokenizer = new_tokenizer(args, texts)
+    return model_of(args, new_language_model_config(args, tokenizer, block_size)), tokenizer
+
+
+def new_tokenizer(args: LanguageModelArguments, texts: Iterable[str]) -> PreTrainedTokenizerBase:
+    """The tokenizer asked for, or one made from the texts."""
     if args.tokenizer_name:
-        tokenizer = load_tokenizer(args)
-    else:
-        tokenizer = byte_level_bpe(texts, args.tokenizer_vocab_size or VOCAB_SIZE)
+        return load_tokenizer(args)
+    return byte_level_bpe(texts, args.tokenizer_vocab_size or VOCAB_SIZE)
+
+
+def new_language_model_config(
+    args: LanguageModelArguments, tokenizer: PreTrainedTokenizerBase, block_size: int | None
+) -> PreTrainedConfig:
+    """The configuration that the arguments name, for this tokenizer, and blocks of this size."""
     fields = {
         "vocab_size": len(tokenizer),
         "bos_token_id": tokenizer.bos_token_id,
@@ -80,10 +88,17 @@ def new_language_model(
     config = new_config(args, fields)
     _check_has_head(config)
     check_vocabulary(tokenizer, config)
+    return config
+
+
+def model_of(args: LanguageModelArguments, config: PreTrainedConfig) -> PreTrainedModel:
+    """A model with new weights.
+
+    A configuration of an official architecture makes a model of the native class, which is then converted, unless
+    `model_class` is "native": with the same seed the two start with the same weights.
+    """
     model = AutoModelForCausalLM.from_config(config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code)
-    if not args.stays_as_it_is(config):
-        model = tfm_zoo.from_official(model, tfm_zoo.TfmGPTForCausalLM)
-    return model, tokenizer
+    return model if args.stays_as_it_is(config) else tfm_zoo.from_official(model, tfm_zoo.TfmGPTForCausalLM)
 
 
 def _check_has_head(config: PreTrainedConfig) -> None:

@@ -20,8 +20,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from tfm_zoo.training.arguments import LoopArguments
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 from tfm_zoo.training.checkpoints import TrainState, load_checkpoint, save_checkpoint, staged
+from tfm_zoo.training.freezing import GradualUnfreezing, freeze, what_learns
 from tfm_zoo.training.optimization import create_optimizer, create_scheduler
 from tfm_zoo.training.runs import check_resumed
+from tfm_zoo.training.streams import Stream, StreamBatches, as_it_is
 
 logger = get_logger(__name__)
 
@@ -29,6 +31,9 @@ SHAPING = (
     "seed",
     "learning_rate",
     "lr_scheduler_type",
+    "layerwise_lr_decay",
+    "freeze",
+    "gradual_unfreezing",
     "weight_decay",
     "adam_beta1",
     "adam_beta2",
@@ -49,9 +54,10 @@ class Task:
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    examples: Dataset
+    examples: Dataset  # or a Stream, from which batches of one size are cut
     collate: Callable[[list[Any]], dict[str, Tensor]] | None  # None: torch's own
-    count: Callable[[dict[str, Tensor]], int]  # how many items the loss of a batch is the mean over
+    # How many items the loss of a batch is the mean over; of a loss in parts, how many each of them is.
+    count: Callable[[dict[str, Tensor]], int | Tensor]
     evaluate: Callable[[nn.Module], dict[str, float]]  # figures of the prepared model, the same on every process
     loss: Callable[[nn.Module, dict[str, Tensor]], Tensor] = own_loss  # of a batch, in training
     after_evaluation: Callable[[nn.Module, TrainState], None] | None = None
@@ -72,26 +78,37 @@ class Loop:
         self.accelerator, self.args, self.task = accelerator, args, task
         self.output_dir = Path(args.output_dir)
         if args.gradient_checkpointing:
-            task.model.gradient_checkpointing_enable()
+            # Not reentrant: gradients reach the layers above frozen embeddings.
+            task.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if args.freeze:
+            freeze(task.model, args.freeze)
+            logger.info(what_learns(task.model))
+        self.unfreezing = GradualUnfreezing(task.model, args.gradual_unfreezing) if args.gradual_unfreezing else None
 
         # The same global batches in the same order, however many processes share them.
         division = {
             "accumulation_steps": args.gradient_accumulation_steps,
             "num_processes": accelerator.num_processes,
             "process_index": accelerator.process_index,
-            "seed": args.seed,
         }
-        if task.batch_tokens:
-            self.batches = TokenBatchSampler(task.lengths, task.batch_tokens, **division)
+        batch_size = args.per_device_train_batch_size
+        if isinstance(task.examples, Stream):
+            options = {"collate": task.collate, "max_steps": args.max_train_steps}
+            self.batches = StreamBatches(task.examples, batch_size, **options, **division)
+            accelerator.register_for_checkpointing(self.batches)  # where in the stream they are
+            reading = {"sampler": self.batches, "batch_size": None, "collate_fn": as_it_is}
         else:
-            batch_size = args.per_device_train_batch_size
-            self.batches = GlobalBatchSampler(len(task.examples), batch_size, lengths=task.lengths, **division)
+            division["seed"] = args.seed
+            if task.batch_tokens:
+                self.batches = TokenBatchSampler(task.lengths, task.batch_tokens, **division)
+            else:
+                self.batches = GlobalBatchSampler(len(task.examples), batch_size, lengths=task.lengths, **division)
+            reading = {"batch_sampler": self.batches, "collate_fn": task.collate}
         self.loader = DataLoader(
             task.examples,
-            batch_sampler=self.batches,
-            collate_fn=task.collate,
             num_workers=args.dataloader_num_workers,
             generator=torch.Generator(),  # its own: starting an epoch must not draw from the generator of dropout
+            **reading,
         )
 
         # The schedule counts global batches, so it is not prepared: Accelerate's would count those of every process.
@@ -114,8 +131,8 @@ class Loop:
         }
         self.state = TrainState(run=run)
         if checkpoint:
+            check_resumed(TrainState.read(checkpoint), run)  # before the optimiser is given the state of another
             self.state = load_checkpoint(accelerator, checkpoint)
-            check_resumed(self.state, run)
             logger.info(f"Going on from {checkpoint}, step {self.state.step} of {self.total_steps}")
 
     @property
@@ -127,9 +144,10 @@ class Loop:
         """Train, log, evaluate and save, until all steps are done or no evaluation gains any more."""
         accelerator, args, state, batches = self.accelerator, self.args, self.state, self.batches
         unit = " tokens" if self.task.batch_tokens else ""
+        name = type(accelerator.unwrap_model(self.model)).__name__
         logger.info(
-            f"{type(accelerator.unwrap_model(self.model)).__name__}: {batches.size} examples, {self.total_steps} steps"
-            f" of {batches.global_batch_size}{unit}, on {accelerator.num_processes} process(es)"
+            f"{name}: {batches.size or 'a stream of'} examples, {self.total_steps} steps of"
+            f" {batches.global_batch_size}{unit}, on {accelerator.num_processes} process(es)"
         )
         is_main = accelerator.is_main_process
         progress = tqdm(total=self.total_steps, initial=state.step, disable=None if is_main else True)
@@ -141,6 +159,8 @@ class Loop:
                 self.task.before_epoch(accelerator.unwrap_model(self.model), state.epoch)
             batches.set_position(state.epoch, state.step_in_epoch)
             for micro_batches in batches.steps(self.loader):
+                if self.unfreezing and self.unfreezing.advance(state.epoch, state.step):
+                    logger.info(f"step {state.step}: {what_learns(accelerator.unwrap_model(self.model))}")
                 loss, grad_norm = train_step(
                     accelerator,
                     self.model,
@@ -189,9 +209,13 @@ class Loop:
         shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
         logger.info(f"step {self.state.step}: {shown}")
         if self.state.is_best(figures[self.args.metric_for_best_model], self.args.greater_is_better):
-            save_model(self.accelerator, self.model, self.task.tokenizer, self.output_dir)
+            self.keep()
         if self.task.after_evaluation:
             self.task.after_evaluation(self.model, self.state)
+
+    def keep(self) -> None:
+        """Save the model as it is, the best so far."""
+        save_model(self.accelerator, self.model, self.task.tokenizer, self.output_dir)
 
     def log(self, values: dict[str, float]) -> None:
         epoch = round(self.state.step / len(self.batches), 4)
@@ -231,28 +255,29 @@ def train_step(
     The gradient is that of the mean loss over the items of the global batch, however it was divided.
 
     Args:
-        task: its `loss` of a batch is the mean over as many items, examples or tokens, as it does `count`.
+        task: its `loss` of a batch is the mean over as many items, examples or tokens, as it does `count`; or the two
+            are `(parts,)`, of a loss that is the sum of such means.
 
     Returns:
         The mean loss of the global batch (on every process), and the gradient's norm before clipping.
     """
-    items = torch.tensor(sum(map(task.count, micro_batches)), device=accelerator.device)
-    items = accelerator.reduce(items, "sum")
-    loss_sum = torch.zeros((), device=accelerator.device)
-    for index, batch in enumerate(micro_batches):
+    counts = [torch.as_tensor(task.count(batch), device=accelerator.device) for batch in micro_batches]
+    items = accelerator.reduce(torch.stack(counts).sum(dim=0), "sum").clamp(min=1)
+    loss_sum = torch.zeros(items.shape, device=accelerator.device)
+    for index, (batch, count) in enumerate(zip(micro_batches, counts, strict=True)):
         last = index == len(micro_batches) - 1
         accelerator.gradient_state._set_sync_gradients(last)
         with nullcontext() if last else accelerator.no_sync(model):
-            loss = task.loss(model, send_to_device(batch, accelerator.device)) * task.count(batch)
+            loss = task.loss(model, send_to_device(batch, accelerator.device)) * count
             # Gradients are averaged over processes: times their number, the average is the sum.
-            accelerator.backward(loss * accelerator.num_processes / items)
+            accelerator.backward((loss * accelerator.num_processes / items).sum())
         loss_sum += loss.detach().float()
     norm = accelerator.clip_grad_norm_(model.parameters(), max_grad_norm or float("inf"))
     optimizer.step()
     if not accelerator.optimizer_step_was_skipped:  # fp16: the gradients overflowed
         scheduler.step()
     optimizer.zero_grad()
-    return accelerator.reduce(loss_sum, "sum") / items, norm
+    return (accelerator.reduce(loss_sum, "sum") / items).sum(), norm
 
 
 def save_model(

@@ -240,11 +240,24 @@ datasets {datasets.__version__}.
             "batch": self.batch(args.per_device_train_batch_size),
             "steps": f"{state.step} ({f'{args.num_train_epochs:g} epoch(s)' if not args.max_train_steps else 'so many'}"
             f" asked for); the best after {state.best_step}",
+            **self.limits_of_learning(),
             **self.task_settings(),
             "gradient clipping": args.max_grad_norm or "none",
             "mixed precision": args.mixed_precision or "as launched",
             "seed": args.seed,
         }
+
+    def limits_of_learning(self) -> dict[str, str]:
+        """What learnt less than the rest, or later, or not at all; empty where everything learnt alike."""
+        args, rows = self.args, {}
+        if args.freeze:
+            rows["frozen"] = ", ".join(f"`{pattern}`" for pattern in args.freeze)
+        if args.gradual_unfreezing:
+            every = "epoch" if args.gradual_unfreezing == "epoch" else f"{args.gradual_unfreezing} steps"
+            rows["gradual unfreezing"] = f"a layer more every {every}, from the head downwards"
+        if args.layerwise_lr_decay:
+            rows["learning rate of a layer"] = f"{args.layerwise_lr_decay:g} times that of what is above it"
+        return rows
 
 
 def command_line(argv: Sequence[str] | None = None) -> str:

@@ -47,11 +47,11 @@ def errors_in_one_line() -> Iterator[None]:
         sys.exit(2)
 
 
-def start_accelerator(args: LoopArguments, freezes: bool = False) -> Accelerator:
+def start_accelerator(args: LoopArguments, freeze_epochs: int = 0) -> Accelerator:
     """An Accelerator for a loop that weighs losses itself; the log speaks for the main process alone.
 
     Args:
-        freezes: whether parameters are frozen for some of the steps.
+        freeze_epochs: how long the task itself freezes parameters.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # no warning from processes that prepare batches
     trackers = None
@@ -60,6 +60,7 @@ def start_accelerator(args: LoopArguments, freezes: bool = False) -> Accelerator
         available = [str(tracker) for tracker in get_available_trackers()]
         if trackers != "all" and trackers not in available:
             raise ValueError(f"report_to {trackers!r} is not installed; installed are {available}")
+    unfreezes = freeze_epochs or args.gradual_unfreezing
     _start_missing_processes()
     accelerator = Accelerator(
         # Where there is no device, processes launched for several GPUs work together on the CPU, and not each alone.
@@ -67,17 +68,18 @@ def start_accelerator(args: LoopArguments, freezes: bool = False) -> Accelerator
         mixed_precision=args.mixed_precision,
         log_with=trackers,
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
-        # While the base model is frozen its parameters get no gradient, and DDP must not wait for them.
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=freezes)],
+        # What does not learn yet gets no gradient, and DDP must not wait for it.
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=bool(unfreezes))],
     )
     if accelerator.distributed_type == DistributedType.DEEPSPEED:
         accelerator.state.deepspeed_plugin.deepspeed_config.update(
             train_micro_batch_size_per_gpu=args.per_device_train_batch_size, gradient_clipping=args.max_grad_norm
         )
-    if freezes and is_sharded(accelerator):
+    if (unfreezes or args.freeze) and is_sharded(accelerator):
+        name = "freeze_epochs" if freeze_epochs else "gradual_unfreezing" if unfreezes else "freeze"
         raise ValueError(
-            f"freeze_epochs: {accelerator.distributed_type.value} fixes which parameters learn"
-            " when it shards the model; freeze_epochs works on one process and with DDP"
+            f"{name} works on one process and with DDP; {accelerator.distributed_type.value} shards the model, and all"
+            " of it learns from the first step on"
         )
 
     logging.basicConfig(format="%(asctime)s  %(message)s", datefmt="%H:%M:%S")

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
+from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
 
 from tfm_zoo.training import generated
@@ -23,6 +24,7 @@ class DataArguments:
         ".jsonl": "json",
         ".parquet": "parquet",
     }
+    text_rows: ClassVar[str] = "document"  # what of a text file is a row: the whole "document", or a "line"
 
     dataset_name: str | None = option(None, "Hub id or local folder. 'generated', the default: the built-in data set.")
     dataset_config_name: str | None = option(None, "Configuration of the data set.")
@@ -50,25 +52,45 @@ class DataArguments:
         named = {split: getattr(self, f"{split}_file", None) for split in ("train", "validation", "test")}
         return {split: file for split, file in named.items() if file}
 
-    def load_file(self, split: str, file: str) -> Dataset:
-        """What the file of a split holds.
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Options of `load_dataset`."""
+        return {}
+
+    def load_file(self, split: str, file: str) -> Dataset | IterableDataset:
+        """What the file of a split holds, or all files that fit a pattern.
 
         Raises:
             FileNotFoundError, ValueError: naming the file that is missing or cannot be read.
         """
-        path = Path(file)
-        if not path.is_file():
+        files = [file] if Path(file).is_file() else sorted(name for name in glob(file) if Path(name).is_file())
+        if not files:
             raise FileNotFoundError(f"{split}_file {file!r}: no such file")
+        path = Path(files[0])
         if path.suffix not in self.file_types:
             raise ValueError(
                 f"{split}_file {file!r}: expected one of {', '.join(self.file_types)}, not {path.suffix!r}"
             )
         options = {"sep": "\t"} if path.suffix == ".tsv" else {}
-        options |= {"sample_by": "document"} if path.suffix == ".txt" else {}  # one text, and its line breaks kept
+        options |= {"sample_by": self.text_rows} if path.suffix == ".txt" else {}  # a document keeps its line breaks
+        options |= self.reading
         try:
-            return load_dataset(self.file_types[path.suffix], data_files=str(path), split="train", **options)
+            return load_dataset(self.file_types[path.suffix], data_files=files, split="train", **options)
         except DatasetGenerationError as error:
             raise ValueError(f"{split}_file {file!r} cannot be read: {error.__cause__ or error}") from error
+
+
+@dataclass
+class StreamedArguments(DataArguments):
+    """Of a data set that need not fit into memory, nor on the disk."""
+
+    streaming: bool = option(
+        False, "Read the training texts while training, from files or the Hub; needs max_train_steps."
+    )
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        return {"streaming": self.streaming}
 
 
 @dataclass
@@ -89,21 +111,22 @@ class SplitArguments(DataArguments):
             )
 
 
-def load_source(args: DataArguments) -> DatasetDict:
+def load_source(args: DataArguments) -> DatasetDict | IterableDatasetDict:
     """The splits that the arguments name, as they are.
 
     Raises:
         FileNotFoundError, ValueError: naming the file or data set that is missing or cannot be read.
     """
     if files := args.files():
-        return DatasetDict({split: args.load_file(split, file) for split, file in files.items()})
+        kind = IterableDatasetDict if args.reading.get("streaming") else DatasetDict
+        return kind({split: args.load_file(split, file) for split, file in files.items()})
     name = args.dataset_name
     if name == generated.NAME:
         return args.built_in()
     if (Path(name) / "dataset_dict.json").exists():
         return load_from_disk(name)
     try:
-        return load_dataset(name, args.dataset_config_name)
+        return load_dataset(name, args.dataset_config_name, **args.reading)
     except ConnectionError as error:
         raise ValueError(
             f"dataset_name {name!r}: no such folder, and the Hub cannot be reached;"
@@ -113,9 +136,11 @@ def load_source(args: DataArguments) -> DatasetDict:
         raise ValueError(f"dataset_name {name!r} cannot be read: {error.__cause__ or error}") from error
 
 
-def find_columns(split: Dataset, asked: list[str] | None, usual: Sequence[list[str]], option_name: str) -> list[str]:
+def find_columns(
+    split: Dataset | IterableDataset, asked: list[str] | None, usual: Sequence[list[str]], option_name: str
+) -> list[str]:
     """The columns that were asked for, else the first of the usual ones that are there."""
-    columns = split.column_names
+    columns = split.column_names or list(next(iter(split), {}))  # a stream may not know them before it is read
     if asked:
         missing = [name for name in asked if name not in columns]
         if missing:

@@ -2,12 +2,16 @@
 
 import string
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 END_OF_TEXT = "<|endoftext|>"
+BERT_SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+LOWER_CASE = normalizers.BertNormalizer(lowercase=True)
+BERT_WORDS = pre_tokenizers.BertPreTokenizer()
+ALPHABET = 1000  # characters, the most frequent ones: others are unknown
 
 
 def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> PreTrainedTokenizerFast:
@@ -15,26 +19,58 @@ def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> PreTra
 
     Characters spell the words that are not in the vocabulary. The same texts give the same tokenizer.
     """
-    specials = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-    normalizer = normalizers.BertNormalizer(lowercase=True)
-    split = pre_tokenizers.BertPreTokenizer()
-    words = Counter(word for text in texts for word, _ in split.pre_tokenize_str(normalizer.normalize_str(text)))
+    words = Counter(word for text in texts for word, _ in BERT_WORDS.pre_tokenize_str(LOWER_CASE.normalize_str(text)))
     characters = sorted(set("".join(words)) | set(string.ascii_lowercase + string.digits + string.punctuation))
     by_frequency = sorted(words, key=lambda word: (-words[word], word))
-    tokens = dict.fromkeys([*specials.values(), *characters, *(f"##{c}" for c in characters), *by_frequency])
-    vocab = {token: index for index, token in enumerate(list(tokens)[:vocab_size])}
+    tokens = dict.fromkeys([*BERT_SPECIALS.values(), *characters, *(f"##{c}" for c in characters), *by_frequency])
+    return _word_piece({token: index for index, token in enumerate(list(tokens)[:vocab_size])})
 
-    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=specials["unk"]))
-    tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = split
-    tokenizer.decoder = decoders.WordPiece()
-    tokenizer.post_processor = processors.BertProcessing(
-        (specials["sep"], vocab[specials["sep"]]), (specials["cls"], vocab[specials["cls"]])
+
+def learned_word_piece(texts: Sequence[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """A lower-casing WordPiece tokenizer, of BERT's kind, made from `texts`: words, and parts that spell the others.
+
+    The same texts give the same tokenizer.
+
+    Raises:
+        ValueError: if the vocabulary has no room for the special tokens and the texts' characters, which begin words
+            and go on with them.
+    """
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(LOWER_CASE.normalize_str(text))
+    by_frequency = sorted(counts, key=lambda character: (-counts[character], character))
+    characters = sorted([character for character in by_frequency if not character.isspace()][:ALPHABET])
+    known = [*BERT_SPECIALS.values(), *characters, *(f"##{c}" for c in characters)]
+    if vocab_size < len(known):
+        raise ValueError(
+            f"tokenizer_vocab_size must be at least {len(known)} (all characters of the texts, twice, and"
+            f" {', '.join(BERT_SPECIALS.values())}), not {vocab_size}"
+        )
+    tokenizer = Tokenizer(models.WordPiece(unk_token=BERT_SPECIALS["unk"]))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = LOWER_CASE, BERT_WORDS
+    # What is known is named first, and in order: the trainer would number it in the order of a hash table, and decide
+    # by these numbers which of two pairs of one frequency it merges.
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        special_tokens=known,
+        initial_alphabet=characters,
+        limit_alphabet=len(characters),
+        show_progress=False,
     )
+    tokenizer.train_from_iterator(texts, trainer)
+    return _word_piece(tokenizer.get_vocab())
+
+
+def _word_piece(vocab: dict[str, int]) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=BERT_SPECIALS["unk"]))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = LOWER_CASE, BERT_WORDS
+    tokenizer.decoder = decoders.WordPiece()
+    sep, cls = ((BERT_SPECIALS[name], vocab[BERT_SPECIALS[name]]) for name in ("sep", "cls"))
+    tokenizer.post_processor = processors.BertProcessing(sep, cls)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-        **{f"{name}_token": token for name, token in specials.items()},
+        **{f"{name}_token": token for name, token in BERT_SPECIALS.items()},
     )
 
 

@@ -1,4 +1,4 @@
-"""Pictures of what a model does and of how it was trained."""
+"""How a model was trained: losses and a metric by the step."""
 
 from pathlib import Path
 from typing import Any

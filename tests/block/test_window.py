@@ -1,0 +1,131 @@
+"""A sliding window taken in blocks, against one that is a mask over all pairs."""
+
+import pytest
+import torch
+from transformers import DynamicCache
+
+from tfm_zoo import TfmBertModel, TfmEncoderDecoderModel, TfmGPTModel
+from tfm_zoo.models import window as windows
+
+from ..tiny import ragged_mask, tiny_model
+
+LENGTHS = (24, 13, 2, 17)
+CASES = [(family, side) for family in (TfmBertModel, TfmGPTModel) for side in ("right", "left", "holes")]
+CASES += [(TfmEncoderDecoderModel, "right")]  # a target begins at its left
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How often blocks were attended to."""
+    calls, attend = [], windows.attend_within
+    monkeypatch.setattr(
+        "tfm_zoo.models.attention.attend_within", lambda *args, **kw: calls.append(1) or attend(*args, **kw)
+    )
+    return calls
+
+
+def make(family, size: int, implementation: str, **fields):
+    model = tiny_model(family, sliding_window=size, num_key_value_heads=2, **fields)
+    model.set_attn_implementation(implementation)
+    return model
+
+
+def batch(side: str) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    mask = ragged_mask(LENGTHS, side=side)
+    return {"input_ids": torch.randint(5, 60, mask.shape), "attention_mask": mask}
+
+
+def run(model, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The last hidden state at real positions, and every gradient of its sum of squares."""
+    own = inputs
+    if model.config.is_encoder_decoder:
+        own = inputs | {f"decoder_{name}": value for name, value in inputs.items()}
+    states = (
+        model(**own, use_cache=False).last_hidden_state if model.config.model_type != "tfm_bert" else model(**own)[0]
+    )
+    real = states[inputs["attention_mask"] == 1]
+    real.square().sum().backward()
+    grads = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    return {"states": real.detach(), **grads}
+
+
+@pytest.mark.parametrize(("family", "side"), CASES)
+@pytest.mark.parametrize("size", [2, 3, 5, 6])
+def test_blocks_are_the_mask(family, size, side, counted):
+    inputs = batch(side)
+    dense = run(make(family, size, "eager"), inputs)
+    assert not counted
+    blocks = run(make(family, size, "sdpa"), inputs)
+    assert counted
+    torch.testing.assert_close(blocks.pop("states"), dense.pop("states"), rtol=0, atol=1e-5)
+    assert blocks.keys() == dense.keys()
+    rounding = 1e-7 * max(gradient.norm() for gradient in dense.values())  # a bias of keys has no gradient but that
+    for name, gradient in blocks.items():
+        assert (gradient - dense[name]).norm() <= 1e-5 * dense[name].norm() + rounding, name
+
+
+def test_without_padding_and_with_all_of_it_computed(counted):
+    inputs = batch("right")
+    whole = {"input_ids": inputs["input_ids"], "attention_mask": torch.ones_like(inputs["attention_mask"])}
+    for given, fields in ((whole, {}), (inputs, {"skip_padding": False})):
+        dense, blocks = (run(make(TfmBertModel, 3, kind, **fields), given)["states"] for kind in ("eager", "sdpa"))
+        torch.testing.assert_close(blocks, dense, rtol=0, atol=1e-5)
+    assert len(counted) == 4
+
+
+def test_a_short_input_and_a_graph_take_a_mask(counted):
+    model, ids = make(TfmGPTModel, 6, "sdpa"), torch.randint(5, 60, (2, 24))
+    with torch.no_grad():
+        model(ids[:, :23])
+        assert not counted  # shorter than four windows
+        whole = model(ids).last_hidden_state
+        assert len(counted) == 2
+        graph = torch.export.export(model, (ids,), {"use_cache": False}).module()
+        torch.testing.assert_close(graph(ids, use_cache=False).last_hidden_state, whole, rtol=0, atol=1e-5)
+    assert len(counted) == 2
+
+
+def test_a_prompt_in_blocks_fills_the_cache(counted):
+    model, inputs = make(TfmGPTModel, 3, "sdpa", layer_types=["sliding_attention", "full_attention"]), batch("left")
+    with torch.no_grad():
+        whole = model(**inputs).last_hidden_state
+        cache = DynamicCache(config=model.config)
+        steps = [slice(0, 20), slice(20, 21), slice(21, 24)]
+        states = [
+            model(
+                inputs["input_ids"][:, step],
+                attention_mask=inputs["attention_mask"][:, : step.stop],
+                past_key_values=cache,
+                use_cache=True,
+            ).last_hidden_state
+            for step in steps
+        ]
+    assert len(counted) == 2  # the whole, and the first step
+    real = inputs["attention_mask"] == 1
+    torch.testing.assert_close(torch.cat(states, 1)[real], whole[real], rtol=0, atol=1e-5)
+
+
+def test_packed_sequences_keep_apart():
+    model, ids = make(TfmGPTModel, 2, "sdpa"), torch.randint(5, 60, (1, 18))
+    positions = torch.cat([torch.arange(9), torch.arange(9)])[None]
+    with torch.no_grad():
+        packed = model(ids, position_ids=positions).last_hidden_state
+        apart = torch.cat([model(part).last_hidden_state for part in ids.split(9, dim=1)], 1)
+    torch.testing.assert_close(packed, apart, rtol=0, atol=1e-5)
+
+
+def test_dropout_drops_in_blocks_too():
+    model = make(TfmGPTModel, 3, "sdpa", attention_dropout=0.5, hidden_dropout=0.0).train()
+    ids = torch.randint(5, 60, (2, 24))
+    torch.manual_seed(0)
+    first, again = model(ids).last_hidden_state, model(ids).last_hidden_state
+    assert not torch.allclose(first, again) and first.isfinite().all()
+
+
+def test_nothing_of_the_square_of_the_length_is_made():
+    """A hundred thousand positions: a byte for each pair would be ten gigabytes."""
+    model = make(TfmGPTModel, 8, "sdpa", position_embedding_type="none")
+    with torch.no_grad():
+        states = model(torch.randint(5, 60, (1, 100_000)), use_cache=False).last_hidden_state
+    assert states.isfinite().all()

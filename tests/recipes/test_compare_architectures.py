@@ -1,0 +1,301 @@
+"""The comparison of architectures: all variants alike but for what they change, whatever becomes of one of them."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import tfm_zoo
+from tfm_zoo.training import comparison_report, measuring
+from tfm_zoo.training.arguments import parse_arguments
+from tfm_zoo.training.comparison import Comparison, ComparisonArguments, Result, loss_of_frequencies
+from tfm_zoo.training.corpora import CorpusArguments
+from tfm_zoo.training.measuring import PeakMemory, Stopwatch
+from tfm_zoo.training.tokenizers import byte_level_bpe
+from tfm_zoo.training.variants import VariantArguments, make_variants
+
+from .conftest import ROOT, TEXT, history, imported, lm_defaults, run_here
+
+RECIPE = imported(ROOT / "recipes" / "compare_architectures.py")
+CLASSES = (VariantArguments, CorpusArguments, ComparisonArguments)
+CONFIGS = [ROOT / "recipes" / "configs" / f"{name}.yaml" for name in ("architectures", "post_or_pre_norm")]
+POST = {"norm_position": "post"}
+
+
+def options(folder: Path) -> dict:
+    dropped = ("sample_length", "num_train_epochs")
+    shared = {name: value for name, value in lm_defaults(folder).items() if name not in dropped}
+    few = {"max_train_steps": 4, "eval_steps": 2, "per_device_train_batch_size": 4}
+    return shared | few | {"warmup_steps": 0.5, "lr_scheduler_type": "linear"}
+
+
+@pytest.fixture
+def no_picture(monkeypatch):
+    """A second saved, each time."""
+    monkeypatch.setattr(comparison_report, "plot_comparison", lambda *_: None)
+
+
+@pytest.fixture
+def compare(tmp_path) -> Callable[..., list[Result]]:
+    """Run the recipe with these variants: tiny models on a small text, unless told otherwise."""
+    (tmp_path / "text.txt").write_text(TEXT)
+
+    def run(variants: dict | str, **others) -> list[Result]:
+        given = variants if isinstance(variants, str) else json.dumps(variants)
+        return run_here(RECIPE, options(tmp_path) | {"variants": given} | others)
+
+    return run
+
+
+def folder_of(tmp_path: Path, variant: str) -> Path:
+    return tmp_path / "run" / "variants" / variant
+
+
+def test_what_it_leaves(compare, tmp_path):
+    own = {"attention_type": "linear", "learning_rate": 2e-3, "warmup_steps": 0}
+    results = compare({"base": {}, "post-norm, again": POST, "linear": own, "wide": {"intermediate_size": 128}})
+    told = json.loads((tmp_path / "run" / "comparison.json").read_text())
+    assert [entry["name"] for entry in told["variants"]] == ["base", "post-norm, again", "linear", "wide"]
+    assert [entry["parameters"] for entry in told["variants"]] == [result.parameters for result in results]
+    base, post, _, wide = results
+    assert wide.parameters - base.parameters == 2 * 2 * 64 * 32 + 2 * 64  # in each of two layers
+    assert base.parameters - post.parameters == 64  # the norm after the last layer
+    for result in results:
+        assert result.tokens_per_step == 4 * 32 and result.tokens_per_second > 0 and result.peak_memory > 0
+        folder = folder_of(tmp_path, result.name)
+        assert history(folder, "eval_loss") == [e["eval_loss"] for e in result.log_history if "eval_loss" in e]
+        assert len(history(folder, "eval_loss")) == 2 and history(folder, "eval_loss")[-1] == result.final_loss
+        assert json.loads((folder / "config.json").read_text())["model_type"] == "tfm_gpt"
+        assert not list(folder.glob("*.safetensors"))
+    rates = {result.name: history(folder_of(tmp_path, result.name), "learning_rate") for result in results}
+    assert rates["base"] == rates["wide"] and rates["base"][:2] == pytest.approx([1.5e-3, 3e-3])
+    assert rates["linear"][0] == pytest.approx(2e-3 * 3 / 4)
+    text = (tmp_path / "run" / "comparison.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| post-norm, again |")]
+    assert f"| `norm_position: post` | {post.parameters:,} | {post.final_loss:.3f} |" in rows[0]
+    assert (tmp_path / "run" / "comparison.png").stat().st_size > 20_000
+
+
+@pytest.mark.usefixtures("no_picture")
+def test_each_is_what_the_recipe_of_language_modelling_trains(compare, train_lm, tmp_path):
+    """Whichever were trained before it."""
+    others = {
+        name: value
+        for name, value in options(tmp_path).items()
+        if name in ("max_train_steps", "warmup_steps", "lr_scheduler_type")
+    }
+    train_lm(
+        output_dir=tmp_path / "alone",
+        config_overrides="hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,norm_type=rmsnorm",
+        per_device_train_batch_size=4,
+        sample_length=0,
+        eval_steps=2,
+        **others,
+    )
+    norm = {"norm_type": "rmsnorm"}
+    compare({"first": norm, "between": {"hidden_size": 48}, "last": norm}, save_models=True)
+    for name in ("first", "last"):
+        for key in ("loss", "grad_norm", "eval_loss"):
+            assert history(folder_of(tmp_path, name), key) == history(tmp_path / "alone", key), (name, key)
+    kept = tfm_zoo.TfmGPTForCausalLM.from_pretrained(folder_of(tmp_path, "last"))
+    alone = tfm_zoo.TfmGPTForCausalLM.from_pretrained(tmp_path / "alone")
+    assert all(map(torch.equal, kept.state_dict().values(), alone.state_dict().values()))
+
+
+@pytest.mark.parametrize("rate", [30.0, 1e30], ids=["explodes", "is not a number"])
+@pytest.mark.usefixtures("no_picture")
+def test_one_that_diverges_does_not_end_the_comparison(compare, tmp_path, rate):
+    too_fast = {"learning_rate": rate, "warmup_steps": 0}
+    before, diverged, after = compare({"before": {}, "too fast": too_fast, "after": {}}, max_grad_norm=0)
+    assert before.final_loss == after.final_loss and before.diverged_at is None
+    assert diverged.diverged_at == diverged.steps <= 4 and diverged.final_loss is None
+    row = next(line for line in (tmp_path / "run" / "comparison.md").read_text().splitlines() if "too fast" in line)
+    assert f"diverged at step {diverged.steps} |" in row
+    told = json.loads((tmp_path / "run" / "comparison.json").read_text(), parse_constant=pytest.fail)
+    assert told["variants"][1]["outcome"] == f"diverged at step {diverged.steps}"
+    assert compare({"before": {}, "too fast": too_fast, "after": {}}, max_grad_norm=0)[1] == diverged  # not once more
+
+
+@pytest.mark.usefixtures("no_picture")
+def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
+    trained = []
+    train = Comparison.train
+    monkeypatch.setattr(Comparison, "train", lambda *args: trained.append(args[2].name) or train(*args))
+    first = compare({"a": {}, "b": POST})
+    (folder_of(tmp_path, "b") / "result.json").unlink()  # as if it had been stopped before its end
+    again = compare({"c": {"norm_type": "rmsnorm"}, "a": {}, "b": POST})
+    assert trained == ["a", "b", "c", "b"]
+    assert [result.name for result in again] == ["c", "a", "b"] and again[1] == first[0]
+    assert again[2].final_loss == first[1].final_loss
+    told = json.loads((tmp_path / "run" / "comparison.json").read_text())
+    assert [entry["name"] for entry in told["variants"]] == ["c", "a", "b"]
+
+    with pytest.raises(
+        ValueError, match=r"holds variant 'a' of other settings: learning_rate was 0\.003 and is 0\.01\."
+    ):
+        compare({"a": {}}, learning_rate=1e-2)
+    with pytest.raises(ValueError, match=r"'a' of other settings: config\.norm_position was pre and is post\."):
+        compare({"a": POST})
+    (tmp_path / "text.txt").write_text(TEXT.replace("cat", "cow"))
+    with pytest.raises(ValueError, match="'a' of other settings: text and tokenizer was"):
+        compare({"a": {}})
+    assert len(trained) == 4
+    compare({"a": {}}, overwrite_output_dir=True)
+    assert trained[4:] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("variants", "message"),
+    [
+        (
+            {"a": {}, "b": {"norm_positon": "post"}},
+            "variant 'b': .* no field 'norm_positon'; did you mean 'norm_position'",
+        ),
+        ({"a": {"norm_position": "middle"}}, "variant 'a': (?s:.*)middle"),
+        (
+            {"a": {"attention_type": "linear", "sliding_window": 8}},
+            "variant 'a': (?s:.*)attention_type='linear' sees all",
+        ),
+        ({"a": {"num_attention_heads": 3}}, "variant 'a': .*hidden_size=32 is not a multiple of num_attention_heads=3"),
+        ({"a": {"max_position_embeddings": 16}}, "variant 'a': block_size 32 is more than the 16 tokens"),
+        ({"a": {"learning_rate": -1}}, "variant 'a': learning_rate must be above 0, not -1"),
+        ({"a": {"learning_rate": "fast"}}, "variant 'a': could not convert string to float: 'fast'"),
+        ({"a": {"vocab_size": 99}}, "variant 'a': tokenizer .* has 280 tokens, more than the 99"),
+    ],
+)
+def test_refused_before_anything_is_trained(compare, tmp_path, monkeypatch, variants, message):
+    monkeypatch.setattr(Comparison, "train", lambda *_: pytest.fail("it trains"))
+    with pytest.raises(ValueError, match=message):
+        compare({"good": {}} | variants)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed: 1", "give variants"),
+        ("variants: {a: {}, a: {norm_position: post}}", "not YAML: 'a' is there twice"),
+        ("variants: '{a: {}, a: {}}'", "variants: not YAML: 'a' is there twice"),
+        ("variants: '[a, b]'", "expected a mapping of names to fields"),
+        ("variants: {a: post}", "variant 'a': expected a mapping of fields to values, not 'post'"),
+        ("variants: {a/b: {}}", "variant 'a/b': its name is to be that of a folder"),
+        ("variants: {..: {}}", "variant '..': its name is to be that of a folder"),
+        ("variants: nowhere.yaml", "variants 'nowhere.yaml': no such file"),
+        ("variant: {a: {}}", "unknown key 'variant'; did you mean 'variants'?"),
+        ("variants: {a: {}}\nmodel_name_or_path: gpt2", "unknown key 'model_name_or_path'"),
+        ("variants: {a: {}}\npush_to_hub: true", "unknown key 'push_to_hub'"),
+    ],
+)
+def test_bad_options(tmp_path, capsys, text, message):
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(SystemExit):
+        parse_arguments(CLASSES, ["--config", str(tmp_path / "config.yaml")])
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
+
+
+def test_variants_in_a_file_of_their_own(tmp_path):
+    (tmp_path / "mine.yaml").write_text("variants:\n  1: {norm_type: rmsnorm, norm_eps: 1e-3}\n  plain:\n")
+    argv = ["--config", str(CONFIGS[1]), "--variants", str(tmp_path / "mine.yaml"), "--base", "hidden_size=48"]
+    model_args, _, args = parse_arguments(CLASSES, argv)
+    one, plain = make_variants(model_args, args, byte_level_bpe([TEXT], 280), 32)
+    assert (one.name, plain.name) == ("1", "plain")
+    assert (one.config.norm_eps, one.config.norm_type, plain.config.norm_type) == (1e-3, "rmsnorm", "layernorm")
+    assert one.config.hidden_size == plain.config.hidden_size == 48
+    assert (one.folder.name, one.folder.parent) == ("1", plain.folder.parent)
+
+
+@pytest.mark.usefixtures("no_picture")
+def test_by_itself(tmp_path, monkeypatch):
+    """Without a configuration or data: the axes, on a built-in text."""
+
+    def untrained(comparison, accelerator, variant) -> Result:
+        assert comparison.block_size <= variant.config.max_position_embeddings
+        return Result(variant.name, variant.changes, 1, 1, 1, 9.0, 9.0, None, None, None, {})
+
+    monkeypatch.setattr(Comparison, "train", untrained)
+    (tmp_path / "run").mkdir()
+    results = run_here(RECIPE, {"output_dir": tmp_path / "run"})
+    assert [result.name for result in results] == list(yaml.safe_load(CONFIGS[0].read_text())["variants"])
+    assert "The text is generated" in (tmp_path / "run" / "comparison.md").read_text()
+
+
+def shipped(path: Path) -> dict[str, dict]:
+    """What the configuration of each variant has otherwise than the first one's."""
+    model_args, data_args, args = parse_arguments(CLASSES, ["--config", str(path)])
+    variants = make_variants(model_args, args, byte_level_bpe([TEXT], 280), data_args.block_size)
+    first = variants[0].config.to_dict()
+    return {v.name: {key: x for key, x in v.config.to_dict().items() if first.get(key) != x} for v in variants}
+
+
+def test_shipped_axes():
+    values = yaml.safe_load(CONFIGS[0].read_text())
+    changes = shipped(CONFIGS[0])
+    single = [next(iter(fields)) for fields in values["variants"].values() if len(fields) == 1]
+    axes = {"norm_position", "norm_type", "position_embedding_type", "attention_type", "sliding_window"}
+    assert axes <= set(single)
+    assert changes["base"] == {} and len(changes["modern"]) > 6
+    # As many parameters, whichever feed-forward.
+    base = values["config_overrides"]
+    sizes = {"vocab_size": 512, "max_position_embeddings": values["block_size"]} | base
+    counts = [
+        tfm_zoo.TfmGPTForCausalLM(tfm_zoo.TfmGPTConfig(**sizes | fields)).num_parameters()
+        for fields in ({}, values["variants"]["SwiGLU"])
+    ]
+    assert counts[1] == pytest.approx(counts[0], rel=0.01)
+
+
+def test_shipped_comparison_of_norms():
+    values = yaml.safe_load(CONFIGS[1].read_text())
+    assert values["config_overrides"]["num_hidden_layers"] == 12 and values["warmup_steps"] == 0
+    assert values["learning_rate"] >= 1e-3
+    changes = shipped(CONFIGS[1])
+    assert changes["pre-norm"] == {} and changes["post-norm"]["norm_position"] == "post"
+
+
+def test_loss_of_frequencies():
+    train, validation = (torch.tensor(ids, dtype=torch.int32) for ids in ([2, 2, 2, 0], [2, 1, 2, 2]))
+    # Of each one more, of eight in all: 2 is 4 of them, 1 is 1.
+    assert loss_of_frequencies(train, validation, 4) == pytest.approx((3 * math.log(2) + math.log(8)) / 4)
+
+
+def test_peak_memory():
+    size = 64 * 2**20
+    held = torch.ones(size // 4)
+    memory = PeakMemory(torch.device("cpu"))
+    memory.start()
+    memory.stop()
+    assert memory.bytes < size / 4
+    memory.start()
+    torch.ones(size // 4).add_(held)
+    memory.stop()
+    assert 0.9 * size < memory.bytes < 1.25 * size
+    torch.ones(2 * size // 4)  # nobody looks
+    memory.start()
+    memory.stop()
+    assert memory.bytes < 1.25 * size
+
+
+def test_peak_memory_where_nobody_tells(monkeypatch, tmp_path):
+    monkeypatch.setattr(measuring, "RESET", tmp_path / "nowhere" / "clear_refs")
+    memory = PeakMemory(torch.device("cpu"))
+    memory.start()
+    memory.stop()
+    assert memory.bytes is None
+
+
+def test_stopwatch(monkeypatch):
+    times = iter([0, 1, 3, 100, 103, 110])
+    monkeypatch.setattr(measuring, "perf_counter", lambda: next(times))
+    watch = Stopwatch(torch.device("cpu"))
+    assert watch.median is None
+    watch.lap()
+    watch.lap()
+    watch.restart()
+    watch.lap()
+    watch.lap()
+    assert watch.laps == [1, 2, 3, 7] and watch.median == 2.5

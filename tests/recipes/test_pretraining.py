@@ -1,0 +1,195 @@
+"""The recipe of pre-training, run in this process on a tiny model."""
+
+import json
+import math
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer, BertConfig, BertForPreTraining
+
+import tfm_zoo
+from tfm_zoo.training import loop
+from tfm_zoo.training.pretraining import count_parts, losses
+from tfm_zoo.training.tokenizers import learned_word_piece
+
+from .conftest import PRETRAINING_RECIPE, history, run_python
+
+BERT = (
+    "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64,hidden_dropout_prob=0,"
+    "attention_probs_dropout_prob=0"
+)
+ALONE = {"next_sentence_prediction": "false"}
+
+
+def test_learns_and_leaves_everything(pretrain, tmp_path):
+    results = pretrain(num_train_epochs=25, learning_rate=5e-3, eval_steps=100, per_device_train_batch_size=8)
+    folder = tmp_path / "run"
+    assert json.loads((folder / "all_results.json").read_text()) == results
+    first = {name: history(folder, f"eval_{name}")[0] for name in ("loss", "mlm_loss")}
+    assert all(results[f"eval_{name}"] < value - 0.25 for name, value in first.items())
+    assert results["eval_loss"] == pytest.approx(results["eval_mlm_loss"] + results["eval_nsp_loss"])
+    assert 0.1 < results["eval_mlm_accuracy"] < 1 and 0.3 < results["eval_nsp_accuracy"] <= 1
+    assert (folder / "training_curves.png").stat().st_size > 10_000
+
+    model = AutoModelForPreTraining.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert type(model) is tfm_zoo.TfmBertForPreTraining
+    assert model.config.vocab_size == len(tokenizer) <= 120
+    assert model.config.max_position_embeddings == tokenizer.model_max_length == 128
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.pipeline_tag == "fill-mask"
+    assert {result.metric_type for result in card.data.eval_results} == {"mlm_accuracy", "nsp_accuracy"}
+    assert "guessing by their frequency alone" in card.text and "15% of the tokens" in card.text
+
+
+def test_masked_tokens_alone(pretrain, tmp_path):
+    results = pretrain(max_train_steps=3, whole_word_mask=True, **ALONE)
+    assert not any("nsp" in name for name in results)
+    assert results["eval_loss"] == pytest.approx(results["eval_mlm_loss"])
+    assert type(AutoModelForMaskedLM.from_pretrained(tmp_path / "run")) is tfm_zoo.TfmBertForMaskedLM
+    card = ModelCard.load(tmp_path / "run" / "README.md")
+    assert "words, all tokens of each" in card.text and "next" not in card.text
+
+
+def test_losses_are_means_over_masked_tokens_and_over_pairs():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    native = BertForPreTraining(BertConfig(vocab_size=50, **sizes, **dropout)).train()
+    model = tfm_zoo.from_official(native).train()
+    ids = torch.randint(5, 50, (4, 9))
+    labels = torch.where(torch.rand(4, 9) < 0.3, ids, -100)
+    labels[1] = -100
+    batch = {"input_ids": ids, "labels": labels, "next_sentence_label": torch.tensor([0, 1, 1, 0])}
+    assert count_parts(batch).tolist() == [(labels != -100).sum(), 4]
+    expected = native(**batch)
+    for one, is_zoo in ((native, False), (model, True)):
+        parts = losses(one, batch, is_zoo)
+        assert parts.sum().item() == pytest.approx(expected.loss.item(), rel=1e-5)
+        nothing = losses(one, batch | {"labels": torch.full_like(labels, -100)}, is_zoo)
+        assert nothing[0] == 0 and nothing[1].item() == pytest.approx(parts[1].item(), rel=1e-5)
+        nothing.sum().backward()
+        assert all(torch.isfinite(p.grad).all() for p in one.parameters())
+    alone = losses(model, {"input_ids": ids, "labels": labels}, True)
+    assert alone.shape == (1,) and alone[0].item() == pytest.approx(losses(model, batch, True)[0].item(), rel=1e-6)
+
+
+def test_accumulation_does_not_change_the_steps(pretrain, tmp_path):
+    """Though batches have unlike numbers of masked tokens: they weigh alike, whichever batch they are in."""
+    pretrain(output_dir=tmp_path / "whole", per_device_train_batch_size=8)
+    pretrain(output_dir=tmp_path / "parts", per_device_train_batch_size=1, gradient_accumulation_steps=8)
+    assert len(history(tmp_path / "whole", "loss")) > 5
+    for key in ("loss", "grad_norm", "eval_mlm_loss", "eval_nsp_loss"):
+        assert history(tmp_path / "parts", key) == pytest.approx(history(tmp_path / "whole", key), abs=1e-5), key
+
+
+def test_streams_learn_too(pretrain, tmp_path):
+    results = pretrain(streaming=True, max_train_steps=30, eval_steps=15, learning_rate=1e-2)
+    assert len(history(tmp_path / "run", "eval_loss")) == 2
+    assert results["eval_mlm_loss"] < history(tmp_path / "run", "loss")[0] - math.log(2)
+    assert "not counted" in (tmp_path / "run" / "README.md").read_text()
+
+
+def test_zoo_and_native_model_take_the_same_steps(pretrain, tmp_path):
+    options = {"model_type": "bert", "config_overrides": BERT, "max_train_steps": 8}
+    pretrain(output_dir=tmp_path / "zoo", **options)
+    pretrain(output_dir=tmp_path / "native", model_class="native", **options)
+    kinds = [json.loads((tmp_path / name / "config.json").read_text())["model_type"] for name in ("zoo", "native")]
+    assert kinds == ["tfm_bert", "bert"]
+    for key in ("loss", "grad_norm", "eval_mlm_loss", "eval_nsp_loss", "eval_mlm_accuracy", "eval_nsp_accuracy"):
+        assert history(tmp_path / "zoo", key) == pytest.approx(history(tmp_path / "native", key), abs=1e-4), key
+
+
+def test_goes_on_from_a_checkpoint_and_is_fine_tuned(pretrain, finetune, tmp_path):
+    fresh = {"config_overrides": None, "tokenizer_vocab_size": None, "max_train_steps": 2}
+    tokenizer = learned_word_piece(["cat dog fox owl"], 60)
+    tokenizer.save_pretrained(tmp_path / "official")
+    BertForPreTraining(
+        BertConfig(vocab_size=60, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+    ).save_pretrained(tmp_path / "official")
+    pretrain(model_name_or_path=tmp_path / "official", output_dir=tmp_path / "zoo", **fresh)
+    pretrain(model_name_or_path=tmp_path / "zoo", output_dir=tmp_path / "again", **fresh)
+    assert history(tmp_path / "again", "loss")[0] < history(tmp_path / "zoo", "loss")[0]
+    finetune(model_name_or_path=tmp_path / "again", output_dir=tmp_path / "fine", max_train_steps=1)
+    tuned = tfm_zoo.TfmBertForSequenceClassification.from_pretrained(tmp_path / "fine")
+    assert tuned.config.vocab_size == 60
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"config_name": "bert-base", "config_overrides": "hidden_size=32,num_hidden_layers=1,num_attention_heads=2"},
+        {"config_overrides": "hidden_size=32,norm_type=rmsnorm,position_embedding_type=rotary,norm_position=pre"},
+        {
+            "model_type": "roberta",
+            "config_overrides": "hidden_size=32,num_hidden_layers=1,num_attention_heads=2",
+            **ALONE,
+        },
+    ],
+    ids=["named", "axes", "official type"],
+)
+def test_new_models_of_any_kind(pretrain, tmp_path, options):
+    pretrain(max_train_steps=1, max_eval_samples=2, **options)
+    assert tfm_zoo.TfmBertConfig.from_pretrained(tmp_path / "run").hidden_size == 32
+
+
+def test_built_in_documents(pretrain, tmp_path):
+    files = {"train_file": None, "validation_file": None}
+    pretrain(max_train_steps=2, max_train_samples=50, max_eval_samples=8, **files)
+    assert "The documents are generated" in (tmp_path / "run" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"streaming": True}, "streaming needs max_train_steps"),
+        ({"mlm_probability": 0}, "mlm_probability must be above 0 and below 1, not 0.0"),
+        ({"mlm_probability": 1.5}, "mlm_probability must be above 0 and below 1, not 1.5"),
+        ({"max_seq_length": 4}, "max_seq_length must be at least 5"),
+        ({"tokenizer_vocab_size": 20}, "tokenizer_vocab_size must be at least"),
+        (
+            {"model_type": "roberta", "config_overrides": None},
+            "model_type 'roberta' has no head, or no segments, for pairs",
+        ),
+        ({"model_type": "gpt2", "config_overrides": None}, "model_type 'gpt2' has no head, or no segments, for pairs"),
+        ({"model_type": "gpt2", "config_overrides": None, **ALONE}, "model_type 'gpt2' is not a masked language model"),
+        ({"metric_for_best_model": "f1"}, "metric_for_best_model 'f1': expected one of .*nsp_accuracy"),
+        ({"metric_for_best_model": "nsp_loss", **ALONE}, "metric_for_best_model 'nsp_loss': expected one of"),
+        ({"train_file": "one.txt"}, "there is no example in the training documents: it takes two documents"),
+        ({"train_file": "one.txt", "validation_file": None}, "train has 1 rows: too few to cut a validation split"),
+        ({"validation_file": "one.txt"}, "there is no example in the validation documents"),
+        ({"train_file": "empty.txt"}, "there is no text"),
+        ({"train_file": "one.txt", "streaming": True, "max_train_steps": 1}, "there is no example in the training"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_bad_input_is_refused_before_work(pretrain, documents, monkeypatch, options, message):
+    monkeypatch.setattr(loop, "train_step", lambda *args: pytest.fail("work was begun"))
+    (documents / "one.txt").write_text("cat dog .\nfox .\n")
+    (documents / "empty.txt").write_text("\n \n\n")
+    options = {name: documents / value if name.endswith("file") and value else value for name, value in options.items()}
+    with pytest.raises(ValueError, match=message):
+        pretrain(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"short_seq_prob": 2}, "short_seq_prob must be at least 0 and at most 1, not 2.0"),
+        ({"block_documents": 1}, "block_documents must be at least 2, not 1"),
+        ({"next_sentence": "false"}, "unknown option --next_sentence; did you mean 'next_sentence_prediction'"),
+    ],
+)
+def test_options_out_of_range_are_refused(pretrain, capsys, options, message):
+    with pytest.raises(SystemExit):
+        pretrain(**options)
+    assert message in capsys.readouterr().err
+
+
+def test_an_error_is_one_line(tmp_path):
+    argv = ["--train_file", "nowhere.txt", "--output_dir", tmp_path / "run"]
+    failed = run_python(PRETRAINING_RECIPE, *argv, check=False)
+    assert failed.returncode == 2
+    assert failed.stderr.splitlines()[-1] == "pretrain_bert.py: error: train_file 'nowhere.txt': no such file"
+    assert "Traceback" not in failed.stderr

@@ -1,0 +1,180 @@
+"""The maps are the model's own weights, of the tokens that it reads, and the model is left as it was."""
+
+import pytest
+import torch
+
+import tfm_zoo
+from tfm_zoo.models.targets import shift_right
+from tfm_zoo.training.tokenizers import byte_level_bpe
+from tfm_zoo.visualization import attention_maps
+from tfm_zoo.visualization.tokens import readable, shortened, token_labels
+
+from ..natives import BY_NAME, build_tiny
+from ..tiny import HEADS, SIZES, tiny_model
+from .conftest import ENDS, TARGET, TEXT, model_of
+
+TOKENS = ["[CLS]", *TEXT.split(), "[SEP]"]
+
+
+def ids_of(tokenizer, text: str = TEXT) -> torch.Tensor:
+    return torch.tensor([tokenizer(text).input_ids])
+
+
+def assert_rows_sum_to_one(maps) -> None:
+    for attention in maps.values():
+        assert attention.weights.shape[2:] == (len(attention.queries), len(attention.keys))
+        torch.testing.assert_close(attention.weights.sum(-1), torch.ones(attention.weights.shape[:-1]))
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_of_one_stack(kind, tokenizer):
+    model = model_of(kind)
+    maps = attention_maps(model, tokenizer, TEXT)
+    assert maps.keys() == {kind}
+    assert_rows_sum_to_one(maps)
+    assert maps[kind].queries == maps[kind].keys == TOKENS
+    model.set_attn_implementation("eager")
+    expected = model(ids_of(tokenizer), output_attentions=True).attentions
+    assert torch.equal(maps[kind].weights, torch.cat(expected))
+    assert (maps[kind].weights.triu(1).count_nonzero() == 0) == (kind == "decoder")
+
+
+@pytest.mark.parametrize("target", [TARGET, None])
+def test_of_an_encoder_decoder(target, tokenizer):
+    model = model_of("translator")
+    maps = attention_maps(model, tokenizer, TEXT, target)
+    assert list(maps) == ["encoder", "decoder", "cross"]
+    assert_rows_sum_to_one(maps)
+    ids = ids_of(tokenizer)
+    if target is None:
+        written = model.generate(ids, num_beams=1, do_sample=False, max_length=2 * ids.shape[1])
+        read = written[:, :-1]  # nothing has read the last
+    else:
+        read = shift_right(model.config, ids_of(tokenizer, target))
+    model.set_attn_implementation("eager")
+    outputs = model(ids, decoder_input_ids=read, output_attentions=True)
+    assert torch.equal(maps["encoder"].weights, torch.cat(outputs.encoder_attentions))
+    assert torch.equal(maps["decoder"].weights, torch.cat(outputs.decoder_attentions))
+    assert torch.equal(maps["cross"].weights, torch.cat(outputs.cross_attentions))
+    assert maps["encoder"].queries == maps["encoder"].keys == maps["cross"].keys == TOKENS
+    assert maps["decoder"].queries == maps["decoder"].keys == maps["cross"].queries
+    assert maps["cross"].queries == token_labels(tokenizer, read[0].tolist())
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
+def test_of_every_head(head, tokenizer):
+    fields = ENDS if issubclass(head.config_class, tfm_zoo.TfmEncoderDecoderConfig) else {}
+    model = tiny_model(head, **fields)
+    target = TARGET if head is tfm_zoo.TfmEncoderDecoderModel else None  # which cannot write one
+    assert_rows_sum_to_one(attention_maps(model, tokenizer, TEXT, target))
+
+
+@pytest.mark.parametrize("name", ["BertForMaskedLM", "GPT2LMHeadModel", "OpenAIGPTLMHeadModel", "MarianMTModel"])
+def test_of_a_native_model(name, tokenizer):
+    native = build_tiny(BY_NAME[name])
+    theirs = attention_maps(native, tokenizer, TEXT, TARGET if name == "MarianMTModel" else None)
+    ours = attention_maps(tfm_zoo.from_official(native), tokenizer, TEXT, TARGET if name == "MarianMTModel" else None)
+    assert theirs.keys() == ours.keys()
+    for kind in ours:
+        torch.testing.assert_close(theirs[kind].weights, ours[kind].weights, atol=1e-5, rtol=0)
+        assert (theirs[kind].queries, theirs[kind].keys) == (ours[kind].queries, ours[kind].keys)
+
+
+def test_the_model_is_left_as_it_was(tokenizer):
+    model = model_of("encoder").train()
+    for text in (TEXT, TEXT * 3):  # once it works, once it does not
+        try:
+            attention_maps(model, tokenizer, text)
+        except ValueError:
+            assert text != TEXT
+        assert model.training and model.config._attn_implementation == "sdpa"
+
+
+def test_a_tokenizer_that_pads_and_cuts(tokenizer):
+    """Some tokenizers' files say to pad and to truncate: an attention map is of the text and nothing else."""
+    other = type(tokenizer)(tokenizer_object=tokenizer.backend_tokenizer, pad_token="[PAD]")
+    other.backend_tokenizer.enable_padding(length=20)
+    other.backend_tokenizer.enable_truncation(4)
+    assert attention_maps(model_of("encoder"), other, TEXT)["encoder"].keys == TOKENS
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "target", "complaint"),
+    [
+        ("encoder", "film " * 30, None, "text has 32 tokens, and .* at most 24"),
+        ("encoder", TEXT, TARGET, "target 'a bright film': .* reads no target"),
+        ("decoder", TEXT, TARGET, "reads no target"),
+    ],
+)
+def test_bad_texts(kind, text, target, complaint, tokenizer):
+    with pytest.raises(ValueError, match=complaint):
+        attention_maps(model_of(kind), tokenizer, text, target)
+
+
+def test_bad_targets(tokenizer):
+    bare = tiny_model(tfm_zoo.TfmEncoderDecoderModel, **ENDS)
+    with pytest.raises(ValueError, match=r"TfmEncoderDecoderModel\) writes no target by itself: give it one"):
+        attention_maps(bare, tokenizer, TEXT)
+    classifier = tiny_model(tfm_zoo.TfmEncoderDecoderForSequenceClassification, **ENDS)
+    with pytest.raises(ValueError, match="reads no target"):
+        attention_maps(classifier, tokenizer, TEXT, TARGET)
+    learned = tiny_model(tfm_zoo.TfmEncoderDecoderModel, **ENDS, position_embedding_type="learned")
+    with pytest.raises(ValueError, match=r"target has 42 tokens, and .* at most 24"):
+        attention_maps(learned, tokenizer, TEXT, "film " * 40)
+
+
+def test_a_text_without_a_token(tokenizer):
+    plain = type(tokenizer)(tokenizer_object=tokenizer.backend_tokenizer)
+    plain.backend_tokenizer.post_processor = None
+    with pytest.raises(ValueError, match="text has no token"):
+        attention_maps(model_of("decoder"), plain, "")
+
+
+@pytest.mark.parametrize(
+    ("head", "fields"),
+    [
+        (tfm_zoo.TfmBertModel, {"attention_type": "linear"}),
+        (tfm_zoo.TfmGPTModel, {"layer_types": ["full_attention", "linear_attention"]}),
+    ],
+)
+def test_linear_attention_has_no_weights(head, fields, tokenizer):
+    (name,) = fields
+    with pytest.raises(ValueError, match=f"{name}=.*linear attention has no weights"):
+        attention_maps(tiny_model(head, **fields), tokenizer, TEXT)
+
+
+def test_of_positions_that_begin_after_padding(tokenizer):
+    model = tiny_model(tfm_zoo.TfmBertModel, position_ids_from_padding=True)
+    longest = SIZES["max_position_embeddings"] - model.config.pad_token_id - 1
+    attention_maps(model, tokenizer, "film " * (longest - 2))
+    with pytest.raises(ValueError, match=f"reads at most {longest}"):
+        attention_maps(model, tokenizer, "film " * (longest - 1))
+
+
+@pytest.mark.parametrize(
+    ("token", "label"),
+    [
+        ("▁film", "·film"),
+        ("film</w>", "film·"),
+        ("##s", "##s"),
+        ("a\tb\n", "a⇥b↵"),
+        ("\u200b", "\\u200b"),
+        ("$x$", "$x$"),
+    ],
+)
+def test_readable_tokens(token, label):
+    assert readable(token) == label
+
+
+def test_ids_without_a_token(tokenizer):
+    assert token_labels(tokenizer, [2, 60]) == ["[CLS]", "<60>"]
+
+
+def test_tokens_of_bytes():
+    tokenizer = byte_level_bpe(["a café here"] * 3, 300)
+    labels = token_labels(tokenizer, tokenizer("a café\nhere").input_ids)
+    assert "".join(labels).replace(tokenizer.eos_token, "") == "a·café↵here"
+
+
+def test_long_tokens_are_shortened():
+    assert shortened(["film", "x" * 14, "x" * 15]) == ["film", "x" * 14, "x" * 13 + "…"]

@@ -1,0 +1,180 @@
+"""The page in a browser, without a network: what it draws are the model's weights, by its own legend."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tfm_zoo.visualization import AttentionMap, attention_maps, attention_page
+
+from .conftest import TARGET, TEXT, model_of
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+#: as a container's root; and it is to look for nothing on the network
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
+#: colours, as (red, green, blue), of the middle of each cell of the large map and of each column of the legend
+DRAWN = """() => {
+  const colour = (canvas, x, y) => [...canvas.getContext("2d").getImageData(x, y, 1, 1).data].slice(0, 3);
+  const { queries, keys } = current(), { left, top, cell } = geometry, legend = find("legend");
+  const cells = queries.flatMap((_, row) => keys.map((_, column) =>
+    colour(find("map"), left + cell * (column + 0.5), top + cell * (row + 0.5))));
+  return { cells, legend: Array.from({ length: legend.width }, (_, x) => colour(legend, x, 6)) };
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on this machine to open a page with")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def maps(tokenizer) -> dict[str, AttentionMap]:
+    return attention_maps(model_of("translator"), tokenizer, TEXT, TARGET)
+
+
+@pytest.fixture
+def opened(browser, maps, tmp_path):
+    """Opens a page; at the end it has asked for nothing but itself, and met no error."""
+    asked, errors, contexts = [], [], []
+
+    def open_page(scheme: str = "light", maps: dict[str, AttentionMap] = maps, **start) -> Page:
+        path = tmp_path / "attention.html"
+        attention_page(maps, path, **start)
+        contexts.append(new_context(browser, scheme))
+        page = contexts[-1].new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: errors.append(error))
+        page.on("console", lambda message: message.type == "error" and errors.append(message.text))
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not errors
+    assert set(asked) == {(tmp_path / "attention.html").as_uri()}
+
+
+def new_context(browser: Browser, scheme: str):
+    context = browser.new_context(color_scheme=scheme, viewport={"width": 1300, "height": 900})
+    context.set_offline(True)
+    return context
+
+
+def drawn(page: Page) -> torch.Tensor:
+    """The weights of the large map, read off its colours by the legend, from 0 at its left to 1 at its right."""
+    colours = {name: torch.tensor(values).float() for name, values in page.evaluate(DRAWN).items()}
+    nearest = torch.cdist(colours["cells"], colours["legend"]).argmin(dim=1)
+    return (nearest / (len(colours["legend"]) - 1)) ** 2
+
+
+def assert_shown(page: Page, attention: AttentionMap, layer: int, head: int) -> None:
+    weights = attention.weights[layer, head].flatten()
+    torch.testing.assert_close(drawn(page), weights, atol=0.02, rtol=0)
+    assert [page.input_value("#layer"), page.input_value("#head")] == [str(layer), str(head)]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_any_layer_head_and_kind(opened, maps, scheme):
+    page = opened(scheme)
+    assert page.title() == "Attention of TfmEncoderDecoderForConditionalGeneration"
+    assert_shown(page, maps["cross"], 0, 0)
+    page.select_option("#head", "2")
+    assert_shown(page, maps["cross"], 0, 2)
+    page.select_option("#layer", "1")
+    assert_shown(page, maps["cross"], 1, 2)
+    page.get_by_role("button", name="self-attention of the encoder").click()
+    assert_shown(page, maps["encoder"], 1, 2)
+    page.get_by_role("button", name="self-attention of the decoder").click()
+    assert_shown(page, maps["decoder"], 1, 2)
+    assert page.locator("button[aria-pressed=true]").inner_text() == "self-attention of the decoder"
+
+
+def test_maps_can_be_told_apart(maps):
+    """Or the test above would find the right one where a wrong one is drawn."""
+    for attention in maps.values():
+        flat = attention.weights.flatten(0, 1).flatten(1)
+        differences = (flat[:, None] - flat).abs().amax(-1) + torch.eye(len(flat))
+        assert differences.min() > 0.05
+
+
+def test_arrow_keys(opened, maps):
+    page = opened()
+    for key, layer, head in [
+        ("ArrowDown", 1, 0),
+        ("ArrowRight", 1, 1),
+        ("ArrowRight", 1, 2),
+        ("ArrowUp", 0, 2),
+        ("ArrowUp", 0, 2),  # there is no layer above
+        ("ArrowLeft", 0, 1),
+    ]:
+        page.keyboard.press(key)
+        assert_shown(page, maps["cross"], layer, head)
+
+
+def test_overview_is_a_picker(opened, maps):
+    page = opened()
+    tiles = page.evaluate("tiles")
+    x, y = (tiles[edge] + tiles[size] * (at + 0.5) for edge, size, at in (("left", "width", 3), ("top", "height", 2)))
+    page.locator("#overview").click(position={"x": x, "y": y})
+    assert_shown(page, maps["cross"], 2, 3)
+
+
+def test_pointing_at_a_cell_says_its_weight(opened, maps):
+    page = opened(kind="encoder", layer=1, head=3)
+    attention, (query, key) = maps["encoder"], (4, 6)
+    place = page.evaluate("geometry")
+    x, y = (place[edge] + place["cell"] * (at + 0.5) for edge, at in (("left", key), ("top", query)))
+    page.locator("#map").hover(position={"x": x, "y": y})
+    said = page.locator("#readout").inner_text()
+    assert said == f"“{attention.queries[query]}” attends to “{attention.keys[key]}”: " + said[-5:]
+    assert float(said[-5:]) == pytest.approx(float(attention.weights[1, 3, query, key]), abs=0.00051)
+    page.mouse.move(0, 0)
+    assert page.locator("#readout").inner_text() == "layer 1, head 3"
+
+
+def test_large_maps_and_any_text(opened):
+    """40 tokens, 12 heads, on a narrow screen too; and tokens that would be markup are text."""
+    tokens = ["</script>", "<b>", '"', "\u2028", *("token" for _ in range(36))]
+    weights = torch.randn(12, 12, 40, 40, generator=torch.Generator().manual_seed(0)).mul(3).softmax(-1)
+    maps = {"encoder": AttentionMap("encoder", weights, tokens, tokens, "<i>model</i>")}
+    page = opened(maps=maps, layer=11, head=5)
+    assert_shown(page, maps["encoder"], 11, 5)
+    assert page.locator("h1").inner_text() == "Attention of <i>model</i>"
+    assert page.locator("#kinds").inner_text() == "self-attention of the encoder"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.set_viewport_size({"width": 400, "height": 800})
+    assert_shown(page, maps["encoder"], 11, 5)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_one_file_of_a_fair_size(maps, tmp_path):
+    weights = torch.randn(12, 12, 40, 40, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    attention_page({"encoder": AttentionMap("encoder", weights, ["a"] * 40, ["a"] * 40, "m")}, tmp_path / "page.html")
+    assert (tmp_path / "page.html").stat().st_size < 1_000_000
+    assert [path.name for path in Path(tmp_path).iterdir()] == ["page.html"]
+
+
+@pytest.mark.parametrize(
+    ("start", "complaint"),
+    [
+        ({"kind": "both"}, "kind 'both': .* has attention of the kind encoder or decoder or cross"),
+        ({"layer": 3}, "layer 3: the cross attention of .* has 0 to 2"),
+        ({"kind": "encoder", "layer": 2}, "layer 2: the encoder attention of .* has 0 to 1"),
+        ({"head": 4}, "head 4: .* has 0 to 3"),
+    ],
+)
+def test_bad_start(start, complaint, maps, tmp_path):
+    with pytest.raises(ValueError, match=complaint):
+        attention_page(maps, tmp_path / "page.html", **start)
+    assert not list(tmp_path.iterdir())

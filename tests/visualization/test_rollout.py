@@ -1,0 +1,104 @@
+"""Attention rollout against its definition, written out, and from the state that each classifier reads."""
+
+import numpy as np
+import pytest
+import torch
+
+import tfm_zoo
+from tfm_zoo.visualization import attention_maps, attention_rollout, decision_rollout
+from tfm_zoo.visualization.rollout import decision_of
+
+from ..tiny import tiny_model
+from .conftest import ENDS, TEXT, model_of
+
+TOKENS = ["[CLS]", *TEXT.split(), "[SEP]"]
+
+
+def layer_of(weights: torch.Tensor) -> np.ndarray:
+    """Abnar and Zuidema (2020): the mean over heads, with the residual stream, each row normalised."""
+    mixed = weights.numpy().mean(axis=0) + np.eye(weights.shape[-1])
+    return mixed / mixed.sum(axis=-1, keepdims=True)
+
+
+def by_hand(weights: torch.Tensor) -> np.ndarray:
+    rollout = layer_of(weights[0])
+    for later in weights[1:]:
+        rollout = layer_of(later) @ rollout
+    return rollout
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_definition(kind, tokenizer):
+    weights = attention_maps(model_of(kind), tokenizer, TEXT)[kind].weights
+    rollout = attention_rollout(weights)
+    np.testing.assert_allclose(rollout, by_hand(weights), atol=1e-6)
+    np.testing.assert_allclose(rollout.sum(-1), 1, atol=1e-6)
+    assert np.abs(rollout - by_hand(weights.flip(0))).max() > 1e-3  # the order of the layers tells
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_of_an_encoder(pooling, tokenizer):
+    model = tiny_model(tfm_zoo.TfmBertForSequenceClassification, classifier_pooling=pooling)
+    rollout = decision_rollout(model, tokenizer, TEXT)
+    expected = by_hand(attention_maps(model, tokenizer, TEXT)["encoder"].weights)
+    np.testing.assert_allclose(rollout.shares, expected[0] if pooling == "cls" else expected.mean(0), atol=1e-6)
+    assert rollout.tokens == TOKENS
+    assert rollout.reads == ("the state of '[CLS]'" if pooling == "cls" else "the mean of all states")
+
+
+def test_of_a_decoder(tokenizer):
+    model = tiny_model(tfm_zoo.TfmGPTForSequenceClassification)
+    rollout = decision_rollout(model, tokenizer, TEXT)
+    expected = by_hand(attention_maps(model, tokenizer, TEXT)["decoder"].weights)
+    np.testing.assert_allclose(rollout.shares, expected[-1], atol=1e-6)
+    assert rollout.reads == "the state of '[SEP]'"
+    # Padding in the text is what the model takes for padding.
+    assert decision_rollout(model, tokenizer, f"{TEXT} [PAD] [PAD]").reads == "the state of '[SEP]'"
+
+
+def test_of_an_encoder_decoder(tokenizer):
+    """Residual streams of both stacks, with the encoder's last states where the decoder reads them."""
+    model = tiny_model(tfm_zoo.TfmEncoderDecoderForSequenceClassification, **ENDS)
+    rollout = decision_rollout(model, tokenizer, TEXT)
+    maps = attention_maps(model, tokenizer, TEXT)
+    length, last = len(TOKENS), len(TOKENS) - 1
+    # One graph: the source's tokens first, the decoder's behind them.
+    whole = np.eye(2 * length)
+    whole[:length, :length] = by_hand(maps["encoder"].weights)
+    for own, cross in zip(maps["decoder"].weights, maps["cross"].weights, strict=True):
+        for source, target in ((0 * cross, own), (cross, 0 * own)):
+            step = np.eye(2 * length)
+            step[length:] += np.concatenate((source.mean(0), target.mean(0)), axis=1)
+            encoded = whole.copy()
+            whole = step / step.sum(-1, keepdims=True) @ whole
+            whole[:length] = encoded[:length]
+    row = whole[length + last]
+    np.testing.assert_allclose(rollout.shares[0], row[length], atol=1e-6)  # what the decoder begins with
+    np.testing.assert_allclose(rollout.shares[1:-1], row[: length - 1] + row[length + 1 :], atol=1e-6)
+    np.testing.assert_allclose(rollout.shares[-1], row[length - 1], atol=1e-6)
+    np.testing.assert_allclose(rollout.shares.sum(), 1, atol=1e-6)
+    assert rollout.tokens == ["[CLS]", *TOKENS]
+
+
+def test_the_decision_is_the_models(tokenizer):
+    model = model_of("classifier")
+    shares = model(torch.tensor([tokenizer(TEXT).input_ids])).logits.softmax(-1)[0]
+    label = ["bad", "good"][int(shares.argmax())]
+    assert decision_rollout(model, tokenizer, TEXT).decision == f"{label} ({shares.max():.0%})"
+
+
+@pytest.mark.parametrize(
+    ("fields", "logits", "decision"),
+    [
+        ({"num_labels": 1}, [0.25], "0.25"),
+        ({"num_labels": 2}, [0.0, 0.0], "LABEL_0 (50%)"),
+        ({"num_labels": 3, "problem_type": "multi_label_classification"}, [0.0, 2.0, 1.0], "LABEL_1 (88%)"),
+    ],
+)
+def test_decisions(fields, logits, decision):
+    assert decision_of(tfm_zoo.TfmBertConfig(**fields), torch.tensor(logits)) == decision
+
+
+def test_only_of_classifiers(tokenizer):
+    with pytest.raises(ValueError, match=r"\(TfmBertForMaskedLM\) is no classifier of the zoo"):
+        decision_rollout(model_of("encoder"), tokenizer, TEXT)

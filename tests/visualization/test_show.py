@@ -1,0 +1,161 @@
+"""`tfm-zoo show`: each command writes its file, and what is wrong ends in a line, and writes none."""
+
+import subprocess
+import sys
+
+import pytest
+from matplotlib.image import imread
+from typer.testing import CliRunner
+
+import tfm_zoo
+from tfm_zoo.cli import app
+
+from ..natives import BY_NAME, build_tiny
+from ..tiny import tiny_model
+from .conftest import TARGET, TEXT
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def show(*arguments) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["show", *map(str, arguments)])
+    return result.exit_code, " ".join(result.output.split())
+
+
+def written(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "translator"])
+@pytest.mark.parametrize("options", [[], ["--layer", 1], ["--head", 2], ["--layer", 1, "--head", 2]])
+def test_attention_as_a_picture(kind, options, folders, here):
+    code, output = show("attention", folders[kind], TEXT, *options, "-o", "map.png")
+    assert code == 0, output
+    assert f"Attention of {folders[kind]} in map.png" in output
+    height, width, _ = imread(here / "map.png").shape
+    assert height >= 400 and width >= 600
+
+
+def test_attention_as_a_page(folders, here):
+    code, output = show("attention", folders["translator"], TEXT, "--target", TARGET, "--kind", "decoder", "--layer", 1)
+    assert code == 0, output
+    assert written(here) == ["attention.html"]
+    page = (here / "attention.html").read_text("utf-8")
+    assert '"start":["decoder",1,0]' in page and '"queries":["[CLS]","[CLS]","a","bright","film"]' in page
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_the_suffix_is_the_format(suffix, folders, here):
+    code, output = show("rollout", folders["classifier"], TEXT, "-o", f"new/rollout{suffix}")
+    assert code == 0, output
+    beginning = (here / f"new/rollout{suffix}").read_bytes()[:8]
+    assert beginning.startswith({".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix])
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "translator"])
+def test_positions(kind, folders, here):
+    code, output = show("positions", folders[kind], "--length", 20)
+    assert code == 0, output
+    height, width, _ = imread(here / "positions.png").shape
+    assert height >= 500 and width >= 1000
+
+
+def test_schedules(here):
+    code, output = show("schedule", "linear", "cosine", "noam", "--steps", 100, "--warmup-steps", 10)
+    assert code == 0, output
+    height, width, _ = imread(here / "schedule.png").shape
+    assert height >= 800 and width >= 1000
+
+
+def test_from_the_hub(online, client, tokenizer, here, tmp_path_factory):
+    native, zoo = tmp_path_factory.mktemp("native"), tmp_path_factory.mktemp("zoo")
+    build_tiny(BY_NAME["BertForSequenceClassification"]).save_pretrained(native)
+    tiny_model(tfm_zoo.TfmBertForSequenceClassification).save_pretrained(zoo)
+    for name, folder in (("user/native", native), ("user/zoo", zoo)):
+        tokenizer.save_pretrained(folder)
+        client().create_repo(name)
+        client().upload_folder(repo_id=name, folder_path=folder)
+        code, output = show("rollout", name, TEXT, "-o", f"{name}.png")
+        assert code == 0, output
+    assert written(here / "user") == ["native.png", "zoo.png"]
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "arguments", "complaint"),
+    [
+        ("attention", "encoder", [TEXT, "--layer", 2, "-o", "map.png"], "layer 2: the encoder attention of"),
+        ("attention", "encoder", [TEXT, "--layer", 2], "has 0 to 1."),
+        ("attention", "encoder", [TEXT, "--head", 4], "head 4: the encoder attention of encoder has 0 to 3."),
+        ("attention", "encoder", [TEXT, "--kind", "cross"], "kind 'cross': encoder has attention of the kind encoder."),
+        (
+            "attention",
+            "encoder",
+            [TEXT, "-o", "map.jpg"],
+            "'map.jpg' should end in one of .html, .htm, .png",
+        ),
+        ("attention", "encoder", ["film " * 30], "The text has 32 tokens, and encoder reads at most 24."),
+        ("attention", "encoder", [TEXT, "--target", TARGET], "target 'a bright film': encoder reads no target"),
+        ("rollout", "encoder", [TEXT], "encoder (TfmBertForMaskedLM) is no classifier of the zoo"),
+        ("rollout", "classifier", [TEXT, "-o", "page.html"], "'page.html' should end in one of .png, .svg, .pdf"),
+        ("positions", "encoder", ["--length", 25], "length 25 should be at least 2, and at most 24."),
+    ],
+)
+def test_bad_input(command, kind, arguments, complaint, folders, here):
+    code, output = show(command, folders[kind], *arguments)
+    assert code == 1
+    assert output.startswith("error: ") and complaint in output
+    assert not written(here)
+
+
+@pytest.mark.parametrize(
+    ("head", "fields", "arguments", "complaint"),
+    [
+        (tfm_zoo.TfmEncoderDecoderModel, {}, ["attention", TEXT], "writes no target by itself: give it one"),
+        (
+            tfm_zoo.TfmGPTForCausalLM,
+            {"attention_type": "linear"},
+            ["attention", TEXT],
+            "linear attention has no weights",
+        ),
+        (
+            tfm_zoo.TfmBertModel,
+            {"position_embedding_type": "none"},
+            ["positions"],
+            "has no positions to show",
+        ),
+    ],
+)
+def test_models_that_have_no_such_thing(head, fields, arguments, complaint, tokenizer, here, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    tiny_model(head, **fields).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    code, output = show(arguments[0], folder, *arguments[1:])
+    assert code == 1
+    assert output.startswith("error: ") and complaint in output
+    assert not written(here)
+
+
+def test_no_model_and_no_tokenizer(here, tmp_path_factory):
+    code, output = show("attention", "no-such-folder", TEXT)
+    assert code == 1 and "'no-such-folder' is neither a folder nor a model on the Hub" in output
+    folder = tmp_path_factory.mktemp("model")
+    tiny_model(tfm_zoo.TfmBertModel).save_pretrained(folder)
+    code, output = show("attention", folder, TEXT)
+    assert code == 1 and f"{folder} holds no tokenizer that can be loaded" in output
+    code, output = show("schedule", "cosign")
+    assert code == 1 and "'cosign' is no schedule; those there are: linear" in output
+    assert not written(here)
+
+
+def test_without_matplotlib(here):
+    """The command does without it, but for the pictures."""
+    script = "import sys; sys.modules['matplotlib'] = None; from tfm_zoo.cli import main; main()"
+    command = [sys.executable, "-c", script, "show", "schedule", "linear"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "error: `tfm-zoo show` needs matplotlib, which is not installed" in " ".join(ended.stderr.split())
+    assert not written(here)

@@ -1,0 +1,37 @@
+"""Pictures of what a model does and of how it was trained.
+
+Those of attention begin with [`attention_maps`]: numbers that [`plot_attention`] and [`attention_page`] draw.
+"""
+
+from .attention_maps import AttentionMap, attention_maps
+from .attention_page import PAGES, attention_page, choose
+from .attention_plot import plot_attention
+from .comparison import TrainedModel, plot_comparison
+from .figures import IMAGES, check_suffix
+from .positions import plot_positions, position_vectors, similarity_by_distance
+from .rollout import Rollout, attention_rollout, decision_rollout, plot_rollout
+from .schedules import plot_schedules, schedule_rates
+from .training import plot_training
+
+__all__ = [
+    "IMAGES",
+    "PAGES",
+    "AttentionMap",
+    "Rollout",
+    "TrainedModel",
+    "attention_maps",
+    "attention_page",
+    "attention_rollout",
+    "check_suffix",
+    "choose",
+    "decision_rollout",
+    "plot_attention",
+    "plot_comparison",
+    "plot_positions",
+    "plot_rollout",
+    "plot_schedules",
+    "plot_training",
+    "position_vectors",
+    "schedule_rates",
+    "similarity_by_distance",
+]
