@@ -153,7 +153,7 @@ def test_resized_vocabulary_takes_new_ids():
         refused("hidden_size=30 .* num_attention_heads=4.* head_dim", hidden_size=30),
         refused("num_attention_heads=4 .* num_key_value_heads=3", num_key_value_heads=3),
         refused(r"num_hidden_layers.*2.*layer_types.*1", layer_types=["full_attention"]),  # transformers' own words
-        refused("layer_types=.*linear.* should name one of full_attention, sl", layer_types=["linear_attention"] * 2),
+        refused("layer_types=.*chunked.* should name one of full_attention, sl", layer_types=["chunked_attention"] * 2),
         refused("layer_types=.* sliding_window=None", layer_types=["full_attention", "sliding_attention"]),
         refused("sliding_window=0 .* at least 1", sliding_window=0),
         refused(r"classifier_dropout=2 .* \[0, 1\)", classifier_dropout=2),
