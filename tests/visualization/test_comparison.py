@@ -72,6 +72,11 @@ def test_ten_can_be_told_apart_and_read(tmp_path):
     assert 900 < height < 1500 < width < 2500
 
 
+def test_a_name_that_looks_like_mathematics(tmp_path):
+    plot_comparison([model("$\\frac{", 4.0)], tmp_path / "one.svg", LEVELS, title="$x_")
+    assert (tmp_path / "one.svg").is_file()
+
+
 def test_before_the_first_evaluation():
     early = TrainedModel("early", [(1, 7.0)], [], {"memory": 1.0}, diverged=True)
     assert early.outcome == "early: diverged"

@@ -75,7 +75,7 @@ def comparison(models: Sequence[TrainedModel], levels: Mapping[str, float], titl
         for model in models:
             if model.diverged:
                 mark_end(panel, getattr(model, kind), styles[model.name]["color"])
-    figure.legend(
+    legend = figure.legend(
         *validation.get_legend_handles_labels(),
         loc="outside right upper",
         frameon=False,
@@ -83,6 +83,8 @@ def comparison(models: Sequence[TrainedModel], levels: Mapping[str, float], titl
         alignment="left",
         handlelength=2.5,
     )
+    for text in legend.texts:
+        text.set_parse_math(False)
     for index, cost in enumerate(costs):
         panel = figure.add_subplot(grid[1, 2 * index : 2 * index + 2])
         draw_bars(panel, [model.costs[cost] for model in models], [styles[model.name] for model in models])
