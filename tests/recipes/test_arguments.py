@@ -12,9 +12,12 @@ from tfm_zoo.training.classification import ClassificationArguments
 from tfm_zoo.training.classifiers import ClassifierArguments
 from tfm_zoo.training.comparison import ComparisonArguments
 from tfm_zoo.training.corpora import CorpusArguments
+from tfm_zoo.training.documents import DocumentArguments
 from tfm_zoo.training.language_modeling import LanguageModelingArguments
 from tfm_zoo.training.language_models import LanguageModelArguments
 from tfm_zoo.training.parallel_texts import ParallelTextArguments
+from tfm_zoo.training.pretraining import PretrainingArguments
+from tfm_zoo.training.pretraining_models import EncoderArguments
 from tfm_zoo.training.text_data import TextDataArguments
 from tfm_zoo.training.translation import TranslationArguments
 from tfm_zoo.training.translation_models import TranslationModelArguments
@@ -25,6 +28,7 @@ from .conftest import ROOT
 CLASSES = (ClassifierArguments, TextDataArguments, ClassificationArguments)
 LANGUAGE_MODEL = (LanguageModelArguments, CorpusArguments, LanguageModelingArguments)
 TRANSLATION = (TranslationModelArguments, ParallelTextArguments, TranslationArguments)
+PRETRAINING = (EncoderArguments, DocumentArguments, PretrainingArguments)
 COMPARISON = (VariantArguments, CorpusArguments, ComparisonArguments)
 CONFIGS = sorted((ROOT / "recipes" / "configs").glob("*.yaml"))
 LAUNCHERS = sorted((ROOT / "recipes" / "accelerate").glob("*.yaml"))
@@ -176,7 +180,7 @@ def test_missing_config_is_refused(capsys):
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_shipped_configs_fit_the_recipe(path):
-    other = {"tiny_shakespeare": LANGUAGE_MODEL, "multi30k": TRANSLATION}
+    other = {"tiny_shakespeare": LANGUAGE_MODEL, "multi30k": TRANSLATION, "imdb_pretraining": PRETRAINING}
     other |= dict.fromkeys(("architectures", "post_or_pre_norm"), COMPARISON)
     options = parse("--config", str(path), classes=other.get(path.stem, CLASSES))
     for name, value in yaml.safe_load(path.read_text()).items():
@@ -194,7 +198,7 @@ def test_configs_are_there():
     assert {path.stem for path in LAUNCHERS} == {"cpu", "ddp", "fsdp", "deepspeed"}
 
 
-@pytest.mark.parametrize("classes", [CLASSES, LANGUAGE_MODEL, TRANSLATION])
+@pytest.mark.parametrize("classes", [CLASSES, LANGUAGE_MODEL, TRANSLATION, PRETRAINING])
 def test_no_option_has_two_meanings(classes):
     names = [f.name for part in classes for f in fields(part)]
     assert len(names) == len(set(names))
