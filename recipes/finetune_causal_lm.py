@@ -4,6 +4,8 @@
     accelerate launch recipes/finetune_causal_lm.py --config recipes/configs/tiny_shakespeare.yaml
     accelerate launch recipes/finetune_causal_lm.py --model_name_or_path openai-community/gpt2 \\
         --train_file book.txt --sample_prompt "Chapter 1"
+    accelerate launch recipes/finetune_causal_lm.py --config_name gpt2 --tokenizer_name openai-community/gpt2 \\
+        --train_file 'shards/*.txt' --streaming --max_train_steps 100000 --eval_steps 5000
 
 An official checkpoint becomes a zoo model. `--help` lists the options; a YAML file given as `--config` sets them too.
 The best model goes to `output_dir`, with tokenizer, code, card with samples, `all_results.json` and a picture of the
@@ -18,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import parse_arguments
-from tfm_zoo.training.corpora import Blocks, CorpusArguments, load_corpus
+from tfm_zoo.training.corpora import Blocks, Joining, StreamedBlocks, StreamedCorpusArguments, load_corpus
 from tfm_zoo.training.language_modeling import (
     LanguageModelingArguments,
     LanguageModelReport,
@@ -34,15 +36,17 @@ from tfm_zoo.training.language_models import (
 from tfm_zoo.training.loop import Loop, Task
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.runs import errors_in_one_line, open_output_dir, start_accelerator, start_trackers
+from tfm_zoo.training.streams import Stream
 
 logger = get_logger(__name__)
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
-    arguments = parse_arguments((LanguageModelArguments, CorpusArguments, LanguageModelingArguments), argv)
+    arguments = parse_arguments((LanguageModelArguments, StreamedCorpusArguments, LanguageModelingArguments), argv)
     model_args, data_args, args = arguments
     args.check_metric(["loss", "perplexity"])
     accelerator = start_accelerator(args)
+    data_args.check_stream(args)
     checkpoint = open_output_dir(accelerator, args)
 
     # Data and model. The main process downloads; the others read what it left in the cache.
@@ -52,7 +56,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     with accelerator.main_process_first():
         corpus = load_corpus(data_args)
         if model_args.is_new:
-            model, tokenizer = new_language_model(model_args, corpus.splits["train"]["text"], data_args.block_size)
+            model, tokenizer = new_language_model(model_args, corpus.texts(), data_args.block_size)
         else:
             model, tokenizer = load_language_model(model_args)
         tokens = corpus.encode(tokenizer, data_args.document_separator, data_args.preprocessing_num_workers)
@@ -67,8 +71,16 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
         model.generation_config = sampler.config
     args.complete_learning_rate(model_args.is_new)
 
-    # Blocks to train on, and blocks to evaluate on, of which every process has as many.
+    # Blocks to train on, read while it trains or in memory, and blocks to evaluate on, of which every process has as
+    # many.
     blocks = partial(Blocks, block_size=block_size, filling=tokenizer.eos_token_id or 0)
+    if corpus.stream:
+        join = Joining(tokenizer, data_args.document_separator)
+        train = Stream(corpus.stream, StreamedBlocks(join, blocks), args.seed)
+        if next(train.first_pass(), None) is None:
+            raise ValueError("the training text holds too few tokens to predict any")
+    else:
+        train = blocks(tokens["train"], limit=data_args.max_train_samples)
     evaluated = blocks(
         tokens["validation"],
         limit=data_args.max_eval_samples,
@@ -78,12 +90,12 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     task = Task(
         model,
         tokenizer,
-        examples=blocks(tokens["train"], limit=data_args.max_train_samples),
+        examples=train,
         collate=None,
         count=count_predicted,
         evaluate=lambda model: evaluate_language_model(accelerator, model, eval_loader, evaluated.size),
         after_evaluation=partial(sampler.after_evaluation, accelerator),
-        shaping={"block_size": block_size},
+        shaping={"block_size": block_size, "streaming": bool(corpus.stream)},
     )
 
     loop = Loop(accelerator, args, task, checkpoint)
@@ -103,7 +115,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
             results=results,
             num_processes=accelerator.num_processes,
             corpus=corpus,
-            tokens={name: len(split) for name, split in tokens.items()},
+            tokens={"train": "not counted"} | {name: f"{len(split):,}" for name, split in tokens.items()},
             block_size=block_size,
             samples=sampler.draw(best, loop.state.best_step) if sampler.length else [],
         ).finish()

@@ -35,10 +35,9 @@ from tfm_zoo.training.pretraining_data import PretrainingExamples
 from tfm_zoo.training.pretraining_models import EncoderArguments, Heads, load_encoder, new_encoder
 from tfm_zoo.training.runs import errors_in_one_line, open_output_dir, start_accelerator, start_trackers
 from tfm_zoo.training.streams import Stream
+from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
 
 logger = get_logger(__name__)
-
-TOKENIZER_TEXT = 50_000_000  # characters, of the first documents, that a tokenizer is made from
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
@@ -46,8 +45,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     model_args, data_args, args = arguments
     args.check_metric([*args.figures])
     accelerator = start_accelerator(args)
-    if data_args.streaming and not args.max_train_steps:
-        raise ValueError("streaming needs max_train_steps: nobody knows how many a pass over a stream takes")
+    data_args.check_stream(args)
     checkpoint = open_output_dir(accelerator, args)
 
     # Data and model. The main process downloads; the others read what it left in the cache.
@@ -58,7 +56,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     with accelerator.main_process_first():
         documents = load_documents(data_args, args.seed)
         if model_args.is_new:
-            texts = partial(documents.first_texts, TOKENIZER_TEXT)
+            texts = partial(documents.train.first_texts, TOKENIZER_TEXT)
             model, tokenizer = new_encoder(model_args, heads, texts, args.max_seq_length)
         else:
             model, tokenizer = load_encoder(model_args, heads)

@@ -11,7 +11,7 @@ from tfm_zoo.training.arguments import LoopArguments, parse_arguments
 from tfm_zoo.training.classification import ClassificationArguments
 from tfm_zoo.training.classifiers import ClassifierArguments
 from tfm_zoo.training.comparison import ComparisonArguments
-from tfm_zoo.training.corpora import CorpusArguments
+from tfm_zoo.training.corpora import CorpusArguments, StreamedCorpusArguments
 from tfm_zoo.training.documents import DocumentArguments
 from tfm_zoo.training.language_modeling import LanguageModelingArguments
 from tfm_zoo.training.language_models import LanguageModelArguments
@@ -26,7 +26,7 @@ from tfm_zoo.training.variants import VariantArguments
 from .conftest import ROOT
 
 CLASSES = (ClassifierArguments, TextDataArguments, ClassificationArguments)
-LANGUAGE_MODEL = (LanguageModelArguments, CorpusArguments, LanguageModelingArguments)
+LANGUAGE_MODEL = (LanguageModelArguments, StreamedCorpusArguments, LanguageModelingArguments)
 TRANSLATION = (TranslationModelArguments, ParallelTextArguments, TranslationArguments)
 PRETRAINING = (EncoderArguments, DocumentArguments, PretrainingArguments)
 COMPARISON = (VariantArguments, CorpusArguments, ComparisonArguments)

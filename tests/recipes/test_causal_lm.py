@@ -130,6 +130,15 @@ def test_accumulation_does_not_change_the_steps(train_lm, tmp_path):
         assert history(tmp_path / "parts", key) == pytest.approx(history(tmp_path / "whole", key), abs=1e-5), key
 
 
+def test_streams_learn_too(train_lm, tmp_path):
+    (tmp_path / "held_out.txt").write_text(TEXT[:500])
+    stream = {"streaming": True, "validation_file": tmp_path / "held_out.txt"}
+    results = train_lm(**stream, max_train_steps=40, eval_steps=20, learning_rate=1e-2)
+    assert len(history(tmp_path / "run", "samples")) == 2
+    assert results["eval_loss"] < history(tmp_path / "run", "loss")[0] - 1
+    assert "not counted" in (tmp_path / "run" / "README.md").read_text()
+
+
 def test_samples_leave_training_as_it_is(train_lm, tmp_path):
     train_lm(output_dir=tmp_path / "with", eval_steps=2)
     train_lm(output_dir=tmp_path / "without", eval_steps=2, sample_length=0)
@@ -163,6 +172,8 @@ def test_evaluation_asks_for_no_logits(train_lm, monkeypatch):
         ({"config_name": "no/where"}, "config_name 'no/where': neither a checkpoint folder nor one the Hub gave"),
         ({"tokenizer_name": "no/where", "tokenizer_vocab_size": None}, "tokenizer_name 'no/where': neither"),
         ({"tokenizer_vocab_size": 100}, "tokenizer_vocab_size must be at least 257"),
+        ({"streaming": True}, "streaming needs max_train_steps"),
+        ({"streaming": True, "max_train_steps": 1}, "all validate: give validation data, or do not stream it"),
         ({"sample_prompt": "cat " * 40}, r"sample_prompt has \d+ tokens, of 32 that the model takes"),
         ({"metric_for_best_model": "accuracy"}, "metric_for_best_model 'accuracy': expected one of .*perplexity"),
     ],

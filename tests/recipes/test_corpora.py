@@ -1,11 +1,25 @@
 """Running text: from any source to blocks."""
 
+import functools
+
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset, DatasetDict
 
-from tfm_zoo.training import generated
-from tfm_zoo.training.corpora import Blocks, Corpus, CorpusArguments, cut_at_the_end, load_corpus
+from tfm_zoo.training import corpora, generated, text_sources
+from tfm_zoo.training.corpora import (
+    Blocks,
+    Corpus,
+    CorpusArguments,
+    Joining,
+    StreamedBlocks,
+    StreamedCorpusArguments,
+    cut_at_the_end,
+    load_corpus,
+)
+from tfm_zoo.training.streams import Stream
+from tfm_zoo.training.text_sources import Place
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
 from .conftest import TEXT
@@ -94,6 +108,80 @@ def test_blocks_are_limited_and_filled_up_for_processes():
     assert (len(blocks), blocks.size) == (4, 3)
     assert blocks[2]["labels"].tolist() == [8, 9, 10, 11]
     assert blocks[3]["labels"].tolist() == [-100] * 4
+
+
+@pytest.fixture
+def streamed(monkeypatch):
+    """Load a corpus as a stream, of which so many characters validate; and make it blocks of four tokens."""
+
+    def load(held_out: int = 10, **options) -> Corpus:
+        monkeypatch.setattr(corpora, "HELD_OUT", held_out)
+        return load_corpus(StreamedCorpusArguments(streaming=True, **options))
+
+    return load
+
+
+def blocks_of(corpus: Corpus, tokenizer) -> list[list[int]]:
+    """What the blocks of the stream's first read hold, filling left out, in the order of the texts."""
+    block = next(Stream(corpus.stream, StreamedBlocks, seed=0).blocks(Place()))
+    make_examples = StreamedBlocks(Joining(tokenizer), functools.partial(Blocks, block_size=4))
+    examples = make_examples(block.texts, np.random.default_rng(0))
+    return [example["input_ids"][example["labels"] != -100].tolist() for example in examples]
+
+
+def test_streamed_files_are_documents_with_their_line_breaks(tmp_path, bytes_only, streamed, monkeypatch):
+    """But for the last one, and but for the cuts of a text that is longer than a block."""
+    text = "one\n\ntwo \u00e9\n  three" + "\n" * 3 + "four five six seven eight nine ten."
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text(text + "\n")
+    files = {"train_file": str(tmp_path / "a.txt"), "validation_file": str(tmp_path / "b.txt")}
+    corpus = streamed(**files)
+    assert corpus.has_own_validation and list(corpus.splits) == ["validation"]
+    assert corpus.splits["validation"]["text"][:] == ["one\n\ntwo \u00e9\n  three"]
+    ids = [token for block in blocks_of(corpus, bytes_only) for token in block]
+    assert ids == [*bytes_only(text)["input_ids"], bytes_only.eos_token_id]
+    assert corpus.texts() == [text]
+    monkeypatch.setattr(text_sources, "CHARACTERS", 20)
+    assert "\n".join(streamed(**files).texts()) == text
+
+
+def test_a_row_of_a_stream_is_a_document(tmp_path, bytes_only, streamed):
+    path = str(tmp_path / "rows.jsonl")
+    Dataset.from_dict({"id": [1, 2, 3, 4], "body": ["0123456789", "ab", "", "cd"]}).to_json(path)
+    corpus = streamed(train_file=path, text_column_name="body")
+    assert corpus.splits["validation"]["text"][:] == ["0123456789"]
+    assert "the first 10 characters were taken" in corpus.notes[0]
+    end = bytes_only.eos_token_id
+    ids = [token for block in blocks_of(corpus, bytes_only) for token in block]
+    assert ids == [*bytes_only("ab")["input_ids"], end, *bytes_only("cd")["input_ids"], end]
+
+
+def test_blocks_of_a_stream_hold_its_text(tmp_path, bytes_only, streamed):
+    (tmp_path / "a.txt").write_text(TEXT)
+    corpus = streamed(train_file=str(tmp_path / "a.txt"), held_out=100)
+    held = corpus.splits["validation"]["text"][0]
+    assert 100 <= len(held) < 150
+    blocks = blocks_of(corpus, bytes_only)
+    assert [len(block) for block in blocks[:-1]] == [4] * (len(blocks) - 1)
+    text = bytes_only.decode([token for block in blocks for token in block], skip_special_tokens=True)
+    assert f"{held}\n{text}\n" == TEXT
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "message"),
+    [
+        ("small.txt", {"held_out": 100}, "all validate: give validation data, or do not stream it"),
+        ("empty.txt", {}, "there is no text in the train split"),
+        ("two.csv", {}, r"give text_column_name: .* \['a', 'b'\]"),
+        ("two.csv", {"text_column_name": "b"}, "text_column_name 'b': a row holds 1, not text"),
+    ],
+)
+def test_streams_that_are_no_corpus_are_refused(tmp_path, streamed, file, options, message):
+    (tmp_path / "small.txt").write_text("a few words\n")
+    (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "two.csv").write_text("a,b\nx,1\n")
+    with pytest.raises(ValueError, match=message):
+        streamed(train_file=str(tmp_path / file), **options)
 
 
 def test_tokenizer_of_the_text():

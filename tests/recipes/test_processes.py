@@ -2,6 +2,7 @@
 
 import json
 import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from .conftest import (
     PRETRAINING_RECIPE,
     RECIPE,
     ROOT,
+    TEXT,
     TRANSLATION_RECIPE,
     as_argv,
     defaults,
@@ -52,6 +54,7 @@ OPTIONS = STEPS | {
     "freeze_epochs": 1,
     "group_by_length": "true",
 }
+STREAMED = {"streaming": "true", "max_train_steps": 21}
 TRANSLATION_SIZES = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
 TRANSLATION_OPTIONS = STEPS | {
     "per_device_train_batch_tokens": 600,
@@ -101,6 +104,14 @@ def identical(one, two) -> None:
     assert without_clock(one) == without_clock(two)
 
 
+def validated(folder: Path, options: dict) -> dict:
+    """The options, and where they are those of a stream, a text to validate on."""
+    if options:
+        (folder / "held_out.txt").write_text(TEXT[:500])
+        options = options | {"validation_file": folder / "held_out.txt"}
+    return options
+
+
 def same_losses(one, two) -> None:
     """Two runs, of one process and of two, have the same history."""
     one, two = (json.loads((folder / "trainer_state.json").read_text()) for folder in (one, two))
@@ -132,13 +143,15 @@ def test_killed_and_resumed_is_as_never_killed(files, with_dropout, tmp_path):
     identical(tmp_path / "killed", tmp_path / "whole")
 
 
-def test_killed_and_resumed_language_model_is_as_never_killed(train_lm, tmp_path):
-    argv = as_argv(lm_defaults(tmp_path) | LM_OPTIONS | {"output_dir": tmp_path / "killed"})
+@pytest.mark.parametrize("options", [{}, STREAMED | {"dataloader_num_workers": 1}], ids=["memory", "stream"])
+def test_killed_and_resumed_language_model_is_as_never_killed(train_lm, tmp_path, options):
+    options = LM_OPTIONS | validated(tmp_path, options)
+    argv = as_argv(lm_defaults(tmp_path) | options | {"output_dir": tmp_path / "killed"})
     killed = run_python("-c", KILLED, "loop", "train_step", 12, LM_RECIPE, *argv, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert steps(tmp_path / "killed") == [3, 6, 9]
-    train_lm(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **LM_OPTIONS)
-    train_lm(output_dir=tmp_path / "whole", **LM_OPTIONS)
+    train_lm(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **options)
+    train_lm(output_dir=tmp_path / "whole", **options)
     assert steps(tmp_path / "killed") == [3, 6, 9, 12, 15, 18, 21]
     identical(tmp_path / "killed", tmp_path / "whole")
 
@@ -190,16 +203,18 @@ def test_two_processes_have_the_losses_of_one(finetune, files, checkpoint, tmp_p
     assert len(history(tmp_path / "two", "loss")) == 2 * count
 
 
-def test_two_processes_have_the_losses_of_one_language_model(train_lm, tmp_path):
+@pytest.mark.parametrize("streamed", [{}, STREAMED], ids=["memory", "stream"])
+def test_two_processes_have_the_losses_of_one_language_model(train_lm, tmp_path, streamed):
     """A last batch of one block, which both compute; and 3 blocks to evaluate on, in batches of 2 for each."""
     sizes = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,hidden_dropout=0,attention_dropout=0"
     options = {"config_overrides": sizes, "num_train_epochs": 2} | DOWNWARDS
+    options |= validated(tmp_path, streamed)
     train_lm(output_dir=tmp_path / "one", per_device_train_batch_size=4, **options)
     options |= {"per_device_train_batch_size": 2, "per_device_eval_batch_size": 2, "output_dir": tmp_path / "two"}
     argv = as_argv(lm_defaults(tmp_path) | options)
     run_python("-m", "accelerate.commands.launch", *LAUNCHERS["yaml"], LM_RECIPE, *argv)
     same_losses(tmp_path / "one", tmp_path / "two")
-    assert len(history(tmp_path / "two", "loss")) == 2 * 6
+    assert len(history(tmp_path / "two", "loss")) == (12 if not streamed else streamed["max_train_steps"])
     assert history(tmp_path / "two", "samples") == history(tmp_path / "one", "samples")
 
 

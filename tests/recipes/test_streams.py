@@ -1,6 +1,7 @@
 """Streams of texts: the same batches on any number of processes, and from any step on."""
 
 import json
+from dataclasses import replace
 from itertools import islice, takewhile
 
 import pytest
@@ -9,6 +10,7 @@ from torch.utils.data import DataLoader
 
 from tfm_zoo.training import streams, text_sources
 from tfm_zoo.training.documents import DocumentArguments, load_documents
+from tfm_zoo.training.pretraining import PretrainingArguments
 from tfm_zoo.training.streams import Stream, StreamBatches, as_it_is
 from tfm_zoo.training.text_sources import Place, TextSource
 
@@ -239,6 +241,22 @@ def test_bad_documents_are_refused(tmp_path, streaming, name, content, options, 
         load(train_file=file, streaming=streaming, **options)
 
 
-def test_a_stream_is_not_counted_in_documents(shards):
-    with pytest.raises(ValueError, match="max_train_samples is for documents in memory"):
-        load(train_file=str(shards / "*.txt"), streaming=True, max_train_samples=3)
+@pytest.mark.parametrize(
+    ("options", "steps", "message"),
+    [
+        ({"max_train_samples": 3}, {"max_train_steps": 2}, "max_train_samples is for texts in memory"),
+        ({}, {}, "streaming needs max_train_steps"),
+        ({}, {"max_train_steps": 2, "gradual_unfreezing": "epoch"}, "gradual_unfreezing 'epoch': a stream has no"),
+        ({}, {"max_train_steps": 2, "checkpointing_steps": "epoch"}, "checkpointing_steps 'epoch': a stream has no"),
+    ],
+)
+def test_what_needs_the_length_of_a_stream_is_refused(shards, options, steps, message):
+    arguments = DocumentArguments(train_file=str(shards / "*.txt"), streaming=True, **options)
+    with pytest.raises(ValueError, match=message):
+        arguments.check_stream(PretrainingArguments(**steps))
+    replace(arguments, streaming=False).check_stream(PretrainingArguments(**steps))
+
+
+def test_a_stream_that_only_validates_is_refused(shards):
+    with pytest.raises(ValueError, match="all validate: give validation data, or do not stream it"):
+        load(train_file=str(shards / "2.jsonl"), streaming=True)

@@ -1,19 +1,23 @@
 """Running text for language models: documents, joined and cut into blocks."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import check_at_least, option
-from tfm_zoo.training.sources import DataArguments, check_texts, find_columns, load_source
+from tfm_zoo.training.sources import DataArguments, StreamedArguments, check_texts, find_columns, load_source
+from tfm_zoo.training.text_sources import TextSource
+from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
 
 IGNORED = -100  # the label of what is not learned
+HELD_OUT = 500_000  # characters, the first of a stream or of its validation split, that validate
 
 
 @dataclass
@@ -48,40 +52,67 @@ class CorpusArguments(DataArguments):
 
 
 @dataclass
-class Corpus:
-    """Splits "train" and "validation": documents in the column "text"."""
+class StreamedCorpusArguments(StreamedArguments, CorpusArguments):
+    """The same, of texts that need not fit into memory."""
 
-    splits: dict[str, Dataset]
-    has_own_validation: bool
-    notes: list[str]  # what was done to the data that a reader of the figures must know
+    @property
+    def text_rows(self) -> str:  # a file is read a line at a time, and joined again
+        return "line" if self.streaming else "document"
 
-    def encode(
-        self, tokenizer: PreTrainedTokenizerBase, separator: str | None = None, num_proc: int | None = None
-    ) -> dict[str, Tensor]:
-        """Each split as one row of token ids, `(tokens,)`: its documents, each followed by the separator.
 
-        Args:
-            separator: text between documents; `None`: the tokenizer's end of text. (Without either, nothing joins
-                them; a single document needs nothing.)
-        """
+class Joining:
+    """Makes documents into token ids, each followed by the separator.
+
+    Args:
+        separator: text between documents; `None`: the tokenizer's end of text. (Without either, nothing joins them.)
+        single: whether there is but one document, which needs nothing.
+
+    Raises:
+        ValueError: if there is nothing to join documents with.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, separator: str | None = None, single: bool = False):
+        self.tokenizer = tokenizer
         if separator is not None:
-            joint = tokenizer(separator, add_special_tokens=False)["input_ids"]
+            self.joint = tokenizer(separator, add_special_tokens=False)["input_ids"]
         elif tokenizer.eos_token_id is not None:
-            joint = [tokenizer.eos_token_id]
-        elif max(map(len, self.splits.values())) == 1:
-            joint = []
+            self.joint = [tokenizer.eos_token_id]
+        elif single:
+            self.joint = []
         else:
             raise ValueError(
                 f"tokenizer {tokenizer.name_or_path!r} has no end-of-text token: give a document_separator"
             )
 
-        def encode_batch(rows: dict[str, list[str]]) -> dict[str, list[list[int]]]:
-            ids = tokenizer(rows["text"], verbose=False)["input_ids"]
-            return {"input_ids": [row if joint and row[-len(joint) :] == joint else row + joint for row in ids]}
+    def __call__(self, texts: list[str]) -> list[list[int]]:
+        joint = self.joint
+        ids = self.tokenizer(texts, verbose=False)["input_ids"]
+        return [row if joint and row[-len(joint) :] == joint else row + joint for row in ids]
 
+
+@dataclass
+class Corpus:
+    """Splits "train" and "validation": documents in the column "text". Or a stream, and "validation" alone."""
+
+    splits: dict[str, Dataset]
+    has_own_validation: bool
+    notes: list[str]  # what was done to the data that a reader of the figures must know
+    stream: TextSource | None = None
+
+    def texts(self) -> Iterable[str]:
+        """What to make a tokenizer from: the documents to train on, or the first of a stream."""
+        return self.stream.first_texts(TOKENIZER_TEXT) if self.stream else self.splits["train"]["text"]
+
+    def encode(
+        self, tokenizer: PreTrainedTokenizerBase, separator: str | None = None, num_proc: int | None = None
+    ) -> dict[str, Tensor]:
+        """Each split as one row of token ids, `(tokens,)`: its documents, joined (see [`Joining`])."""
+        join = Joining(tokenizer, separator, single=not self.stream and max(map(len, self.splits.values())) == 1)
         encoded = {}
         for name, split in self.splits.items():
-            rows = split.map(encode_batch, batched=True, remove_columns="text", num_proc=num_proc)
+            rows = split.map(
+                lambda rows: {"input_ids": join(rows["text"])}, batched=True, remove_columns="text", num_proc=num_proc
+            )
             encoded[name] = torch.cat([torch.tensor(row, dtype=torch.int32) for row in rows["input_ids"]])
             if len(encoded[name]) < 2:
                 raise ValueError(f"split {name!r} holds {len(encoded[name])} token(s): too few to predict any")
@@ -124,6 +155,21 @@ class Blocks(torch.utils.data.Dataset):
         }
 
 
+class StreamedBlocks:
+    """Makes the documents that a [`Stream`] reads together into blocks, which hold all of them.
+
+    Args:
+        blocks: makes a row of tokens into [`Blocks`].
+    """
+
+    def __init__(self, join: Joining, blocks: Callable[[Tensor], Blocks]):
+        self.join, self.blocks = join, blocks
+
+    def __call__(self, documents: list[str], rng: np.random.Generator) -> list[dict[str, Tensor]]:
+        blocks = self.blocks(torch.tensor([token for row in self.join(documents) for token in row], dtype=torch.int32))
+        return [blocks[index] for index in range(len(blocks))]
+
+
 def load_corpus(args: CorpusArguments) -> Corpus:
     """Load and check the texts.
 
@@ -137,7 +183,7 @@ def load_corpus(args: CorpusArguments) -> Corpus:
         notes.append("The text is generated: its reviews are made from templates. It tests the machinery alone.")
     some = next(iter(raw.values()))
     asked = args.text_column_name and [args.text_column_name]
-    usual = [some.column_names] if len(some.column_names) == 1 else [["text"]]
+    usual = [some.column_names] if len(some.column_names or ()) == 1 else [["text"]]
     (column,) = find_columns(some, asked, usual, "text_column_name")
 
     roles = {role: next((n for n in raw if n.startswith(role)), None) for role in ("train", "validation")}
@@ -147,6 +193,8 @@ def load_corpus(args: CorpusArguments) -> Corpus:
         (roles["train"],) = raw
         roles["validation"] = None
         notes.append(f"The data set has only the split {roles['train']!r}; training and validation share it.")
+    if isinstance(some, IterableDataset):
+        return _streamed({role: raw[name] for role, name in roles.items() if name is not None}, column, notes)
     splits = {}
     for role, name in roles.items():
         if name is not None:
@@ -168,6 +216,26 @@ def load_corpus(args: CorpusArguments) -> Corpus:
         if not len(split):
             raise ValueError(f"there is no text in the {role} split")
     return Corpus(splits, own, notes)
+
+
+def _streamed(splits: Mapping[str, IterableDataset], column: str, notes: list[str]) -> Corpus:
+    """A stream to train on; its begin, or that of the validation split, is in memory to validate on."""
+    sources = {
+        role: TextSource(rows.select_columns(column), column, by_line=rows.builder_name == "text", breaks=False)
+        for role, rows in splits.items()
+    }
+    train = sources["train"]
+    texts, rows = sources.get("validation", train).begin(HELD_OUT)
+    own = "validation" in sources
+    if not texts:
+        raise ValueError(f"there is no text in the {'validation' if own else 'train'} split")
+    size = sum(map(len, texts))
+    if not own:
+        train = train.without(rows)
+        notes.append(f"There is no validation split: the first {size:,} characters were taken for it.")
+    elif size >= HELD_OUT:
+        notes.append(f"The first {size:,} characters of the validation split were used.")
+    return Corpus({"validation": Dataset.from_dict({"text": texts})}, own, notes, train)
 
 
 def cut_at_the_end(texts: list[str], share: float) -> tuple[list[str], list[str]]:

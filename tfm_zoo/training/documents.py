@@ -1,7 +1,7 @@
 """Documents to pre-train on, in memory or streamed, and those to validate on."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count, islice
 from typing import ClassVar
 
@@ -63,17 +63,6 @@ class Documents:
     def is_stream(self) -> bool:
         return isinstance(self.train.rows, IterableDataset)
 
-    def first_texts(self, characters: int) -> list[str]:
-        """Training texts up to so many characters."""
-        texts = []
-        for shard in self.train.shards(seed=[0]):
-            for text in self.train.texts(shard):
-                texts.append(text)
-                characters -= len(text)
-                if characters <= 0:
-                    return texts
-        return texts
-
 
 def load_documents(args: DocumentArguments, seed: int) -> Documents:
     """Load and check the documents; the seed decides which of those in memory validate where no split does.
@@ -127,8 +116,6 @@ def _with_validation(
     sources: dict[str, TextSource], args: DocumentArguments, notes: list[str]
 ) -> dict[str, TextSource]:
     """Streams, of which the documents to validate on are in memory: the first of their split, or of the first shard."""
-    if args.max_train_samples:
-        raise ValueError("max_train_samples is for documents in memory; give max_train_steps alone")
     train, validation = sources["train"], sources.get("validation")
     limit = args.max_eval_samples or HELD_OUT
     rows_read = count()
@@ -136,7 +123,7 @@ def _with_validation(
     texts = train.texts(row for row, _ in zip(shard, rows_read))  # noqa: B905, the count has no end
     held_out = list(islice(filter(str.strip, texts), limit))
     if not validation:
-        train = replace(train, held_out=next(rows_read))
+        train = train.without(next(rows_read))
         notes.append(f"There is no validation split: the first {len(held_out):,} documents were taken for it.")
     if not held_out:
         raise ValueError(f"there is no text in the {'validation' if validation else 'train'} split")

@@ -136,7 +136,7 @@ class LanguageModelReport(Report):
     """The card of a language model."""
 
     corpus: Corpus
-    tokens: dict[str, int]  # of each split
+    tokens: dict[str, str]  # how many, of each split
     block_size: int
     samples: list[str]  # of the best model
 
@@ -160,12 +160,11 @@ generate({self.args.sample_prompt or "Once"!r}, max_new_tokens={self.args.sample
 """.strip()
 
     def data(self) -> str:
-        sizes = {name: f"{tokens:,}" for name, tokens in self.tokens.items()}
         return f"""
 Loss in nats per token, over every token but the first of each block of {self.block_size}; perplexity is its
 exponential, and depends on the tokenizer (here {self.model.config.vocab_size:,} tokens).
 
-{table(sizes, ("split", "tokens"))}
+{table(self.tokens, ("split", "tokens"))}
 
 {" ".join(self.corpus.notes)}
 """.strip()

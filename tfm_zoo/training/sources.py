@@ -10,7 +10,7 @@ from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict,
 from datasets.exceptions import DatasetGenerationError
 
 from tfm_zoo.training import generated
-from tfm_zoo.training.arguments import check_at_least, option
+from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
 
 
 @dataclass
@@ -91,6 +91,18 @@ class StreamedArguments(DataArguments):
     @property
     def reading(self) -> dict[str, Any]:
         return {"streaming": self.streaming}
+
+    def check_stream(self, args: LoopArguments) -> None:
+        """Refuse what a stream cannot do, of which nobody knows how long it is."""
+        if not self.streaming:
+            return
+        if self.max_train_samples:
+            raise ValueError("max_train_samples is for texts in memory; with streaming give max_train_steps alone")
+        if not args.max_train_steps:
+            raise ValueError("streaming needs max_train_steps: nobody knows how many a pass over a stream takes")
+        for name in ("gradual_unfreezing", "checkpointing_steps"):
+            if getattr(args, name) == "epoch":
+                raise ValueError(f"{name} 'epoch': a stream has no epochs; give a number of steps")
 
 
 @dataclass

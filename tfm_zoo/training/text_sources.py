@@ -1,8 +1,9 @@
 """Texts of a data set, in memory or streamed, from any place on."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Self
 
 import numpy as np
 from datasets import Dataset, IterableDataset
@@ -12,16 +13,19 @@ CHARACTERS = 2_000_000  # that end a block of texts, which bounds memory whateve
 
 @dataclass
 class TextSource:
-    """The texts of a data set: that of each row, or, in a data set of lines, those between empty lines.
+    """The texts of a data set: that of each row, or, in a data set of lines, those that its lines make.
 
     Args:
         rows: in memory, or streamed from shards (files).
+        by_line: a row is a line.
+        breaks: an empty line ends a text; if not, nothing but the end of the file does (and `CHARACTERS`).
         held_out: rows at the begin of the first shard of a stream that are not read.
     """
 
     rows: Dataset | IterableDataset
     column: str = "text"
     by_line: bool = False
+    breaks: bool = True
     held_out: int = 0
 
     def shards(self, seed: Sequence[int], first: int = 0) -> Iterator[IterableDataset]:
@@ -39,7 +43,38 @@ class TextSource:
     def texts(self, shard: Iterable[dict[str, Any]]) -> Iterator[str]:
         """The texts that the rows of a shard are, or make."""
         rows = (self._checked(row) for row in shard)
-        return _paragraphs(rows) if self.by_line else rows
+        return _joined(rows, self.breaks) if self.by_line else rows
+
+    def begin(self, characters: int) -> tuple[list[str], int]:
+        """The texts that the first rows of a stream make, of so many characters, and how many rows these are."""
+        rows = []
+        for row in self.rows.shard(num_shards=self.rows.num_shards, index=0):
+            rows.append(row)
+            characters -= len(self._checked(row))
+            if characters <= 0:
+                break
+        return [text for text in self.texts(rows) if text.strip()], len(rows)
+
+    def without(self, rows: int) -> Self:
+        """The stream without so many of its first rows, which validate.
+
+        Raises:
+            ValueError: if no text is left.
+        """
+        rest = replace(self, held_out=rows)
+        if not rest.first_texts(1):
+            raise ValueError(f"the {rows} rows of this stream all validate: give validation data, or do not stream it")
+        return rest
+
+    def first_texts(self, characters: int) -> list[str]:
+        """The first texts, up to so many characters."""
+        texts = []
+        for text in chain.from_iterable(map(self.texts, self.shards(seed=[0]))):
+            texts.append(text)
+            characters -= len(text)
+            if characters <= 0:
+                break
+        return texts
 
     def _checked(self, row: dict[str, Any]) -> str:
         text = row[self.column]
@@ -48,19 +83,20 @@ class TextSource:
         return text
 
 
-def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    """Lines up to an empty one, or up to so many characters, as one text."""
-    paragraph: list[str] = []
+def _joined(lines: Iterable[str], breaks: bool) -> Iterator[str]:
+    """Lines up to an empty one (if it breaks them), or up to so many characters, as one text."""
+    text: list[str] = []
     size = 0
     for line in lines:
-        if line.strip():
-            paragraph.append(line)
+        is_break = breaks and not line.strip()
+        if not is_break:
+            text.append(line)
             size += len(line)
-        if paragraph and (size >= CHARACTERS or not line.strip()):
-            yield "\n".join(paragraph)
-            paragraph, size = [], 0
-    if paragraph:
-        yield "\n".join(paragraph)
+        if text and (size >= CHARACTERS or is_break):
+            yield "\n".join(text)
+            text, size = [], 0
+    if text:
+        yield "\n".join(text)
 
 
 def _cut(text: str) -> list[str]:

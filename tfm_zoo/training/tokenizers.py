@@ -11,6 +11,7 @@ END_OF_TEXT = "<|endoftext|>"
 BERT_SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 LOWER_CASE = normalizers.BertNormalizer(lowercase=True)
 BERT_WORDS = pre_tokenizers.BertPreTokenizer()
+TOKENIZER_TEXT = 50_000_000  # characters, of the first texts of a stream, that are enough to make a tokenizer from
 ALPHABET = 1000  # characters, the most frequent ones: others are unknown
 
 
