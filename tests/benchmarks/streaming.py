@@ -1,8 +1,9 @@
 """`python -m tests.benchmarks.streaming [--gigabytes 2]`: the memory that pre-training on a stream needs.
 
 A corpus is generated in a temporary folder, sharded, and streamed once through the whole pipeline of
-`recipes/pretrain_bert.py`: read, split, tokenized, paired, masked, batched; every so many batches are trained on. What
-counts is the peak of this process above what it held after a first step: weights, gradients, Adam's state, libraries.
+`recipes/pretrain_bert.py`: read, split, tokenized, paired, masked, batched; the first batches are trained on, and one
+of so many of the others. What counts is the peak of this process above what it held after a first step: weights,
+gradients, Adam's state, libraries.
 """
 
 import gc
@@ -23,6 +24,7 @@ from tfm_zoo.training.masking import Masking
 from tfm_zoo.training.pretraining import losses
 from tfm_zoo.training.pretraining_data import PretrainingExamples
 from tfm_zoo.training.pretraining_models import EncoderArguments, Heads, new_encoder
+from tfm_zoo.training.runs import keep_few_kernels
 from tfm_zoo.training.streams import Stream, StreamBatches, as_it_is
 
 from .peak_memory import resident
@@ -45,10 +47,12 @@ def write_corpus(folder: Path, size: int, seed: int = 0) -> None:
 
 def main(
     gigabytes: Annotated[float, typer.Option(help="Size of the corpus.")] = 2.0,
-    every: Annotated[int, typer.Option(help="Train on one of so many batches.")] = 1000,
+    steps: Annotated[int, typer.Option(help="Train on so many batches at the begin,")] = 300,
+    every: Annotated[int, typer.Option(help="and on one of so many thereafter.")] = 1000,
     batch_size: Annotated[int, typer.Option(help="Examples of a batch.")] = 32,
 ) -> None:
     """Streams a generated corpus and prints the peak of memory above the model."""
+    keep_few_kernels()
     with tempfile.TemporaryDirectory() as name:
         write_corpus(Path(name), int(gigabytes * 1e9))
         documents = load_documents(DocumentArguments(train_file=f"{name}/*.jsonl", streaming=True), seed=0)
@@ -78,7 +82,7 @@ def main(
             if batches.place.epoch:
                 break
             blocks, tokens = batches.place.block + 1, tokens + int(batch["attention_mask"].sum())
-            if count % every == 0:
+            if count < steps or count % every == 0:
                 step(batch)
             if count % 10_000 == 0:
                 print(f"{count:,} batches, {tokens:,} tokens: {(resident('VmHWM') - before) / 1e9:.2f} GB", flush=True)

@@ -140,7 +140,7 @@ def test_streamed_files_are_documents_with_their_line_breaks(tmp_path, bytes_onl
     assert corpus.splits["validation"]["text"][:] == ["one\n\ntwo \u00e9\n  three"]
     ids = [token for block in blocks_of(corpus, bytes_only) for token in block]
     assert ids == [*bytes_only(text)["input_ids"], bytes_only.eos_token_id]
-    assert corpus.texts() == [text]
+    assert list(corpus.texts()) == [text]
     monkeypatch.setattr(text_sources, "CHARACTERS", 20)
     assert "\n".join(streamed(**files).texts()) == text
 

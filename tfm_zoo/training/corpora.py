@@ -1,6 +1,6 @@
 """Running text for language models: documents, joined and cut into blocks."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -99,9 +99,9 @@ class Corpus:
     notes: list[str]  # what was done to the data that a reader of the figures must know
     stream: TextSource | None = None
 
-    def texts(self) -> Iterable[str]:
-        """What to make a tokenizer from: the documents to train on, or the first of a stream."""
-        return self.stream.first_texts(TOKENIZER_TEXT) if self.stream else self.splits["train"]["text"]
+    def texts(self) -> Iterator[str]:
+        """What to make a tokenizer from: the documents to train on, or the first of a stream. Read when asked for."""
+        yield from self.stream.first_texts(TOKENIZER_TEXT) if self.stream else self.splits["train"]["text"]
 
     def encode(
         self, tokenizer: PreTrainedTokenizerBase, separator: str | None = None, num_proc: int | None = None

@@ -47,6 +47,15 @@ def errors_in_one_line() -> Iterator[None]:
         sys.exit(2)
 
 
+def keep_few_kernels() -> None:
+    """Let oneDNN keep few of the kernels that it makes on a CPU for each new shape (of GELU, say).
+
+    It keeps 1,024, which costs gigabytes where every batch has a shape of its own: they lie between the tensors, whose
+    memory then cannot be joined again. Has to come before the first model runs.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
+
+
 def start_accelerator(args: LoopArguments, freeze_epochs: int = 0) -> Accelerator:
     """An Accelerator for a loop that weighs losses itself; the log speaks for the main process alone.
 
@@ -54,6 +63,7 @@ def start_accelerator(args: LoopArguments, freeze_epochs: int = 0) -> Accelerato
         freeze_epochs: how long the task itself freezes parameters.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # no warning from processes that prepare batches
+    keep_few_kernels()
     trackers = None
     if args.with_tracking or args.report_to:
         trackers = args.report_to or "all"
