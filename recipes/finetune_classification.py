@@ -5,10 +5,12 @@
         --train_file train.csv --validation_file dev.csv --text_column_name review --label_column_name stars
     accelerate launch recipes/finetune_classification.py --dataset_name generated     # no network, no data
 
-An official checkpoint becomes a zoo model. `--help` lists the options; a YAML file given as `--config` sets them too.
+An official checkpoint becomes a zoo model; `--config_name`, `--model_type` or `--config_overrides` make a new one, to
+train from nothing. `--help` lists the options; a YAML file given as `--config` sets them too.
 The best model goes to `output_dir`, with tokenizer, code, card, `all_results.json` and a picture of the training.
 """
 
+from itertools import chain
 from pathlib import Path
 
 from accelerate.logging import get_logger
@@ -24,13 +26,7 @@ from tfm_zoo.training.classification import (
     count_examples,
     evaluate_classifier,
 )
-from tfm_zoo.training.classifiers import (
-    DEFAULT_MODEL,
-    FRESH,
-    ClassifierArguments,
-    fresh_classifier,
-    load_classifier,
-)
+from tfm_zoo.training.classifiers import DEFAULT_MODEL, ClassifierArguments, load_classifier, new_classifier
 from tfm_zoo.training.freezing import freeze, freeze_base_model
 from tfm_zoo.training.loop import Loop, Task
 from tfm_zoo.training.metrics import classification_metric
@@ -56,14 +52,14 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     built_in = data_args.dataset_name == generated.NAME
     if built_in and asked is None:
         logger.warning("No data set was named and the default one cannot be reached: using the built-in GENERATED one")
-    model_args.model_name_or_path = model_args.model_name_or_path or (FRESH if built_in else DEFAULT_MODEL)
-    is_fresh = model_args.model_name_or_path == FRESH
+    if model_args.is_new and not model_args.given and not built_in:
+        model_args.model_name_or_path = DEFAULT_MODEL
 
     with accelerator.main_process_first():
         data = load_text_classification(data_args, args.seed)
-        if is_fresh:
-            texts = [text for column in data.text_columns for text in data.splits["train"][column]]
-            model, tokenizer = fresh_classifier(model_args, data.label_names, texts, data_args.max_seq_length)
+        if model_args.is_new:
+            texts = chain.from_iterable(data.splits["train"][column] for column in data.text_columns)
+            model, tokenizer = new_classifier(model_args, data.label_names, texts, data_args.max_seq_length)
         else:
             model, tokenizer = load_classifier(model_args, data.label_names)
         max_length = min(data_args.max_seq_length, longest_input(model.config, tokenizer))
@@ -72,7 +68,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
         logger.warning(note)
     if max_length < data_args.max_seq_length:
         logger.warning(f"max_seq_length {data_args.max_seq_length} is more than the model takes: using {max_length}")
-    args.complete_learning_rate(is_fresh)
+    args.complete_learning_rate(model_args.is_new)
 
     collate = DataCollatorWithPadding(
         tokenizer,

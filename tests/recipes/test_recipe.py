@@ -6,7 +6,7 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
-from transformers import AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import tfm_zoo
 from tfm_zoo.training import loop
@@ -133,9 +133,46 @@ def test_resuming_with_other_options_is_refused(finetune, tmp_path):
 
 
 def test_new_model_with_a_tokenizer_of_choice(finetune, checkpoint, tmp_path):
-    finetune(model_name_or_path="fresh", tokenizer_name=checkpoint, max_train_steps=1)
+    new = {"model_name_or_path": None, "tokenizer_name": checkpoint, "max_train_steps": 1}
+    vocab_size = len(AutoTokenizer.from_pretrained(checkpoint))
+    sizes = "hidden_size=32,num_attention_heads=2,num_hidden_layers=1,intermediate_size=32"
+    finetune(config_overrides=f"{sizes},norm_position=pre", model_type="tfm_bert", **new)
     config = tfm_zoo.TfmBertConfig.from_pretrained(tmp_path / "run")
-    assert config.vocab_size == len(AutoTokenizer.from_pretrained(checkpoint))
+    assert (config.vocab_size, config.hidden_size, config.norm_position) == (vocab_size, 32, "pre")
+
+
+def test_a_random_start_has_the_sizes_of_a_checkpoint_and_none_of_its_weights(finetune, checkpoint, tmp_path):
+    finetune(output_dir=tmp_path / "tuned", learning_rate=1e-9, max_train_steps=1)
+    new = {"model_name_or_path": None, "config_name": checkpoint, "tokenizer_name": checkpoint, "max_train_steps": 1}
+    for model_class in ("zoo", "native"):
+        finetune(output_dir=tmp_path / model_class, model_class=model_class, learning_rate=1e-9, **new)
+    tuned, zoo, native = (
+        AutoModelForSequenceClassification.from_pretrained(tmp_path / name) for name in ("tuned", "zoo", "native")
+    )
+    assert type(native).__name__ == "BertForSequenceClassification"
+    assert zoo.num_parameters() == tuned.num_parameters()
+    assert not torch.allclose(zoo.model.embeddings.embed_tokens.weight, tuned.model.embeddings.embed_tokens.weight)
+    torch.testing.assert_close(tfm_zoo.from_official(native).state_dict(), zoo.state_dict(), rtol=0, atol=1e-6)
+    assert "A new model, trained" in (tmp_path / "zoo" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model_type": "gpt3"}, "model_type 'gpt3' is not one of transformers' or the zoo's"),
+        ({"model_type": "vit"}, "model_type 'vit' is not a sequence classifier"),
+        ({"config_overrides": "hiden_size=32"}, "bert has no field 'hiden_size'; did you mean 'hidden_size'"),
+    ],
+)
+def test_new_models_that_cannot_be_are_refused(finetune, options, message):
+    with pytest.raises(ValueError, match=message):
+        finetune(model_name_or_path=None, max_train_steps=1, **options)
+
+
+def test_a_new_model_is_not_a_checkpoint(finetune, capsys):
+    with pytest.raises(SystemExit):
+        finetune(config_overrides="hidden_size=32")
+    assert "config_overrides makes a new model and cannot go with model_name_or_path" in capsys.readouterr().err
 
 
 def test_stops_early_and_keeps_the_best(finetune, tmp_path):

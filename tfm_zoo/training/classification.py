@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from tfm_zoo.hub.cards import table
 from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
-from tfm_zoo.training.classifiers import FRESH
 from tfm_zoo.training.reports import Report, shortened
 from tfm_zoo.training.text_data import TextClassificationData
 
@@ -86,12 +85,8 @@ class ClassificationReport(Report):
     def picture_metric(self) -> str:
         return self.args.metric_for_best_model
 
-    @property
-    def base_model(self) -> str | None:
-        return None if self.model_args.model_name_or_path == FRESH else self.model_args.model_name_or_path
-
     def introduction(self) -> str:
-        origin = f"`{shortened(self.base_model)}`, fine-tuned" if self.base_model else "A small new model, trained"
+        origin = f"`{shortened(self.base_model)}`, fine-tuned" if self.base_model else "A new model, trained"
         labels = ", ".join(f"*{label}*" for label in self.texts.label_names)
         return f"""
 {origin} on `{self.dataset}` to classify texts as {labels}.

@@ -1,36 +1,50 @@
 """A sequence classifier with its tokenizer, from any checkpoint or from nothing."""
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from transformers import (
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     AutoModel,
     AutoModelForSequenceClassification,
-    BertConfig,
-    BertForSequenceClassification,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
 import tfm_zoo
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.models import WEIGHTS, ModelArguments, check_vocabulary, load_config, load_tokenizer
+from tfm_zoo.training.models import WEIGHTS, check_vocabulary, load_config, load_tokenizer
+from tfm_zoo.training.new_models import NewModelArguments, check_has_head, new_config
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 logger = logging.getLogger(__name__)
 
+VOCAB_SIZE = 8000  # of a tokenizer made from the training texts
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
-FRESH = "fresh"
 
 
 @dataclass
-class ClassifierArguments(ModelArguments):
-    """Which checkpoint to start from, and as what."""
+class ClassifierArguments(NewModelArguments):
+    """Which checkpoint to start from, or which new model to make."""
+
+    small_type: ClassVar = "bert"
+    small_fields: ClassVar = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 256,
+    }
 
     model_name_or_path: str | None = option(
         None,
-        f"Zoo or official checkpoint, Hub id or folder; default: {DEFAULT_MODEL}. '{FRESH}', the default with the"
-        " built-in data: a small new model, with a tokenizer made from the training texts.",
+        f"Zoo or official checkpoint, Hub id or folder; default: {DEFAULT_MODEL}, or with the built-in data a small"
+        " new model.",
+    )
+    tokenizer_vocab_size: int | None = option(
+        None,
+        f"Tokens (default: {VOCAB_SIZE}, or fewer) of a tokenizer made from the training texts: their words.",
     )
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
 
@@ -69,28 +83,39 @@ def load_classifier(
     return model, tokenizer
 
 
-def fresh_classifier(
-    args: ClassifierArguments, label_names: list[str], texts: list[str], max_length: int
+def new_classifier(
+    args: ClassifierArguments, label_names: list[str], texts: Iterable[str], max_length: int
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A small encoder with new weights (2 layers of 64), and the tokenizer asked for, or one made from the texts."""
+    """A model with new weights and a head for these labels, and the tokenizer asked for, or one made from the texts.
+
+    A configuration of an official architecture makes a model of the native class, which is then converted, unless
+    `model_class` is "native": with the same seed the two start with the same weights.
+
+    Args:
+        max_length: positions of a small model.
+    """
     if args.tokenizer_name:
         tokenizer = load_tokenizer(args)
     else:
-        tokenizer = word_piece_tokenizer(texts)
+        tokenizer = word_piece_tokenizer(texts, args.tokenizer_vocab_size or VOCAB_SIZE)
         tokenizer.model_max_length = max_length
-    sizes = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 256,
-        "max_position_embeddings": max_length,
-        "pad_token_id": tokenizer.pad_token_id,
-        **_labels(label_names),
-    }
-    if args.model_class == "native":
-        return BertForSequenceClassification(BertConfig(**sizes)), tokenizer
-    return tfm_zoo.TfmBertForSequenceClassification(tfm_zoo.TfmBertConfig(**sizes)), tokenizer
+    fields = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **_labels(label_names)}
+    if args.model_type is None and args.config_name is None:
+        fields["max_position_embeddings"] = max_length
+    config = new_config(args, fields)
+    check_has_head(
+        config,
+        "AutoModelForSequenceClassification",
+        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+        "sequence classifier",
+    )
+    check_vocabulary(tokenizer, config)
+    model = AutoModelForSequenceClassification.from_config(
+        config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code
+    )
+    if not args.stays_as_it_is(config):
+        model = tfm_zoo.from_official(model, tfm_zoo.TfmBertForSequenceClassification)
+    return model, tokenizer
 
 
 def _labels(names: list[str]) -> dict:

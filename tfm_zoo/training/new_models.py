@@ -39,8 +39,7 @@ class NewModelArguments(ModelArguments):
     tokenizer_vocab_size: int | None = option(None, "Tokens of a tokenizer made from the training text, a BPE.")
 
     def __post_init__(self) -> None:
-        new = {name: getattr(self, name) for name in ("model_type", "config_name", "config_overrides")}
-        given = [name for name, value in new.items() if value is not None]
+        given = self.given
         if self.model_name_or_path and given:
             raise ValueError(f"{given[0]} makes a new model and cannot go with model_name_or_path")
         if self.model_type and self.config_name:
@@ -48,6 +47,11 @@ class NewModelArguments(ModelArguments):
         if self.tokenizer_vocab_size and (self.tokenizer_name or self.model_name_or_path):
             raise ValueError("tokenizer_vocab_size is for a tokenizer made from the training text, of a new model")
         self.overrides()
+
+    @property
+    def given(self) -> list[str]:
+        """The options that describe a new model, of those that are given."""
+        return [name for name in ("model_type", "config_name", "config_overrides") if getattr(self, name) is not None]
 
     @property
     def is_new(self) -> bool:
