@@ -23,8 +23,8 @@ def follow(clone, online, hub_server, hold, checkpoints, tmp_path):
         if head := metadata.read(document.text):
             hold("user/model", checkpoints[head["tags"][1]])
         for words in document.commands:
-            if trained := check(words):
-                recipe = next(word for word in words if word in checkpoints)
+            trained = check(words)
+            if recipe := next((word for word in words if trained and word in checkpoints), None):
                 shutil.copytree(checkpoints[recipe], trained, dirs_exist_ok=True)
             if words[0] == "tfm-zoo" and words[1] != "serve":
                 done = CliRunner().invoke(app, words[1:])
