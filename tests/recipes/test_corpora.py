@@ -150,10 +150,21 @@ def test_a_row_of_a_stream_is_a_document(tmp_path, bytes_only, streamed):
     Dataset.from_dict({"id": [1, 2, 3, 4], "body": ["0123456789", "ab", "", "cd"]}).to_json(path)
     corpus = streamed(train_file=path, text_column_name="body")
     assert corpus.splits["validation"]["text"][:] == ["0123456789"]
-    assert "the first 10 characters were taken" in corpus.notes[0]
+    assert "the first 10 characters (1 document) were taken" in corpus.notes[0]
     end = bytes_only.eos_token_id
     ids = [token for block in blocks_of(corpus, bytes_only) for token in block]
     assert ids == [*bytes_only("ab")["input_ids"], end, *bytes_only("cd")["input_ids"], end]
+
+
+def test_all_files_of_a_validation_split_are_used(tmp_path, streamed):
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(f"text of {name}\n")
+    files = str(tmp_path / "*.txt")
+    texts = ["text of a", "text of b", "text of c"]
+    assert streamed(train_file=files, validation_file=files, held_out=100).splits["validation"]["text"][:] == texts
+    corpus = streamed(train_file=files, validation_file=files, held_out=10)
+    assert corpus.splits["validation"]["text"][:] == texts[:2]
+    assert corpus.notes == ["Of the validation split the first 18 characters (2 documents) were used."]
 
 
 def test_blocks_of_a_stream_hold_its_text(tmp_path, bytes_only, streamed):

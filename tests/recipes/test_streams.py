@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import islice, takewhile
 
 import pytest
-from datasets import Dataset, load_dataset
+from datasets import Dataset, DatasetDict, load_dataset
 from torch.utils.data import DataLoader
 
 from tfm_zoo.training import streams, text_sources
@@ -171,12 +171,15 @@ def test_a_source_without_text_is_refused():
         StreamBatches(stream, 8)
 
 
+def source_texts(source: TextSource) -> list[str]:
+    return list(Stream(source, lambda texts, rng: texts, seed=0).first_pass())
+
+
 def load(**options):
     documents = load_documents(DocumentArguments(**options), seed=0)
     read = {}
     for role in ("train", "validation"):
-        stream = Stream(getattr(documents, role), lambda texts, rng: list(texts), seed=0)
-        read[role] = sorted(text.replace("\n", " ", 1) for text in stream.first_pass())
+        read[role] = sorted(text.replace("\n", " ", 1) for text in source_texts(getattr(documents, role)))
     return documents, read
 
 
@@ -194,7 +197,7 @@ def test_documents_are_divided(shards, tmp_path, streaming, kind):
     if streaming:  # the first of the first shard
         assert read["validation"] == sorted(TEXTS[:7])
         assert read["train"] == sorted(TEXTS[7:])
-        assert "first 7 documents were taken" in documents.notes[0]
+        assert "characters (7 documents) were taken" in documents.notes[0]
     else:  # picked by the seed; those beyond max_eval_samples are not used
         assert len(read["train"]) == 90 and not set(read["train"]) & set(read["validation"])
     assert documents.split("One. Two\nThree") == (["One. Two", "Three"] if kind == "txt" else ["One.", "Two", "Three"])
@@ -206,6 +209,72 @@ def test_documents_with_a_validation_split(shards, streaming):
     documents, read = load(streaming=streaming, **files)
     assert read == {"train": sorted(TEXTS[:50]), "validation": sorted(TEXTS[85:])}
     assert documents.has_own_validation and not documents.notes
+
+
+@pytest.fixture
+def unbroken(tmp_path):
+    """Four files without an empty line at their end: a pattern that they fit, and their documents."""
+    texts = [[f"{i} one\n{i} two", f"{i} three\n{i} four"] for i in range(4)]
+    for i, (first, second) in enumerate(texts):
+        (tmp_path / f"{i}.txt").write_text(f"{first}\n\n{second}\n")
+    return str(tmp_path / "*.txt"), [text for part in texts for text in part]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_the_end_of_a_file_is_that_of_a_document(unbroken, streaming):
+    files, texts = unbroken
+    documents = load_documents(DocumentArguments(train_file=files, validation_file=files, streaming=streaming), seed=0)
+    for source in (documents.train, documents.validation):
+        assert sorted(source_texts(source)) == texts
+    documents = load_documents(DocumentArguments(train_file=files, streaming=streaming, max_eval_samples=1), seed=0)
+    divided = [*source_texts(documents.train), *source_texts(documents.validation)]
+    assert sorted(divided) == texts
+
+
+def test_a_document_in_memory_is_whole(tmp_path, monkeypatch):
+    """Its parts would be shuffled, and meet in a block as if they were different documents."""
+    for module in (streams, text_sources):
+        monkeypatch.setattr(module, "CHARACTERS", 100)
+    long = "\n".join(f"{i:04d}" for i in range(90))
+    path = tmp_path / "long.txt"
+    path.write_text("\n\n".join(["before", long, "after"]))
+    documents = load_documents(DocumentArguments(train_file=str(path), validation_file=str(path)), seed=0)
+    assert sorted(documents.train.rows["text"]) == [long, "after", "before"]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_what_is_held_out_of_a_stream_has_an_end(tmp_path, monkeypatch, own):
+    """In characters too: a file without an empty line is one document."""
+    monkeypatch.setattr("tfm_zoo.training.documents.CHARACTERS", 50)
+    path = tmp_path / "unbroken.txt"
+    path.write_text("".join(f"line {i:02d} of many\n" for i in range(40)))
+    files = {"train_file": str(path)} | ({"validation_file": str(path)} if own else {})
+    documents = load_documents(DocumentArguments(streaming=True, max_eval_samples=3, **files), seed=0)
+    (held_out,) = documents.validation.rows["text"]
+    assert held_out.split("\n") == [f"line {i:02d} of many" for i in range(4)]
+    assert "the first 63 characters (1 document) were" in documents.notes[0]
+    (rest,) = source_texts(documents.train)
+    assert len(rest.split("\n")) == (40 if own else 36)
+
+
+@pytest.mark.parametrize("kind", ["folder", "saved", "built-in"])
+def test_any_data_set_is_streamed(tmp_path, kind):
+    name = "generated" if kind == "built-in" else str(tmp_path / "data")
+    rows = Dataset.from_dict({"text": TEXTS})
+    if kind == "saved":
+        DatasetDict(train=rows).save_to_disk(name)
+    elif kind == "folder":
+        (tmp_path / "data").mkdir()
+        rows.to_json(tmp_path / "data" / "train.jsonl")
+    documents, read = load(dataset_name=name, streaming=True, max_eval_samples=7)
+    assert documents.is_stream and len(read["validation"]) == 7 and len(read["train"]) > 90
+
+
+def test_a_row_of_a_stream_without_a_value_is_an_empty_text(tmp_path):
+    rows = [{"text": None if i % 3 else f"text {i}"} for i in range(12)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, read = load(train_file=str(tmp_path / "a.jsonl"), streaming=True, max_eval_samples=1)
+    assert read == {"validation": ["text 0"], "train": ["text 3", "text 6", "text 9"]}
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -239,6 +308,11 @@ def test_bad_documents_are_refused(tmp_path, streaming, name, content, options, 
     file = str(tmp_path / name) if name else "nowhere"
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         load(train_file=file, streaming=streaming, **options)
+
+
+def test_a_pattern_that_fits_files_of_several_kinds_is_refused(shards):
+    with pytest.raises(ValueError, match="fits files of several kinds: .jsonl, .parquet, .txt"):
+        load(train_file=str(shards / "*"))
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from datasets import Dataset, IterableDataset
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from tfm_zoo.models.inputs import IGNORED
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import check_at_least, option
-from tfm_zoo.training.sources import DataArguments, StreamedArguments, check_texts, find_columns, load_source
-from tfm_zoo.training.text_sources import TextSource
+from tfm_zoo.training.sources import DataArguments, StreamedArguments, check_texts, load_source, text_column
+from tfm_zoo.training.text_sources import TextSource, hold_out
 from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
 
-IGNORED = -100  # the label of what is not learned
 HELD_OUT = 500_000  # characters, the first of a stream or of its validation split, that validate
 
 
@@ -182,9 +182,7 @@ def load_corpus(args: CorpusArguments) -> Corpus:
         raw = {"train": raw["train"]}  # the other splits have words of their own, which a language model cannot know
         notes.append("The text is generated: its reviews are made from templates. It tests the machinery alone.")
     some = next(iter(raw.values()))
-    asked = args.text_column_name and [args.text_column_name]
-    usual = [some.column_names] if len(some.column_names or ()) == 1 else [["text"]]
-    (column,) = find_columns(some, asked, usual, "text_column_name")
+    column = text_column(some, args.text_column_name)
 
     roles = {role: next((n for n in raw if n.startswith(role)), None) for role in ("train", "validation")}
     if roles["train"] is None:
@@ -224,18 +222,8 @@ def _streamed(splits: Mapping[str, IterableDataset], column: str, notes: list[st
         role: TextSource(rows.select_columns(column), column, by_line=rows.builder_name == "text", breaks=False)
         for role, rows in splits.items()
     }
-    train = sources["train"]
-    texts, rows = sources.get("validation", train).begin(HELD_OUT)
-    own = "validation" in sources
-    if not texts:
-        raise ValueError(f"there is no text in the {'validation' if own else 'train'} split")
-    size = sum(map(len, texts))
-    if not own:
-        train = train.without(rows)
-        notes.append(f"There is no validation split: the first {size:,} characters were taken for it.")
-    elif size >= HELD_OUT:
-        notes.append(f"The first {size:,} characters of the validation split were used.")
-    return Corpus({"validation": Dataset.from_dict({"text": texts})}, own, notes, train)
+    train, held_out = hold_out(sources, notes, HELD_OUT)
+    return Corpus({"validation": held_out}, "validation" in sources, notes, train)
 
 
 def cut_at_the_end(texts: list[str], share: float) -> tuple[list[str], list[str]]:

@@ -1,8 +1,7 @@
 """Documents to pre-train on, in memory or streamed, and those to validate on."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from itertools import count, islice
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from datasets import Dataset, DatasetDict, IterableDataset
@@ -14,11 +13,11 @@ from tfm_zoo.training.sources import (
     StreamedArguments,
     check_texts,
     complete_splits,
-    find_columns,
     limit_splits,
     load_source,
+    text_column,
 )
-from tfm_zoo.training.text_sources import TextSource
+from tfm_zoo.training.text_sources import CHARACTERS, TextSource, hold_out
 
 Rows = Dataset | IterableDataset
 
@@ -42,7 +41,9 @@ class DocumentArguments(StreamedArguments):
     text_column_name: str | None = option(None, "Column of the texts; default: 'text', or the only one.")
     max_train_samples: int | None = option(None, "Use this many training documents.")
     max_eval_samples: int | None = option(
-        None, f"Likewise of those to validate on; default: all, or {HELD_OUT:,} of a stream."
+        None,
+        f"Likewise of those to validate on; default: all. Of a stream they have {CHARACTERS:,} characters at most, and"
+        f" are {HELD_OUT:,} by default.",
     )
 
     def built_in(self) -> DatasetDict:
@@ -73,31 +74,29 @@ def load_documents(args: DocumentArguments, seed: int) -> Documents:
     notes: list[str] = []
     if args.dataset_name == generated.NAME:
         notes.append("The documents are generated, from templates. They test the machinery alone.")
-    splits = _roles(load_source(args), args)
-    own = "validation" in splits
-    some = splits["train"]
-    is_stream, by_line = isinstance(some, IterableDataset), some.builder_name == "text"
-    asked = args.text_column_name and [args.text_column_name]
-    usual = [some.column_names] if len(some.column_names or ()) == 1 else [["text"]]
-    (column,) = find_columns(some, asked, usual, "text_column_name")
-    for role, rows in splits.items():
-        if not is_stream:
+    raw = _roles(load_source(args), args)
+    if "text" in [rows.builder_name for rows in raw.values()] and not args.streaming:
+        raw = _roles(load_source(replace(args, streaming=True)), args)  # whose shards tell where a file ends
+    column = text_column(raw["train"], args.text_column_name)
+    sources = {}
+    for role, rows in raw.items():
+        if isinstance(rows, Dataset):
             check_texts(role, rows, column)
-    sources = {role: TextSource(rows.select_columns(column), column, by_line) for role, rows in splits.items()}
+        sources[role] = TextSource(rows.select_columns(column), column, by_line=rows.builder_name == "text")
 
-    if is_stream:
-        sources = _with_validation(sources, args, notes)
+    if args.streaming:
+        train, held_out = hold_out(sources, notes, CHARACTERS, args.max_eval_samples or HELD_OUT)
+        validation = TextSource(held_out)
     else:
-        if by_line:  # which are made into documents here
-            splits = {role: Dataset.from_dict({column: list(s.texts(s.rows))}) for role, s in sources.items()}
+        splits = {role: source.in_memory() for role, source in sources.items()}
         for role, rows in splits.items():
             if not any(map(str.strip, rows[column])):
                 raise ValueError(f"there is no text in the {role} split")
         splits, _ = complete_splits(splits, args, seed, notes)
         splits = limit_splits(splits, args, seed)
-        sources = {role: TextSource(rows, column) for role, rows in splits.items()}
-    split = str.splitlines if by_line else split_sentences
-    return Documents(sources["train"], sources["validation"], split, own, notes)
+        train, validation = (TextSource(splits[role], column) for role in ("train", "validation"))
+    split = str.splitlines if sources["train"].by_line else split_sentences
+    return Documents(train, validation, split, "validation" in sources, notes)
 
 
 def _roles(raw: Mapping[str, Rows], args: DocumentArguments) -> dict[str, Rows]:
@@ -110,21 +109,3 @@ def _roles(raw: Mapping[str, Rows], args: DocumentArguments) -> dict[str, Rows]:
         raise ValueError(f"{missing} among {list(raw)}")
     validation = next((other for other in raw if other.startswith("validation") and other != name), None)
     return {"train": raw[name], **({"validation": raw[validation]} if validation else {})}
-
-
-def _with_validation(
-    sources: dict[str, TextSource], args: DocumentArguments, notes: list[str]
-) -> dict[str, TextSource]:
-    """Streams, of which the documents to validate on are in memory: the first of their split, or of the first shard."""
-    train, validation = sources["train"], sources.get("validation")
-    limit = args.max_eval_samples or HELD_OUT
-    rows_read = count()
-    shard = validation.rows if validation else train.rows.shard(num_shards=train.rows.num_shards, index=0)
-    texts = train.texts(row for row, _ in zip(shard, rows_read))  # noqa: B905, the count has no end
-    held_out = list(islice(filter(str.strip, texts), limit))
-    if not validation:
-        train = train.without(next(rows_read))
-        notes.append(f"There is no validation split: the first {len(held_out):,} documents were taken for it.")
-    if not held_out:
-        raise ValueError(f"there is no text in the {'validation' if validation else 'train'} split")
-    return {"train": train, "validation": TextSource(Dataset.from_dict({train.column: held_out}), train.column)}

@@ -1,6 +1,7 @@
 """Where texts come from: files, a folder or the Hub, and how much of them is used."""
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -63,19 +64,20 @@ class DataArguments:
         Raises:
             FileNotFoundError, ValueError: naming the file that is missing or cannot be read.
         """
-        files = [file] if Path(file).is_file() else sorted(name for name in glob(file) if Path(name).is_file())
+        files = fitting(file)
         if not files:
             raise FileNotFoundError(f"{split}_file {file!r}: no such file")
-        path = Path(files[0])
-        if path.suffix not in self.file_types:
-            raise ValueError(
-                f"{split}_file {file!r}: expected one of {', '.join(self.file_types)}, not {path.suffix!r}"
-            )
-        options = {"sep": "\t"} if path.suffix == ".tsv" else {}
-        options |= {"sample_by": self.text_rows} if path.suffix == ".txt" else {}  # a document keeps its line breaks
+        suffix, *others = sorted({path.suffix for path in files})
+        if others:
+            raise ValueError(f"{split}_file {file!r} fits files of several kinds: {', '.join([suffix, *others])}")
+        if suffix not in self.file_types:
+            raise ValueError(f"{split}_file {file!r}: expected one of {', '.join(self.file_types)}, not {suffix!r}")
+        options = {"sep": "\t"} if suffix == ".tsv" else {}
+        options |= {"sample_by": self.text_rows} if suffix == ".txt" else {}  # a document keeps its line breaks
         options |= self.reading
+        names = [*map(str, files)]
         try:
-            return load_dataset(self.file_types[path.suffix], data_files=files, split="train", **options)
+            return load_dataset(self.file_types[suffix], data_files=names, split="train", **options)
         except DatasetGenerationError as error:
             raise ValueError(f"{split}_file {file!r} cannot be read: {error.__cause__ or error}") from error
 
@@ -91,6 +93,13 @@ class StreamedArguments(DataArguments):
     @property
     def reading(self) -> dict[str, Any]:
         return {"streaming": self.streaming}
+
+    @property
+    def files_identity(self) -> str | None:
+        """Of the files that are streamed: their names and sizes, wherever they lie."""
+        if not (self.streaming and self.train_file):
+            return None
+        return digest(f"{path.name} {path.stat().st_size}" for path in fitting(self.train_file))
 
     def check_stream(self, args: LoopArguments) -> None:
         """Refuse what a stream cannot do, of which nobody knows how long it is."""
@@ -133,10 +142,11 @@ def load_source(args: DataArguments) -> DatasetDict | IterableDatasetDict:
         kind = IterableDatasetDict if args.reading.get("streaming") else DatasetDict
         return kind({split: args.load_file(split, file) for split, file in files.items()})
     name = args.dataset_name
-    if name == generated.NAME:
-        return args.built_in()
-    if (Path(name) / "dataset_dict.json").exists():
-        return load_from_disk(name)
+    if name == generated.NAME or (Path(name) / "dataset_dict.json").exists():
+        splits = args.built_in() if name == generated.NAME else load_from_disk(name)
+        if not args.reading.get("streaming"):
+            return splits
+        return IterableDatasetDict({split: rows.to_iterable_dataset() for split, rows in splits.items()})
     try:
         return load_dataset(name, args.dataset_config_name, **args.reading)
     except ConnectionError as error:
@@ -146,6 +156,29 @@ def load_source(args: DataArguments) -> DatasetDict | IterableDatasetDict:
         ) from error
     except DatasetGenerationError as error:
         raise ValueError(f"dataset_name {name!r} cannot be read: {error.__cause__ or error}") from error
+
+
+def fitting(file: str) -> list[Path]:
+    """The file of this name, or those that fit it as a pattern."""
+    path = Path(file)
+    return [path] if path.is_file() else sorted(path for path in map(Path, glob(file)) if path.is_file())
+
+
+def digest(parts: Iterable[str | bytes]) -> str:
+    """A short name of texts or bytes, by which to tell them from others."""
+    sha = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        sha.update(len(data).to_bytes(8, "big"))
+        sha.update(data)
+    return sha.hexdigest()[:16]
+
+
+def text_column(rows: Dataset | IterableDataset, asked: str | None) -> str:
+    """The column of the texts: the one asked for, else the only one, else "text"."""
+    usual = rows.column_names if len(rows.column_names or ()) == 1 else ["text"]
+    (column,) = find_columns(rows, asked and [asked], [usual], "text_column_name")
+    return column
 
 
 def find_columns(

@@ -1,12 +1,15 @@
 """Texts of a data set, in memory or streamed, from any place on."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any, Self
+from itertools import chain, islice, takewhile
+from math import inf
+from typing import Any
 
 import numpy as np
 from datasets import Dataset, IterableDataset
+
+from tfm_zoo.training.sources import digest
 
 CHARACTERS = 2_000_000  # that end a block of texts, which bounds memory whatever they are
 
@@ -15,10 +18,12 @@ CHARACTERS = 2_000_000  # that end a block of texts, which bounds memory whateve
 class TextSource:
     """The texts of a data set: that of each row, or, in a data set of lines, those that its lines make.
 
+    A row without a value, as JSON has them, is an empty text.
+
     Args:
         rows: in memory, or streamed from shards (files).
         by_line: a row is a line.
-        breaks: an empty line ends a text; if not, nothing but the end of the file does (and `CHARACTERS`).
+        breaks: an empty line ends a text; if not, nothing but the end of its file does, and `CHARACTERS`.
         held_out: rows at the begin of the first shard of a stream that are not read.
     """
 
@@ -40,22 +45,56 @@ class TextSource:
             shard = self.rows.shard(num_shards=count, index=index)
             yield shard.skip(self.held_out) if index == 0 and self.held_out else shard
 
-    def texts(self, shard: Iterable[dict[str, Any]]) -> Iterator[str]:
-        """The texts that the rows of a shard are, or make."""
-        rows = (self._checked(row) for row in shard)
-        return _joined(rows, self.breaks) if self.by_line else rows
+    def in_order(self) -> Iterator[IterableDataset]:
+        """All shards of a stream, as they come."""
+        count = self.rows.num_shards
+        return (self.rows.shard(num_shards=count, index=index) for index in range(count))
 
-    def begin(self, characters: int) -> tuple[list[str], int]:
-        """The texts that the first rows of a stream make, of so many characters, and how many rows these are."""
-        rows = []
-        for row in self.rows.shard(num_shards=self.rows.num_shards, index=0):
-            rows.append(row)
-            characters -= len(self._checked(row))
-            if characters <= 0:
-                break
-        return [text for text in self.texts(rows) if text.strip()], len(rows)
+    def texts(self, shard: Iterable[dict[str, Any]], whole: bool = False) -> Iterator[str]:
+        """The texts that the rows of a shard are, or make; its end is that of a text.
 
-    def without(self, rows: int) -> Self:
+        Args:
+            whole: however long they are.
+        """
+        rows = map(self._text, shard)
+        return _joined(rows, self.breaks, inf if whole else CHARACTERS) if self.by_line else rows
+
+    def in_memory(self) -> Dataset:
+        """All texts, whole."""
+        if isinstance(self.rows, Dataset):
+            return self.rows
+        texts = chain.from_iterable(self.texts(shard, whole=True) for shard in self.in_order())
+        return Dataset.from_dict({self.column: list(texts)})
+
+    def begin(
+        self, shards: Iterable[IterableDataset], characters: int, documents: int | None = None
+    ) -> tuple[list[str], int]:
+        """The first texts of these shards, and how many rows they were read from.
+
+        Args:
+            characters: end with the row, which may be a line of a text, that has so many of them before its end.
+            documents: end with so many texts at the latest.
+        """
+        rows_read = 0
+
+        def counted(shard: IterableDataset) -> Iterator[dict[str, Any]]:
+            nonlocal rows_read, characters
+            for row in shard:
+                rows_read += 1
+                characters -= len(self._text(row))
+                yield row
+                if characters <= 0:
+                    break
+
+        some = (self.texts(counted(shard)) for shard in takewhile(lambda _: characters > 0, shards))
+        texts = list(islice(filter(str.strip, chain.from_iterable(some)), documents))
+        return texts, rows_read
+
+    def first_texts(self, characters: int) -> list[str]:
+        """Texts of so many characters, from shards in any order."""
+        return self.begin(self.shards(seed=[0]), characters)[0]
+
+    def without(self, rows: int) -> "TextSource":
         """The stream without so many of its first rows, which validate.
 
         Raises:
@@ -66,25 +105,53 @@ class TextSource:
             raise ValueError(f"the {rows} rows of this stream all validate: give validation data, or do not stream it")
         return rest
 
-    def first_texts(self, characters: int) -> list[str]:
-        """The first texts, up to so many characters."""
-        texts = []
-        for text in chain.from_iterable(map(self.texts, self.shards(seed=[0]))):
-            texts.append(text)
-            characters -= len(text)
-            if characters <= 0:
-                break
-        return texts
+    @property
+    def identity(self) -> str:
+        """What another source, with which a run cannot go on, has otherwise."""
+        if isinstance(self.rows, Dataset):
+            return digest(self.rows[self.column])
+        return f"{self.rows.num_shards} shards without {self.held_out} rows"
 
-    def _checked(self, row: dict[str, Any]) -> str:
+    def _text(self, row: dict[str, Any]) -> str:
         text = row[self.column]
+        if text is None:
+            return ""
         if not isinstance(text, str):
             raise ValueError(f"text_column_name {self.column!r}: a row holds {text!r}, not text")
         return text
 
 
-def _joined(lines: Iterable[str], breaks: bool) -> Iterator[str]:
-    """Lines up to an empty one (if it breaks them), or up to so many characters, as one text."""
+def hold_out(
+    sources: Mapping[str, TextSource], notes: list[str], characters: int, documents: int | None = None
+) -> tuple[TextSource, Dataset]:
+    """A stream to train on and, in memory, texts to validate on: the first of its "validation" source, or its own.
+
+    Its own are those of the first shard alone, so that the others need not be looked at.
+
+    Args:
+        notes: is told what was done.
+        characters, documents: of these texts, at most.
+
+    Raises:
+        ValueError: if there is no text to validate on, or none is left to train on.
+    """
+    train, validation = sources["train"], sources.get("validation")
+    held = validation or train
+    texts, rows = held.begin(held.in_order() if validation else islice(held.in_order(), 1), characters, documents)
+    if not texts:
+        raise ValueError(f"there is no text in the {'validation' if validation else 'train'} split")
+    size = sum(map(len, texts))
+    first = f"the first {size:,} characters ({len(texts):,} document{'s' * (len(texts) > 1)})"
+    if not validation:
+        train = train.without(rows)
+        notes.append(f"There is no validation split: {first} were taken for it.")
+    elif size >= characters or len(texts) == documents:
+        notes.append(f"Of the validation split {first} were used.")
+    return train, Dataset.from_dict({"text": texts})
+
+
+def _joined(lines: Iterable[str], breaks: bool, limit: float) -> Iterator[str]:
+    """Lines up to an empty one (if it breaks them), or up to `limit` characters, as one text."""
     text: list[str] = []
     size = 0
     for line in lines:
@@ -92,7 +159,7 @@ def _joined(lines: Iterable[str], breaks: bool) -> Iterator[str]:
         if not is_break:
             text.append(line)
             size += len(line)
-        if text and (size >= CHARACTERS or is_break):
+        if text and (size >= limit or is_break):
             yield "\n".join(text)
             text, size = [], 0
     if text:
