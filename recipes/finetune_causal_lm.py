@@ -36,7 +36,9 @@ from tfm_zoo.training.language_models import (
 from tfm_zoo.training.loop import Loop, Task
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.runs import errors_in_one_line, open_output_dir, start_accelerator, start_trackers
+from tfm_zoo.training.sources import digest
 from tfm_zoo.training.streams import Stream
+from tfm_zoo.training.tokenizers import vocabulary_digest
 
 logger = get_logger(__name__)
 
@@ -95,7 +97,15 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
         count=count_predicted,
         evaluate=lambda model: evaluate_language_model(accelerator, model, eval_loader, evaluated.size),
         after_evaluation=partial(sampler.after_evaluation, accelerator),
-        shaping={"block_size": block_size, "streaming": bool(corpus.stream)},
+        shaping={
+            "block_size": block_size,
+            "streaming": bool(corpus.stream),
+            "train_files": data_args.files_identity,
+            "training text": corpus.stream.identity if corpus.stream else digest([tokens["train"].numpy().tobytes()]),
+            "validation text": digest([tokens["validation"].numpy().tobytes()]),
+            "document_separator": data_args.document_separator,
+            "tokenizer": vocabulary_digest(tokenizer),
+        },
     )
 
     loop = Loop(accelerator, args, task, checkpoint)

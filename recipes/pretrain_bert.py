@@ -15,7 +15,6 @@ from pathlib import Path
 
 from accelerate.logging import get_logger
 from torch.utils.data import DataLoader
-from transformers import DataCollatorForTokenClassification
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import parse_arguments
@@ -31,11 +30,11 @@ from tfm_zoo.training.pretraining import (
     losses,
     unigram_entropy,
 )
-from tfm_zoo.training.pretraining_data import PretrainingExamples
+from tfm_zoo.training.pretraining_data import Padding, PretrainingExamples
 from tfm_zoo.training.pretraining_models import EncoderArguments, Heads, load_encoder, new_encoder
 from tfm_zoo.training.runs import errors_in_one_line, open_output_dir, start_accelerator, start_trackers
 from tfm_zoo.training.streams import Stream
-from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
+from tfm_zoo.training.tokenizers import TOKENIZER_TEXT, vocabulary_digest
 
 logger = get_logger(__name__)
 
@@ -83,23 +82,23 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     for split, some in (("training", train.first_pass()), ("validation", evaluated)):
         if next(iter(some), None) is None:
             raise ValueError(f"there is no example in the {split} documents: it takes {make_examples.needs}")
+    entropy = unigram_entropy(evaluated)
     if not args.max_train_steps:
         logger.info("Counting the examples of an epoch")
         train.size = sum(1 for _ in train.first_pass())
-    collate = DataCollatorForTokenClassification(
-        tokenizer, pad_to_multiple_of=None if accelerator.mixed_precision == "no" else 8
-    )
+    collate = Padding(tokenizer, multiple_of=1 if accelerator.mixed_precision == "no" else 8)
     eval_loader = accelerator.prepare_data_loader(
         DataLoader(evaluated, batch_size=args.per_device_eval_batch_size, collate_fn=collate)
     )
+    is_zoo = model.config.model_type.startswith("tfm_")
     task = Task(
         model,
         tokenizer,
         examples=train,
         collate=collate,
         count=count_parts,
-        loss=partial(losses, is_zoo=model.config.model_type.startswith("tfm_")),
-        evaluate=lambda model: evaluate_pretraining(accelerator, model, eval_loader),
+        loss=partial(losses, is_zoo=is_zoo),
+        evaluate=lambda model: evaluate_pretraining(accelerator, model, eval_loader, is_zoo),
         shaping={
             "next_sentence_prediction": args.next_sentence_prediction,
             "max_seq_length": max_length,
@@ -108,6 +107,10 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
             "whole_word_mask": args.whole_word_mask,
             "block_documents": args.block_documents,
             "streaming": documents.is_stream,
+            "train_files": data_args.files_identity,
+            "training texts": documents.train.identity,
+            "validation texts": documents.validation.identity,
+            "tokenizer": vocabulary_digest(tokenizer),
         },
     )
 
@@ -130,7 +133,8 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
                 "train": f"{train.size:,} an epoch" if train.size else "not counted",
                 "validation": f"{len(evaluated):,}",
             },
-            entropy=unigram_entropy(evaluated),
+            max_length=max_length,
+            entropy=entropy,
         ).finish()
     accelerator.end_training()
     return results

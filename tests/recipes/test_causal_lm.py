@@ -139,6 +139,24 @@ def test_streams_learn_too(train_lm, tmp_path):
     assert "not counted" in (tmp_path / "run" / "README.md").read_text()
 
 
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_run_goes_on_with_its_own_data_alone(train_lm, tmp_path, streaming):
+    (tmp_path / "held_out.txt").write_text(TEXT[:500])
+    (tmp_path / "a.part.txt").write_text(TEXT)
+    files = {"train_file": tmp_path / "*.part.txt", "validation_file": tmp_path / "held_out.txt"}
+    options = files | {"streaming": streaming, "max_train_steps": 1, "sample_length": 0}
+    train_lm(checkpointing_steps=1, **options)
+    again = options | {"resume_from_checkpoint": "auto"}
+    train_lm(**again)
+    with pytest.raises(ValueError, match=r"another run: .*document_separator was None and is X"):
+        train_lm(document_separator="X", **again)
+    with pytest.raises(ValueError, match=r"another run: .*tokenizer was"):
+        train_lm(tokenizer_vocab_size=257, **again)
+    (tmp_path / "b.part.txt").write_text("cat\n")
+    with pytest.raises(ValueError, match=r"another run: .*training text was"):
+        train_lm(**again)
+
+
 def test_samples_leave_training_as_it_is(train_lm, tmp_path):
     train_lm(output_dir=tmp_path / "with", eval_steps=2)
     train_lm(output_dir=tmp_path / "without", eval_steps=2, sample_length=0)

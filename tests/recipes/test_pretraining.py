@@ -2,15 +2,17 @@
 
 import json
 import math
+import shutil
 
 import pytest
 import torch
+from accelerate import Accelerator
 from huggingface_hub import ModelCard
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer, BertConfig, BertForPreTraining
 
 import tfm_zoo
 from tfm_zoo.training import loop
-from tfm_zoo.training.pretraining import count_parts, losses
+from tfm_zoo.training.pretraining import count_parts, evaluate_pretraining, losses
 from tfm_zoo.training.tokenizers import learned_word_piece
 
 from .conftest import PRETRAINING_RECIPE, history, run_python
@@ -23,7 +25,7 @@ ALONE = {"next_sentence_prediction": "false"}
 
 
 def test_learns_and_leaves_everything(pretrain, tmp_path):
-    results = pretrain(num_train_epochs=25, learning_rate=5e-3, eval_steps=100, per_device_train_batch_size=8)
+    results = pretrain(num_train_epochs=25, seed=1, learning_rate=5e-3, eval_steps=100, per_device_train_batch_size=8)
     folder = tmp_path / "run"
     assert json.loads((folder / "all_results.json").read_text()) == results
     first = {name: history(folder, f"eval_{name}")[0] for name in ("loss", "mlm_loss")}
@@ -44,12 +46,14 @@ def test_learns_and_leaves_everything(pretrain, tmp_path):
 
 
 def test_masked_tokens_alone(pretrain, tmp_path):
-    results = pretrain(max_train_steps=3, whole_word_mask=True, **ALONE)
+    sizes = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64,max_position_embeddings=16"
+    results = pretrain(max_train_steps=3, whole_word_mask=True, config_overrides=sizes, **ALONE)
     assert not any("nsp" in name for name in results)
     assert results["eval_loss"] == pytest.approx(results["eval_mlm_loss"])
     assert type(AutoModelForMaskedLM.from_pretrained(tmp_path / "run")) is tfm_zoo.TfmBertForMaskedLM
     card = ModelCard.load(tmp_path / "run" / "README.md")
     assert "words, all tokens of each" in card.text and "next" not in card.text
+    assert "at most 16" in card.text  # that it takes, of 32 asked for
 
 
 def test_losses_are_means_over_masked_tokens_and_over_pairs():
@@ -73,6 +77,47 @@ def test_losses_are_means_over_masked_tokens_and_over_pairs():
         assert all(torch.isfinite(p.grad).all() for p in one.parameters())
     alone = losses(model, {"input_ids": ids, "labels": labels}, True)
     assert alone.shape == (1,) and alone[0].item() == pytest.approx(losses(model, batch, True)[0].item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("head", [tfm_zoo.TfmBertForPreTraining, tfm_zoo.TfmBertForMaskedLM])
+def test_evaluation_projects_labelled_tokens_alone(head):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    model = head(tfm_zoo.TfmBertConfig(vocab_size=50, **sizes))
+    batches = []
+    for lengths in ([9, 4, 7], [5, 8, 3]):
+        ids, is_real = torch.randint(5, 50, (3, 9)), torch.arange(9) < torch.tensor(lengths)[:, None]
+        labels = torch.where((torch.rand(3, 9) < 0.4) & is_real, ids, -100)
+        labels[1] = -100
+        batches.append({"input_ids": ids, "attention_mask": is_real.long(), "labels": labels})
+        if head is tfm_zoo.TfmBertForPreTraining:
+            batches[-1]["next_sentence_label"] = torch.tensor([0, 1, 1])
+    projected = []
+    model.lm_head.register_forward_hook(lambda module, inputs, output: projected.append(output[..., 0].numel()))
+    all_of_them, few = (evaluate_pretraining(Accelerator(cpu=True), model, batches, is_zoo) for is_zoo in (False, True))
+    assert {name: few[name] for name in few if name != "samples_per_second"} == pytest.approx(
+        {name: value for name, value in all_of_them.items() if name != "samples_per_second"}, rel=1e-6
+    )
+    labelled = [int((batch["labels"] != -100).sum()) for batch in batches]
+    assert set(projected[2:]) == set(labelled) and min(projected[:2]) > max(labelled)
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_run_goes_on_with_its_own_data_alone(pretrain, documents, tmp_path, streaming):
+    shutil.copytree(documents, tmp_path / "documents")
+    files = {"train_file": tmp_path / "documents" / "train-*.txt", "max_train_steps": 1, "streaming": streaming}
+    pretrain(checkpointing_steps=1, **files)
+    again = files | {"resume_from_checkpoint": "auto"}
+    with pytest.raises(ValueError, match="another run: tokenizer was"):
+        pretrain(tokenizer_vocab_size=80, **again)
+    moved = shutil.move(tmp_path / "documents", tmp_path / "moved")
+    again["train_file"] = moved / "train-*.txt"
+    pretrain(**again)
+    with pytest.raises(ValueError, match=r"another run: .*validation texts was"):
+        pretrain(validation_file=documents / "train-1.txt", **again)
+    (moved / "train-2.txt").write_text("cat fox .\ndog .\n")
+    with pytest.raises(ValueError, match=r"another run: .*training texts was"):
+        pretrain(**again)
 
 
 def test_accumulation_does_not_change_the_steps(pretrain, tmp_path):
@@ -145,6 +190,7 @@ def test_built_in_documents(pretrain, tmp_path):
     [
         ({"streaming": True}, "streaming needs max_train_steps"),
         ({"mlm_probability": 0}, "mlm_probability must be above 0 and below 1, not 0.0"),
+        ({"mlm_probability": 1e-9}, "no token of the validation documents is masked"),
         ({"mlm_probability": 1.5}, "mlm_probability must be above 0 and below 1, not 1.5"),
         ({"max_seq_length": 4}, "max_seq_length must be at least 5"),
         ({"tokenizer_vocab_size": 20}, "tokenizer_vocab_size must be at least"),
@@ -156,7 +202,10 @@ def test_built_in_documents(pretrain, tmp_path):
         ({"model_type": "gpt2", "config_overrides": None, **ALONE}, "model_type 'gpt2' is not a masked language model"),
         ({"metric_for_best_model": "f1"}, "metric_for_best_model 'f1': expected one of .*nsp_accuracy"),
         ({"metric_for_best_model": "nsp_loss", **ALONE}, "metric_for_best_model 'nsp_loss': expected one of"),
-        ({"train_file": "one.txt"}, "there is no example in the training documents: it takes two documents"),
+        (
+            {"train_file": "one.txt"},
+            "in the training documents: it takes two .* 2,000,000 characters or more",
+        ),
         ({"train_file": "one.txt", "validation_file": None}, "train has 1 rows: too few to cut a validation split"),
         ({"validation_file": "one.txt"}, "there is no example in the validation documents"),
         ({"train_file": "empty.txt"}, "there is no text"),

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from itertools import pairwise
+from time import process_time
 
 import numpy as np
 import pytest
+from transformers import DataCollatorForTokenClassification
 
 from tfm_zoo.training.masking import Masking
-from tfm_zoo.training.pretraining_data import PretrainingExamples
+from tfm_zoo.training.pretraining_data import Padding, PretrainingExamples
 from tfm_zoo.training.sentence_pairs import segments, sentence_pairs
 from tfm_zoo.training.sentences import split_sentences
 from tfm_zoo.training.tokenizers import learned_word_piece
@@ -54,6 +56,12 @@ def pairs(documents, room: int = 40, short: float = 0.0, seed: int = 0) -> list[
 )
 def test_sentences(text, sentences):
     assert split_sentences(text) == sentences
+
+
+def test_blanks_take_linear_time():
+    start = process_time()
+    assert split_sentences("a" + " " * 100_000 + "b")[0][-1] == "b"
+    assert process_time() - start < 1
 
 
 def test_half_of_the_pairs_are_random_and_never_of_the_same_document():
@@ -211,6 +219,28 @@ def test_whole_words_of_a_tokenizer(tokenizer):
                 assert before == after
                 parts += after
     assert parts > 50
+
+
+@pytest.mark.parametrize("options", [{}, {"pairs": False}], ids=["pairs", "segments"])
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_padding_is_that_of_transformers(options, side, multiple):
+    tokenizer = learned_word_piece([" ".join(WORDS)], 600)
+    tokenizer.padding_side = side
+    examples = make(tokenizer, **options)(documents_of_words(), np.random.default_rng(0))[-9:]
+    assert len({len(example["labels"]) for example in examples}) > 1
+    batch = Padding(tokenizer, multiple)(examples)
+    expected = DataCollatorForTokenClassification(tokenizer, pad_to_multiple_of=multiple)(examples)
+    assert set(batch) == set(expected) and batch["input_ids"].shape[1] % multiple == 0
+    for name, values in batch.items():
+        assert values.dtype == expected[name].dtype and values.equal(expected[name]), name
+
+
+def test_a_document_by_itself_is_not_tokenized_in_vain(tokenizer, monkeypatch):
+    monkeypatch.setattr(PretrainingExamples, "encode", lambda *_: pytest.fail("it tokenizes"))
+    examples = make(tokenizer)
+    assert examples(documents_of_words(1), np.random.default_rng(0)) == []
+    assert "documents of 2,000,000 characters or more are read by themselves" in examples.needs
 
 
 def test_nothing_comes_of_nothing(tokenizer):

@@ -311,7 +311,7 @@ def test_bad_documents_are_refused(tmp_path, streaming, name, content, options, 
 
 
 def test_a_pattern_that_fits_files_of_several_kinds_is_refused(shards):
-    with pytest.raises(ValueError, match="fits files of several kinds: .jsonl, .parquet, .txt"):
+    with pytest.raises(ValueError, match=r"fits files of several kinds: \.jsonl, \.parquet, \.txt"):
         load(train_file=str(shards / "*"))
 
 

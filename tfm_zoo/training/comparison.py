@@ -1,6 +1,5 @@
 """Training variants of an architecture under one budget, on the same data and seed, and noting what each costs."""
 
-import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -22,7 +21,9 @@ from tfm_zoo.training.language_modeling import count_predicted, evaluate_languag
 from tfm_zoo.training.language_models import model_of
 from tfm_zoo.training.loop import Loop, Task
 from tfm_zoo.training.measuring import PeakMemory, Stopwatch
+from tfm_zoo.training.reports import device
 from tfm_zoo.training.runs import start_trackers
+from tfm_zoo.training.sources import digest
 from tfm_zoo.training.variants import Variant
 
 logger = get_logger(__name__)
@@ -157,9 +158,6 @@ class Comparison:
 
     def settings(self, accelerator: Accelerator, variant: Variant) -> dict[str, Any]:
         """What gives another result if it is another."""
-        text = hashlib.sha256()
-        for tokens in self.tokens.values():
-            text.update(tokens.numpy().tobytes())
         options = {
             f.name: getattr(variant.args, f.name) for f in fields(variant.args) if f.init and f.name not in IRRELEVANT
         }
@@ -167,11 +165,12 @@ class Comparison:
         config = variant.config.to_dict()
         config.pop("transformers_version", None)
         data = {
-            "text and tokenizer": text.hexdigest(),
+            "text and tokenizer": digest(tokens.numpy().tobytes() for tokens in self.tokens.values()),
             "block_size": self.block_size,
             "max_train_samples": self.max_train_samples,
             "max_eval_samples": self.max_eval_samples,
             "number of processes": accelerator.num_processes,
+            "device": device(),
         }
         # As they are read again: a tuple is a list, and keys are texts.
         return json.loads(json.dumps(data | options | {f"config.{name}": value for name, value in config.items()}))

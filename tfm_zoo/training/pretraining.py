@@ -17,6 +17,8 @@ from tfm_zoo.models.inputs import IGNORED
 from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
 from tfm_zoo.training.documents import Documents
 from tfm_zoo.training.reports import Report, shortened
+from tfm_zoo.training.runs import is_sharded
+from tfm_zoo.training.text_sources import CHARACTERS
 
 FIGURES = {
     "mlm_accuracy": "accuracy of masked tokens",
@@ -39,7 +41,9 @@ class PretrainingArguments(LoopArguments):
     mlm_probability: float = option(0.15, "Share of the tokens that are to be predicted.")
     whole_word_mask: bool = option(False, "Mask all tokens of a word, or none of them.")
     block_documents: int = option(
-        2000, "Documents that are read together: they change places, and B of a pair comes from another of them."
+        2000,
+        f"Documents, or {CHARACTERS:,} characters of them, that are read together: they change places, and B of a pair"
+        " comes from another of them.",
     )
 
     def __post_init__(self) -> None:
@@ -52,6 +56,11 @@ class PretrainingArguments(LoopArguments):
     def figures(self) -> dict[str, str]:
         """Names of an evaluation's figures, and what they are called."""
         return {name: title for name, title in FIGURES.items() if self.next_sentence_prediction or "nsp" not in name}
+
+
+def inputs_of(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What of a batch the model reads: all but what it is to predict."""
+    return {name: value for name, value in batch.items() if name not in ("labels", "next_sentence_label")}
 
 
 def labelled_tokens(batch: dict[str, Tensor]) -> Tensor:
@@ -70,8 +79,7 @@ def losses(model: nn.Module, batch: dict[str, Tensor], is_zoo: bool) -> Tensor:
     Args:
         is_zoo: whether it is a zoo model, which makes the logits of the labelled tokens only.
     """
-    inputs = {name: value for name, value in batch.items() if name not in ("labels", "next_sentence_label")}
-    labelled = labelled_tokens(batch)
+    inputs, labelled = inputs_of(batch), labelled_tokens(batch)
     if is_zoo and labelled.any():
         outputs = model(**inputs, labels=batch["labels"])
         parts = [outputs.loss]
@@ -91,21 +99,29 @@ def token_logits(outputs: ModelOutput) -> Tensor:
 
 @torch.no_grad()
 def evaluate_pretraining(
-    accelerator: Accelerator, model: nn.Module, loader: Iterable[dict[str, Tensor]]
+    accelerator: Accelerator, model: nn.Module, loader: Iterable[dict[str, Tensor]], is_zoo: bool
 ) -> dict[str, float]:
     """Loss and accuracy per masked token and per pair, and examples per second, the same on every process.
 
     Args:
         loader: batches with "labels", prepared by the accelerator.
+        is_zoo: whether it is a zoo model, whose head is asked about the labelled tokens only.
     """
     model.eval()
     rows: list[Tensor] = []
     start = perf_counter()
     for batch in loader:
         labelled = labelled_tokens(batch)
-        inputs = {name: value for name, value in batch.items() if name not in ("labels", "next_sentence_label")}
-        outputs = model(**inputs)
-        loss, correct = _judged(token_logits(outputs)[labelled], batch["labels"][labelled])
+        if is_zoo and not is_sharded(accelerator):  # no part of a sharded model can be called by itself
+            options = {"return_logits": False, "output_hidden_states": True}
+            outputs = model(**inputs_of(batch), labels=batch["labels"], **options)
+            whole = accelerator.unwrap_model(model)
+            with accelerator.autocast():
+                logits = whole.lm_head(whole.head(outputs.hidden_states[-1][labelled]))
+        else:
+            outputs = model(**inputs_of(batch))
+            logits = token_logits(outputs)[labelled]
+        loss, correct = _judged(logits, batch["labels"][labelled])
         sums = torch.stack([torch.ones_like(loss), loss, correct], dim=1)
         figures = sums.new_zeros(len(labelled), 3).index_add_(0, labelled.nonzero()[:, 0], sums)
         if "next_sentence_label" in batch:
@@ -131,9 +147,15 @@ def _judged(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def unigram_entropy(examples: Iterable[dict[str, Any]]) -> float:
-    """The loss, in nats, of guessing the labels by no more than how frequent each is among them."""
+    """The loss, in nats, of guessing the labels by no more than how frequent each is among them.
+
+    Raises:
+        ValueError: if there is no label.
+    """
     labels = np.concatenate([example["labels"] for example in examples])
     counts = np.unique(labels[labels != IGNORED], return_counts=True)[1]
+    if not len(counts):
+        raise ValueError("no token of the validation documents is masked: give more of them")
     shares = counts / counts.sum()
     return float(-(shares * np.log(shares)).sum())
 
@@ -144,6 +166,7 @@ class PretrainingReport(Report):
 
     documents: Documents
     examples: dict[str, str]  # how many, of each split
+    max_length: int  # of an example, in tokens
     entropy: float  # what guessing by frequency costs
 
     pipeline_tag = "fill-mask"
@@ -198,7 +221,7 @@ Losses in nats, of {self.args.mlm_probability:.0%} of the tokens, which depend o
         short = f", {args.short_seq_prob:.0%} of the pairs shorter" if args.next_sentence_prediction else ""
         words = "words, all tokens of each" if args.whole_word_mask else "tokens"
         return {
-            "tokens per example": f"at most {args.max_seq_length}{short}",
+            "tokens per example": f"at most {self.max_length}{short}",
             "masked": f"{args.mlm_probability:.0%} of the {words}; of these 80 % by [MASK], 10 % by another token",
-            "documents mixed": f"{args.block_documents:,} at a time",
+            "documents mixed": f"{args.block_documents:,}, or {CHARACTERS:,} characters, at a time",
         }

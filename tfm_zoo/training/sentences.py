@@ -7,7 +7,7 @@ import re
 # mark that stands apart, as in tokenized text, ends a sentence whatever follows.
 BOUNDARY = re.compile(
     r"""
-      \s*\n\s*
+      \n
     | (?<=[\u3002\uff01\uff1f])
     | (?<=\s[.!?])\s+
     | (?: (?<=[.!?…]) | (?<=[.!?…]["'\u201d\u2019»)\]]) )

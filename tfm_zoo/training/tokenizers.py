@@ -5,7 +5,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from tfm_zoo.training.sources import digest
 
 END_OF_TEXT = "<|endoftext|>"
 BERT_SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
@@ -13,6 +15,11 @@ LOWER_CASE = normalizers.BertNormalizer(lowercase=True)
 BERT_WORDS = pre_tokenizers.BertPreTokenizer()
 TOKENIZER_TEXT = 50_000_000  # characters, of the first texts of a stream, that are enough to make a tokenizer from
 ALPHABET = 1000  # characters, the most frequent ones: others are unknown
+
+
+def vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A short name of a tokenizer's tokens and their ids, by which to tell them from others."""
+    return digest(f"{index} {token}" for token, index in sorted(tokenizer.get_vocab().items()))
 
 
 def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> PreTrainedTokenizerFast:
