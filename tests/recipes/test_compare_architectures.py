@@ -10,7 +10,7 @@ import torch
 import yaml
 
 import tfm_zoo
-from tfm_zoo.training import comparison_report, measuring
+from tfm_zoo.training import comparison, comparison_report, measuring
 from tfm_zoo.training.arguments import parse_arguments
 from tfm_zoo.training.comparison import Comparison, ComparisonArguments, Result, loss_of_frequencies
 from tfm_zoo.training.corpora import CorpusArguments
@@ -140,6 +140,10 @@ def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
         compare({"a": {}}, learning_rate=1e-2)
     with pytest.raises(ValueError, match=r"'a' of other settings: config\.norm_position was pre and is post\."):
         compare({"a": POST})
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(comparison, "device", lambda: "an abacus")
+        with pytest.raises(ValueError, match=r"'a' of other settings: device was CPU.* and is an abacus\."):
+            compare({"a": {}})
     (tmp_path / "text.txt").write_text(TEXT.replace("cat", "cow"))
     with pytest.raises(ValueError, match="'a' of other settings: text and tokenizer was"):
         compare({"a": {}})
@@ -184,6 +188,7 @@ def test_refused_before_anything_is_trained(compare, tmp_path, monkeypatch, vari
         ("variants: {a: post}", "variant 'a': expected a mapping of fields to values, not 'post'"),
         ("variants: {a/b: {}}", "variant 'a/b': its name is to be that of a folder"),
         ("variants: {..: {}}", "variant '..': its name is to be that of a folder"),
+        (f"variants: {json.dumps(dict.fromkeys(range(25)))}", "25 variants: a picture has room for 24"),
         ("variants: nowhere.yaml", "variants 'nowhere.yaml': no such file"),
         ("variant: {a: {}}", "unknown key 'variant'; did you mean 'variants'?"),
         ("variants: {a: {}}\nmodel_name_or_path: gpt2", "unknown key 'model_name_or_path'"),

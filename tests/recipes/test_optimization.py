@@ -57,7 +57,13 @@ def test_schedules_by_name():
     adam = optimizer(0.1)
     taken = rates(create_scheduler(args, adam, 10, 50, 64), adam, 41)
     assert (taken[0], taken[10], taken[40]) == pytest.approx((0.0, 0.1, 0.05))
-    assert {"linear", "cosine", "constant", "inverse_sqrt", "noam"} <= set(SCHEDULES)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_schedule_takes_steps(schedule):
+    adam = optimizer(0.1)
+    taken = rates(create_scheduler(LoopArguments(lr_scheduler_type=schedule), adam, 3, 10, 64), adam, 10)
+    assert len(taken) == 10 and all(rate >= 0 for rate in taken) and max(taken) > 0
 
 
 @pytest.mark.parametrize(("schedule", "new", "checkpoint"), [("noam", 1.0, 1.0), ("linear", 1e-3, 5e-5)])

@@ -9,10 +9,19 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import yaml
-from transformers import HfArgumentParser, SchedulerType
+from transformers import HfArgumentParser
 
-# Those of transformers, and that of "Attention Is All You Need".
-SCHEDULES = (*(kind.value for kind in SchedulerType), "noam")
+# Those of transformers that need no more than a warm-up and an end, and that of "Attention Is All You Need".
+SCHEDULES = (
+    "linear",
+    "cosine",
+    "cosine_with_restarts",
+    "polynomial",
+    "constant",
+    "constant_with_warmup",
+    "inverse_sqrt",
+    "noam",
+)
 
 
 def option(default: Any, help: str, *aliases: str) -> Any:

@@ -16,7 +16,7 @@ from transformers import (
 import tfm_zoo
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.models import WEIGHTS, check_vocabulary, load_config, load_tokenizer
-from tfm_zoo.training.new_models import NewModelArguments, check_has_head, new_config
+from tfm_zoo.training.new_models import NewModelArguments, check_has_head, new_config, tokens_to_learn
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,8 @@ class ClassifierArguments(NewModelArguments):
     )
     tokenizer_vocab_size: int | None = option(
         None,
-        f"Tokens (default: {VOCAB_SIZE}, or fewer) of a tokenizer made from the training texts: their words.",
+        "Tokens, or fewer, of a tokenizer made from the training texts, their words; default: as many as the"
+        f" configuration named has, or {VOCAB_SIZE}.",
     )
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
 
@@ -97,10 +98,10 @@ def new_classifier(
     if args.tokenizer_name:
         tokenizer = load_tokenizer(args)
     else:
-        tokenizer = word_piece_tokenizer(texts, args.tokenizer_vocab_size or VOCAB_SIZE)
+        tokenizer = word_piece_tokenizer(texts, tokens_to_learn(args, VOCAB_SIZE))
         tokenizer.model_max_length = max_length
     fields = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **_labels(label_names)}
-    if args.model_type is None and args.config_name is None:
+    if not args.is_named:
         fields["max_position_embeddings"] = max_length
     config = new_config(args, fields)
     check_has_head(

@@ -15,7 +15,7 @@ from transformers import (
 import tfm_zoo
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.models import WEIGHTS, check_vocabulary, load_config, load_tokenizer
-from tfm_zoo.training.new_models import NewModelArguments, check_has_head, new_config
+from tfm_zoo.training.new_models import NewModelArguments, check_has_head, new_config, tokens_to_learn
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
 VOCAB_SIZE = 1024  # of a tokenizer made from the training text
@@ -36,7 +36,8 @@ class LanguageModelArguments(NewModelArguments):
 
     tokenizer_vocab_size: int | None = option(
         None,
-        f"Tokens (default: {VOCAB_SIZE}) of a tokenizer made from the training text, a byte-level BPE; 257: bytes.",
+        "Tokens of a tokenizer made from the training text, a byte-level BPE; default: as many as the configuration"
+        f" named has, or {VOCAB_SIZE}; 257: bytes.",
     )
 
 
@@ -70,7 +71,7 @@ def new_tokenizer(args: LanguageModelArguments, texts: Iterable[str]) -> PreTrai
     """The tokenizer asked for, or one made from the texts."""
     if args.tokenizer_name:
         return load_tokenizer(args)
-    return byte_level_bpe(texts, args.tokenizer_vocab_size or VOCAB_SIZE)
+    return byte_level_bpe(texts, tokens_to_learn(args, VOCAB_SIZE))
 
 
 def new_language_model_config(

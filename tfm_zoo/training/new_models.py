@@ -54,6 +54,11 @@ class NewModelArguments(ModelArguments):
         return [name for name in ("model_type", "config_name", "config_overrides") if getattr(self, name) is not None]
 
     @property
+    def is_named(self) -> bool:
+        """Whether a new model has sizes of its own, and is not the small one."""
+        return bool(self.model_type or self.config_name)
+
+    @property
     def is_new(self) -> bool:
         return self.model_name_or_path is None
 
@@ -83,27 +88,37 @@ def new_config(args: NewModelArguments, fields: dict[str, Any]) -> PreTrainedCon
     Raises:
         OSError, ValueError: naming the type, configuration or field that does not exist.
     """
-    overrides = args.overrides()
-    if args.config_name in tfm_zoo.NAMED_CONFIGS:
-        known = tfm_zoo.named_config(args.config_name)
-    elif args.config_name:
-        known = load_config(args, args.config_name, "config_name")
-    elif args.model_type is None or args.model_type in CONFIG_MAPPING:
-        known = AutoConfig.for_model(args.model_type or args.small_type)
-    else:
-        near = difflib.get_close_matches(args.model_type, CONFIG_MAPPING, n=3)
-        raise ValueError(f"model_type {args.model_type!r} is not one of transformers' or the zoo's; near: {near}")
+    overrides, known = args.overrides(), _known_config(args)
     names = {name: name for name in (*known.to_dict(), "rope_parameters")} | known.attribute_map
     for name in overrides:
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"config_overrides: {known.model_type} has no field {name!r}{hint}")
-    if args.model_type is None and args.config_name is None:
+    if not args.is_named:
         fields = {**args.small_fields, **fields}
     changes = {names.get(name, name): value for part in (fields, overrides) for name, value in part.items()}
     saved = known.to_dict() if args.config_name else {}
     return type(known).from_dict(saved | changes)
+
+
+def tokens_to_learn(args: NewModelArguments, default: int) -> int:
+    """Size of a tokenizer's vocabulary that is made for a new model: as asked for, or as its configuration has it."""
+    if args.tokenizer_vocab_size is not None:
+        return args.tokenizer_vocab_size
+    usual = getattr(_known_config(args), "vocab_size", default) if args.is_named else default
+    return args.overrides().get("vocab_size", usual)
+
+
+def _known_config(args: NewModelArguments) -> PreTrainedConfig:
+    if args.config_name in tfm_zoo.NAMED_CONFIGS:
+        return tfm_zoo.named_config(args.config_name)
+    if args.config_name:
+        return load_config(args, args.config_name, "config_name")
+    if args.model_type is None or args.model_type in CONFIG_MAPPING:
+        return AutoConfig.for_model(args.model_type or args.small_type)
+    near = difflib.get_close_matches(args.model_type, CONFIG_MAPPING, n=3)
+    raise ValueError(f"model_type {args.model_type!r} is not one of transformers' or the zoo's; near: {near}")
 
 
 def check_has_head(config: PreTrainedConfig, auto_class: str, mapping: Mapping[type, type], head: str) -> None:

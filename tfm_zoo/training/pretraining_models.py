@@ -18,7 +18,7 @@ from transformers import (
 import tfm_zoo
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.models import WEIGHTS, check_vocabulary, load_config, load_tokenizer
-from tfm_zoo.training.new_models import NewModelArguments, check_has_head, new_config
+from tfm_zoo.training.new_models import NewModelArguments, check_has_head, new_config, tokens_to_learn
 from tfm_zoo.training.tokenizers import learned_word_piece
 
 VOCAB_SIZE = 8000  # of a tokenizer made from the training documents
@@ -41,7 +41,8 @@ class EncoderArguments(NewModelArguments):
 
     tokenizer_vocab_size: int | None = option(
         None,
-        f"Tokens (default: {VOCAB_SIZE}, or fewer) of a tokenizer made from the training documents, a WordPiece.",
+        "Tokens, or fewer, of a tokenizer made from the training documents, a WordPiece; default: as many as the"
+        f" configuration named has, or {VOCAB_SIZE}.",
     )
 
 
@@ -102,9 +103,9 @@ def new_encoder(
     if args.tokenizer_name:
         tokenizer = load_tokenizer(args)
     else:
-        tokenizer = learned_word_piece(texts(), args.tokenizer_vocab_size or VOCAB_SIZE)
+        tokenizer = learned_word_piece(texts(), tokens_to_learn(args, VOCAB_SIZE))
     fields = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
-    if args.model_type is None and args.config_name is None:
+    if not args.is_named:
         fields["max_position_embeddings"] = max(max_length, args.small_fields["max_position_embeddings"])
     config = new_config(args, fields)
     heads.check(config)

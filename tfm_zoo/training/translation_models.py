@@ -15,7 +15,7 @@ from transformers import (
 import tfm_zoo
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.models import WEIGHTS, check_vocabulary, load_config, load_tokenizer
-from tfm_zoo.training.new_models import NewModelArguments, check_has_head, new_config
+from tfm_zoo.training.new_models import NewModelArguments, check_has_head, new_config, tokens_to_learn
 from tfm_zoo.training.tokenizers import joint_bpe
 
 VOCAB_SIZE = 8000  # of a tokenizer made from the training texts
@@ -36,7 +36,8 @@ class TranslationModelArguments(NewModelArguments):
 
     tokenizer_vocab_size: int | None = option(
         None,
-        f"Tokens (default: {VOCAB_SIZE}, or fewer) of a tokenizer made from the training texts, a BPE of both sides.",
+        "Tokens, or fewer, of a tokenizer made from the training texts, a BPE of both sides; default: as many as the"
+        f" configuration named has, or {VOCAB_SIZE}.",
     )
 
 
@@ -96,10 +97,7 @@ def new_translation_model(
     Raises:
         ValueError: if the tokenizer lacks a token that padding, or the end of a sentence, needs.
     """
-    if args.tokenizer_name:
-        tokenizer = load_tokenizer(args)
-    else:
-        tokenizer = joint_bpe(texts, args.tokenizer_vocab_size or VOCAB_SIZE)
+    tokenizer = load_tokenizer(args) if args.tokenizer_name else joint_bpe(texts, tokens_to_learn(args, VOCAB_SIZE))
     for token in ("pad_token", "eos_token"):
         if getattr(tokenizer, token) is None:
             raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no {token}, which a translation needs")

@@ -12,6 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from tfm_zoo.training.arguments import LoopArguments, UniqueKeys, fixed, option
 from tfm_zoo.training.language_models import LanguageModelArguments, new_language_model_config
 from tfm_zoo.training.models import longest_input
+from tfm_zoo.visualization.comparison import STYLES
 
 #: options of training that a variant may have of its own
 OWN = ("learning_rate", "warmup_steps")
@@ -49,6 +50,8 @@ class VariantArguments(LanguageModelArguments):
         found = _parse(self.variants)
         if not isinstance(found, dict) or not found:
             raise ValueError(f"variants: expected a mapping of names to fields, not {found!r}")
+        if len(found) > len(STYLES):
+            raise ValueError(f"{len(found)} variants: a picture has room for {len(STYLES)}; compare fewer at once")
         for name, fields in found.items():
             if Path(str(name)).name != str(name) or name in ("", ".."):
                 raise ValueError(f"variant {name!r}: its name is to be that of a folder")
