@@ -57,6 +57,9 @@ Token = Annotated[str | None, typer.Option(help="By default the one of `hf auth 
 Model = Annotated[str, typer.Argument(help="Folder or Hub id of a model, of the zoo or official.")]
 Text = Annotated[str, typer.Argument(help="What the model reads.")]
 Picture = Annotated[Path, typer.Option("--out", "-o", help="The picture: .png, .svg or .pdf.")]
+TrustRemoteCode = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run the code of its tokenizer that a checkpoint brings along.")
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
@@ -183,6 +186,7 @@ def show_attention(
         Path,
         typer.Option("--out", "-o", help="A page to look through all maps (.html), or a picture: .png, .svg, .pdf."),
     ] = Path("attention.html"),
+    trust_remote_code: TrustRemoteCode = False,
     debug: Debug = False,
 ) -> None:
     """Who attends to whom in a text: by layer and head, with the tokens."""
@@ -190,7 +194,7 @@ def show_attention(
         pictures = drawing()
         is_page = pictures.check_suffix(out, pictures.PAGES + pictures.IMAGES).suffix.lower() in pictures.PAGES
         with notes.status("Reading"):
-            maps = pictures.attention_maps(*load_with_tokenizer(model), text, target)
+            maps = pictures.attention_maps(*load_with_tokenizer(model, trust_remote_code), text, target)
             if is_page:
                 pictures.attention_page(maps, out, kind, layer, head)
             else:
@@ -199,13 +203,19 @@ def show_attention(
 
 
 @show.command("rollout")
-def show_rollout(model: Model, text: Text, out: Picture = Path("rollout.png"), debug: Debug = False) -> None:
+def show_rollout(
+    model: Model,
+    text: Text,
+    out: Picture = Path("rollout.png"),
+    trust_remote_code: TrustRemoteCode = False,
+    debug: Debug = False,
+) -> None:
     """Which tokens a classifier's decision is made of, by attention rollout."""
     with errors_in_one_line(debug):
         pictures = drawing()
         pictures.check_suffix(out)
         with notes.status("Reading"):
-            rollout = pictures.decision_rollout(*load_with_tokenizer(model), text)
+            rollout = pictures.decision_rollout(*load_with_tokenizer(model, trust_remote_code), text)
             pictures.plot_rollout(rollout, out)
     console.print(f"{rollout.decision}: what it is made of in {out}", soft_wrap=True, highlight=False)
 
@@ -289,12 +299,17 @@ def load_any(source: str) -> PreTrainedModel:
     return model
 
 
-def load_with_tokenizer(source: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    model, folder = load_any(source), fetch(source, weights=False)
+def load_with_tokenizer(
+    source: str, trust_remote_code: bool = False
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """[`load_any`], and a tokenizer. Models are always of the classes that are installed: the zoo's own."""
+    model = load_any(source)
+    folder = source if trust_remote_code else fetch(source, weights=False)  # which fetches no code
     try:
-        return model, AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+        return model, AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
-        raise ConversionError(f"{source} holds no tokenizer that can be loaded: {error}") from error
+        reason = str(error).replace("`trust_remote_code=True`", "--trust-remote-code")
+        raise ConversionError(f"{source} holds no tokenizer that can be loaded: {reason}") from error
 
 
 def save(model: PreTrainedModel, folder: Path, source: str) -> None:

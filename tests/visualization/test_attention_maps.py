@@ -1,7 +1,12 @@
 """The maps are the model's own weights, of the tokens that it reads, and the model is left as it was."""
 
+import json
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
+from transformers import FSMTTokenizer
 
 import tfm_zoo
 from tfm_zoo.models.targets import shift_right
@@ -10,7 +15,7 @@ from tfm_zoo.visualization import attention_maps
 from tfm_zoo.visualization.tokens import readable, shortened, token_labels
 
 from ..natives import BY_NAME, build_tiny
-from ..tiny import HEADS, SIZES, tiny_model
+from ..tiny import HEADS, tiny_model
 from .conftest import ENDS, TARGET, TEXT, model_of
 
 TOKENS = ["[CLS]", *TEXT.split(), "[SEP]"]
@@ -130,22 +135,81 @@ def test_a_text_without_a_token(tokenizer):
         attention_maps(model_of("decoder"), plain, "")
 
 
+@pytest.mark.parametrize("head", [tfm_zoo.TfmBertModel, tfm_zoo.TfmGPTModel])
+def test_linear_attention_has_no_weights(head, tokenizer):
+    with pytest.raises(ValueError, match=f"{head.__name__}: linear attention has no weights"):
+        attention_maps(tiny_model(head, attention_type="linear"), tokenizer, TEXT)
+
+
+@pytest.mark.parametrize("gaps_are_none", [False, True])
+def test_some_layers_are_linear(gaps_are_none, tokenizer, monkeypatch, caplog):
+    types = ["full_attention", "linear_attention", "full_attention"]
+    model = tiny_model(tfm_zoo.TfmGPTModel, num_hidden_layers=3, layer_types=types)
+    forward, given = model.forward, []
+
+    def without_gaps(*args, **kwargs):  # a gap may be `None`, or not there
+        outputs = forward(*args, **kwargs)
+        given[:] = [weights for weights in outputs.attentions if weights is not None]
+        outputs.attentions = (given[0], None, given[1]) if gaps_are_none else tuple(given)
+        return outputs
+
+    monkeypatch.setattr(model, "forward", without_gaps)
+    attention = attention_maps(model, tokenizer, TEXT)["decoder"]
+    assert torch.equal(attention.weights, torch.cat(given)) and attention.layers == [0, 2]
+    assert "decoder attention: linear layers have no weights to show (1)" in caplog.text
+    attention.check(2, None)
+    with pytest.raises(ValueError, match="layer 1: the decoder attention of TfmGPTModel has weights in 0, 2 alone"):
+        attention.check(1, None)
+
+
+def test_cross_attention_beside_linear_attention(tokenizer, caplog):
+    model = tiny_model(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, attention_type="linear", **ENDS)
+    maps = attention_maps(model, tokenizer, TEXT, TARGET)
+    assert maps.keys() == {"cross"} and list(maps["cross"].layers) == [0, 1, 2]
+    assert_rows_sum_to_one(maps)
+    assert "encoder attention: linear layers have no weights to show (0, 1)" in caplog.text
+    assert "decoder attention: linear layers have no weights to show (0, 1, 2)" in caplog.text
+
+
 @pytest.mark.parametrize(
-    ("head", "fields"),
+    ("model", "kind"),
     [
-        (tfm_zoo.TfmBertModel, {"attention_type": "linear"}),
-        (tfm_zoo.TfmGPTModel, {"layer_types": ["full_attention", "linear_attention"]}),
+        (lambda: tiny_model(tfm_zoo.TfmBertModel), "encoder"),
+        (lambda: tiny_model(tfm_zoo.TfmEncoderDecoderEncoder), "encoder"),
+        (lambda: tiny_model(tfm_zoo.TfmGPTModel), "decoder"),
+        *((lambda name=name: build_tiny(BY_NAME[name]), "encoder") for name in ("BertModel", "DistilBertModel")),
+        *((lambda name=name: build_tiny(BY_NAME[name]), "decoder") for name in ("GPT2Model", "OpenAIGPTModel")),
     ],
 )
-def test_linear_attention_has_no_weights(head, fields, tokenizer):
-    (name,) = fields
-    with pytest.raises(ValueError, match=f"{name}=.*linear attention has no weights"):
-        attention_maps(tiny_model(head, **fields), tokenizer, TEXT)
+def test_of_a_single_token(model, kind, tokenizer):
+    plain = type(tokenizer)(tokenizer_object=tokenizer.backend_tokenizer)
+    plain.backend_tokenizer.post_processor = None
+    assert attention_maps(model(), plain, "film").keys() == {kind}
 
 
-def test_of_positions_that_begin_after_padding(tokenizer):
-    model = tiny_model(tfm_zoo.TfmBertModel, position_ids_from_padding=True)
-    longest = SIZES["max_position_embeddings"] - model.config.pad_token_id - 1
+def test_a_vocabulary_of_the_source(tmp_path, monkeypatch):
+    """FSMT's tokenizer, but for the rules of its languages, which it takes from another package."""
+    rules = SimpleNamespace(normalize=lambda text: text, tokenize=lambda text, **_: text.split())
+    names = ("MosesPunctNormalizer", "MosesTokenizer", "MosesDetokenizer")
+    monkeypatch.setitem(sys.modules, "sacremoses", SimpleNamespace(**{name: lambda **_: rules for name in names}))
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    for name, words in (("en", ["good</w>", "film</w>"]), ("de", ["guter</w>", "streifen</w>"])):
+        (tmp_path / name).write_text(json.dumps({token: index for index, token in enumerate(special + words)}))
+    (tmp_path / "merges").write_text("#\ng o 1\ngo o 1\ngoo d</w> 1\nf i 1\nfi l 1\nfil m</w> 1\n")
+    tokenizer = FSMTTokenizer(["en", "de"], *(str(tmp_path / name) for name in ("en", "de", "merges")))
+    ends = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    model = tiny_model(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, **ends)
+    monkeypatch.setattr(model, "generate", lambda *_, **__: torch.tensor([[2, 4, 5, 2]]))
+    maps = attention_maps(model, tokenizer, "good film")
+    assert maps["cross"].keys == maps["encoder"].queries == ["good·", "film·", "</s>"]
+    assert maps["cross"].queries == maps["decoder"].keys == ["</s>", "guter·", "streifen·"]
+
+
+@pytest.mark.parametrize("is_native", [False, True])
+def test_of_positions_that_begin_after_padding(is_native, tokenizer):
+    zoo = tiny_model(tfm_zoo.TfmBertModel, position_ids_from_padding=True)
+    model = build_tiny(BY_NAME["RobertaModel"]) if is_native else zoo
+    longest = model.config.max_position_embeddings - model.config.pad_token_id - 1
     attention_maps(model, tokenizer, "film " * (longest - 2))
     with pytest.raises(ValueError, match=f"reads at most {longest}"):
         attention_maps(model, tokenizer, "film " * (longest - 1))

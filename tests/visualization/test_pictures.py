@@ -1,14 +1,18 @@
 """Pictures are made in full, and large enough that their tokens can be read."""
 
+import warnings
+from dataclasses import replace
 from itertools import pairwise
 from operator import attrgetter
 
 import pytest
 import torch
+from matplotlib.font_manager import fontManager
 from matplotlib.image import imread
 
 from tfm_zoo.visualization import AttentionMap, Rollout, plot_attention, plot_rollout
 from tfm_zoo.visualization.attention_plot import overview, panels
+from tfm_zoo.visualization.fonts import fonts_for
 
 TOKENS = [f"token{index}" for index in range(40)]
 
@@ -89,6 +93,33 @@ def test_tokens_that_look_like_mathematics(tmp_path):
     rollout = Rollout(tokens, torch.full((5,), 0.2), "the state of '$'", "$good$", "m$")
     plot_rollout(rollout, tmp_path / "rollout.svg")
     assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("tokens", "families", "lacking"),
+    [(["film", "⌕", "⊦"], ["DejaVu Sans Mono"], ""), (["电影", "⌕", "很", "好"], ["DejaVu Sans Mono"], "好影很电")],
+)
+def test_letters_of_other_fonts(tokens, families, lacking, tmp_path, monkeypatch, caplog):
+    """With the fonts that matplotlib brings along, whichever are installed here."""
+    monkeypatch.setattr(fontManager, "ttflist", [font for font in fontManager.ttflist if "mpl-data" in font.fname])
+    assert fonts_for(set("".join(tokens))) == (families, set(lacking))
+    count = len(tokens)
+    maps = AttentionMap("encoder", torch.eye(count)[None, None], tokens, tokens, "m")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        plot_attention(maps, tmp_path / "map.png", 0, 0)
+        plot_rollout(Rollout(tokens, torch.ones(count) / count, "a state", "good", "m"), tmp_path / "rollout.svg")
+    said = [f"has boxes for {lacking}, which no installed font has: a page (.html) shows them." for _ in range(2)]
+    assert [record.message.partition(" ")[2] for record in caplog.records] == said * bool(lacking)
+
+
+def test_layers_keep_their_numbers():
+    attention = attention_of(3, 4, layers=2, heads=2)
+    attention = replace(attention, layers=[1, 4])
+    assert [label.get_text() for label in overview(attention).axes[0].get_yticklabels()] == ["1", "4"]
+    (single,) = [axes for axes in panels(attention, 4, 0).axes if axes.images and len(axes.get_xticklabels()) == 4]
+    assert torch.equal(torch.tensor(single.images[0].get_array().data), attention.weights[1, 0])
+    assert [axes.get_title() for axes in panels(attention, None, 0).axes[:2]] == ["layer 1", "layer 4"]
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,13 @@ def test_decisions(fields, logits, decision):
     assert decision_of(tfm_zoo.TfmBertConfig(**fields), torch.tensor(logits)) == decision
 
 
+def test_not_of_linear_attention(tokenizer):
+    types = ["full_attention", "linear_attention"]
+    model = tiny_model(tfm_zoo.TfmGPTForSequenceClassification, layer_types=types)
+    with pytest.raises(ValueError, match=r"TfmGPTForSequenceClassification has linear attention \(layers 1\)"):
+        decision_rollout(model, tokenizer, TEXT)
+
+
 def test_only_of_classifiers(tokenizer):
     with pytest.raises(ValueError, match=r"\(TfmBertForMaskedLM\) is no classifier of the zoo"):
         decision_rollout(model_of("encoder"), tokenizer, TEXT)

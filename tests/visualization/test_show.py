@@ -1,5 +1,6 @@
 """`tfm-zoo show`: each command writes its file, and what is wrong ends in a line, and writes none."""
 
+import json
 import subprocess
 import sys
 
@@ -137,6 +138,24 @@ def test_models_that_have_no_such_thing(head, fields, arguments, complaint, toke
     assert code == 1
     assert output.startswith("error: ") and complaint in output
     assert not written(here)
+
+
+@pytest.mark.parametrize("is_native", [False, True])
+@pytest.mark.parametrize("command", ["attention", "rollout"])
+def test_code_of_a_tokenizer_runs_on_request_alone(command, is_native, tokenizer, here, tmp_path_factory):
+    folder, ran = tmp_path_factory.mktemp("model"), here / "ran"
+    native = build_tiny(BY_NAME["BertForSequenceClassification"])
+    (native if is_native else tiny_model(tfm_zoo.TfmBertForSequenceClassification)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings |= {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": [None, "own.Own"]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    code = f"from transformers import PreTrainedTokenizerFast as Fast\nopen({str(ran)!r}, 'w')\nclass Own(Fast): pass\n"
+    (folder / "own.py").write_text(code)
+    _, output = show(command, folder, TEXT)
+    assert not ran.exists(), output
+    code, output = show(command, folder, TEXT, "--trust-remote-code")
+    assert code == 0 and ran.exists(), output
 
 
 def test_no_model_and_no_tokenizer(here, tmp_path_factory):

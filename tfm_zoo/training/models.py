@@ -60,9 +60,14 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfi
 
 def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
     """How many tokens model and tokenizer take."""
-    positions = getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length
+    return min(positions_of(config) or tokenizer.model_max_length, tokenizer.model_max_length)
+
+
+def positions_of(config: PreTrainedConfig) -> int | None:
+    """How many positions a configuration has for tokens; `None` where it does not say."""
+    positions = getattr(config, "max_position_embeddings", None)
     # RoBERTa's positions begin after the padding's.
     from_padding = config.model_type in ("roberta", "xlm-roberta", "camembert")
-    if from_padding or getattr(config, "position_ids_from_padding", False):
+    if positions and (from_padding or getattr(config, "position_ids_from_padding", False)):
         positions -= config.pad_token_id + 1
-    return min(positions, tokenizer.model_max_length)
+    return positions

@@ -1,7 +1,8 @@
 """Who attends to whom: a model's attention weights on one text, with the tokens that they are between."""
 
+import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -11,12 +12,15 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..models.targets import shift_right
+from ..training.models import positions_of
 from .tokens import token_labels
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """The attention weights of one text, of all layers and heads.
+    """The attention weights of one text, of all heads of all layers that have weights.
 
     Args:
         kind: "encoder" or "decoder", each to itself, or "cross": the decoder to the encoder.
@@ -24,6 +28,7 @@ class AttentionMap:
         queries: the tokens that attend.
         keys: the tokens that are attended to.
         model: the model's name.
+        layers: the numbers that those layers have in the model. `None`: 0, 1, 2, ...
     """
 
     kind: str
@@ -31,6 +36,11 @@ class AttentionMap:
     queries: list[str]
     keys: list[str]
     model: str
+    layers: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.layers is None:
+            object.__setattr__(self, "layers", range(len(self.weights)))
 
     def check(self, layer: int | None, head: int | None) -> None:
         """There are such a layer and such a head, where they are given.
@@ -38,9 +48,10 @@ class AttentionMap:
         Raises:
             ValueError: where there are not.
         """
-        for name, value, count in zip(("layer", "head"), (layer, head), self.weights.shape, strict=False):
-            if value is not None and not 0 <= value < count:
-                raise ValueError(f"{name} {value}: the {self.kind} attention of {self.model} has 0 to {count - 1}.")
+        for name, value, known in (("layer", layer, self.layers), ("head", head, range(self.weights.shape[1]))):
+            if value is not None and value not in known:
+                has = f"{known[0]} to {known[-1]}" if isinstance(known, range) else f"weights in {listed(known)} alone"
+                raise ValueError(f"{name} {value}: the {self.kind} attention of {self.model} has {has}.")
 
 
 def attention_maps(
@@ -56,13 +67,13 @@ def attention_maps(
             the text, greedily; of a classifier, the text itself. (The row of a token is where the next is predicted.)
 
     Returns:
-        The maps by their kind: "encoder" or "decoder"; of an encoder-decoder "encoder", "decoder" and "cross".
+        The maps by their kind: "encoder" or "decoder"; of an encoder-decoder "encoder", "decoder" and "cross". Layers
+        of linear attention, which has a sum over all positions in the place of weights, are left out and logged.
 
     Raises:
         ValueError: for a text that is empty, or longer than the model takes, a target that is missing or has no use,
             and attention without weights.
     """
-    check_has_weights(model.config)
     ids, name = read_text(model, tokenizer, text), title_of(model)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if target is not None and not reads_target(model):
@@ -71,17 +82,29 @@ def attention_maps(
         if has_decoder_beside(model):
             inputs["decoder_input_ids"] = read_target(model, tokenizer, inputs, target)
         outputs = model.base_model(**inputs, output_attentions=True, return_dict=True)
-    source, target_ids = ids[0].tolist(), inputs.get("decoder_input_ids", ids)[0].tolist()
-    keys, queries = token_labels(tokenizer, source), token_labels(tokenizer, target_ids)
-    if not has_decoder_beside(model):
-        weights = stacked(outputs.attentions, name)
-        kind = "encoder" if weights.triu(1).any() else "decoder"  # nobody sees what comes after
-        return {kind: AttentionMap(kind, weights, keys, keys, name)}
-    return {
-        "encoder": AttentionMap("encoder", stacked(outputs.encoder_attentions, name), keys, keys, name),
-        "decoder": AttentionMap("decoder", stacked(outputs.decoder_attentions, name), queries, queries, name),
-        "cross": AttentionMap("cross", stacked(outputs.cross_attentions, name), queries, keys, name),
-    }
+    keys = token_labels(tokenizer, ids[0].tolist(), is_source=True)
+    if has_decoder_beside(model):
+        queries = token_labels(tokenizer, inputs["decoder_input_ids"][0].tolist())
+        given = {
+            "encoder": (outputs.encoder_attentions, keys, keys),
+            "decoder": (outputs.decoder_attentions, queries, queries),
+            "cross": (outputs.cross_attentions, queries, keys),
+        }
+    else:
+        kind = "decoder" if is_causal(model, outputs.attentions) else "encoder"
+        given = {kind: (outputs.attentions, keys, keys)}
+    linear = {kind: linear_layers(model.config, kind) for kind in given}
+    maps = {}
+    for kind, (attentions, *tokens) in given.items():
+        weights, layers = stacked(attentions, linear[kind], name)
+        if layers:
+            maps[kind] = AttentionMap(kind, weights, *tokens, name, layers if linear[kind] else None)
+    if not maps:
+        raise ValueError(f"{name}: linear attention has no weights between positions to show, as softmax has.")
+    for kind, left_out in linear.items():
+        if left_out:
+            logger.warning(f"{name}, {kind} attention: linear layers have no weights to show ({listed(left_out)})")
+    return maps
 
 
 def read_text(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str) -> torch.LongTensor:
@@ -120,29 +143,43 @@ def check_length(model: PreTrainedModel, ids: torch.LongTensor, what: str) -> No
 
 def longest(config: PreTrainedConfig) -> int:
     """How many tokens a model can tell the positions of."""
-    most = getattr(config, "max_position_embeddings", None)
-    if most is None or getattr(config, "position_embedding_type", "learned") in ("sinusoidal", "rotary", "none"):
+    if getattr(config, "position_embedding_type", "learned") in ("sinusoidal", "rotary", "none"):
         return sys.maxsize
-    if getattr(config, "position_ids_from_padding", False):  # RoBERTa's positions begin after the padding's
-        most -= config.pad_token_id + 1
-    return most
+    return positions_of(config) or sys.maxsize
 
 
-def check_has_weights(config: PreTrainedConfig) -> None:
-    """Every layer's attention has weights: linear attention has a sum over all positions in their place."""
-    linear = {name: getattr(config, name, None) for name in ("attention_type", "layer_types")}
-    for name, value in linear.items():
-        if value == "linear" or (isinstance(value, list) and "linear_attention" in value):
-            raise ValueError(
-                f"{name}={value!r}: linear attention has no weights between positions to show, as softmax has."
-            )
+def linear_layers(config: PreTrainedConfig, kind: str) -> list[int]:
+    """The layers whose attention is linear, which compares no two positions."""
+    types = getattr(config, "layer_types", None) or []
+    if hasattr(config, "kind_of"):
+        count = getattr(config, "decoder_layers", None) if kind == "decoder" else None
+        types = map(config.kind_of, range(count or config.num_hidden_layers))
+    return [layer for layer, name in enumerate(types) if name == "linear_attention" and kind != "cross"]
 
 
-def stacked(attentions: tuple[torch.Tensor, ...] | None, name: str) -> torch.Tensor:
-    """Of each layer `(1, heads, queries, keys)`, to `(layers, heads, queries, keys)`."""
-    if not attentions or any(weights is None for weights in attentions):
+def stacked(
+    attentions: Sequence[torch.Tensor | None] | None, linear: Sequence[int], name: str
+) -> tuple[torch.Tensor, list[int]]:
+    """Of each layer `(1, heads, queries, keys)`, to `(layers, heads, queries, keys)` and the numbers of the layers.
+
+    Linear ones are `None`, or not there at all.
+    """
+    weights = [layer for layer in attentions or () if layer is not None]
+    count = len(weights) + len(linear)
+    if count < max(1, len(attentions or ())):
         raise ValueError(f"{name} returns no attention weights, even with eager attention.")
-    return torch.cat(attentions).float().cpu()
+    layers = [layer for layer in range(count) if layer not in linear]
+    return torch.cat(weights).float().cpu() if weights else torch.empty(0), layers
+
+
+def is_causal(model: PreTrainedModel, attentions: Sequence[torch.Tensor]) -> bool:
+    """Whether nobody sees what comes after: as the model's attention says or, of older classes, as its weights do."""
+    said = [module.is_causal for module in model.modules() if hasattr(module, "is_causal")]
+    return any(said) if said else not any(weights.triu(1).any() for weights in attentions)
+
+
+def listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def has_decoder_beside(model: PreTrainedModel) -> bool:

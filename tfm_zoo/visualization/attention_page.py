@@ -1,16 +1,21 @@
 """Attention maps as a web page of one file: a browser shows any layer and head, without a network."""
 
 import json
+import logging
+from base64 import b64encode
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
+import torch
+
 from .attention_maps import AttentionMap
-from .figures import check_suffix
+from .figures import IMAGES, check_suffix
 
 TEMPLATE, DATA = "attention_page.html", "{{DATA}}"
 PAGES = (".html", ".htm")
-STEPS = 1000  # weights are written as whole thousandths
+LARGE = 32 * 2**20  # bytes of a page, from which on a browser takes its time
+logger = logging.getLogger(__name__)
 
 
 def attention_page(
@@ -20,7 +25,7 @@ def attention_page(
     layer: int | None = None,
     head: int | None = None,
 ) -> None:
-    """Write a page with the maps of a model, of which it shows one at a time.
+    """Write a page with the maps of a model, of which it shows one at a time. A large one is logged.
 
     Args:
         maps: what [`attention_maps`] returns.
@@ -37,23 +42,34 @@ def attention_page(
     first.check(layer, head)
     data = {
         "model": first.model,
-        "steps": STEPS,
-        "start": [first.kind, layer or 0, head or 0],
+        "start": [first.kind, first.layers.index(layer) if layer is not None else 0, head or 0],
         "maps": {
             name: {
                 "queries": attention.queries,
                 "keys": attention.keys,
-                # of each layer, of each head: all rows, end to end
-                "weights": (attention.weights * STEPS).round().int().flatten(2).tolist(),
+                "layers": list(attention.layers),
+                "weights": [[encoded(head) for head in heads] for heads in attention.weights],
             }
             for name, attention in maps.items()
         },
     }
-    # In a script element no text may look like markup.
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    template = (files(__package__) / TEMPLATE).read_text(encoding="utf-8")
+    before, after = (files(__package__) / TEMPLATE).read_text(encoding="utf-8").split(DATA)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(template.replace(DATA, text), encoding="utf-8")
+    with path.open("w", encoding="utf-8") as page:
+        page.write(before)
+        for part in json.JSONEncoder(separators=(",", ":")).iterencode(data):
+            page.write(part.replace("<", "\\u003c"))  # in a script element no text may look like markup
+        page.write(after)
+    size = path.stat().st_size
+    if size > LARGE:
+        logger.warning(
+            f"{path} has {size / 2**20:.0f} MiB, which a browser takes a while to open: {', '.join(IMAGES)} are small."
+        )
+
+
+def encoded(weights: torch.Tensor) -> str:
+    """`(queries, keys)` as base64, row by row: a byte a weight, on the square-root scale that it is drawn by."""
+    return b64encode(weights.float().sqrt().mul(255).round().byte().numpy().tobytes()).decode()
 
 
 def choose(maps: Mapping[str, AttentionMap], kind: str | None = None) -> AttentionMap:

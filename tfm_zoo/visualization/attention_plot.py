@@ -62,7 +62,7 @@ def overview(attention: AttentionMap) -> Figure:
     panel = figure.subplots()
     image = draw(panel, mosaic)
     panel.set_xticks([head * tile[1] + keys / 2 - 0.5 for head in range(heads)], range(heads), fontsize=9)
-    panel.set_yticks([layer * tile[0] + queries / 2 - 0.5 for layer in range(layers)], range(layers), fontsize=9)
+    panel.set_yticks([layer * tile[0] + queries / 2 - 0.5 for layer in range(layers)], attention.layers, fontsize=9)
     panel.set_facecolor("#d5d5d5")
     panel.set_xlabel(f"head (in each map, from left to right: {KEY[attention.kind]})")
     panel.set_ylabel(f"layer (from top to bottom: {QUERY[attention.kind]})")
@@ -73,7 +73,7 @@ def overview(attention: AttentionMap) -> Figure:
 
 def panels(attention: AttentionMap, layer: int | None, head: int | None) -> Figure:
     """The heads of one layer, one head in all layers, or a single map: with their tokens."""
-    layers = range(attention.weights.shape[0]) if layer is None else [layer]
+    layers = attention.layers if layer is None else [layer]
     heads = range(attention.weights.shape[1]) if head is None else [head]
     shown = [(layer, head) for layer in layers for head in heads]
     queries, keys = attention.weights.shape[2:]
@@ -88,7 +88,7 @@ def panels(attention: AttentionMap, layer: int | None, head: int | None) -> Figu
     for axis in axes[len(shown) :]:
         axis.set_visible(False)
     for axis, (at, of) in zip(axes, shown, strict=False):
-        image = draw(axis, attention.weights[at, of])
+        image = draw(axis, attention.weights[attention.layers.index(at), of])
         label(axis, attention, row)
         if len(shown) > 1:
             axis.set_title(f"head {of}" if layer is not None else f"layer {at}", fontsize=11)

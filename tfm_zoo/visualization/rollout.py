@@ -12,7 +12,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from .attention_maps import AttentionMap, attention_maps, classifies, observed, read_text, title_of
+from .attention_maps import (
+    AttentionMap,
+    attention_maps,
+    classifies,
+    linear_layers,
+    listed,
+    observed,
+    read_text,
+    title_of,
+)
 from .figures import AMOUNTS, check_suffix, save
 from .tokens import shortened
 
@@ -75,12 +84,19 @@ def decision_rollout(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
     twice: a token's share is that of both.
 
     Raises:
-        ValueError: for a model that is no classifier of the zoo, and as [`attention_maps`].
+        ValueError: for a model that is no classifier of the zoo, or has layers without weights, and as
+            [`attention_maps`].
     """
     if not classifies(model) or not model.config.model_type.startswith("tfm_"):
         raise ValueError(
             f"{title_of(model)} ({type(model).__name__}) is no classifier of the zoo, whose decision could be shown: "
             "that would be a Tfm...ForSequenceClassification."
+        )
+    linear = linear_layers(model.config, "decoder")  # an encoder beside it has the same
+    if linear:
+        raise ValueError(
+            f"{title_of(model)} has linear attention (layers {listed(linear)}), without weights that a rollout could "
+            "follow from layer to layer."
         )
     ids, maps = read_text(model, tokenizer, text), attention_maps(model, tokenizer, text)
     with observed(model):

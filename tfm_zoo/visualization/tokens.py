@@ -10,9 +10,17 @@ LONGEST = 14
 MARKS = {"▁": "·", "</w>": "·", " ": "·", "\n": "↵", "\t": "⇥"}
 
 
-def token_labels(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
-    """Each token as readable text, in which spaces and line ends are marks that can be seen."""
-    tokens = tokenizer.convert_ids_to_tokens(list(ids))
+def token_labels(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], is_source: bool = False) -> list[str]:
+    """Each token as readable text, in which spaces and line ends are marks that can be seen.
+
+    Args:
+        is_source: ids are those of what is read. A translator's may have a vocabulary of their own (FSMT, Marian).
+    """
+    if is_source and hasattr(tokenizer, "get_src_vocab"):  # such a tokenizer converts ids of the target alone
+        source = {index: token for token, index in tokenizer.get_src_vocab().items()}
+        tokens = [source.get(index) for index in ids]
+    else:
+        tokens = tokenizer.convert_ids_to_tokens(list(ids))
     # Byte-level BPE writes each byte as a letter of its own, of which "Ġ" is the space.
     if "ByteLevel" in repr(getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)):
         tokens = [token and ByteLevel().decode([token]) for token in tokens]
