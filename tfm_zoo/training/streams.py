@@ -1,8 +1,10 @@
 """Examples from texts that need not fit into memory: read in blocks, pass after pass, from any place on.
 
-A block is a few thousand documents. What becomes of it, and in what order, follows from the seed, the pass and its
-number alone, and batches are cut from the row of all examples: so that a run goes on exactly where it was, and any
-number of processes see the same batches. Data sets in memory take the same way.
+A block is a few thousand documents, or as many as have 2,000,000 characters, so that memory is bounded; one that is so
+long by itself gives no examples that take two documents. What becomes of a block, and in what order, follows from the
+seed, the pass and its number alone, and batches are cut from the row of all examples: so that a run goes on exactly
+where it was, and any number of processes see the same batches. To that end each process reads and tokenizes all of the
+stream, and trains on its share. Data sets in memory take the same way.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,7 +36,7 @@ class Stream(torch.utils.data.Dataset):
     Args:
         make_examples: what becomes of the texts of a block, which are the documents, or where one is longer than a
             block, a part of it; draws from the generator alone. Empty texts are left out.
-        block_size: documents of a block.
+        block_size: documents of a block, which `CHARACTERS` of them end too.
         size: examples of a pass, if they are known.
     """
 
