@@ -23,7 +23,7 @@ demo: $(BIN)/activate  ## set up, fine-tune on the built-in data, reload in a fr
 test: $(BIN)/activate  ## set up and run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadscope $(TESTS)
 
-versions:  ## run those of equivalence and remote code with the oldest and the newest transformers
+versions:  ## run those of equivalence, remote code and the block with the oldest and the newest transformers
 	.ci/versions
 
 lint: $(BIN)/activate  ## what CI checks of the style

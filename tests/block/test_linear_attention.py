@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch.nn import functional as F
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import AutoModelForCausalLM, CompileConfig, DynamicCache, StaticCache
 
 from tfm_zoo import (
     TfmBertConfig,
@@ -16,11 +16,12 @@ from tfm_zoo import (
 )
 from tfm_zoo.converters import ConversionError
 from tfm_zoo.models.attention import TfmAttention
-from tfm_zoo.models.linear_attention import CHUNK
+from tfm_zoo.models.linear_attention import CHUNK, feature_map
 
 from ..tiny import HEADS, SIZES, ragged_batch, ragged_mask, tiny_config, tiny_model
 
 LINEAR = {"attention_type": "linear"}
+SOME = {"layer_types": ["linear_attention", "full_attention"]}
 GENERATORS = [TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration]
 
 
@@ -104,9 +105,7 @@ def test_padding_is_not_computed_and_does_not_matter(side):
     torch.testing.assert_close(other[mask == 1], padded[mask == 1], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "fields", [LINEAR, {"layer_types": ["linear_attention", "full_attention"]}], ids=["all", "some"]
-)
+@pytest.mark.parametrize("fields", [LINEAR, SOME], ids=["all", "some"])
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
 def test_step_by_step_is_one_pass(fields, positions):
     model = tiny_model(TfmGPTForCausalLM, position_embedding_type=positions, **fields)
@@ -182,8 +181,10 @@ def test_a_cache_is_continued_and_selected():
     assert cache.get_seq_length() == 0 and not cache.layers[0].has_previous_state[0]
 
 
-def test_a_compiled_step_is_compiled_once():
+@pytest.mark.parametrize("given", [True, False], ids=["positions", "counted"])
+def test_a_compiled_step_is_compiled_once(given):
     model, ids = tiny_model(TfmGPTForCausalLM, **LINEAR), torch.randint(5, 60, (2, 12))
+    torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=False)
     with torch.no_grad():
         whole = model(ids).logits
@@ -191,9 +192,64 @@ def test_a_compiled_step_is_compiled_once():
         model(ids[:, :6], past_key_values=cache, use_cache=True)
         with torch._dynamo.config.patch(error_on_recompile=True):
             for place in range(6, 12):
-                where = {"position_ids": torch.full((1, 1), place), "past_key_values": cache}
-                logits = compiled(ids[:, place : place + 1], use_cache=True, **where).logits
+                where = {"position_ids": torch.full((1, 1), place)} if given else {}
+                logits = compiled(ids[:, place : place + 1], past_key_values=cache, use_cache=True, **where).logits
                 torch.testing.assert_close(logits[:, 0], whole[:, place], rtol=0, atol=1e-5)
+    assert cache.get_seq_length() == 12
+
+
+@pytest.mark.parametrize("fields", [LINEAR, SOME], ids=["all", "some"])
+def test_a_conversation_goes_on_after_compiled_steps(fields):
+    model, ids = tiny_model(TfmGPTForCausalLM, **fields), torch.randint(5, 60, (2, 6))
+    cache = StaticCache(config=model.config, max_cache_len=20)
+    compiled = CompileConfig(backend="aot_eager", fullgraph=True, dynamic=False, mode=None)
+    compiled._compile_all_devices = True
+    options = {"do_sample": False, "max_new_tokens": 5}
+    first = model.generate(ids, past_key_values=cache, use_cache=True, compile_config=compiled, **options)
+    assert int(cache.get_seq_length()) == 10
+    turn = torch.cat([first, torch.randint(5, 60, (2, 3))], dim=1)
+    again = model.generate(turn, past_key_values=cache, use_cache=True, **options)
+    assert torch.equal(again, model.generate(turn, use_cache=False, **options))
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "both_ways"])
+def test_nothing_of_the_square_of_the_length_is_made(causal):
+    module = TfmAttention((TfmGPTConfig if causal else TfmBertConfig)(**SIZES | LINEAR), 0, is_causal=causal)
+    with torch.no_grad():
+        output, _ = module(torch.randn(1, 200_000, 32))  # whose square is 160 GB, for each head
+    assert output.isfinite().all()
+
+
+def test_features_are_exact_where_they_are_small():
+    values = torch.cat([torch.linspace(-30, 30, 601), torch.tensor([0.0])])
+    exact = torch.where(values > 0, values.double() + 1, values.double().exp())
+    torch.testing.assert_close(feature_map(values).double(), exact, rtol=1e-6, atol=0)
+    torch.testing.assert_close(exact, F.elu(values.double()) + 1, rtol=1e-3, atol=1e-12)
+
+
+def test_no_values_no_work():
+    with torch.device("meta"):
+        model = TfmGPTForCausalLM(tiny_config(TfmGPTConfig, **LINEAR))
+        assert model(torch.zeros(2, 5, dtype=torch.long)).logits.is_meta
+
+
+def test_a_state_is_not_written_over_where_that_is_forbidden():
+    """By a gradient that needs it, or since it was made in inference mode."""
+    model, ids = tiny_model(TfmGPTForCausalLM, **LINEAR), torch.randint(5, 60, (2, 6))
+    whole = model(ids).logits
+    cache = DynamicCache(config=model.config)
+    begin = model(ids[:, :4], past_key_values=cache, use_cache=True).logits
+    with torch.no_grad():
+        end = model(ids[:, 4:], past_key_values=cache, use_cache=True).logits
+    begin.sum().backward()
+    torch.testing.assert_close(end, whole[:, 4:], rtol=0, atol=1e-5)
+    cache = DynamicCache(config=model.config)
+    with torch.inference_mode():
+        model(ids[:, :4], past_key_values=cache, use_cache=True)
+    with torch.no_grad():
+        end = model(ids[:, 4:], past_key_values=cache, use_cache=True).logits
+    torch.testing.assert_close(end, whole[:, 4:], rtol=0, atol=1e-5)
+    assert cache.get_seq_length() == 6
 
 
 def test_half_precision_sums_in_float32():
@@ -229,6 +285,13 @@ def test_inputs_that_linear_attention_cannot_take():
         model(ids, position_ids=torch.tensor([[0, 1, 2, 0, 1, 2]]))
     with pytest.raises(ValueError, match="past_key_values has a DynamicLayer for layer 0"):
         model(ids, past_key_values=DynamicCache(config=tiny_config(TfmGPTConfig)))
+    cache = DynamicCache(config=model.config)
+    model(torch.cat([ids, ids[:1]]), past_key_values=cache, use_cache=True)
+    with pytest.raises(ValueError, match="past_key_values holds 3 sequences, and the inputs are 2"):
+        model(ids, past_key_values=cache)
+    other = tiny_model(TfmGPTForCausalLM, **LINEAR, num_key_value_heads=2)
+    with pytest.raises(ValueError, match="past_key_values is the cache of another model"):
+        other(ids, past_key_values=cache)
     with pytest.raises(ValueError, match="assisted generation is not supported with stateful models"):
         model.generate(ids[:1], use_cache=True, prompt_lookup_num_tokens=2, max_new_tokens=3)
     with pytest.raises(ConversionError, match="attention_type"):

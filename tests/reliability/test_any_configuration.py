@@ -83,14 +83,18 @@ def blocks(draw) -> dict:
             width = (head_dim or 8) // 2
             rope = rope | {"short_factor": [1.0] * width, "long_factor": [2.0] * width}
         fields["rope_parameters"] = rope | {"rope_theta": draw(st.sampled_from([100.0, 10000.0]))}
+    if draw(st.integers(0, 3)) == 0:
+        fields |= {"attention_type": "linear", "sliding_window": None}
     return fields
 
 
 @st.composite
 def architectures(draw) -> dict:
     """The fields of an encoder."""
-    return draw(blocks()) | {
-        "sliding_window": draw(st.none() | st.integers(1, 8)),
+    fields = draw(blocks())
+    if fields["sliding_window"]:
+        fields["sliding_window"] = draw(st.integers(1, 8))
+    return fields | {
         "position_ids_from_padding": draw(st.booleans()),
         "pooler_act": draw(ACTIVATIONS),
         "lm_head_act": draw(st.none() | ACTIVATIONS),
@@ -107,8 +111,9 @@ def decoders(draw) -> dict:
         "train_padding_embedding": draw(st.booleans()),
         "scaled_residual_init": draw(st.booleans()),
     }
-    if fields["sliding_window"] is not None and draw(st.booleans()):
-        kinds = st.sampled_from(["full_attention", "sliding_attention"])
+    if "attention_type" not in fields and draw(st.booleans()):
+        slides = ["sliding_attention"] * (fields["sliding_window"] is not None)
+        kinds = st.sampled_from(["full_attention", "linear_attention", *slides])
         fields["layer_types"] = [draw(kinds) for _ in range(fields["num_hidden_layers"])]
     if draw(st.booleans()):
         fields |= {"type_vocab_size": 0, "token_types_as_tokens": True}

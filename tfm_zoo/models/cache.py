@@ -58,9 +58,12 @@ class TfmGrowingLayer(DynamicLayer):
         """Whether `keys` and `values` are still those handed out, and the buffers are large enough for more."""
         if self.views is None or self.keys is not self.views[0] or self.values is not self.views[1]:
             return False
-        # Outside inference mode a tensor made in it is not to be written to.
-        writable = torch.is_inference_mode_enabled() or not self.buffers[0].is_inference()
-        return writable and self.buffers[0].shape[2] >= length
+        return is_writable(self.buffers[0]) and self.buffers[0].shape[2] >= length
+
+
+def is_writable(states: torch.Tensor) -> bool:
+    """Outside inference mode a tensor made in it is not to be written to."""
+    return torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or not states.is_inference()
 
 
 def reserve(states: torch.Tensor, length: int) -> torch.Tensor:
@@ -83,9 +86,9 @@ def grow_in_place(cache: Cache) -> Cache:
 
 class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
     """The state of a layer with linear attention, and how many positions it is the sum of: transformers' own layer does
-    not know, and relies on others that do."""
+    not know, and relies on others that do. The number is on the device, so that a compiled step can count on."""
 
-    seen = 0
+    seen: torch.Tensor | None = None
 
     def __init__(self, **kwargs):
         CacheLayerMixin.__init__(self)
@@ -93,6 +96,9 @@ class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
 
     def lazy_initialization(self, recurrent_states: torch.Tensor, **kwargs) -> None:
         self.dtype, self.device = recurrent_states.dtype, recurrent_states.device
+        self.seen = torch.zeros((), dtype=torch.long, device=self.device)
+        if not torch.compiler.is_compiling():
+            torch._dynamo.mark_static_address(self.seen)
         super().lazy_initialization(recurrent_states=recurrent_states, **kwargs)
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
@@ -103,23 +109,30 @@ class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
     ) -> torch.Tensor:
         """The state after `length` more positions, `(batch, heads, head_dim, head_dim + 1)`."""
         self.has_previous_state[state_idx] = True
-        if not torch.compiler.is_compiling():  # a compiled step would be compiled anew for each number
-            self.seen += length
-        if torch.is_grad_enabled() and recurrent_states.requires_grad:  # what a gradient needs is not written over
+        if not self.is_recurrent_states_initialized[state_idx]:
             self.lazy_initialization(recurrent_states=recurrent_states, state_idx=state_idx)
-            self.recurrent_states[state_idx] = recurrent_states
-            return recurrent_states
-        return super().update_recurrent_state(recurrent_states, state_idx)
+        state = self.recurrent_states[state_idx]
+        needs_gradient = state.requires_grad or (torch.is_grad_enabled() and recurrent_states.requires_grad)
+        if needs_gradient or not is_writable(state):  # what a gradient needs is not written over
+            self.recurrent_states[state_idx], self.seen = recurrent_states.clone(), self.seen + length
+        else:
+            state.copy_(recurrent_states)
+            self.seen += length
+        return self.recurrent_states[state_idx]
 
-    def get_seq_length(self) -> int:
-        return self.seen
+    def get_seq_length(self) -> int | torch.Tensor:
+        """A number; within a graph, where numbers are constants, a tensor `()`."""
+        if self.seen is None:
+            return 0
+        return self.seen if torch.compiler.is_compiling() else int(self.seen)
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.seen + query_length, 0
+    def get_mask_sizes(self, query_length: int) -> tuple[int | torch.Tensor, int]:
+        return self.get_seq_length() + query_length, 0
 
     def reset(self) -> None:
         super().reset()
-        self.seen = 0
+        if self.seen is not None:
+            self.seen.zero_()
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         if self.has_previous_state[0]:

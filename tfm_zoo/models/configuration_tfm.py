@@ -25,6 +25,7 @@ ELSEWHERE = {
     "tgt_vocab_size": "decoder_vocab_size",
     "decoder_num_hidden_layers": "decoder_layers",
     "init_std": "initializer_range",
+    "layer_types": "attention_type",  # or sliding_window: of all layers, but in decoders
     "embd_pdrop": "embedding_dropout",
     "rope_theta": "rope_parameters",
     "rope_scaling": "rope_parameters",
@@ -70,6 +71,8 @@ class TfmConfig(PreTrainedConfig):
         mlp_type: `"dense"` or `"gated"` (Shazeer 2020; with `hidden_act="silu"`: SwiGLU).
         attention_type: `"softmax"`, or `"linear"` (Katharopoulos et al. 2020), whose work grows with the length and not
             with its square; of it, `attention_dropout` has no weights to drop. (An encoder is read by softmax, always.)
+            Rotary positions turn queries and keys before their features are taken, as in LLaMAs that are made linear
+            (Zhang et al. 2024): weights then depend on where two positions are, and not on their distance alone.
         sliding_window: `None`: a position attends to all it may see. Else, reading both ways, to those at most this
             many positions away; reading from the left, to the last so many, itself included (as Mistral counts them).
         attention_bias: biases in the query, key and value projections.

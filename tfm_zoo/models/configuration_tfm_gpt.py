@@ -48,13 +48,15 @@ class TfmGPTConfig(TfmConfig):
     use_cache: bool = True
 
     def __setattr__(self, name, value):
-        super().__setattr__(name, value)
         types = self.__dict__.get("layer_types")
-        if types and len(set(types)) == 1:  # layers that are all alike follow what is changed later
-            if name == "num_hidden_layers":
-                self.layer_types = types[:1] * value
-            elif name in ("sliding_window", "attention_type"):
-                self.layer_types = self.derived()["layer_types"]
+        follows = (
+            bool(types) and name in ("sliding_window", "attention_type") and types == self.derived()["layer_types"]
+        )
+        super().__setattr__(name, value)
+        if follows:  # what was not chosen follows what is changed later
+            self.layer_types = self.derived()["layer_types"]
+        elif types and len(set(types)) == 1 and name == "num_hidden_layers":
+            self.layer_types = types[:1] * value
 
     def kind_of(self, layer_idx: int) -> str:
         return self.layer_types[layer_idx]

@@ -3,6 +3,7 @@
 import torch
 from transformers import Cache, EncoderDecoderCache
 
+from .compat import CacheLayerMixin
 from .unpadding import is_traced
 
 IGNORED = -100  # the label of what is not labelled
@@ -89,13 +90,14 @@ def check_cache(config, past_key_values: Cache | None, batch: int) -> int | None
     if torch.compiler.is_compiling():
         return None
     layers, wanted = past_key_values.layers, (config.num_hidden_layers, config.num_key_value_heads, config.head_dim)
-    keys = getattr(layers[0], "keys", None) if layers else None
-    if keys is not None and keys.dim() == 4:  # something is in it, of the shape (batch, heads, length, head_dim)
-        found = (len(layers), keys.shape[1], keys.shape[3])
+    held = what_is_held(layers[0]) if layers else None
+    if held is not None:
+        sequences, *sizes = held
+        found = (len(layers), *sizes)
         # Tensor parallelism leaves some of the heads to other processes.
         fits = found[0] == wanted[0] and wanted[1] % found[1] == 0 and found[2] == wanted[2]
-        if fits and keys.shape[2] and len(keys) != batch:
-            raise ValueError(f"past_key_values holds {len(keys)} sequences, and the inputs are {batch}.")
+        if fits and sequences not in (0, batch):
+            raise ValueError(f"past_key_values holds {sequences} sequences, and the inputs are {batch}.")
     else:
         found, fits = (len(layers), "?", "?"), len(layers) in (0, wanted[0])
     if not fits:
@@ -105,6 +107,17 @@ def check_cache(config, past_key_values: Cache | None, batch: int) -> int | None
         )
     seen = past_key_values.get_seq_length()
     return seen if isinstance(seen, int) else None
+
+
+def what_is_held(layer: CacheLayerMixin) -> tuple[int, int, int] | None:
+    """How many sequences a layer of a cache holds (0: room alone), of how many heads, and how wide; `None`: nothing."""
+    states = getattr(layer, "recurrent_states", {}).get(0)
+    if states is not None:  # (batch, heads, head_dim, head_dim + 1)
+        return len(states) if layer.has_previous_state[0] else 0, states.shape[1], states.shape[2]
+    keys = getattr(layer, "keys", None)
+    if keys is not None and keys.dim() == 4:  # (batch, heads, length, head_dim)
+        return len(keys) if keys.shape[2] else 0, keys.shape[1], keys.shape[3]
+    return None
 
 
 def check_ids(name: str, ids: torch.Tensor | None, size: int, of: str, ignored: int | None = None) -> None:

@@ -9,6 +9,8 @@ over all positions `j`, or those up to `i`. The sums do not depend on the query,
 beside each value makes the lower sum of the upper one, one state holds both, `(head_dim, head_dim + 1)` for a head.
 """
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -38,7 +40,7 @@ def linear_attention_forward(
         The output `(batch, length, heads, head_dim)`, zero where nothing is seen; computed in float32, whatever the
         type of the inputs: the sums are of many positions.
     """
-    with torch.autocast(query.device.type, enabled=False):
+    with in_full_precision(query.device.type):
         queries = feature_map(query).unflatten(1, (key.shape[1], -1))  # (batch, key heads, group, length, head_dim)
         keys, values = feature_map(key), F.pad(value.float(), (0, 1), value=1.0)
         if attention_mask is not None:
@@ -55,13 +57,20 @@ def linear_attention_forward(
     return output.flatten(1, 2).transpose(1, 2).to(value.dtype), None
 
 
+def in_full_precision(device_type: str) -> AbstractContextManager:
+    """No autocast, on a device that has it."""
+    return torch.autocast(device_type, enabled=False) if torch.amp.is_autocast_available(device_type) else nullcontext()
+
+
 def padding_mask(config, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs):
     """In the place of transformers' mask functions: which of the inputs `(batch, length, ...)` are real."""
     return None if attention_mask is None else attention_mask[:, -inputs_embeds.shape[1] :]
 
 
 def feature_map(states: torch.Tensor) -> torch.Tensor:
-    return F.elu(states.float()) + 1
+    """`elu(x) + 1`, in float32. (In these words it would lose the digits that `exp(x) - 1` has not.)"""
+    states = states.float()
+    return torch.where(states > 0, states + 1, states.clamp(max=0).exp())
 
 
 def causal_sums(
@@ -85,9 +94,9 @@ def causal_sums(
     chunk = min(CHUNK, length)
     filling = (0, 0, 0, -length % chunk)
     queries, keys, values = (F.pad(states, filling).unflatten(-2, (-1, chunk)) for states in (queries, keys, values))
-    states = (keys.transpose(-1, -2) @ values).cumsum(dim=2)  # (batch, heads, chunks, head_dim, width)
+    states = keys.transpose(-1, -2) @ values  # (batch, heads, chunks, head_dim, width)
     before = torch.zeros_like(states[:, :, 0]) if before is None else before
-    states = torch.cat([before.unsqueeze(2), before.unsqueeze(2) + states], dim=2)
+    states = torch.cat([before.unsqueeze(2), states], dim=2).cumsum(dim=2)
     within = (queries @ keys.unsqueeze(2).transpose(-1, -2)).tril() @ values.unsqueeze(2)
     sums = within + queries @ states[:, :, :-1].unsqueeze(2)
     return sums.flatten(3, 4)[..., :length, :], states[:, :, -1]

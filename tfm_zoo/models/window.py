@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from .unpadding import is_traced, marks_padding
 
-FAR = -(1 << 40)  # where padding stands: out of everybody's reach but its own
+FAR = -(1 << 30)  # where padding stands: out of everybody's reach but its own
 WORTH_IT = 4  # so many windows long an input is, that is taken in blocks
 
 
@@ -19,16 +19,16 @@ class Window(NamedTuple):
     """Who sees whom, in the place of a mask. (A tuple, so that device hooks move the tensor in it.)
 
     Args:
-        places: `(batch or 1, length)`, where each position stands; padding is far away.
+        places: int32 `(batch or 1, length)`, where each position stands; padding is far away.
         left: how many positions to its left one sees.
         right: how many to its right.
     """
 
-    places: torch.LongTensor
+    places: torch.IntTensor
     left: int
     right: int
 
-    def sees(self, queries: torch.LongTensor, keys: torch.LongTensor) -> torch.BoolTensor:
+    def sees(self, queries: torch.IntTensor, keys: torch.IntTensor) -> torch.BoolTensor:
         """Places `(..., queries)` and `(..., keys)` to `(..., queries, keys)`: whether they are within reach."""
         distance = queries.unsqueeze(-1) - keys.unsqueeze(-2)
         return (distance <= self.left) & (distance >= -self.right)
@@ -50,7 +50,7 @@ def make_window(
         return None
     if masked and not (marks_padding(attention_mask) and attention_mask.shape[1] == length):
         return None
-    places = torch.arange(length, device=inputs.device).unsqueeze(0)
+    places = torch.arange(length, dtype=torch.int32, device=inputs.device).unsqueeze(0)
     if masked:
         places = places.where(attention_mask.to(inputs.device).bool(), FAR)
     # To the left, a window that reads from the left counts the position itself.
@@ -69,7 +69,7 @@ def attend_within(
     """Calls `attention`, a function of transformers' attention interface, for all blocks at once; heads of shape
     `(batch, heads, length, head_dim)`. There are no weights over all pairs to return."""
     batch, _, length, _ = query.shape
-    block = max(window.left, window.right)
+    block = max(window.left, window.right, 1)
     blocks = -(-length // block)
     gap = blocks * block - length
     sides = (block if window.left else 0, gap + (block if window.right else 0))
