@@ -17,12 +17,11 @@ from typing import Annotated
 import torch
 import typer
 from torch.utils.data import DataLoader
-from transformers import DataCollatorForTokenClassification
 
 from tfm_zoo.training.documents import DocumentArguments, load_documents
 from tfm_zoo.training.masking import Masking
 from tfm_zoo.training.pretraining import losses
-from tfm_zoo.training.pretraining_data import PretrainingExamples
+from tfm_zoo.training.pretraining_data import Padding, PretrainingExamples
 from tfm_zoo.training.pretraining_models import EncoderArguments, Heads, new_encoder
 from tfm_zoo.training.runs import keep_few_kernels
 from tfm_zoo.training.streams import Stream, StreamBatches, as_it_is
@@ -74,8 +73,7 @@ def main(
         stream = Stream(
             documents.train, PretrainingExamples(tokenizer, documents.split, Masking(tokenizer), 128), seed=0
         )
-        collate = DataCollatorForTokenClassification(tokenizer)
-        batches = StreamBatches(stream, batch_size, collate=collate, max_steps=10**9)
+        batches = StreamBatches(stream, batch_size, collate=Padding(tokenizer), max_steps=10**9)
         loader = DataLoader(stream, sampler=batches, batch_size=None, collate_fn=as_it_is)
         start, tokens = perf_counter(), 0
         for count, (batch,) in enumerate(batches.steps(loader)):

@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
+from importlib import import_module
 from importlib.metadata import metadata
 from io import StringIO
 from pathlib import Path
@@ -54,6 +55,12 @@ def check(words: Sequence[str]) -> Path | None:
             pass
         case ["python", "-m", "tests.benchmarks", "--only", name]:
             expect("benchmark", [name], lambda name: any(name.lower() in known.lower() for known in benchmarks()))
+        case ["python", "-m", module, *arguments] if module.startswith("tests.benchmarks."):
+            expect("benchmark", [module], lambda name: Path(*name.split(".")).with_suffix(".py").is_file())
+            benchmark = typer.Typer()
+            benchmark.command()(import_module(module).main)
+            with complaints():
+                typer.main.get_command(benchmark).make_context(module, arguments)
         case ["python", script, *options]:
             return run_script(script, options)
         case ["accelerate", "launch", *options]:

@@ -73,4 +73,5 @@ def read(path: Path) -> Document:
 
 
 CARDS = [read(path) for path in sorted(ROOT.glob("model_cards/*.md"))]
-DOCUMENTS = [read(path) for path in sorted(ROOT.glob("*.md"))] + CARDS
+RESULTS = [read(path) for path in sorted(ROOT.glob("recipes/results/*.md"))]
+DOCUMENTS = [read(path) for path in sorted(ROOT.glob("*.md"))] + CARDS + RESULTS
