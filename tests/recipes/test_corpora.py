@@ -181,7 +181,7 @@ def test_blocks_of_a_stream_hold_its_text(tmp_path, bytes_only, streamed):
 @pytest.mark.parametrize(
     ("file", "options", "message"),
     [
-        ("small.txt", {"held_out": 100}, "all validate: give validation data, or do not stream it"),
+        ("small.txt", {"held_out": 100}, "nothing is left to train on: .* or do not stream it"),
         ("empty.txt", {}, "there is no text in the train split"),
         ("two.csv", {}, r"give text_column_name: .* \['a', 'b'\]"),
         ("two.csv", {"text_column_name": "b"}, "text_column_name 'b': a row holds 1, not text"),

@@ -161,7 +161,7 @@ def test_a_random_start_has_the_sizes_of_a_checkpoint_and_none_of_its_weights(fi
     [
         ({"model_type": "gpt3"}, "model_type 'gpt3' is not one of transformers' or the zoo's"),
         ({"model_type": "vit"}, "model_type 'vit' is not a sequence classifier"),
-        ({"config_overrides": "hiden_size=32"}, "bert has no field 'hiden_size'; did you mean 'hidden_size'"),
+        ({"config_overrides": "hiden_size=32"}, "tfm_bert has no field 'hiden_size'; did you mean 'hidden_size'"),
     ],
 )
 def test_new_models_that_cannot_be_are_refused(finetune, options, message):

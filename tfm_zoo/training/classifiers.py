@@ -29,7 +29,6 @@ DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 class ClassifierArguments(NewModelArguments):
     """Which checkpoint to start from, or which new model to make."""
 
-    small_type: ClassVar = "bert"
     small_fields: ClassVar = {
         "hidden_size": 64,
         "num_hidden_layers": 2,
@@ -48,6 +47,10 @@ class ClassifierArguments(NewModelArguments):
         f" configuration named has, or {VOCAB_SIZE}.",
     )
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
+
+    @property
+    def small_type(self) -> str:
+        return "bert" if self.model_class == "native" else "tfm_bert"
 
 
 def load_classifier(

@@ -102,7 +102,10 @@ class TextSource:
         """
         rest = replace(self, held_out=rows)
         if not rest.first_texts(1):
-            raise ValueError(f"the {rows} rows of this stream all validate: give validation data, or do not stream it")
+            raise ValueError(
+                f"nothing is left to train on: the first {rows:,} rows of this stream, which are all, would validate;"
+                " give a validation split or file, or do not stream it"
+            )
         return rest
 
     @property

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
-from transformers import SchedulerType, get_scheduler
+from transformers import get_scheduler
 
+from ..training.arguments import SCHEDULES
 from ..training.optimization import noam_schedule
 from .figures import LINES, check_suffix, save
 
@@ -29,28 +30,24 @@ def schedule_rates(
     Raises:
         ValueError: for other names, and for numbers of steps that are none.
     """
-    names = [*(kind.value for kind in SchedulerType), "noam"]
-    if name not in names:
-        raise ValueError(f"{name!r} is no schedule; those there are: {', '.join(names)}.")
+    if name not in SCHEDULES:
+        raise ValueError(f"{name!r} is no schedule; those there are: {', '.join(SCHEDULES)}.")
     for what, value, least in (("steps", steps, 1), ("warmup_steps", warmup_steps, 0), ("hidden_size", hidden_size, 1)):
         if value < least:
             raise ValueError(f"{what} {value} should be at least {least}.")
     if learning_rate is None:
         learning_rate = DEFAULT_RATES.get(name, DEFAULT_RATE)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=learning_rate)
+    scheduler = (
+        noam_schedule(optimizer, hidden_size, warmup_steps)
+        if name == "noam"
+        else get_scheduler(name, optimizer, warmup_steps, steps)
+    )
     rates = []
-    try:
-        scheduler = (
-            noam_schedule(optimizer, hidden_size, warmup_steps)
-            if name == "noam"
-            else get_scheduler(name, optimizer, warmup_steps, steps)
-        )
-        for _ in range(steps):
-            rates.append(float(optimizer.param_groups[0]["lr"]))
-            optimizer.step()
-            scheduler.step()
-    except (TypeError, ValueError) as error:  # it wants to know more, beforehand or at each step
-        raise ValueError(f"{name!r} does not follow from the step, the warm-up and the rate alone: {error}") from error
+    for _ in range(steps):
+        rates.append(float(optimizer.param_groups[0]["lr"]))
+        optimizer.step()
+        scheduler.step()
     return rates
 
 
