@@ -298,6 +298,7 @@ def test_any_split_can_be_trained_on(tmp_path, streaming):
         ("a.jsonl", '{"a": "x", "b": 1}\n', {}, r"give text_column_name: none .* \['a', 'b'\]"),
         ("b.jsonl", '{"a": "x", "b": 1}\n', {"text_column_name": "c"}, "text_column_name 'c': no such column"),
         ("c.jsonl", '{"a": "x", "b": 1}\n', {"text_column_name": "b"}, "text_column_name 'b'"),
+        ("c.txt", "", {}, "there is no text in the train split: train_file '.*c.txt' is empty"),
         ("d.py", "", {}, "expected one of .txt, .csv, .tsv, .json, .jsonl, .parquet, not '.py'"),
         (None, "", {}, "train_file 'nowhere': no such file"),
     ],

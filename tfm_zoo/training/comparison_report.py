@@ -111,7 +111,7 @@ def trained(result: Result) -> TrainedModel:
     }
     costs = {
         "tokens per second, in training": result.tokens_per_second,
-        "peak memory of training, bytes": result.peak_memory,
+        "peak memory of training, MiB": result.peak_memory and result.peak_memory / 2**20,
         "parameters": result.parameters,
     }
     return TrainedModel(result.name, costs=costs, diverged=result.diverged_at is not None, **curves)

@@ -72,6 +72,8 @@ class DataArguments:
             raise ValueError(f"{split}_file {file!r} fits files of several kinds: {', '.join([suffix, *others])}")
         if suffix not in self.file_types:
             raise ValueError(f"{split}_file {file!r}: expected one of {', '.join(self.file_types)}, not {suffix!r}")
+        if not any(path.stat().st_size for path in files):
+            raise ValueError(f"there is no text in the {split} split: {split}_file {file!r} is empty")
         options = {"sep": "\t"} if suffix == ".tsv" else {}
         options |= {"sample_by": self.text_rows} if suffix == ".txt" else {}  # a document keeps its line breaks
         options |= self.reading
