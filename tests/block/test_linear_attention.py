@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+import transformers
+from packaging.version import Version
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, CompileConfig, DynamicCache, StaticCache
 
@@ -22,6 +24,10 @@ from ..tiny import HEADS, SIZES, ragged_batch, ragged_mask, tiny_config, tiny_mo
 
 LINEAR = {"attention_type": "linear"}
 SOME = {"layer_types": ["linear_attention", "full_attention"]}
+SIZED_BY_KIND = pytest.mark.skipif(
+    Version(transformers.__version__) < Version("5.23"),
+    reason="transformers 5.18 sizes the mask of a static cache by its first layer, here a linear one",
+)
 GENERATORS = [TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration]
 
 
@@ -198,7 +204,7 @@ def test_a_compiled_step_is_compiled_once(given):
     assert cache.get_seq_length() == 12
 
 
-@pytest.mark.parametrize("fields", [LINEAR, SOME], ids=["all", "some"])
+@pytest.mark.parametrize("fields", [LINEAR, pytest.param(SOME, marks=SIZED_BY_KIND)], ids=["all", "some"])
 def test_a_conversation_goes_on_after_compiled_steps(fields):
     model, ids = tiny_model(TfmGPTForCausalLM, **fields), torch.randint(5, 60, (2, 6))
     cache = StaticCache(config=model.config, max_cache_len=20)
