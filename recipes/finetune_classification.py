@@ -101,6 +101,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
             "max_seq_length": max_length,
             "group_by_length": args.group_by_length,
             "freeze_epochs": args.freeze_epochs,
+            "classifier_pooling": getattr(model.config, "classifier_pooling", None),
         },
     )
 

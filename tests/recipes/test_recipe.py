@@ -13,6 +13,8 @@ from tfm_zoo.training import loop
 
 from .conftest import RECIPE, ROOT, as_argv, history, run_python
 
+SIZES = "hidden_size=32,num_attention_heads=2,num_hidden_layers=1,intermediate_size=32"
+
 
 def test_learns_and_leaves_everything(finetune, tmp_path):
     results = finetune(num_train_epochs=12, learning_rate=3e-3, max_seq_length=32)
@@ -135,8 +137,7 @@ def test_resuming_with_other_options_is_refused(finetune, tmp_path):
 def test_new_model_with_a_tokenizer_of_choice(finetune, checkpoint, tmp_path):
     new = {"model_name_or_path": None, "tokenizer_name": checkpoint, "max_train_steps": 1}
     vocab_size = len(AutoTokenizer.from_pretrained(checkpoint))
-    sizes = "hidden_size=32,num_attention_heads=2,num_hidden_layers=1,intermediate_size=32"
-    finetune(config_overrides=f"{sizes},norm_position=pre", model_type="tfm_bert", **new)
+    finetune(config_overrides=f"{SIZES},norm_position=pre", model_type="tfm_bert", **new)
     config = tfm_zoo.TfmBertConfig.from_pretrained(tmp_path / "run")
     assert (config.vocab_size, config.hidden_size, config.norm_position) == (vocab_size, 32, "pre")
 
@@ -154,6 +155,29 @@ def test_a_random_start_has_the_sizes_of_a_checkpoint_and_none_of_its_weights(fi
     assert not torch.allclose(zoo.model.embeddings.embed_tokens.weight, tuned.model.embeddings.embed_tokens.weight)
     torch.testing.assert_close(tfm_zoo.from_official(native).state_dict(), zoo.state_dict(), rtol=0, atol=1e-6)
     assert "A new model, trained" in (tmp_path / "zoo" / "README.md").read_text()
+
+
+def test_the_head_reads_the_mean_if_asked(finetune, checkpoint, tmp_path):
+    nothing = {"model_name_or_path": None, "config_name": checkpoint, "tokenizer_name": checkpoint}
+    starts = {
+        "official": {},
+        "zoo": {"model_name_or_path": tmp_path / "official", "classifier_pooling": None},  # as it has it
+        "back": {"model_name_or_path": tmp_path / "zoo", "classifier_pooling": "cls"},
+        "new": nothing,
+        "new, of the zoo": nothing | {"config_name": None, "model_type": "tfm_bert", "config_overrides": SIZES},
+    }
+    for name, start in starts.items():
+        options = {"classifier_pooling": "mean", "max_train_steps": 1} | start
+        finetune(output_dir=tmp_path / name, **options)
+        config = tfm_zoo.TfmBertConfig.from_pretrained(tmp_path / name)
+        assert config.classifier_pooling == ("cls" if name == "back" else "mean"), name
+    for start in ({}, nothing):
+        with pytest.raises(ValueError, match="classifier_pooling is for encoders of the zoo, and 'bert' is not one"):
+            finetune(classifier_pooling="mean", model_class="native", **start)
+    options = {"model_name_or_path": tmp_path / "back", "max_train_steps": 2, "checkpointing_steps": 1}
+    finetune(**options)
+    with pytest.raises(ValueError, match="classifier_pooling was cls and is mean"):
+        finetune(resume_from_checkpoint="auto", classifier_pooling="mean", **options)
 
 
 @pytest.mark.parametrize(

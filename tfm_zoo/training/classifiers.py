@@ -3,12 +3,13 @@
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from transformers import (
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     AutoModel,
     AutoModelForSequenceClassification,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -47,10 +48,27 @@ class ClassifierArguments(NewModelArguments):
         f" configuration named has, or {VOCAB_SIZE}.",
     )
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
+    classifier_pooling: Literal["cls", "mean"] | None = option(
+        None,
+        "What the head of a zoo encoder reads: the first position, or the mean of all tokens, which says more of a text"
+        " where pre-training was short; default: as the configuration has it.",
+    )
 
     @property
     def small_type(self) -> str:
         return "bert" if self.model_class == "native" else "tfm_bert"
+
+    def pooling(self, config: PreTrainedConfig) -> dict[str, str]:
+        """`classifier_pooling` as a field of the model that a configuration leads to, if it is given.
+
+        Raises:
+            ValueError: if that model is no encoder of the zoo.
+        """
+        if self.classifier_pooling is None:
+            return {}
+        if self.stays_as_it_is(config) and config.model_type != "tfm_bert":
+            raise ValueError(f"classifier_pooling is for encoders of the zoo, and {config.model_type!r} is not one")
+        return {"classifier_pooling": self.classifier_pooling}
 
 
 def load_classifier(
@@ -74,14 +92,14 @@ def load_classifier(
         label_names = [config.id2label[index] for index in range(len(label_names))]
     elif has_head and not misfit and not all(name.startswith("LABEL_") for name in config.label2id):
         logger.warning(f"{name!r} classifies into {list(config.label2id)}: its head now learns {label_names}")
-    labels = _labels(label_names)
+    fields = _labels(label_names) | args.pooling(config)
 
     if args.stays_as_it_is(config):
-        labels["ignore_mismatched_sizes"] = args.ignore_mismatched_sizes
-        model = AutoModelForSequenceClassification.from_pretrained(name, **args.for_loading(), **labels)
+        fields["ignore_mismatched_sizes"] = args.ignore_mismatched_sizes
+        model = AutoModelForSequenceClassification.from_pretrained(name, **args.for_loading(), **fields)
     else:
         source = AutoModel.from_pretrained(name) if misfit else name  # without its head
-        model = tfm_zoo.from_official(source, tfm_zoo.TfmBertForSequenceClassification, dtype=WEIGHTS, **labels)
+        model = tfm_zoo.from_official(source, tfm_zoo.TfmBertForSequenceClassification, dtype=WEIGHTS, **fields)
     tokenizer = load_tokenizer(args, name)
     check_vocabulary(tokenizer, model.config)
     return model, tokenizer
@@ -114,11 +132,14 @@ def new_classifier(
         "sequence classifier",
     )
     check_vocabulary(tokenizer, config)
+    pooling = args.pooling(config)
+    if args.stays_as_it_is(config):
+        config.update(pooling)
     model = AutoModelForSequenceClassification.from_config(
         config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code
     )
     if not args.stays_as_it_is(config):
-        model = tfm_zoo.from_official(model, tfm_zoo.TfmBertForSequenceClassification)
+        model = tfm_zoo.from_official(model, tfm_zoo.TfmBertForSequenceClassification, **pooling)
     return model, tokenizer
 
 
