@@ -43,6 +43,7 @@ def test_learns_and_leaves_everything(pretrain, tmp_path):
     assert card.data.pipeline_tag == "fill-mask"
     assert {result.metric_type for result in card.data.eval_results} == {"mlm_accuracy", "nsp_accuracy"}
     assert "guessing by their frequency alone" in card.text and "15% of the tokens" in card.text
+    assert "![loss, mlm_accuracy, nsp_accuracy, mlm_loss, nsp_loss against the optimiser step]" in card.text
 
 
 def test_masked_tokens_alone(pretrain, tmp_path):
@@ -54,6 +55,7 @@ def test_masked_tokens_alone(pretrain, tmp_path):
     card = ModelCard.load(tmp_path / "run" / "README.md")
     assert "words, all tokens of each" in card.text and "next" not in card.text
     assert "at most 16" in card.text  # that it takes, of 32 asked for
+    assert "![loss, mlm_accuracy against the optimiser step]" in card.text
 
 
 def test_losses_are_means_over_masked_tokens_and_over_pairs():

@@ -82,8 +82,8 @@ class ClassificationReport(Report):
     headline = ("accuracy", "f1")
 
     @property
-    def picture_metric(self) -> str:
-        return self.args.metric_for_best_model
+    def picture_metrics(self) -> tuple[str, ...]:
+        return (self.args.metric_for_best_model,)
 
     def introduction(self) -> str:
         origin = f"`{shortened(self.base_model)}`, fine-tuned" if self.base_model else "A new model, trained"

@@ -141,7 +141,7 @@ class LanguageModelReport(Report):
     samples: list[str]  # of the best model
 
     pipeline_tag = "text-generation"
-    picture_metric = "perplexity"
+    picture_metrics = ("perplexity",)
     figure_names = {"loss": "loss per token", "perplexity": "perplexity"}
     headline = ("loss", "perplexity")
 

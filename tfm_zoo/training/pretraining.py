@@ -170,11 +170,16 @@ class PretrainingReport(Report):
     entropy: float  # what guessing by frequency costs
 
     pipeline_tag = "fill-mask"
-    picture_metric = "mlm_accuracy"
 
     @property
     def figure_names(self) -> dict[str, str]:
         return self.args.figures
+
+    @property
+    def picture_metrics(self) -> tuple[str, ...]:
+        if not self.args.next_sentence_prediction:  # the loss is that of masked tokens
+            return ("mlm_accuracy",)
+        return tuple(name for name in self.args.figures if name != "loss")
 
     @property
     def headline(self) -> tuple[str, ...]:

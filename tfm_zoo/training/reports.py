@@ -53,8 +53,8 @@ class Report(ABC):
 
     @property
     @abstractmethod
-    def picture_metric(self) -> str:
-        """The figure that is drawn under the losses."""
+    def picture_metrics(self) -> tuple[str, ...]:
+        """The figures that are drawn under the losses."""
 
     @abstractmethod
     def data(self) -> str:
@@ -101,7 +101,7 @@ class Report(ABC):
         """Write `all_results.json`, `trainer_state.json`, the picture and the card; False if the card is the user's."""
         (output_dir / "all_results.json").write_text(json.dumps(self.results, indent=2) + "\n", encoding="utf-8")
         self.state.write(output_dir)
-        plot_training(self.state.log_history, output_dir / PICTURE, self.picture_metric)
+        plot_training(self.state.log_history, output_dir / PICTURE, *self.picture_metrics)
         return write_model_card(output_dir, self.metadata(), self.text(), self.repository)
 
     def push(self, output_dir: Path) -> str:
@@ -192,7 +192,7 @@ class Report(ABC):
 
 {self.data()}
 
-![Loss and {self.picture_metric} against the optimiser step]({PICTURE})
+![{", ".join(("loss", *self.picture_metrics))} against the optimiser step]({PICTURE})
 
 {self.appendix()}
 

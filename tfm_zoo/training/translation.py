@@ -240,7 +240,7 @@ class TranslationReport(Report):
     tokens: dict[str, int]  # of each split's targets
 
     pipeline_tag = "translation"
-    picture_metric = "perplexity"
+    picture_metrics = ("perplexity",)
     figure_names = {
         "bleu": "BLEU",
         "chrf": "chrF",

@@ -1,4 +1,4 @@
-"""How a model was trained: losses and a metric by the step."""
+"""How a model was trained: losses and metrics by the step."""
 
 from pathlib import Path
 from typing import Any
@@ -8,25 +8,26 @@ from matplotlib.figure import Figure
 _TRAIN, _VALIDATION = "#7a8aa0", "#c4473a"
 
 
-def plot_training(log_history: list[dict[str, Any]], path: str | Path, metric: str | None = None) -> None:
-    """Draw losses, and a validation metric, against the optimiser step.
+def plot_training(log_history: list[dict[str, Any]], path: str | Path, *metrics: str) -> None:
+    """Draw losses, and validation metrics, against the optimiser step.
 
     Args:
         log_history: entries with "step" and "loss" (training), or "step", "eval_loss" and "eval_<metric>", as in
             the `log_history` of transformers' Trainer and of the recipes.
         path: the image file to write.
-        metric: a name such as "accuracy"; None, or "loss": the losses alone.
+        metrics: names such as "accuracy", each for a panel below that of the losses; "loss" adds none.
     """
-    figure = Figure(figsize=(7, 3.2 if metric in (None, "loss") else 5.6), layout="constrained")
-    panels = figure.subplots(1 if metric in (None, "loss") else 2, sharex=True, squeeze=False)[:, 0]
+    metrics = tuple(metric for metric in metrics if metric != "loss")
+    figure = Figure(figsize=(7, 3.2 + 2.4 * len(metrics)), layout="constrained")
+    panels = figure.subplots(1 + len(metrics), sharex=True, squeeze=False)[:, 0]
     _plot(panels[0], log_history, "loss", color=_TRAIN, label="training")
     _plot(panels[0], log_history, "eval_loss", color=_VALIDATION, marker="o", label="validation")
     panels[0].set_ylabel("loss")
     panels[0].set_ylim(bottom=0)
     panels[0].legend(frameon=False)
-    if len(panels) == 2:
-        _plot(panels[1], log_history, f"eval_{metric}", color=_VALIDATION, marker="o")
-        panels[1].set_ylabel(f"validation {metric}")
+    for panel, metric in zip(panels[1:], metrics, strict=True):
+        _plot(panel, log_history, f"eval_{metric}", color=_VALIDATION, marker="o")
+        panel.set_ylabel(f"validation {metric}")
     panels[-1].set_xlabel("optimiser step")
     for panel in panels:
         panel.grid(alpha=0.25)
