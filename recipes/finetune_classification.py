@@ -26,7 +26,13 @@ from tfm_zoo.training.classification import (
     count_examples,
     evaluate_classifier,
 )
-from tfm_zoo.training.classifiers import DEFAULT_MODEL, ClassifierArguments, load_classifier, new_classifier
+from tfm_zoo.training.classifiers import (
+    DEFAULT_MODEL,
+    ClassifierArguments,
+    load_classifier,
+    new_classifier,
+    reads_mean,
+)
 from tfm_zoo.training.freezing import freeze, freeze_base_model
 from tfm_zoo.training.loop import Loop, Task
 from tfm_zoo.training.metrics import classification_metric
@@ -101,7 +107,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
             "max_seq_length": max_length,
             "group_by_length": args.group_by_length,
             "freeze_epochs": args.freeze_epochs,
-            "classifier_pooling": getattr(model.config, "classifier_pooling", None),
+            "classifier_pooling": "mean" if reads_mean(model.config) else None,
         },
     )
 

@@ -167,8 +167,7 @@ def test_picture_shows_losses_and_metric_with_labelled_axes(tmp_path, monkeypatc
         "validation f1",
         "optimiser step",
     )
-    for metrics in ((), ("loss",)):
-        plot_training(history, tmp_path / "curves.png", *metrics)
-        assert [panel.get_xlabel() for panel in drawn["axes"]] == ["optimiser step"]
+    plot_training(history, tmp_path / "curves.png")
+    assert [panel.get_xlabel() for panel in drawn["axes"]] == ["optimiser step"]
     plot_training(history, tmp_path / "curves.png", "f1", "accuracy")
     assert [panel.get_ylabel() for panel in drawn["axes"]] == ["loss", "validation f1", "validation accuracy"]

@@ -169,15 +169,37 @@ def test_the_head_reads_the_mean_if_asked(finetune, checkpoint, tmp_path):
     for name, start in starts.items():
         options = {"classifier_pooling": "mean", "max_train_steps": 1} | start
         finetune(output_dir=tmp_path / name, **options)
-        config = tfm_zoo.TfmBertConfig.from_pretrained(tmp_path / name)
-        assert config.classifier_pooling == ("cls" if name == "back" else "mean"), name
-    for start in ({}, nothing):
-        with pytest.raises(ValueError, match="classifier_pooling is for encoders of the zoo, and 'bert' is not one"):
-            finetune(classifier_pooling="mean", model_class="native", **start)
-    options = {"model_name_or_path": tmp_path / "back", "max_train_steps": 2, "checkpointing_steps": 1}
+        reads_mean = name != "back"
+        model = AutoModelForSequenceClassification.from_pretrained(tmp_path / name)
+        assert model.model.pooler.pooling == ("mean" if reads_mean else "cls"), name
+        card = (tmp_path / name / "README.md").read_text()
+        assert ("| the head reads | the mean of all tokens |" in card) == reads_mean, name
+        # Official models read the first position: with the mean there is no way back to one.
+        assert ("to_official" in card) == (name == "back"), name
+
+
+def test_a_resumed_head_reads_what_it_did(finetune):
+    options = {"classifier_pooling": "mean", "max_train_steps": 2, "checkpointing_steps": 1}
     finetune(**options)
-    with pytest.raises(ValueError, match="classifier_pooling was cls and is mean"):
-        finetune(resume_from_checkpoint="auto", classifier_pooling="mean", **options)
+    assert finetune(resume_from_checkpoint="auto", **options)["train_steps"] == 2
+    with pytest.raises(ValueError, match="classifier_pooling was mean and is None"):
+        finetune(resume_from_checkpoint="auto", **options | {"classifier_pooling": None})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model_class": "native"}, "classifier_pooling is for encoders of the zoo, not for model_class 'native'"),
+        (
+            {"model_name_or_path": None, "config_overrides": "classifier_pooling=cls"},
+            "give classifier_pooling either by itself or in config_overrides, not both",
+        ),
+    ],
+)
+def test_pooling_that_contradicts_is_refused(finetune, capsys, options, message):
+    with pytest.raises(SystemExit):
+        finetune(classifier_pooling="mean", **options)
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -185,6 +207,7 @@ def test_the_head_reads_the_mean_if_asked(finetune, checkpoint, tmp_path):
     [
         ({"model_type": "gpt3"}, "model_type 'gpt3' is not one of transformers' or the zoo's"),
         ({"model_type": "vit"}, "model_type 'vit' is not a sequence classifier"),
+        ({"model_type": "tfm_gpt", "classifier_pooling": "mean"}, "is for encoders, and 'tfm_gpt' is not one"),
         ({"config_overrides": "hiden_size=32"}, "tfm_bert has no field 'hiden_size'; did you mean 'hidden_size'"),
     ],
 )

@@ -121,6 +121,8 @@ def to_official(model: PreTrainedModel) -> nn.Module:
         ConversionError: where no native class can express the zoo model; the message names the configuration's fields.
     """
     architecture, head = native_for(model)
+    for name, (value, other) in architecture.differences(model.config, head).items():
+        logger.warning(f"{head.native} has no {name}={value}: it computes the same, but trains with {other}.")
     skeleton = architecture.skeleton(architecture.native_config(model.config, head), head)
     held = model.state_dict()
     tensors = {full: held[name] for full, name in full_names(model).items()}
@@ -183,7 +185,11 @@ def architecture_of(checkpoint: Checkpoint) -> Architecture:
 
 
 def native_for(model: PreTrainedModel) -> tuple[Architecture, Head]:
-    """The architecture and the head that a zoo model is exported to."""
+    """The architecture and the head that a zoo model is exported to.
+
+    Raises:
+        ConversionError: where no native class can express the zoo model.
+    """
     origin = (getattr(model.config, "official", None) or {}).get("model_type")
     # Modules of `torch.nn` have no embeddings: nothing is exported to them but what came from them.
     embedded = [known for known in ARCHITECTURES.values() if not isinstance(known, TorchArchitecture)]
@@ -211,6 +217,4 @@ def native_for(model: PreTrainedModel) -> tuple[Architecture, Head]:
             f"{name}={differences[name][0]!r} (it has {differences[name][1]!r})" for name in decisive(nearest)
         )
         raise ConversionError(f"No native class can express this model: {head.native}, the nearest, lacks {values}.")
-    for name, (value, other) in differences.items():
-        logger.warning(f"{head.native} has no {name}={value}: it computes the same, but trains with {other}.")
     return architecture, head

@@ -7,6 +7,8 @@ from pathlib import Path
 from huggingface_hub import ModelCard, ModelCardData, constants
 from transformers import PreTrainedModel
 
+from ..converters.official import native_for
+from ..converters.rules import ConversionError
 from ..models.card import architecture_table, is_ours, loading, make_card, pipeline_of, table, tags_of, verifying
 
 __all__ = ["about_zoo_model", "licence_of", "table", "tags_of", "write_conversion_card", "write_model_card"]
@@ -69,7 +71,7 @@ mean nothing, are zeros here.
 
 def about_zoo_model(model: PreTrainedModel, repository: str) -> str:
     """What holds of every zoo model: its sizes, what `tfm_zoo` adds, what it is equal to."""
-    name = type(model).__name__
+    name, has_native = type(model).__name__, _has_native(model)
     equal = """
 For models of its official architecture, logits and hidden states agree with the native class to 1e-5 in float32, losses
 to 1e-6 and gradients to 1e-5 (relative). In the zoo's repository
@@ -87,11 +89,22 @@ to 1e-6 and gradients to 1e-5 (relative). In the zoo's repository
 import tfm_zoo
 
 model = tfm_zoo.{name}.from_pretrained({json.dumps(repository)})
-{back if model.config.official else ""}```
+{back if has_native else ""}```
 
 {verifying(repository)}
-{equal if model.config.official else ""}
+{equal if has_native else ""}
 """.strip()
+
+
+def _has_native(model: PreTrainedModel) -> bool:
+    """Whether it came from a native class and, as its configuration is now, can go back."""
+    if not model.config.official:
+        return False
+    try:
+        native_for(model)
+    except ConversionError:
+        return False
+    return True
 
 
 def licence_of(model_name_or_path: str) -> str | None:

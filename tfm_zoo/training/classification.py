@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from tfm_zoo.hub.cards import table
 from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
+from tfm_zoo.training.classifiers import reads_mean
 from tfm_zoo.training.reports import Report, shortened
 from tfm_zoo.training.text_data import TextClassificationData
 
@@ -83,7 +84,8 @@ class ClassificationReport(Report):
 
     @property
     def picture_metrics(self) -> tuple[str, ...]:
-        return (self.args.metric_for_best_model,)
+        metric = self.args.metric_for_best_model
+        return () if metric == "loss" else (metric,)
 
     def introduction(self) -> str:
         origin = f"`{shortened(self.base_model)}`, fine-tuned" if self.base_model else "A new model, trained"
@@ -113,4 +115,5 @@ classify("...")
             "tokens per text": f"at most {self.data_args.max_seq_length}",
             "batches of similar length": "yes" if self.args.group_by_length else "no",
             "epochs with the base model frozen": self.args.freeze_epochs,
+            **({"the head reads": "the mean of all tokens"} if reads_mean(self.model.config) else {}),
         }

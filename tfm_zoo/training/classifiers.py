@@ -51,8 +51,15 @@ class ClassifierArguments(NewModelArguments):
     classifier_pooling: Literal["cls", "mean"] | None = option(
         None,
         "What the head of a zoo encoder reads: the first position, or the mean of all tokens, which says more of a text"
-        " where pre-training was short; default: as the configuration has it.",
+        " where pre-training was short, but which no native class does; default: as the configuration has it.",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.classifier_pooling and self.model_class == "native":
+            raise ValueError("classifier_pooling is for encoders of the zoo, not for model_class 'native'")
+        if self.classifier_pooling and "classifier_pooling" in self.overrides():
+            raise ValueError("give classifier_pooling either by itself or in config_overrides, not both")
 
     @property
     def small_type(self) -> str:
@@ -62,12 +69,12 @@ class ClassifierArguments(NewModelArguments):
         """`classifier_pooling` as a field of the model that a configuration leads to, if it is given.
 
         Raises:
-            ValueError: if that model is no encoder of the zoo.
+            ValueError: if that model is no encoder.
         """
         if self.classifier_pooling is None:
             return {}
         if self.stays_as_it_is(config) and config.model_type != "tfm_bert":
-            raise ValueError(f"classifier_pooling is for encoders of the zoo, and {config.model_type!r} is not one")
+            raise ValueError(f"classifier_pooling is for encoders, and {config.model_type!r} is not one")
         return {"classifier_pooling": self.classifier_pooling}
 
 
@@ -132,15 +139,19 @@ def new_classifier(
         "sequence classifier",
     )
     check_vocabulary(tokenizer, config)
-    pooling = args.pooling(config)
-    if args.stays_as_it_is(config):
-        config.update(pooling)
+    is_converted, pooling = not args.stays_as_it_is(config), args.pooling(config)
+    config.update({} if is_converted else pooling)
     model = AutoModelForSequenceClassification.from_config(
         config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code
     )
-    if not args.stays_as_it_is(config):
+    if is_converted:
         model = tfm_zoo.from_official(model, tfm_zoo.TfmBertForSequenceClassification, **pooling)
     return model, tokenizer
+
+
+def reads_mean(config: PreTrainedConfig) -> bool:
+    """Whether a classifier's head reads the mean of all tokens."""
+    return getattr(config, "classifier_pooling", None) == "mean"
 
 
 def _labels(names: list[str]) -> dict:

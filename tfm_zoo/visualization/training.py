@@ -15,9 +15,8 @@ def plot_training(log_history: list[dict[str, Any]], path: str | Path, *metrics:
         log_history: entries with "step" and "loss" (training), or "step", "eval_loss" and "eval_<metric>", as in
             the `log_history` of transformers' Trainer and of the recipes.
         path: the image file to write.
-        metrics: names such as "accuracy", each for a panel below that of the losses; "loss" adds none.
+        metrics: names such as "accuracy", each for a panel below that of the losses.
     """
-    metrics = tuple(metric for metric in metrics if metric != "loss")
     figure = Figure(figsize=(7, 3.2 + 2.4 * len(metrics)), layout="constrained")
     panels = figure.subplots(1 + len(metrics), sharex=True, squeeze=False)[:, 0]
     _plot(panels[0], log_history, "loss", color=_TRAIN, label="training")
