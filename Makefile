@@ -1,39 +1,47 @@
-# `make` lists what there is to do; PYTHON picks the interpreter that makes the environments.
+# `make` lists the targets. PYTHON is the interpreter that makes the environment, VENV its folder.
 PYTHON ?= python3
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
+# By a path, or else a script beside the clone would import the clone's folder, which has the package's name.
+EDITABLE := --config-settings editable_mode=compat --editable
 
 .PHONY: help demo test versions lint format benchmarks clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
+# what the recipes need
 $(BIN)/activate: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) torch
-	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) --editable '.[tests]'
+	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) $(EDITABLE) '.[recipes]'
 	touch $@
 
-demo: $(BIN)/activate  ## set up, fine-tune on the built-in data, reload in a fresh process, predict
+# what tests, style and benchmarks need besides
+$(BIN)/pytest: $(BIN)/activate
+	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) $(EDITABLE) '.[tests]'
+	touch $@
+
+demo: $(BIN)/activate  ## fine-tune on the built-in data, save, reload in a fresh process, predict
 	$(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
 		recipes/finetune_classification.py --dataset_name generated --output_dir runs/demo --overwrite_output_dir
 	$(BIN)/python recipes/predict.py runs/demo "a warm and funny film" "a dull and lifeless film"
 
-test: $(BIN)/activate  ## set up and run the tests
+test: $(BIN)/pytest  ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadscope $(TESTS)
 
-versions:  ## run those of equivalence, remote code and the block with the oldest and the newest transformers
+versions:  ## run the main tests with the oldest and the newest transformers that pyproject.toml allows
 	.ci/versions
 
-lint: $(BIN)/activate  ## what CI checks of the style
+lint: $(BIN)/pytest  ## check the style, as CI does
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-format: $(BIN)/activate  ## put the style right
+format: $(BIN)/pytest  ## correct the style
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
-benchmarks: $(BIN)/activate  ## time the zoo against the native classes (a quiet machine, about half an hour)
+benchmarks: $(BIN)/pytest  ## time the zoo against the official classes (on a quiet machine, about half an hour)
 	$(BIN)/python -m tests.benchmarks
 
-clean:  ## remove the environment and what runs left
+clean:  ## remove the environment and everything that runs wrote
 	rm -rf $(VENV) runs build dist *.egg-info

@@ -1,5 +1,6 @@
 """Settings for every test: no network, one thread a worker (pytest-xdist runs one worker a core); a Hub on loopback."""
 
+import gc
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -11,6 +12,11 @@ from huggingface_hub import HfApi, close_session, constants
 from transformers.utils import hub
 
 from .hub.server import HubServer
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported stays: the garbage collector, which Accelerate and compilers call often, skips it."""
+    gc.freeze()
 
 
 @pytest.fixture

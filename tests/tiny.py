@@ -15,6 +15,7 @@ SIZES = {
     "max_position_embeddings": 24,
     "initializer_range": 0.2,  # attention that is not uniform
 }
+NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
 #: of each family, what a test does not want as it is
 FIELDS = {
     TfmBertConfig: {},
@@ -50,6 +51,11 @@ def tiny_model(head: type, seed: int = 0, **fields):
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
     return model
+
+
+def tiny_decoder(**fields) -> tfm_zoo.TfmGPTForCausalLM:
+    """A language model that returns a cache, as those of the default configuration do, and does not end by itself."""
+    return tiny_model(tfm_zoo.TfmGPTForCausalLM, use_cache=True, eos_token_id=None, **fields)
 
 
 def ragged_mask(lengths: tuple[int, ...] = LENGTHS, side: str = "right") -> torch.LongTensor:

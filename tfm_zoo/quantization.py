@@ -10,13 +10,13 @@ HAS_VNNI = getattr(torch.cpu, "_is_vnni_supported", bool)()
 
 
 class Int8Linear(nn.Module):
-    """A `nn.Linear` with weights of eight bits, one scale an output, packed for the CPU's integer instructions.
+    """A `nn.Linear` with weights of eight bits and a scale per output, packed for the CPU's integer instructions.
 
-    What it reads is quantised to eight bits too, with one scale for the call (dynamic quantisation), so that the
-    product is one of integers.
+    The input is quantised to eight bits, too, with one scale per call (dynamic quantisation), so that the product is
+    computed in integers.
 
     Args:
-        linear: the layer to take the place of; its weight is read, not kept.
+        linear: the layer to replace; its weight is copied.
     """
 
     def __init__(self, linear: nn.Linear):
@@ -27,21 +27,20 @@ class Int8Linear(nn.Module):
         zeros = torch.zeros(self.out_features, dtype=torch.long)
         bias = None if linear.bias is None else linear.bias.detach().float()
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # quantised tensors are deprecated; the kernel takes its weight in no other form
+            # Quantised tensors are deprecated. The kernel takes its weight in no other form.
+            warnings.simplefilter("ignore")
             quantised = torch.quantize_per_channel(weight, scales, zeros, axis=0, dtype=torch.qint8)
             self.packed = torch.ops.quantized.linear_prepack(quantised, bias)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """`(..., in_features)` to `(..., out_features)`."""
         states = hidden_states.float()
-        # Without VNNI the sums of products overflow sixteen bits, unless what is read has seven bits only.
+        # Without VNNI the sums of products overflow sixteen bits, unless the input has only seven bits.
         return torch.ops.quantized.linear_dynamic(states, self.packed, not HAS_VNNI).to(hidden_states.dtype)
 
     def _save_to_state_dict(self, *args, **kwargs):
         raise ValueError(
-            "A model quantised by quantize_int8 is not saved: save it before, and quantise what from_pretrained gives."
+            "A model quantised by quantize_int8 is not saved: save it before, and quantise it after from_pretrained."
         )
 
     def extra_repr(self) -> str:
@@ -51,8 +50,8 @@ class Int8Linear(nn.Module):
 def quantize_int8(model: PreTrainedModel) -> PreTrainedModel:
     """Gives every projection of a model on a CPU, the language-modelling head too, weights of eight bits, in place.
 
-    Decoding is bound by reading the weights, of which there are then a quarter. Embeddings, norms and attention stay
-    as they are; so does an embedding that the head was tied to.
+    Decoding spends its time reading weights, which take a quarter of the memory afterwards. Embeddings (also one that
+    the head was tied to), norms and attention stay as they are.
 
     Args:
         model: a model in evaluation mode; it can then not be trained, saved, exported, resized or compiled.
@@ -65,9 +64,8 @@ def quantize_int8(model: PreTrainedModel) -> PreTrainedModel:
     """
     if model.training or model.device.type != "cpu":
         state = "in training mode" if model.training else f"on {model.device}"
-        raise ValueError(
-            f"quantize_int8 takes a model in evaluation mode (model.eval()) on a CPU; this one is {state}."
-        )
+        wanted = "quantize_int8 takes a model in evaluation mode (model.eval()) on a CPU"
+        raise ValueError(f"{wanted}; this one is {state}.")
     for module in list(model.modules()):
         for name, child in module.named_children():
             if type(child) is nn.Linear:

@@ -1,4 +1,4 @@
-"""Makes the zoo known to transformers' Auto classes, and its checkpoints carry their code."""
+"""Registers the zoo's classes with transformers' Auto classes, and lets their checkpoints carry their code."""
 
 import transformers
 
@@ -12,7 +12,7 @@ FAMILIES = {
 
 
 def register() -> None:
-    """Registers every class of every family under the names in its configuration's `auto_classes`."""
+    """Register every class of every family under the names in its configuration's `auto_classes`."""
     for module, config_class in FAMILIES.items():
         transformers.AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
         for auto_name, name in config_class.auto_classes.items():
@@ -20,6 +20,6 @@ def register() -> None:
                 continue
             model_class = getattr(module, name)
             getattr(transformers, auto_name).register(config_class, model_class, exist_ok=True)
-            # From here on `save_pretrained` copies the code beside the weights. (A class has one such name: its first.)
+            # From now on `save_pretrained` writes the code beside the weights. (Of several Auto classes it names one.)
             if model_class._auto_class is None:
                 model_class.register_for_auto_class(auto_name)

@@ -1,4 +1,4 @@
-"""The decoder family against native GPT-2: what is timed, and the figure that is aimed at."""
+"""The decoder family against official GPT-2: what is timed, and the figure that is aimed at."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,9 +20,9 @@ def pair(settings: Settings, training: bool = False) -> tuple[torch.nn.Module, t
     torch.manual_seed(0)
     config = GPT2Config(n_layer=settings.layers)
     config._attn_implementation = settings.attention
-    native = GPT2LMHeadModel(config).to(settings.dtype)
-    zoo = tfm_zoo.from_official(native, attn_implementation=settings.attention)
-    return tuple(model.to(settings.device).train(training) for model in (native, zoo))
+    official = GPT2LMHeadModel(config).to(settings.dtype)
+    zoo = tfm_zoo.from_official(official, attn_implementation=settings.attention)
+    return tuple(model.to(settings.device).train(training) for model in (official, zoo))
 
 
 def batches(settings: Settings, batch: int, length: int, times: int = 1) -> list[dict]:
@@ -49,19 +49,19 @@ def prefill(model: torch.nn.Module) -> Callable[[dict], None]:
 
 
 def decoded(name: str, settings: Settings, batch: int, goal: str, int8: bool = False) -> Result:
-    native, zoo = pair(settings)
+    official, zoo = pair(settings)
     if int8:
         tfm_zoo.quantize_int8(zoo)
     # Many short runs: the machine's speed has less time to change between the two of a pair.
-    result = interleave(decode(native), decode(zoo), batches(settings, batch, PROMPT, times=4))
-    times = (f"{1000 * seconds / NEW_TOKENS:.1f} ms/token" for seconds in (result.native, result.zoo))
+    result = interleave(decode(official), decode(zoo), batches(settings, batch, PROMPT, times=4))
+    times = (f"{1000 * seconds / NEW_TOKENS:.1f} ms/token" for seconds in (result.official, result.zoo))
     return Result(name, *times, result.ratio, goal)
 
 
 def timed(name: str, settings: Settings, step: Callable, inputs: list[dict], goal: str) -> Result:
-    native, zoo = pair(settings, training="labels" in inputs[0])
-    result = interleave(step(native), step(zoo), inputs)
-    return Result(name, f"{result.native:.3f} s", f"{result.zoo:.3f} s", result.ratio, goal)
+    official, zoo = pair(settings, training="labels" in inputs[0])
+    result = interleave(step(official), step(zoo), inputs)
+    return Result(name, f"{result.official:.3f} s", f"{result.zoo:.3f} s", result.ratio, goal)
 
 
 def labelled(inputs: list[dict]) -> list[dict]:
@@ -69,7 +69,7 @@ def labelled(inputs: list[dict]) -> list[dict]:
 
 
 def memory_case(settings: Settings, kind: str) -> tuple[torch.nn.Module, torch.nn.Module, dict]:
-    """Native and zoo model and the batch for [`peak_memory`]."""
+    """Official and zoo model and the batch for [`peak_memory`]."""
     return *pair(settings, training=True), labelled(batches(settings, *TRAINED))[0]
 
 

@@ -1,4 +1,4 @@
-"""The encoder family against native BERT: what is timed, and the figure that is aimed at."""
+"""The encoder family against official BERT: what is timed, and the figure that is aimed at."""
 
 from collections.abc import Callable
 from functools import cache
@@ -17,15 +17,15 @@ MINILM = {"num_hidden_layers": 6, "hidden_size": 384, "intermediate_size": 1536}
 
 
 def pair(
-    native_class: type, settings: Settings, training: bool, **sizes: int
+    official_class: type, settings: Settings, training: bool, **sizes: int
 ) -> tuple[torch.nn.Module, torch.nn.Module]:
     """A BERT of random weights, BERT-base unless `sizes` say otherwise, and its zoo twin."""
     torch.manual_seed(0)
     config = BertConfig(**{"num_hidden_layers": settings.layers} | sizes)
     config._attn_implementation = settings.attention
-    native = native_class(config).to(settings.dtype)
-    zoo = tfm_zoo.from_official(native, attn_implementation=settings.attention)
-    return tuple(model.to(settings.device).train(training) for model in (native, zoo))
+    official = official_class(config).to(settings.dtype)
+    zoo = tfm_zoo.from_official(official, attn_implementation=settings.attention)
+    return tuple(model.to(settings.device).train(training) for model in (official, zoo))
 
 
 def forward(model: torch.nn.Module) -> Callable[[dict], None]:
@@ -36,16 +36,16 @@ def forward(model: torch.nn.Module) -> Callable[[dict], None]:
     return run
 
 
-def timed(name: str, native_class: type, batches: list[dict], settings: Settings, goal: str, **sizes: int) -> Result:
+def timed(name: str, official_class: type, batches: list[dict], settings: Settings, goal: str, **sizes: int) -> Result:
     training = "labels" in batches[0]
-    models = pair(native_class, settings, training, **sizes)
+    models = pair(official_class, settings, training, **sizes)
     batches = [{key: states.to(settings.device) for key, states in batch.items()} for batch in batches]
     result = interleave(*map(training_step if training else forward, models), batches)
-    return Result(name, f"{result.native:.3f} s", f"{result.zoo:.3f} s", result.ratio, goal)
+    return Result(name, f"{result.official:.3f} s", f"{result.zoo:.3f} s", result.ratio, goal)
 
 
 def memory_case(settings: Settings, kind: str) -> tuple[torch.nn.Module, torch.nn.Module, dict]:
-    """Native and zoo model and the batch for [`peak_memory`]: "ragged" or "full" in masked language modelling."""
+    """Official and zoo model and the batch for [`peak_memory`]: "ragged" or "full" in masked language modelling."""
     batches, _ = review_batches(2, BATCH_SIZE, MAX_LENGTH)
     batches = masked(batches if kind == "ragged" else without_padding(batches, MAX_LENGTH))
     return *pair(BertForMaskedLM, settings, training=True), batches[1]

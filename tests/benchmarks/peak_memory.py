@@ -19,9 +19,9 @@ def resident(field: str) -> int:
 def main() -> None:
     which, family, kind, device, dtype, attention, layers = sys.argv[1:]
     settings = Settings(device, getattr(torch, dtype), attention, rounds=1, layers=int(layers))
-    native, zoo, batch = {"encoder": encoder, "decoder": decoder}[family].memory_case(settings, kind)
-    model = native if which == "native" else zoo
-    del native, zoo
+    official, zoo, batch = {"encoder": encoder, "decoder": decoder}[family].memory_case(settings, kind)
+    model = official if which == "official" else zoo
+    del official, zoo
     batch = {key: states.to(device) for key, states in batch.items()}
     # A short step first: threads, caches and the gradients themselves are there before the count begins.
     ids = batch["input_ids"][:2, :16].contiguous()

@@ -18,13 +18,12 @@ import torch
 import typer
 from torch.utils.data import DataLoader
 
-from tfm_zoo.training.documents import DocumentArguments, load_documents
-from tfm_zoo.training.masking import Masking
-from tfm_zoo.training.pretraining import losses
-from tfm_zoo.training.pretraining_data import Padding, PretrainingExamples
-from tfm_zoo.training.pretraining_models import EncoderArguments, Heads, new_encoder
+from tfm_zoo.training.pretraining.data import DocumentArguments, load_documents
+from tfm_zoo.training.pretraining.examples import Masking, Padding, PretrainingExamples
+from tfm_zoo.training.pretraining.model import PAIRS, EncoderArguments, new_encoder
+from tfm_zoo.training.pretraining.task import losses
 from tfm_zoo.training.runs import keep_few_kernels
-from tfm_zoo.training.streams import Stream, StreamBatches, as_it_is
+from tfm_zoo.training.streams import Stream, StreamBatches, unchanged
 
 from .peak_memory import resident
 
@@ -56,7 +55,7 @@ def main(
         write_corpus(Path(name), int(gigabytes * 1e9))
         documents = load_documents(DocumentArguments(train_file=f"{name}/*.jsonl", streaming=True), seed=0)
         texts = lambda: documents.train.first_texts(5_000_000)  # noqa: E731
-        model, tokenizer = new_encoder(EncoderArguments(config_overrides=SIZES), Heads(True), texts, 128)
+        model, tokenizer = new_encoder(EncoderArguments(config_overrides=SIZES), PAIRS, texts, 128)
         optimizer = torch.optim.AdamW(model.train().parameters())
 
         def step(batch: dict[str, torch.Tensor]) -> None:
@@ -74,12 +73,12 @@ def main(
             documents.train, PretrainingExamples(tokenizer, documents.split, Masking(tokenizer), 128), seed=0
         )
         batches = StreamBatches(stream, batch_size, collate=Padding(tokenizer), max_steps=10**9)
-        loader = DataLoader(stream, sampler=batches, batch_size=None, collate_fn=as_it_is)
+        loader = DataLoader(stream, sampler=batches, batch_size=None, collate_fn=unchanged)
         start, tokens = perf_counter(), 0
         for count, (batch,) in enumerate(batches.steps(loader)):
             if batches.place.epoch:
                 break
-            blocks, tokens = batches.place.block + 1, tokens + int(batch["attention_mask"].sum())
+            blocks, tokens = batches.place.chunk + 1, tokens + int(batch["attention_mask"].sum())
             if count < steps or count % every == 0:
                 step(batch)
             if count % 10_000 == 0:

@@ -10,33 +10,39 @@ import torch
 
 @dataclass
 class Comparison:
-    """Seconds per call, and native over zoo, each the median over the inputs."""
+    """Seconds per call, and official over zoo, each the median over the inputs."""
 
-    native: float
+    official: float
     zoo: float
     ratio: float
 
 
-def seconds(function: Callable, *args) -> float:
-    start = time.perf_counter()
+def seconds(function: Callable, *args, clock: Callable[[], float] = time.perf_counter) -> float:
+    start = clock()
     function(*args)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    return time.perf_counter() - start
+    return clock() - start
 
 
-def interleave(native: Callable, zoo: Callable, inputs: Iterable[dict]) -> Comparison:
-    """Calls both on each input, in alternating order, after a short warm-up on the beginnings of the first."""
+def interleave(
+    official: Callable, zoo: Callable, inputs: Iterable[dict], clock: Callable[[], float] = time.perf_counter
+) -> Comparison:
+    """Calls both on each input, in alternating order, after a short warm-up on the beginnings of the first.
+
+    Args:
+        clock: gives a time in seconds.
+    """
     times = []
     for turn, one in enumerate(inputs):
         if turn == 0:
             short = {name: states[:, :32].contiguous() if states.dim() == 2 else states for name, states in one.items()}
-            seconds(native, short), seconds(zoo, short)
-        first, second = (native, zoo) if turn % 2 else (zoo, native)
-        pair = (seconds(first, one), seconds(second, one))
+            seconds(official, short), seconds(zoo, short)
+        first, second = (official, zoo) if turn % 2 else (zoo, official)
+        pair = (seconds(first, one, clock=clock), seconds(second, one, clock=clock))
         times.append(pair if turn % 2 else pair[::-1])
     return Comparison(
-        native=statistics.median(native for native, _ in times),
+        official=statistics.median(official for official, _ in times),
         zoo=statistics.median(zoo for _, zoo in times),
-        ratio=statistics.median(native / zoo for native, zoo in times),
+        ratio=statistics.median(official / zoo for official, zoo in times),
     )

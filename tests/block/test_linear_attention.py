@@ -18,6 +18,7 @@ from tfm_zoo import (
 )
 from tfm_zoo.converters import ConversionError
 from tfm_zoo.models.attention import TfmAttention
+from tfm_zoo.models.layout import Layout
 from tfm_zoo.models.linear_attention import CHUNK, feature_map
 
 from ..tiny import HEADS, SIZES, ragged_batch, ragged_mask, tiny_config, tiny_model
@@ -66,7 +67,7 @@ def test_definition(causal, side, key_heads):
     mask = ragged_mask(side=side)
     hidden = torch.randn(*mask.shape, config.hidden_size, requires_grad=True)
     inputs = [hidden, *module.parameters()]
-    output, weights = module(hidden, mask)
+    output, weights = module(hidden, Layout(mask))
     defined = attention_by_definition(module, hidden, mask, causal)
     assert weights is None
     torch.testing.assert_close(output, defined, rtol=0, atol=1e-5)
@@ -80,9 +81,13 @@ def test_chunks_do_not_show(length):
     torch.manual_seed(0)
     module = TfmAttention(TfmGPTConfig(**SIZES | LINEAR), 0, is_causal=True).double()
     hidden = torch.randn(2, length, 32, dtype=torch.double)
-    phi_q, phi_k = (F.elu(module.split_heads(proj(hidden))) + 1 for proj in (module.q_proj, module.k_proj))
+
+    def heads(projection):
+        return projection(hidden).unflatten(-1, (-1, module.head_dim)).transpose(1, 2)
+
+    phi_q, phi_k = (F.elu(heads(projection)) + 1 for projection in (module.q_proj, module.k_proj))
     weights = (phi_q @ phi_k.transpose(-1, -2)).tril()
-    defined = weights / weights.sum(-1, keepdim=True) @ module.split_heads(module.v_proj(hidden))
+    defined = weights / weights.sum(-1, keepdim=True) @ heads(module.v_proj)
     defined = module.o_proj(defined.transpose(1, 2).flatten(2))
     torch.testing.assert_close(module(hidden)[0], defined, rtol=0, atol=1e-5)
 
@@ -189,7 +194,7 @@ def test_a_cache_is_continued_and_selected():
 
 @pytest.mark.parametrize("given", [True, False], ids=["positions", "counted"])
 def test_a_compiled_step_is_compiled_once(given):
-    model, ids = tiny_model(TfmGPTForCausalLM, **LINEAR), torch.randint(5, 60, (2, 12))
+    model, ids = tiny_model(TfmGPTForCausalLM, num_hidden_layers=1, **LINEAR), torch.randint(5, 60, (2, 12))
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=False)
     with torch.no_grad():

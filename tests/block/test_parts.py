@@ -4,17 +4,14 @@ import math
 
 import pytest
 import torch
-from torch.nn import functional as F
 from transformers import LlamaConfig
 from transformers.models.llama import modeling_llama as llama
 
 from tfm_zoo import TfmBertModel, TfmEncoderDecoderConfig, TfmEncoderDecoderForConditionalGeneration
 from tfm_zoo.models.attention import TfmAttention
-from tfm_zoo.models.feed_forward import TfmMLP
-from tfm_zoo.models.layers import TfmLayer
-from tfm_zoo.models.losses import CHUNK, vocabulary_loss
-from tfm_zoo.models.norms import TfmRMSNorm
-from tfm_zoo.models.positions import TfmRotaryEmbedding, TfmSinusoidalPositions, default_positions, rotate
+from tfm_zoo.models.batch import count_positions
+from tfm_zoo.models.layers import TfmLayer, TfmMLP, TfmRMSNorm
+from tfm_zoo.models.positions import TfmRotaryEmbedding, TfmSinusoidalPositions, rotate
 
 from ..tiny import SIZES, tiny_config, tiny_model
 
@@ -121,9 +118,9 @@ def test_padding_has_no_position():
     assert states[0, 2:].eq(0).all()
     torch.testing.assert_close(states[0, 0, :2], torch.tensor([math.sin(2.0), math.cos(2.0)]))
     ids, mask = torch.tensor([[7, 8, 1, 9, 1]]), torch.tensor([[1, 1, 0, 1, 0]])
-    assert default_positions(config, ids)[0].tolist() == [[2, 3, 1, 4, 1]]
-    assert default_positions(config, ids[:, 3:4], 3)[0].tolist() == [[5]]
-    assert default_positions(config, torch.zeros(1, 2, 32))[0].tolist() == [[2, 3]]
+    assert count_positions(config, ids)[0].tolist() == [[2, 3, 1, 4, 1]]
+    assert count_positions(config, ids[:, 3:4], 3)[0].tolist() == [[5]]
+    assert count_positions(config, torch.zeros(1, 2, 32))[0].tolist() == [[2, 3]]
     assert mask.equal((ids != 1).long())
 
 
@@ -198,27 +195,3 @@ def test_attention_weights_are_dropped_out_in_training_alone():
     attention, states = TfmAttention(config, 0), torch.randn(1, 9, 32)
     assert attention.train()(states)[1].eq(0).float().mean().item() == pytest.approx(0.5, abs=0.2)
     assert attention.eval()(states)[1].gt(0).all()
-
-
-@pytest.mark.parametrize("tokens", [1, 7, 2 * CHUNK + 3])
-@pytest.mark.parametrize("num_items", [None, 11, torch.tensor(11)], ids=["mean", "number", "tensor"])
-@pytest.mark.parametrize("bias", [True, False])
-def test_vocabulary_loss(tokens, num_items, bias):
-    generator = torch.Generator().manual_seed(0)
-    states = torch.randn(tokens, 16, generator=generator).requires_grad_()
-    labels = torch.randint(0, 50, (tokens,), generator=generator)
-    head = torch.nn.Linear(16, 50, bias=bias)
-    tensors = [states, *head.parameters()]
-    loss = vocabulary_loss(states, head, labels, num_items)
-    wanted = F.cross_entropy(head(states), labels, reduction="mean" if num_items is None else "sum")
-    wanted = wanted if num_items is None else wanted / 11
-    torch.testing.assert_close(loss, wanted, rtol=1e-6, atol=0)
-    for ours, theirs in zip(*(torch.autograd.grad(each, tensors) for each in (loss, wanted)), strict=True):
-        assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
-
-
-def test_vocabulary_loss_without_labels():
-    head = torch.nn.Linear(16, 50)
-    none = torch.empty(0, dtype=torch.long)
-    assert vocabulary_loss(torch.empty(0, 16), head, none).isnan()
-    assert vocabulary_loss(torch.empty(0, 16), head, none, num_items=3) == 0

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import DynamicCache, EncoderDecoderCache
+from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
 from tfm_zoo.models.cache import TfmGrowingLayer, TfmSourceCache, equal_rows
@@ -45,7 +45,7 @@ def test_beams_are_as_rows_of_their_own(across, attention):
     generator = torch.Generator().manual_seed(1)
     first, second = (torch.randint(3, 61, (len(ids), length), generator=generator) for length in (2, 1))
 
-    cache = EncoderDecoderCache(DynamicCache(config=model.config), DynamicCache(config=model.config))
+    cache = EncoderDecoderCache(DynamicCache(config=model.config), TfmSourceCache())
     step(model, cache, first, encoded, mask)
     sources = cache.cross_attention_cache
     assert sources.layers[0].keys.shape[0] == len(batch["input_ids"])
@@ -103,10 +103,12 @@ def test_a_window_is_none_on_the_source():
     assert torch.equal(cached, whole)
 
 
-def test_reordered_beams_are_not_copied_again_and_older_ones_stay():
+def test_reordered_beams_are_not_copied_again_and_older_ones_stay(monkeypatch):
+    monkeypatch.setattr("tfm_zoo.models.cache.LITTLE", 1)
     layer = TfmGrowingLayer()
     states = torch.randn(4, 2, 3, 8)
-    layer.update(states, -states)
+    layer.update(states[:, :, :2], -states[:, :, :2])
+    layer.update(states[:, :, 2:], -states[:, :, 2:])
     before = layer.keys
     order = torch.tensor([1, 0, 3, 3])
     layer.reorder_cache(order)
@@ -116,3 +118,39 @@ def test_reordered_beams_are_not_copied_again_and_older_ones_stay():
     torch.testing.assert_close(keys, torch.cat((states[order], states[:, :, :1]), dim=2))
     torch.testing.assert_close(values, torch.cat((-states[order], states[:, :, :1]), dim=2))
     torch.testing.assert_close(before, states)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda config: DynamicCache(config=config),
+        lambda config: StaticCache(config=config, max_cache_len=20),
+    ],
+    ids=["window", "more room"],
+)
+def test_a_cache_of_the_source_that_does_not_fit_is_not_used(make):
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration, sliding_window=3)
+    ids = torch.randint(3, 61, (2, 8), generator=torch.Generator().manual_seed(0))
+    generated = []
+    for sources in (make(model.config), TfmSourceCache()):
+        cache = EncoderDecoderCache(DynamicCache(config=model.config), sources)
+        generated.append(model.generate(ids, past_key_values=cache, max_new_tokens=5, do_sample=False))
+    assert torch.equal(*generated)
+
+
+def test_the_mask_of_a_source_is_made_anew_for_another_attention():
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration)
+    ids, mask = torch.randint(3, 61, (2, 8)), torch.ones(2, 8, dtype=torch.long)
+    mask[1, 5:] = 0
+    tokens = torch.randint(3, 61, (2, 3))
+    with torch.no_grad():
+        first = model(ids, mask, tokens[:, :2], use_cache=True)
+        model.set_attn_implementation("eager")
+        step = model(
+            attention_mask=mask,
+            encoder_outputs=(first.encoder_last_hidden_state,),
+            decoder_input_ids=tokens[:, 2:],
+            past_key_values=first.past_key_values,
+            output_attentions=True,
+        )
+    assert step.cross_attentions[0][1, :, :, 5:].eq(0).all()

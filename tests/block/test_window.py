@@ -5,7 +5,7 @@ import torch
 from transformers import DynamicCache
 
 from tfm_zoo import TfmBertModel, TfmEncoderDecoderModel, TfmGPTModel
-from tfm_zoo.models import window as windows
+from tfm_zoo.models import kernels, layout
 
 from ..tiny import ragged_mask, tiny_model
 
@@ -17,10 +17,8 @@ CASES += [(TfmEncoderDecoderModel, "right")]  # a target begins at its left
 @pytest.fixture
 def counted(monkeypatch):
     """How often blocks were attended to."""
-    calls, attend = [], windows.attend_within
-    monkeypatch.setattr(
-        "tfm_zoo.models.attention.attend_within", lambda *args, **kw: calls.append(1) or attend(*args, **kw)
-    )
+    calls, attend = [], kernels.attend_in_blocks
+    monkeypatch.setattr(layout, "attend_in_blocks", lambda *args, **kw: calls.append(1) or attend(*args, **kw))
     return calls
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import tfm_zoo
 from tests.conversion.comparison import assert_same_model, assert_same_weights
-from tests.natives import BY_NAME, build_tiny
+from tests.official_models import BY_NAME, build_tiny
 from tfm_zoo.cli import app
 from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.converters.folders import new_folder
@@ -311,8 +311,8 @@ def test_an_interrupt_leaves_nothing(tmp_path):
 
 
 def test_list(monkeypatch):
-    """Every architecture of the tables, with its heads in a cell of their own."""
-    monkeypatch.setattr("tfm_zoo.cli.console", Console(width=250))
+    """Every architecture of the tables and no other, with its heads in a cell of their own."""
+    monkeypatch.setattr("tfm_zoo.commands.conversion.results", Console(width=250))
     code, output = run("list")
     assert code == 0
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.splitlines() if "│" in line]
@@ -321,6 +321,7 @@ def test_list(monkeypatch):
         heads = {head.zoo.__name__.partition("For")[2] for head in architecture.heads} - {""}
         assert listed[architecture.title] == (heads or {"in memory; blocks without a head"})
         assert any(title.startswith(f"{architecture.model_type} - ") for title in listed)
+    assert len(listed) == 2 * len(ARCHITECTURES)  # of each its name and, a line below, its type
 
 
 def test_as_a_process(source, tmp_path):

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForTokenClassification
 
 from tests.conversion.comparison import assert_same_config, assert_same_model
-from tests.natives import BY_NAME, ROPE, build_tiny
+from tests.official_models import BY_NAME, ROPE, build_tiny
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10, 11]])

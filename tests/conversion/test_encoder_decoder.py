@@ -10,7 +10,7 @@ import transformers
 import tfm_zoo
 from tests.conversion.comparison import assert_same_config, assert_same_model, assert_same_weights
 from tests.conversion.folders import edit_config, rewrite
-from tests.natives import BY_NAME, NATIVES, build_tiny
+from tests.official_models import BY_NAME, OFFICIAL_CLASSES, build_tiny
 from tfm_zoo import TfmEncoderDecoderEncoder, TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderModel
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
@@ -330,7 +330,8 @@ def test_bare_fsmt_gives_logits():
 
 
 @pytest.mark.parametrize(
-    "name", [str(native) for native in NATIVES if native.is_encoder_decoder and native.head.native != "MarianMTModel"]
+    "name",
+    [str(each) for each in OFFICIAL_CLASSES if each.is_encoder_decoder and each.head.official != "MarianMTModel"],
 )
 def test_the_encoder_alone(name, tmp_path, caplog):
     original = build_tiny(BY_NAME[name])

@@ -6,9 +6,9 @@ import transformers
 from transformers import GenerationConfig
 
 import tfm_zoo
-from tests.natives import BY_NAME, build_tiny
+from tests.official_models import BY_NAME, build_tiny
 from tfm_zoo import TfmBertConfig, TfmEncoderDecoderConfig, TfmGPTConfig, converters, named_config
-from tfm_zoo.converters import ConversionError, from_official, to_official
+from tfm_zoo.converters import ConversionError, choosing, from_official, to_official
 
 SIZES = {
     "vocab_size": 99,
@@ -160,7 +160,7 @@ def test_question_answering_does_not_count_labels(like):
 def test_any_architecture_of_the_list_is_exported_to(monkeypatch):
     """But for `nn.TransformerEncoder`, wherever that stands."""
     backwards = dict(reversed(converters.ARCHITECTURES.items()))
-    monkeypatch.setattr(converters.official, "ARCHITECTURES", backwards)
+    monkeypatch.setattr(choosing, "ARCHITECTURES", backwards)
     assert type(to_official(make("ForPreTraining"))).__name__ == "BertForPreTraining"
     assert type(to_official(make("Model", **LIKE_DISTILBERT))).__name__ == "DistilBertModel"
 

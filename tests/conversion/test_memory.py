@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from tests.natives import BY_NAME, build
+from tests.official_models import BY_NAME, build
 
 MEGABYTE = 1 << 20
 #: peaks of a fresh process, in bytes: after the conversion of something tiny, and after that and a pass over the

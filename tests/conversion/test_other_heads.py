@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import tfm_zoo
-from tests.natives import BY_NAME, build_tiny
+from tests.official_models import BY_NAME, build_tiny
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from tests.conversion.comparison import assert_same_model, assert_same_weights
-from tests.natives import BY_NAME, NATIVES, build_tiny
+from tests.official_models import BY_NAME, OFFICIAL_CLASSES, build_tiny
 from tfm_zoo.converters import from_official, to_official
 
-EVERY_HEAD = pytest.mark.parametrize("native", NATIVES, ids=str)
+EVERY_HEAD = pytest.mark.parametrize("native", OFFICIAL_CLASSES, ids=str)
 #: nothing as it is by default, and fields that only old configurations have
 ODD_CONFIG = {
     "bert": {

@@ -1,26 +1,28 @@
-"""What a command has to be for a reader to be able to run it: a rule for each kind of command."""
+"""Whether a reader can run a command: a rule for each kind of command."""
 
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import ExitStack, contextmanager, redirect_stderr
 from importlib import import_module
 from importlib.metadata import metadata
 from io import StringIO
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 import typer
 from accelerate.commands.launch import launch_command_parser
 
 from tfm_zoo.cli import app
+from tfm_zoo.training import runs
 from tfm_zoo.training.arguments import LoopArguments
 
 from ..benchmarks import decoder, encoder, encoder_decoder
 from ..benchmarks.settings import Settings
 from ..recipes.conftest import imported
 
-#: how a command in the midst of prose begins
+#: the beginnings of commands in prose
 PROGRAMS = ("accelerate launch ", "make ", "pip ", "python ", "tfm-zoo ")
 
 
@@ -29,11 +31,11 @@ class BadCommandError(Exception):
 
 
 class Started(BaseException):
-    """Not an error: a recipe has read its options, and would train."""
+    """Not an error: a recipe has read its options, and would train; with its output folder, if that is known."""
 
 
 def check(words: Sequence[str]) -> Path | None:
-    """Holds a command against the rule for its kind. The current folder is the repository; nothing is trained.
+    """Check a command by the rule for its kind. The current folder is the repository; nothing is trained.
 
     Returns:
         The folder that a training would leave a model in.
@@ -85,7 +87,7 @@ def expect(kind: str, names: Iterable[str], is_known: Callable[[str], bool]) -> 
 
 @contextmanager
 def complaints() -> Iterator[None]:
-    """What is raised, or said before the end, becomes an error."""
+    """Turn an exception, or a message before an exit, into a `BadCommandError`."""
     said = StringIO()
     try:
         with redirect_stderr(said):
@@ -95,19 +97,22 @@ def complaints() -> Iterator[None]:
 
 
 def run_script(script: str, options: list[str]) -> Path | None:
-    """A script that loads a model runs; one that trains reads its options, and gives its output folder."""
+    """Run a script that uses a model; of a script that trains, only let it read its options, for its output folder."""
 
-    def start(args: LoopArguments, *_, **__):
-        raise Started(args.output_dir)
+    def start(args: LoopArguments | None = None, *_, **__):
+        raise Started(*([args.output_dir] if args else []))
 
     expect("script", [script], lambda path: Path(path).is_file())
     module = imported(Path(script))
-    module.start_accelerator = start
+    starts = ((runs, "start_accelerator"), (module, "start_accelerator"), (module, "Accelerator"))
     try:
-        with complaints():
+        with ExitStack() as patches, complaints():
+            for place, name in starts:
+                if hasattr(place, name):
+                    patches.enter_context(patch.object(place, name, start))
             module.main(options)
     except Started as started:
-        return Path(*started.args)
+        return Path(*started.args) if started.args else None
 
 
 def benchmarks() -> set[str]:

@@ -1,4 +1,4 @@
-"""Tiny models in place of those that the documents name, a Hub that holds them, and a clone to work in."""
+"""Tiny models in the place of those that the documents name, a Hub with these models, and a clone to work in."""
 
 from base64 import b64encode
 from collections.abc import Callable
@@ -12,20 +12,20 @@ import tfm_zoo
 from tfm_zoo.training.tokenizers import byte_level_bpe, joint_bpe, word_piece_tokenizer
 
 from ..hub.server.store import Repository
-from ..natives import BY_NAME, build_tiny
+from ..official_models import BY_NAME, build_tiny
 from .document import PARTS
 
 TEXTS = ["The Transformer is a model.", "Two dogs play in the snow.", "Zwei Hunde spielen im Schnee."]
 
 
 class Family(NamedTuple):
-    """The official checkpoint of its examples and what that holds, the zoo model of its examples and their recipes."""
+    """What a family's examples use: an official checkpoint, a zoo model, and recipes that train one."""
 
-    official: str
-    native: str
+    checkpoint: str
+    official_class: str
     fields: dict
     tokenizer: PreTrainedTokenizerFast
-    zoo: str
+    zoo_class: str
     recipes: tuple[str, ...]
 
 
@@ -59,12 +59,12 @@ FAMILIES = [
 
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory) -> dict[str, Path]:
-    """Folders of the official checkpoints by their name on the Hub, and of zoo models by family and by recipe."""
+    """Folders of official checkpoints by their names on the Hub, and of zoo models by family and by recipe."""
     folders = {}
     for family in FAMILIES:
-        native = build_tiny(BY_NAME[family.native], vocab_size=len(family.tokenizer), **family.fields)
-        zoo = tfm_zoo.from_official(native, getattr(tfm_zoo, family.zoo))
-        for model, names in ((native, [family.official]), (zoo, [zoo.config.model_type, *family.recipes])):
+        official = build_tiny(BY_NAME[family.official_class], vocab_size=len(family.tokenizer), **family.fields)
+        zoo = tfm_zoo.from_official(official, getattr(tfm_zoo, family.zoo_class))
+        for model, names in ((official, [family.checkpoint]), (zoo, [zoo.config.model_type, *family.recipes])):
             folder = tmp_path_factory.mktemp("model")
             model.save_pretrained(folder)
             family.tokenizer.save_pretrained(folder)
@@ -74,7 +74,7 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture
 def hold(hub_server, checkpoints) -> Callable[[str, Path], None]:
-    """Puts a folder into a repository of that Hub, whoever owns it; the official checkpoints are there."""
+    """Puts a folder into a repository of the Hub, whoever owns it. The official checkpoints are already there."""
 
     def hold(name: str, folder: Path) -> None:
         repository = hub_server.repositories[name] = Repository(name)
@@ -83,13 +83,13 @@ def hold(hub_server, checkpoints) -> Callable[[str, Path], None]:
         repository.commit("main", "someone", {"summary": "All"}, changes)
 
     for family in FAMILIES:
-        hold(family.official, checkpoints[family.official])
+        hold(family.checkpoint, checkpoints[family.checkpoint])
     return hold
 
 
 @pytest.fixture
 def clone(tmp_path, monkeypatch) -> Path:
-    """The current folder: all of the repository, with room for what commands write."""
+    """The current folder: a copy of the repository by links, into which commands may write."""
     folder = tmp_path / "clone"
     folder.mkdir()
     for part in PARTS:

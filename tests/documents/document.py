@@ -1,4 +1,4 @@
-"""A document taken apart: headings and links, what stands in backticks, blocks of code and their commands."""
+"""The parts of a document: headings and links, text in backticks, blocks of code and their commands."""
 
 import re
 import shlex
@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (".ci", "model_cards", "recipes", "tests", "tfm_zoo")
-#: what a clone holds
+#: the files and folders of a clone
 PARTS = [path for path in ROOT.iterdir() if path.is_file() or path.name in FOLDERS]
 BLOCK = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
@@ -33,7 +33,7 @@ class Document:
 
     @property
     def spans(self) -> list[str]:
-        """What stands in backticks, each on one line."""
+        """The texts in backticks, each on one line."""
         return [" ".join(span[2].split()) for span in SPAN.finditer(self.prose)]
 
     @property
@@ -42,11 +42,11 @@ class Document:
 
     @property
     def anchors(self) -> set[str]:
-        """What a link has behind `#` to point to a heading."""
+        """The anchors of the headings: what stands behind `#` in a link to one."""
         return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in HEADING.findall(self.prose)}
 
     def code(self, *languages: str) -> str:
-        """The blocks in these languages, every line where it stands in the document, so that tracebacks name it."""
+        """The blocks in these languages. Lines keep their numbers in the document, so that tracebacks name them."""
         code, end = "", 0
         for block in BLOCK.finditer(self.text):
             if block[2] in languages:
@@ -56,13 +56,13 @@ class Document:
 
     @property
     def commands(self) -> list[list[str]]:
-        """Those of the shell blocks, in order, as words."""
+        """The commands of the shell blocks, in order, each as a list of words."""
         lines = self.code("bash", "sh").replace("\\\n", " ").splitlines()
         return [words for words in map(split, lines) if words]
 
 
 def split(line: str) -> list[str]:
-    """The words of a command, without its comment; `|`, `;`, `>` and their like are words wherever they stand."""
+    """The words of a command, without its comment; `|`, `;`, `>` and the like are words even between letters."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     return list(lexer)
@@ -74,4 +74,4 @@ def read(path: Path) -> Document:
 
 CARDS = [read(path) for path in sorted(ROOT.glob("model_cards/*.md"))]
 RESULTS = [read(path) for path in sorted(ROOT.glob("recipes/results/*.md"))]
-DOCUMENTS = [read(path) for path in sorted(ROOT.glob("*.md"))] + CARDS + RESULTS
+DOCUMENTS = [read(path) for path in (*sorted(ROOT.glob("*.md")), ROOT / "recipes/README.md")] + CARDS + RESULTS

@@ -1,5 +1,4 @@
-"""A reader does what a document says, with a Hub: first its commands, of which only trainings are not run, then its
-Python, in a fresh process."""
+"""A reader follows a document: first its commands, except trainings, then its Python, in a fresh process."""
 
 import os
 import shlex

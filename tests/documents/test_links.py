@@ -1,4 +1,4 @@
-"""The documents point to what exists, and have no block that is not checked."""
+"""Links and paths in the documents point to something, and every block of code is checked."""
 
 import re
 
@@ -23,13 +23,13 @@ def broken_links(document: Document) -> list[str]:
 
 
 def is_path(span: str) -> bool:
-    """Whether it looks like one of the repository; `*` and `<name>` are any name."""
+    """Whether it looks like a path in the repository; `*` and `<name>` stand for any name."""
     is_known = any(span.split("/")[0] == part.name for part in PARTS)
     return bool(re.fullmatch(r"[\w.*<>/-]+", span) and (is_known or re.search(r"\S/$|[\w>*]\.(py|yaml|md)$", span)))
 
 
 def missing_paths(document: Document) -> list[str]:
-    """The last parts of a path will do, as in the rows below a folder's in a table."""
+    """Paths that no file has. The last parts of a path are enough, as in the rows below a folder in a table."""
     patterns = {span: re.sub(r"<\w+>", "*", span) for span in document.spans if is_path(span)}
     return [span for span, pattern in patterns.items() if not any(entry.match(pattern) for entry in ENTRIES)]
 

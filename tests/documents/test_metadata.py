@@ -1,11 +1,11 @@
-"""The heads of the model cards: the Hub takes them, `huggingface_hub` reads all of them, and the text agrees."""
+"""The metadata of the model cards: the Hub accepts it, `huggingface_hub` reads all of it, and the text agrees."""
 
 import re
 
 import pytest
 from huggingface_hub import ModelCard
 
-from tfm_zoo.models.card import PIPELINES
+from tfm_zoo.models.hub_card import PIPELINES
 from tfm_zoo.registration import FAMILIES
 
 from ..hub.server import metadata
@@ -27,7 +27,7 @@ model-index:
 
 
 def untold(card: ModelCard) -> list[str]:
-    """Metrics whose value no line of the text states beside their name, to as many digits."""
+    """Metrics whose value is in no line of the text that names them, to as many digits."""
 
     def states(line: str, metric: str, value: float) -> bool:
         numbers = [float(number.replace(",", "")) / (100 if percent else 1) for number, percent in NUMBER.findall(line)]

@@ -1,11 +1,13 @@
-"""Zoo model against native model, within the bounds of DESIGN section 5."""
+"""Zoo model against official model, within the bounds of DESIGN section 5."""
 
 import torch
 from transformers import PreTrainedModel
 
-from tests.natives import Native
-from tfm_zoo.converters.matching import full_names
-from tfm_zoo.converters.rules import plan
+from tests.official_models import OfficialClass
+from tfm_zoo.converters.config_rules import Constant
+from tfm_zoo.converters.official_names import canonical_name, is_converted
+from tfm_zoo.converters.tensor_matching import zoo_names
+from tfm_zoo.converters.tensor_rules import plan
 
 Batch = dict[str, torch.Tensor]
 FIRST = 5  # of the ids that are not special tokens
@@ -22,7 +24,7 @@ UNSEEN_OF_CHOICES = (*UNSEEN, "classifier.bias")
 #: the same, where a softmax over positions reads what the final norm gives
 UNSEEN_OF_ANSWERS = (*UNSEEN, "model.norm.bias")
 #: in deep models of random weights all positions come to look alike: what their queries and keys get is a small
-#: difference of large numbers, and the native class's eager and sdpa differ in it as much
+#: difference of large numbers, and the official class's eager and sdpa differ in it as much
 ALIKE = tuple(
     f"{attention}.{name}"
     for attention in ("self_attn", "encoder_attn")
@@ -30,27 +32,29 @@ ALIKE = tuple(
 )
 
 
-def ragged_batch(native: Native, model: PreTrainedModel, side: str, lengths: list[int], seed: int = 1) -> Batch:
+def ragged_batch(
+    official_class: OfficialClass, model: PreTrainedModel, side: str, lengths: list[int], seed: int = 1
+) -> Batch:
     """Random sequences of these lengths, padded to the longest on `side`, with segments where the model has them."""
     generator = torch.Generator().manual_seed(seed)
     config = model.config
     segments = getattr(config, "type_vocab_size", 1)
-    if native.architecture.constants.get("token_types_as_tokens"):
+    if Constant("token_types_as_tokens", True) in official_class.architecture.config:
         segments = config.vocab_size
-    if native.takes_choices:
+    if official_class.takes_choices:
         choices = [sequences(config, side, order, generator, segments) for order in (lengths, lengths[::-1])]
         return {name: torch.stack([choice[name] for choice in choices], dim=1) for name in choices[0]}
     batch = sequences(config, side, lengths, generator, segments)
-    return with_target(native, batch, config, side, generator) if native.is_encoder_decoder else batch
+    return with_target(official_class, batch, config, side, generator) if official_class.is_encoder_decoder else batch
 
 
-def with_target(native: Native, batch: Batch, config, side: str, generator: torch.Generator) -> Batch:
+def with_target(official_class: OfficialClass, batch: Batch, config, side: str, generator: torch.Generator) -> Batch:
     """The batch with something to decode: of lengths of its own, with a mask only where no result is without it.
 
     A classifier decodes its source, and reads the state at its last end of the sentence.
     """
     batch["use_cache"] = False  # FSMT sees ahead with a cache
-    if native.head.native.endswith("SequenceClassification"):
+    if official_class.head.official.endswith("SequenceClassification"):
         mask = batch["attention_mask"]
         ends = (mask * torch.arange(mask.shape[1])).argmax(dim=1)
         batch["input_ids"][torch.arange(len(mask)), ends] = config.eos_token_id
@@ -59,7 +63,7 @@ def with_target(native: Native, batch: Batch, config, side: str, generator: torc
     target = sequences(config, side, lengths, generator, segments=0, vocab_size=target_vocab_size(config))
     batch["decoder_input_ids"] = target["input_ids"]
     # Without one FSMT makes its own.
-    if side == "left" or native.architecture.model_type == "fsmt":
+    if side == "left" or official_class.architecture.model_type == "fsmt":
         batch["decoder_attention_mask"] = target["attention_mask"]
     return batch
 
@@ -95,10 +99,12 @@ def sequences(
     return batch
 
 
-def labels_for(native: Native, model: PreTrainedModel, batch: Batch, everywhere: bool, seed: int = 2) -> Batch:
+def labels_for(
+    official_class: OfficialClass, model: PreTrainedModel, batch: Batch, everywhere: bool, seed: int = 2
+) -> Batch:
     """Labels for the head; those of single tokens at padded positions too if `everywhere`."""
     generator = torch.Generator().manual_seed(seed)
-    mask, head = target_mask(batch), native.head.zoo.__name__
+    mask, head = target_mask(batch), official_class.head.zoo.__name__
 
     def random(high: int, shape: tuple[int, ...]) -> torch.Tensor:
         return torch.randint(0, high, shape, generator=generator)
@@ -109,7 +115,7 @@ def labels_for(native: Native, model: PreTrainedModel, batch: Batch, everywhere:
         return labels.masked_fill(ignored | (mask == 0) & (not everywhere), -100)
 
     size = (mask.shape[0],)
-    if native.head.is_bare:
+    if official_class.head.is_bare:
         return {}
     if head.endswith("CausalLM"):
         labels = of_tokens(model.config.vocab_size)
@@ -129,10 +135,10 @@ def labels_for(native: Native, model: PreTrainedModel, batch: Batch, everywhere:
     return {"labels": random(model.config.num_labels, size)}
 
 
-def loss_of(model: PreTrainedModel, native: Native, batch: Batch, labels: Batch) -> torch.Tensor:
+def loss_of(model: PreTrainedModel, official_class: OfficialClass, batch: Batch, labels: Batch) -> torch.Tensor:
     """The loss of the head; for a bare model, which has none, a sum over all that it gives at real positions."""
     outputs = model(**batch, **labels)
-    if not native.head.is_bare:
+    if not official_class.head.is_bare:
         return outputs.loss
     real = target_mask(batch).unsqueeze(-1)
     loss = (outputs.last_hidden_state * real).square().mean()
@@ -140,20 +146,20 @@ def loss_of(model: PreTrainedModel, native: Native, batch: Batch, labels: Batch)
     return loss if pooled is None else loss + pooled.square().mean()
 
 
-def assert_close(zoo: torch.Tensor, native: torch.Tensor, what: str) -> None:
-    bound = max(MAX_DIFFERENCE, MAX_DIFFERENCE_TO_LARGEST * native.abs().max().item())
-    difference = (zoo - native).abs().max().item()
+def assert_close(zoo: torch.Tensor, official: torch.Tensor, what: str) -> None:
+    bound = max(MAX_DIFFERENCE, MAX_DIFFERENCE_TO_LARGEST * official.abs().max().item())
+    difference = (zoo - official).abs().max().item()
     assert difference <= bound, f"{what}: differs by {difference:.2e}, allowed are {bound:.2e}"
 
 
-def assert_same_outputs(zoo, native, mask: torch.Tensor, decoder_mask: torch.Tensor | None = None) -> None:
-    """Every tensor that the native model gives, every hidden state and all attention weights, at real positions.
+def assert_same_outputs(zoo, official, mask: torch.Tensor, decoder_mask: torch.Tensor | None = None) -> None:
+    """Every tensor that the official model gives, every hidden state and all attention weights, at real positions.
 
     Args:
         mask: 1 at real tokens; of an encoder-decoder, those of the source.
         decoder_mask: of an encoder-decoder, those of the target.
     """
-    for name, tensors in native.items():
+    for name, tensors in official.items():
         if isinstance(tensors, torch.Tensor):
             assert_same_output(name, zoo[name], tensors, mask, decoder_mask)
         elif isinstance(tensors, tuple):
@@ -174,32 +180,33 @@ def assert_same_output(
     assert_close(value, expected, name)
 
 
-def assert_same_loss(zoo: torch.Tensor, native: torch.Tensor) -> None:
-    difference = (zoo - native).abs().item() / native.abs().item()
+def assert_same_loss(zoo: torch.Tensor, official: torch.Tensor) -> None:
+    difference = (zoo - official).abs().item() / official.abs().item()
     assert difference <= MAX_LOSS_DIFFERENCE, (
-        f"loss {zoo.item():.8f} for {native.item():.8f}, relative {difference:.1e}"
+        f"loss {zoo.item():.8f} for {official.item():.8f}, relative {difference:.1e}"
     )
 
 
 def assert_same_gradients(
-    zoo: PreTrainedModel, native_model: PreTrainedModel, native: Native, deep: bool = False
+    zoo: PreTrainedModel, official: PreTrainedModel, official_class: OfficialClass, deep: bool = False
 ) -> None:
-    """The gradient of every parameter, which the converter's table takes to where the native model has it."""
+    """The gradient of every parameter, which the converter's table takes to where the official model has it."""
     unseen_of = {"MultipleChoice": UNSEEN_OF_CHOICES, "QuestionAnswering": UNSEEN_OF_ANSWERS}
-    rounded = unseen_of.get(native.head.native.partition("For")[2], UNSEEN) + (ALIKE if deep else ())
+    rounded = unseen_of.get(official_class.head.official.partition("For")[2], UNSEEN) + (ALIKE if deep else ())
     expected = {
         name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        for name, parameter in native_model.named_parameters(remove_duplicate=False)
-        if not native.architecture.is_ignored(name)
+        for name, parameter in official.named_parameters(remove_duplicate=False)
+        if is_converted(official_class.architecture, name)
     }
     own = dict(zoo.named_parameters(remove_duplicate=False))
     gradients = {
         full: torch.zeros_like(own[name]) if own[name].grad is None else own[name].grad
-        for full, name in full_names(zoo).items()
+        for full, name in zoo_names(zoo).items()
         if name in own
     }
-    canonical = {name: native.architecture.canonical(name) for name in expected}
-    steps, unknown = plan(native.architecture.rules(native.head), canonical.values(), to="official")
+    canonical = {name: canonical_name(official_class.architecture, name) for name in expected}
+    rules = official_class.architecture.tensor_rules([official_class.head])
+    steps, unknown = plan(rules, canonical.values(), to="official")
     assert not unknown
     converted, unseen = {}, set()
     for step in steps:

@@ -1,9 +1,9 @@
-"""The attention implementations agree with each other, and flex with the native class's flex."""
+"""The attention implementations agree with each other, and flex with the official class's flex."""
 
 import torch
 
 from tests.equivalence.comparison import assert_same_outputs, ragged_batch, target_mask
-from tests.natives import BY_NAME, build_tiny
+from tests.official_models import BY_NAME, build_tiny
 from tfm_zoo.converters import from_official
 
 LENGTHS = [13, 5, 9]
@@ -12,10 +12,10 @@ LENGTHS = [13, 5, 9]
 @torch.no_grad()
 def test_implementations_agree():
     """Flex needs heads of 16 channels; on a CPU it has no backward pass."""
-    native = BY_NAME["BertForMaskedLM"]
-    official = build_tiny(native, hidden_size=64, attn_implementation="flex_attention")
+    official_class = BY_NAME["BertForMaskedLM"]
+    official = build_tiny(official_class, hidden_size=64, attn_implementation="flex_attention")
     for side in ("right", "left"):
-        batch = ragged_batch(native, official, side, LENGTHS)
+        batch = ragged_batch(official_class, official, side, LENGTHS)
         expected = official(**batch, output_hidden_states=True)
         for attention in ("eager", "sdpa", "flex_attention"):
             for skip_padding in (True, False):
@@ -24,13 +24,18 @@ def test_implementations_agree():
                 assert_same_outputs(outputs, expected, batch["attention_mask"])
 
 
+# Compiled kernels of flex attention are those of an encoder, above; to compile each kind would take a minute.
+FLEX_WITHOUT_KERNELS = torch.compiler.set_stance("force_eager")
+
+
 @torch.no_grad()
+@FLEX_WITHOUT_KERNELS
 def test_implementations_agree_in_a_decoder():
-    """In layers that slide and one that does not; the native GPT-2 has no flex to compare with."""
-    native = BY_NAME["Qwen2ForCausalLM"]
-    official = build_tiny(native, hidden_size=64, head_dim=16, attn_implementation="flex_attention")
+    """In layers that slide and one that does not; the official_class GPT-2 has no flex to compare with."""
+    official_class = BY_NAME["Qwen2ForCausalLM"]
+    official = build_tiny(official_class, hidden_size=64, head_dim=16, attn_implementation="flex_attention")
     for side in ("right", "left"):
-        batch = ragged_batch(native, official, side, LENGTHS)
+        batch = ragged_batch(official_class, official, side, LENGTHS)
         expected = official(**batch, output_hidden_states=True)
         for attention in ("eager", "sdpa", "flex_attention"):
             zoo = from_official(official, attn_implementation=attention)
@@ -38,13 +43,13 @@ def test_implementations_agree_in_a_decoder():
 
 
 @torch.no_grad()
-@torch.compiler.set_stance("force_eager")  # the kernels of three kinds of attention would take a minute to compile
+@FLEX_WITHOUT_KERNELS
 def test_implementations_agree_in_an_encoder_decoder():
     """In both stacks, and between them."""
-    native = BY_NAME["MBartForConditionalGeneration"]
-    official = build_tiny(native, d_model=64, attn_implementation="flex_attention")
+    official_class = BY_NAME["MBartForConditionalGeneration"]
+    official = build_tiny(official_class, d_model=64, attn_implementation="flex_attention")
     for side in ("right", "left"):
-        batch = ragged_batch(native, official, side, LENGTHS)
+        batch = ragged_batch(official_class, official, side, LENGTHS)
         expected = official(**batch, output_hidden_states=True)
         for attention in ("eager", "sdpa", "flex_attention"):
             for skip_padding in (True, False):

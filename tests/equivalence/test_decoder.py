@@ -7,13 +7,13 @@ import torch
 from transformers import DynamicCache, StaticCache
 
 from tests.equivalence.comparison import assert_close, assert_same_loss, positions_of, ragged_batch
-from tests.natives import BY_NAME, NATIVES, ROPE, build_tiny
+from tests.official_models import BY_NAME, OFFICIAL_CLASSES, ROPE, build_tiny
 from tfm_zoo import TfmGPTForCausalLM, named_config
 from tfm_zoo.converters import from_official
 from tfm_zoo.models.compat import ROPE_INIT_FUNCTIONS
 
-LANGUAGE_MODELS = [native for native in NATIVES if native.head.zoo is TfmGPTForCausalLM]
-EVERY_LANGUAGE_MODEL = pytest.mark.parametrize("native", LANGUAGE_MODELS, ids=str)
+LANGUAGE_MODELS = [each for each in OFFICIAL_CLASSES if each.head.zoo is TfmGPTForCausalLM]
+EVERY_LANGUAGE_MODEL = pytest.mark.parametrize("official_class", LANGUAGE_MODELS, ids=str)
 #: longer than the windows of the tiny models
 LENGTHS = [13, 6, 10]
 #: what is read at once, as in a prompt, a continued one, and one token after the other
@@ -30,12 +30,12 @@ CACHES = {
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @torch.no_grad()
-def test_piece_by_piece(native, cache, attention):
-    """With a cache, padded at the left or not at all, the logits are those of one pass, and the native class's."""
-    official = build_tiny(native, attn_implementation=attention)
+def test_piece_by_piece(official_class, cache, attention):
+    """With a cache, padded at the left or not at all, the logits are those of one pass, and the official class's."""
+    official = build_tiny(official_class, attn_implementation=attention)
     zoo = from_official(official, attn_implementation=attention)
     for lengths in ([13] * 3, LENGTHS):
-        batch = ragged_batch(native, official, "left", lengths) | {"use_cache": True}
+        batch = ragged_batch(official_class, official, "left", lengths) | {"use_cache": True}
         batch["position_ids"] = positions_of(batch)
         mask = batch["attention_mask"].bool()
         expected = official(**batch).logits
@@ -52,21 +52,21 @@ def test_piece_by_piece(native, cache, attention):
             start += length
         logits = torch.cat(logits, dim=1)
         assert_close(logits[mask], once[mask], "with a cache and without")
-        assert_close(logits[mask], expected[mask], "with a cache and native")
+        assert_close(logits[mask], expected[mask], "with a cache and official_class")
 
 
 @EVERY_LANGUAGE_MODEL
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_packed_sequences(native, attention):
+def test_packed_sequences(official_class, attention):
     """Sequences in one row, told apart by positions that begin anew, do not see each other."""
-    official = build_tiny(native, attn_implementation=attention)
+    official = build_tiny(official_class, attn_implementation=attention)
     zoo = from_official(official, attn_implementation=attention)
     ids = torch.randint(5, 99, (2, 13), generator=torch.Generator().manual_seed(0))
     positions = torch.tensor([[*range(7), *range(6)], [*range(2), *range(10), 0]])
     packed = {"input_ids": ids, "position_ids": positions, "use_cache": False}
     logits = zoo(**packed).logits
-    if "OpenAI" not in str(native):  # the one native class that does not know of them
-        assert_close(logits, official(**packed).logits, "packed, and native")
+    if "OpenAI" not in str(official_class):  # the one official class that does not know of them
+        assert_close(logits, official(**packed).logits, "packed, and official_class")
     for row, sequence, place in zip(ids, positions, logits, strict=True):
         starts = [*(sequence == 0).nonzero().flatten().tolist(), 13]
         for start, end in pairwise(starts):
@@ -96,10 +96,10 @@ def test_every_kind_of_rotary_positions_is_tested():
 
 @EVERY_LANGUAGE_MODEL
 @torch.no_grad()
-def test_logits_of_some_positions(native):
-    official = build_tiny(native)
+def test_logits_of_some_positions(official_class):
+    official = build_tiny(official_class)
     zoo = from_official(official)
-    batch = ragged_batch(native, official, "right", [13, 13])
+    batch = ragged_batch(official_class, official, "right", [13, 13])
     for keep in (0, 1, 4, torch.tensor([0, 5, 12])):
         logits, expected = (model(**batch, logits_to_keep=keep).logits for model in (zoo, official))
         assert logits.shape == expected.shape
@@ -108,11 +108,11 @@ def test_logits_of_some_positions(native):
 
 @EVERY_LANGUAGE_MODEL
 @pytest.mark.parametrize("training", [True, False])
-def test_losses(native, training):
+def test_losses(official_class, training):
     """Labels shifted by the caller, and a sum over the whole optimizer step's labels."""
-    official = build_tiny(native).train(training)
+    official = build_tiny(official_class).train(training)
     zoo = from_official(official).train(training)
-    batch = ragged_batch(native, official, "right", LENGTHS)
+    batch = ragged_batch(official_class, official, "right", LENGTHS)
     labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
     shifted = torch.cat((labels[:, 1:], torch.full((3, 1), -100)), dim=1)
     shifted[0, -1] = 7  # as in a text that goes on in the next piece
@@ -132,8 +132,8 @@ def test_losses(native, training):
 
 @EVERY_LANGUAGE_MODEL
 @torch.no_grad()
-def test_embeddings_in_place_of_ids(native):
-    official = build_tiny(native)
+def test_embeddings_in_place_of_ids(official_class):
+    official = build_tiny(official_class)
     zoo = from_official(official)
     embeddings = torch.randn(2, 9, 32, generator=torch.Generator().manual_seed(0))
     assert_close(zoo(inputs_embeds=embeddings).logits, official(inputs_embeds=embeddings).logits, "logits")

@@ -15,24 +15,24 @@ from tests.equivalence.comparison import (
     ragged_batch,
     target_mask,
 )
-from tests.natives import BY_NAME, NATIVES, build_tiny
+from tests.official_models import BY_NAME, OFFICIAL_CLASSES, build_tiny
 from tfm_zoo import TfmEncoderDecoderConfig, TfmEncoderDecoderForConditionalGeneration, named_config
 from tfm_zoo.converters import from_official
 
-ENCODER_DECODERS = [native for native in NATIVES if native.is_encoder_decoder]
-TRANSLATORS = [native for native in ENCODER_DECODERS if native.head.native.endswith(("MTModel", "Generation"))]
-EVERY_TRANSLATOR = pytest.mark.parametrize("native", TRANSLATORS, ids=str)
+ENCODER_DECODERS = [each for each in OFFICIAL_CLASSES if each.is_encoder_decoder]
+TRANSLATORS = [each for each in ENCODER_DECODERS if each.head.official.endswith(("MTModel", "Generation"))]
+EVERY_TRANSLATOR = pytest.mark.parametrize("official_class", TRANSLATORS, ids=str)
 BOTH_SIDES = pytest.mark.parametrize("side", ["right", "left"])
 LENGTHS = [13, 5, 9, 1]
 
 
 @EVERY_TRANSLATOR
 @pytest.mark.parametrize("training", [True, False])
-def test_labels_alone(native, training):
+def test_labels_alone(official_class, training):
     """They are shifted to the right, and what has no label becomes padding."""
-    official = build_tiny(native, attn_implementation="eager").train(training)
+    official = build_tiny(official_class, attn_implementation="eager").train(training)
     zoo = from_official(official).train(training)
-    batch = ragged_batch(native, official, "right", LENGTHS)
+    batch = ragged_batch(official_class, official, "right", LENGTHS)
     labels = batch["decoder_input_ids"].masked_fill(target_mask(batch) == 0, -100)
     source = {name: batch[name] for name in ("input_ids", "attention_mask")}
     # FSMT would shift the source, and write to the labels.
@@ -53,22 +53,22 @@ def test_labels_alone(native, training):
 @torch.no_grad()
 def test_source_alone(name, side):
     """It is decoded itself, shifted to the right: the denoising that BART was trained for."""
-    native = BY_NAME[name]
-    official = build_tiny(native)
-    batch = ragged_batch(native, official, side, LENGTHS)
+    official_class = BY_NAME[name]
+    official = build_tiny(official_class)
+    batch = ragged_batch(official_class, official, side, LENGTHS)
     source = {name: batch[name] for name in ("input_ids", "attention_mask")}
     expected, outputs = (model(**source, output_hidden_states=True) for model in (official, from_official(official)))
     assert_same_outputs(outputs, expected, batch["attention_mask"])
 
 
-@pytest.mark.parametrize("native", ENCODER_DECODERS, ids=str)
+@pytest.mark.parametrize("official_class", ENCODER_DECODERS, ids=str)
 @BOTH_SIDES
 @torch.no_grad()
-def test_attention_weights(native, side):
+def test_attention_weights(official_class, side):
     """Of both stacks, and of the decoder to the encoder."""
-    official = build_tiny(native, attn_implementation="eager")
+    official = build_tiny(official_class, attn_implementation="eager")
     zoo = from_official(official, attn_implementation="eager")
-    batch = ragged_batch(native, official, side, LENGTHS)
+    batch = ragged_batch(official_class, official, side, LENGTHS)
     asked = {"output_attentions": True, "output_hidden_states": True}
     expected, outputs = (model(**batch, **asked) for model in (official, zoo))
     kinds = {"encoder_attentions": 3, "decoder_attentions": 2, "cross_attentions": 2}
@@ -89,28 +89,28 @@ def test_attention_weights(native, side):
 )
 @BOTH_SIDES
 def test_embeddings_of_their_own_and_shared_ones(name, fields, side):
-    native = BY_NAME[name]
-    official = build_tiny(native, attn_implementation="eager", **fields).train()
+    official_class = BY_NAME[name]
+    official = build_tiny(official_class, attn_implementation="eager", **fields).train()
     zoo = from_official(official).train()
     if fields.get("tie_word_embeddings") is False:
         del official.model.shared  # which is then not read
-    batch = ragged_batch(native, official, side, LENGTHS)
-    labels = labels_for(native, official, batch, everywhere=False)
+    batch = ragged_batch(official_class, official, side, LENGTHS)
+    labels = labels_for(official_class, official, batch, everywhere=False)
     loss, expected = (model(**batch, **labels).loss for model in (zoo, official))
     for value in (loss, expected):
         value.backward()
     assert_same_loss(loss, expected)
-    assert_same_gradients(zoo, official, native)
+    assert_same_gradients(zoo, official, official_class)
 
 
 @EVERY_TRANSLATOR
 @torch.no_grad()
-def test_encoder_outputs_in_place_of_the_source(native):
-    official = build_tiny(native, attn_implementation="eager")
-    batch = ragged_batch(native, official, "right", LENGTHS)
+def test_encoder_outputs_in_place_of_the_source(official_class):
+    official = build_tiny(official_class, attn_implementation="eager")
+    batch = ragged_batch(official_class, official, "right", LENGTHS)
     encoded = official.model.encoder(input_ids=batch.pop("input_ids"), attention_mask=batch["attention_mask"])
     # FSMT makes no causal mask but where there are ids of a source.
-    ids = {"input_ids": torch.full((4, 13), FIRST)} if native.architecture.model_type == "fsmt" else {}
+    ids = {"input_ids": torch.full((4, 13), FIRST)} if official_class.architecture.model_type == "fsmt" else {}
     expected = official(**batch, **ids, encoder_outputs=encoded).logits
     for given in (encoded, (encoded.last_hidden_state,)):
         logits = from_official(official)(**batch, encoder_outputs=given).logits

@@ -1,7 +1,10 @@
-"""Every head of every official architecture: outputs, hidden states, losses and gradients of the native class."""
+"""Every head of every official architecture: outputs, hidden states, losses and gradients of the official class."""
+
+from typing import NamedTuple
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from tests.equivalence.comparison import (
     assert_close,
@@ -14,89 +17,112 @@ from tests.equivalence.comparison import (
     ragged_batch,
     target_mask,
 )
-from tests.natives import BY_NAME, NATIVES, PUBLISHED, Native, build, build_tiny, keep_every_layer
+from tests.official_models import (
+    BY_NAME,
+    OFFICIAL_CLASSES,
+    PUBLISHED,
+    OfficialClass,
+    build,
+    build_tiny,
+    keep_every_layer,
+)
 from tfm_zoo.converters import from_official
 
 LENGTHS = [13, 5, 9, 1]
 SETTINGS = [("eager", "right"), ("sdpa", "right"), ("sdpa", "left")]
-#: every head of BERT, and of the others those that are not built as BERT's; of the decoders a GPT-2 and a LLaMA; of the
-#: encoder-decoders an OPUS-MT and BART-base
-FULL_SIZE = [native for native in NATIVES if native.architecture.model_type == "bert"] + [
-    *(
-        BY_NAME[f"{name}For{head}"]
-        for name in ("Roberta", "DistilBert")
-        for head in ("MaskedLM", "SequenceClassification")
-    ),
-    BY_NAME["GPT2LMHeadModel"],
-    BY_NAME["LlamaForCausalLM"],
-    BY_NAME["MarianMTModel"],
-    BY_NAME["BartForConditionalGeneration"],
+#: of each kind of stack one head, and the one that reads it in most ways: what a head adds is tested at tiny sizes
+FULL_SIZE = [
+    BY_NAME[name]
+    for name in (
+        "BertForPreTraining",
+        "RobertaForMaskedLM",
+        "DistilBertForMaskedLM",
+        "GPT2LMHeadModel",
+        "LlamaForCausalLM",
+        "MarianMTModel",
+        "BartForConditionalGeneration",
+    )
 ]
-EVERY_HEAD = pytest.mark.parametrize("native", NATIVES, ids=str)
 BOTH_SIDES = pytest.mark.parametrize("side", ["right", "left"])
 BOTH_ATTENTIONS = pytest.mark.parametrize("attention", ["eager", "sdpa"])
 
 
-def variants(native: Native, attention: str) -> list[dict]:
-    """What a conversion is to be tested with: an encoder with and without its padding."""
-    chosen = {} if native.chooses_attention else {"attn_implementation": attention}
-    return [chosen] if native.is_decoder else [chosen | {"skip_padding": skip} for skip in (True, False)]
+def variants(official_class: OfficialClass) -> list[dict]:
+    """What a conversion is tested with: an encoder with and without its padding."""
+    return [{}] if official_class.is_decoder else [{"skip_padding": skip} for skip in (True, False)]
 
 
-@EVERY_HEAD
+class Pair(NamedTuple):
+    """An official model, and the zoo models that it is converted to."""
+
+    official_class: OfficialClass
+    official: PreTrainedModel
+    zoo_models: list[PreTrainedModel]
+
+    def prepare(self, attention: str, training: bool = False) -> None:
+        for model in (self.official, *self.zoo_models):
+            if model is not self.official or self.official_class.chooses_attention:
+                model.set_attn_implementation(attention)
+            model.train(training).zero_grad()
+
+
+@pytest.fixture(scope="module", params=OFFICIAL_CLASSES, ids=str)
+def pair(request) -> Pair:
+    """Every head of every official architecture, built once for all tests of it."""
+    official = build_tiny(request.param)
+    return Pair(request.param, official, [from_official(official, **fields) for fields in variants(request.param)])
+
+
 @BOTH_SIDES
 @BOTH_ATTENTIONS
-def test_outputs(native, side, attention):
-    official = build_tiny(native, attn_implementation=attention)
-    batch = ragged_batch(native, official, side, LENGTHS)
+def test_outputs(pair, side, attention):
+    official_class, official, zoo_models = pair
+    pair.prepare(attention)
+    batch = ragged_batch(official_class, official, side, LENGTHS)
     masks = (batch["attention_mask"], target_mask(batch))
-    encoder_states = "encoder_hidden_states" if native.is_encoder_decoder else "hidden_states"
+    encoder_states = "encoder_hidden_states" if official_class.is_encoder_decoder else "hidden_states"
     with torch.no_grad():
         expected = official(**batch, output_hidden_states=True)
         assert len(expected[encoder_states]) == 4
-        for variant in variants(native, attention):
-            zoo = from_official(official, **variant)
-            assert zoo.config._attn_implementation == attention
+        for zoo in zoo_models:
             outputs = zoo(**batch, output_hidden_states=True)
             assert_same_outputs(outputs, expected, *masks)
             padded = batch["attention_mask"].flatten(0, -2) == 0
-            if variant.get("skip_padding") and side == "right":
+            if not official_class.is_decoder and zoo.config.skip_padding and side == "right":
                 assert not outputs[encoder_states][1][padded].any(), "padding has been computed"
-        if native.is_decoder:
+        if official_class.is_decoder:
             batch["position_ids"] = positions_of(batch)
             expected, outputs = (model(**batch, output_hidden_states=True) for model in (official, zoo))
             assert_same_outputs(outputs, expected, *masks)
 
 
-@EVERY_HEAD
 @BOTH_SIDES
 @BOTH_ATTENTIONS
-def test_loss_and_gradients(native, side, attention):
-    official = build_tiny(native, attn_implementation=attention).train()
-    batch = ragged_batch(native, official, side, LENGTHS)
+def test_loss_and_gradients(pair, side, attention):
+    official_class, official, zoo_models = pair
+    batch = ragged_batch(official_class, official, side, LENGTHS)
     # A position that sees padding alone sees what is to come, in OpenAI GPT and in FSMT.
-    sees_ahead = not native.chooses_attention and side == "left"
+    sees_ahead = not official_class.chooses_attention and side == "left"
     for everywhere in (False,) if sees_ahead else (True, False):
-        labels = labels_for(native, official, batch, everywhere)
-        official.zero_grad()
-        expected = loss_of(official, native, batch, labels)
+        pair.prepare(attention, training=True)
+        labels = labels_for(official_class, official, batch, everywhere)
+        expected = loss_of(official, official_class, batch, labels)
         expected.backward()
-        for variant in variants(native, attention):
-            zoo = from_official(official, **variant).train()
-            loss = loss_of(zoo, native, batch, labels)
+        for zoo in zoo_models:
+            loss = loss_of(zoo, official_class, batch, labels)
             loss.backward()
             assert_same_loss(loss, expected)
-            assert_same_gradients(zoo, official, native)
+            assert_same_gradients(zoo, official, official_class)
 
 
-@EVERY_HEAD
-def test_dropout_stands_where_the_native_class_has_it(native):
+@pytest.mark.parametrize("official_class", OFFICIAL_CLASSES, ids=str)
+def test_dropout_stands_where_the_official_class_has_it(official_class):
     """With padding computed both draw the same random numbers in the same order, if every dropout is in its place."""
-    official = build_tiny(native, dropout=True, attn_implementation="eager").train()
-    zoo = from_official(official, **variants(native, "eager")[-1]).train()
+    official = build_tiny(official_class, dropout=True, attn_implementation="eager").train()
+    zoo = from_official(official, attn_implementation="eager", **variants(official_class)[-1]).train()
     # FSMT has the batch after the positions: the order is the same for a batch of one alone.
-    lengths = LENGTHS[:1] if native.architecture.model_type == "fsmt" else LENGTHS
-    batch = ragged_batch(native, official, "right", lengths)
+    lengths = LENGTHS[:1] if official_class.architecture.model_type == "fsmt" else LENGTHS
+    batch = ragged_batch(official_class, official, "right", lengths)
     outputs = []
     for model in (zoo, official):
         torch.manual_seed(0)
@@ -105,24 +131,24 @@ def test_dropout_stands_where_the_native_class_has_it(native):
     assert_close(*outputs, "output in training mode")
 
 
-@pytest.mark.parametrize("native", FULL_SIZE, ids=str)
-def test_published_size(native):
+@pytest.mark.parametrize("official_class", FULL_SIZE, ids=str)
+def test_published_size(official_class):
     """One pair of models under each setting: to build them takes longer than to run them."""
     # Over thirty layers of large matrices the sums grow so that single precision alone takes up the bound.
-    large_matrices = native.architecture.model_type != "llama"
-    official = build(native, large_matrices=large_matrices, **PUBLISHED[native.architecture.model_type])
+    large_matrices = official_class.architecture.model_type != "llama"
+    official = build(official_class, large_matrices=large_matrices, **PUBLISHED[official_class.architecture.model_type])
     zoo = from_official(official)
     for attention, side in SETTINGS:
-        batch = ragged_batch(native, official, side, [40, 23])
+        batch = ragged_batch(official_class, official, side, [40, 23])
         for model in (official, zoo):
             model.set_attn_implementation(attention)
             model.zero_grad()
         with torch.no_grad():
             expected, outputs = (model(**batch, output_hidden_states=True) for model in (official, zoo))
         assert_same_outputs(outputs, expected, batch["attention_mask"], target_mask(batch))
-        labels = labels_for(native, official, batch, everywhere=False)
-        losses = [loss_of(model, native, batch, labels) for model in (zoo, official)]
+        labels = labels_for(official_class, official, batch, everywhere=False)
+        losses = [loss_of(model, official_class, batch, labels) for model in (zoo, official)]
         for loss in losses:
             loss.backward()
         assert_same_loss(*losses)
-        assert_same_gradients(zoo, official, native, deep=True)
+        assert_same_gradients(zoo, official, official_class, deep=True)

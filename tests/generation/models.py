@@ -1,4 +1,4 @@
-"""A native model of each architecture that generates, its zoo model, and prompts for both."""
+"""An official model of each architecture that generates, its zoo model, and prompts for both."""
 
 from functools import cache
 
@@ -7,7 +7,7 @@ from transformers import PreTrainedModel
 
 from tfm_zoo import from_official
 
-from ..natives import BY_NAME, build_tiny
+from ..official_models import BY_NAME, build_tiny
 from ..tiny import ragged_mask
 
 #: Mistral's and Qwen2's windows are shorter than every prompt but one
@@ -34,9 +34,9 @@ NEW_TOKENS = 12
 
 @cache
 def pair(architecture: str, seed: int = 0) -> tuple[PreTrainedModel, PreTrainedModel]:
-    """The zoo's model and the native one, with the same weights; each test leaves them as they are."""
-    native = build_tiny(BY_NAME[(ARCHITECTURES | TRANSLATORS)[architecture]], seed, **FIELDS.get(architecture, {}))
-    return from_official(native).eval(), native
+    """The zoo's model and the official one, with the same weights; each test leaves them as they are."""
+    official = build_tiny(BY_NAME[(ARCHITECTURES | TRANSLATORS)[architecture]], seed, **FIELDS.get(architecture, {}))
+    return from_official(official).eval(), official
 
 
 def prompts(seed: int = 0) -> dict[str, torch.LongTensor]:

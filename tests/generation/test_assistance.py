@@ -24,11 +24,11 @@ def one_prompt() -> dict[str, torch.LongTensor]:
 @pytest.mark.parametrize("sampled", [False, True], ids=["greedy", "sampled"])
 @EVERY_ARCHITECTURE
 def test_prompt_lookup(architecture, sampled):
-    model, native = pair(architecture)
+    model, official = pair(architecture)
     options = {"do_sample": sampled, "top_k": 0, "eos_token_id": None}
     ours = generate(model, one_prompt(), prompt_lookup_num_tokens=3, **options)
-    if architecture != "openai-gpt":  # whose native class has no cache, which assistance needs
-        theirs = generate(native, one_prompt(), prompt_lookup_num_tokens=3, **options)
+    if architecture != "openai-gpt":  # whose official class has no cache, which assistance needs
+        theirs = generate(official, one_prompt(), prompt_lookup_num_tokens=3, **options)
         assert ours.sequences.equal(theirs.sequences)
     if not sampled:
         assert ours.sequences.equal(generate(model, one_prompt(), **options).sequences)
@@ -37,12 +37,12 @@ def test_prompt_lookup(architecture, sampled):
 @pytest.mark.parametrize("sampled", [False, True], ids=["greedy", "sampled"])
 @EVERY_ARCHITECTURE
 def test_assistant(architecture, sampled):
-    """A model of the same kind guesses, the zoo's the zoo's and the native the native's."""
-    (model, native), (helper, native_helper) = pair(architecture), pair(architecture, seed=0 if sampled else 1)
+    """A model of the same kind guesses, the zoo's the zoo's and the official the official's."""
+    (model, official), (helper, official_helper) = pair(architecture), pair(architecture, seed=0 if sampled else 1)
     options = {"do_sample": sampled, "top_k": 0, "eos_token_id": None}
     ours = generate(model, one_prompt(), assistant_model=helper, **options)
     if architecture != "openai-gpt":
-        theirs = generate(native, one_prompt(), assistant_model=native_helper, **options)
+        theirs = generate(official, one_prompt(), assistant_model=official_helper, **options)
         assert ours.sequences.equal(theirs.sequences)
     if not sampled:
         assert ours.sequences.equal(generate(model, one_prompt(), **options).sequences)

@@ -63,7 +63,7 @@ def test_windows_hold_what_they_need(architecture, name):
 @pytest.mark.parametrize("backend", ["fp8", "hqq"])
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_quantised_cache(architecture, backend):
-    """Keys and values of the past in eight bits: as in the native class, and nearly as in full precision."""
+    """Keys and values of the past in eight bits: as in the official class, and nearly as in full precision."""
     options = {"backend": backend}
     if backend == "fp8":
         pytest.importorskip("transformers", "5.21")
@@ -102,13 +102,13 @@ def chat(model, turns: list[torch.LongTensor], cache=None) -> list[torch.LongTen
 
 @EVERY_ARCHITECTURE
 def test_continued_chat(architecture):
-    """A second and a third turn, from the cache that the turn before has returned; as with the native class."""
+    """A second and a third turn, from the cache that the turn before has returned; as with the official class."""
     generator = torch.Generator().manual_seed(1)
     turns = [torch.randint(3, VOCABULARY, (4, length), generator=generator) for length in (3, 4)]
-    model, native = pair(architecture)
+    model, official = pair(architecture)
     ours = chat(model, [prompts()["input_ids"], *turns])
-    if architecture != "openai-gpt":  # whose native class has no cache
-        theirs = chat(native, [prompts()["input_ids"], *turns])
+    if architecture != "openai-gpt":  # whose official class has no cache
+        theirs = chat(official, [prompts()["input_ids"], *turns])
         assert all(one.equal(other) for one, other in zip(ours, theirs, strict=True))
     assert_varied(ours[-1])
 

@@ -59,7 +59,8 @@ def test_export(architecture):
 @pytest.mark.parametrize("name", ["the paper's", "like FSMT", "modern"])
 def test_one_graph_with_an_encoder(name):
     """Which is run before: a compiled step is the decoder's."""
-    model, options = translation.make(**translation.ARCHITECTURES[name]), translation.VARIED
+    layers = {"num_hidden_layers": 1, "decoder_layers": 1}  # a graph takes its time to make for each
+    model, options = translation.make(**layers, **translation.ARCHITECTURES[name]), translation.VARIED
     made = generate_compiled(model, "eager", translation.sources(), **options)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1, torch._dynamo.utils.counters
     assert not torch._dynamo.utils.counters["graph_break"]

@@ -1,7 +1,7 @@
-"""`generate` gives token for token what it gives with the native class, by every strategy the library has.
+"""`generate` gives token for token what it gives with the official class, by every strategy the library has.
 
 Contrastive search (and DoLa, and group and constrained beam search) is no part of transformers 5 any more: `generate`
-loads it from a repository on the Hub, for native models too.
+loads it from a repository on the Hub, for official models too.
 """
 
 import pytest
@@ -28,7 +28,7 @@ STRATEGIES = {
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @EVERY_ARCHITECTURE
-def test_as_native(architecture, strategy):
+def test_as_official(architecture, strategy):
     """From a batch padded on the left."""
     ours, theirs = (generate(model, prompts(), **STRATEGIES[strategy]) for model in pair(architecture))
     assert ours.sequences.equal(theirs.sequences)

@@ -32,6 +32,10 @@ def run(model, labels: bool = False) -> dict[str, torch.Tensor]:
     if labels:
         by_token = type(model).__name__.endswith(("LM", "Generation"))
         batch["labels"] = batch["input_ids"] % 2 if by_token else torch.tensor([0, 1, 1])
+    else:
+        # Rounding can depend on where in memory a tensor begins: loaded ones get the place of new ones.
+        for parameter in model.parameters():
+            parameter.data = parameter.data.clone()
     return dict(model(**batch).items())
 
 
@@ -49,6 +53,36 @@ def outputs(source: str, auto_class: str, **options) -> dict[str, torch.Tensor]:
     model = load(source, auto_class, **options)
     assert isinstance(model.config, type(model).config_class)
     return run(model)
+
+
+@torch.no_grad()
+def replay(source: str, model_class=None, **options) -> dict:
+    """Runs the checkpoint's head on the inputs recorded beside it: its outputs, its greedy tokens where it generates,
+    and the keys that loading did not match. By default the Auto class of the head loads it."""
+    config = transformers.AutoConfig.from_pretrained(source, **options)
+    if model_class is None:
+        head = config.architectures[0]
+        auto_class = next(auto for auto, name in config.auto_map.items() if name.endswith(f".{head}"))
+        model_class = getattr(transformers, auto_class)
+    model, loading = model_class.from_pretrained(source, output_loading_info=True, **options)
+    recorded = torch.load(f"{source}/recorded.pt")
+    answers = {}
+    for name, value in model.eval()(**recorded["inputs"], output_hidden_states=True).items():
+        if isinstance(value, tuple):
+            answers |= {f"{name}.{index}": layer for index, layer in enumerate(value)}
+        elif isinstance(value, torch.Tensor):
+            answers[name] = value
+    result = {"outputs": answers, "unmatched": {name: list(keys) for name, keys in loading.items() if keys}}
+    if "prompt" in recorded:
+        length = {"max_new_tokens": 8, "min_new_tokens": 8}
+        options = {"do_sample": False, "no_repeat_ngram_size": 1, **length}
+        result["tokens"] = model.generate(**recorded["prompt"], **options)
+    return result
+
+
+def replay_all(sources: list[str], **options) -> list[dict]:
+    """In one process, which is no trouble here: every checkpoint of a family has the same code."""
+    return [replay(source, **options) for source in sources]
 
 
 def train_and_save(source: str, auto_class: str, target: str, **options) -> dict[str, torch.Tensor]:

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from tfm_zoo.cli import app
 from tfm_zoo.hub import push
-from tfm_zoo.models.card import MARK
+from tfm_zoo.models.hub_card import MARK
 
 NATIVE = {
     "fill-mask": lambda: BertForMaskedLM(

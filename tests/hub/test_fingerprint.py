@@ -12,8 +12,7 @@ from transformers import Trainer, TrainingArguments
 from tfm_zoo import TfmBertForMaskedLM, TfmBertForSequenceClassification
 from tfm_zoo.hub import Verdict
 from tfm_zoo.hub.comparisons import TOLERANCE, compare_outputs
-from tfm_zoo.models import manifest as manifests
-from tfm_zoo.models.fingerprint import outputs_of
+from tfm_zoo.models.hub_manifest import FILE, outputs_of
 
 from ..tiny import HEADS, tiny_model
 
@@ -30,7 +29,7 @@ def accelerate_anew():
 
 
 def recorded(folder) -> dict:
-    content = (folder / manifests.FILE).read_text()
+    content = (folder / FILE).read_text()
     return json.loads(content, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["fingerprint"]
 
 

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from tfm_zoo import TfmBertForSequenceClassification, TfmGPTForCausalLM
 from tfm_zoo.cli import app
 from tfm_zoo.hub import PushError, push, verify
-from tfm_zoo.models.card import MARK
-from tfm_zoo.models.manifest import FILE
+from tfm_zoo.models.hub_card import MARK
+from tfm_zoo.models.hub_manifest import FILE
 
 from ..tiny import tiny_model
 
@@ -85,14 +85,15 @@ def test_nothing_is_sent_of_what_is_no_model(online, tmp_path, hub_server):
     assert REPOSITORY not in hub_server.repositories
 
 
-@pytest.mark.parametrize("name", ["norms.py", "model.safetensors"])
+@pytest.mark.parametrize("name", ["positions.py", "model.safetensors"])
 def test_what_nobody_could_verify_is_not_pushed(online, folder, hub_server, name):
-    if name == "norms.py":
+    if name == "positions.py":
         (folder / name).write_text((folder / name).read_text() + "\n")
     else:
         tiny_model(TfmBertForSequenceClassification, seed=1).save_pretrained(folder.parent / "other")
         (folder / name).write_bytes((folder.parent / "other" / name).read_bytes())
-    with pytest.raises(ValueError, match=r"(norms.py has been changed|weights changed: .*)\. It is not what was saved"):
+    wanted = r"(positions.py has been changed|weights changed: .*)\. It is not what was saved"
+    with pytest.raises(ValueError, match=wanted):
         push(folder, REPOSITORY)
     assert REPOSITORY not in hub_server.repositories
 

@@ -15,6 +15,7 @@ import torch
 from accelerate.state import AcceleratorState, GradientState
 from transformers import BertConfig, BertModel
 
+from tfm_zoo.training.runs import run_script
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 ROOT = Path(__file__).parents[2]
@@ -97,6 +98,17 @@ def run_here(recipe, options: dict) -> dict[str, float]:
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
     return recipe.main(as_argv(options))
+
+
+def shown_error(recipe, argv: list, monkeypatch, capsys) -> str:
+    """What a recipe prints that is run as a program in this process, and refuses its options or data."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    monkeypatch.setattr(sys, "argv", [recipe.__file__, *map(str, argv)])
+    with pytest.raises(SystemExit) as stopped:
+        run_script(recipe.prepare, recipe.train)
+    assert stopped.value.code == 2
+    return capsys.readouterr().err
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,10 @@ from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 import tfm_zoo
 from tfm_zoo.training import loop
-from tfm_zoo.training.corpora import Blocks
+from tfm_zoo.training.language_modeling.data import Blocks
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
-from .conftest import LM_RECIPE, ROOT, TEXT, history, run_python
+from .conftest import ROOT, TEXT, history, run_python, shown_error
 
 GPT2 = "n_embd=32,n_layer=2,n_head=2,embd_pdrop=0,attn_pdrop=0,resid_pdrop=0"
 SIZES = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64"
@@ -203,8 +203,9 @@ def test_bad_input_is_refused_before_work(train_lm, monkeypatch, options, messag
         train_lm(**options)
 
 
-def test_an_error_is_one_line(tmp_path):
-    failed = run_python(LM_RECIPE, "--train_file", "nowhere.txt", "--output_dir", tmp_path / "run", check=False)
-    assert failed.returncode == 2
-    assert failed.stderr.splitlines()[-1] == "finetune_causal_lm.py: error: train_file 'nowhere.txt': no such file"
-    assert "Traceback" not in failed.stderr
+def test_an_error_is_one_line(lm_recipe, tmp_path, monkeypatch, capsys):
+    shown = shown_error(
+        lm_recipe, ["--train_file", "nowhere.txt", "--output_dir", tmp_path / "run"], monkeypatch, capsys
+    )
+    assert shown.splitlines()[-1] == "finetune_causal_lm.py: error: train_file 'nowhere.txt': no such file"
+    assert "Traceback" not in shown

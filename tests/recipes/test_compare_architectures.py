@@ -10,13 +10,15 @@ import torch
 import yaml
 
 import tfm_zoo
-from tfm_zoo.training import comparison, comparison_report, measuring
 from tfm_zoo.training.arguments import parse_arguments
-from tfm_zoo.training.comparison import Comparison, ComparisonArguments, Result, loss_of_frequencies
-from tfm_zoo.training.corpora import CorpusArguments
-from tfm_zoo.training.measuring import PeakMemory, Stopwatch
+from tfm_zoo.training.comparison import measuring, report, task
+from tfm_zoo.training.comparison.measuring import PeakMemory, Stopwatch
+from tfm_zoo.training.comparison.model import VariantArguments, make_variants
+from tfm_zoo.training.comparison.report import loss_of_frequencies
+from tfm_zoo.training.comparison.result import Result
+from tfm_zoo.training.comparison.task import Comparison, ComparisonArguments
+from tfm_zoo.training.language_modeling.data import CorpusArguments
 from tfm_zoo.training.tokenizers import byte_level_bpe
-from tfm_zoo.training.variants import VariantArguments, make_variants
 
 from .conftest import ROOT, TEXT, history, imported, lm_defaults, run_here
 
@@ -36,7 +38,7 @@ def options(folder: Path) -> dict:
 @pytest.fixture
 def no_picture(monkeypatch):
     """A second saved, each time."""
-    monkeypatch.setattr(comparison_report, "plot_comparison", lambda *_: None)
+    monkeypatch.setattr(report, "plot_comparison", lambda *_: None)
 
 
 @pytest.fixture
@@ -141,7 +143,7 @@ def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"'a' of other settings: config\.norm_position was pre and is post\."):
         compare({"a": POST})
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(comparison, "device", lambda: "an abacus")
+        elsewhere.setattr(task, "device", lambda: "an abacus")
         with pytest.raises(ValueError, match=r"'a' of other settings: device was CPU.* and is an abacus\."):
             compare({"a": {}})
     (tmp_path / "text.txt").write_text(TEXT.replace("cat", "cow"))

@@ -8,14 +8,14 @@ import torch
 from safetensors.torch import load_file
 
 import tfm_zoo
+from tfm_zoo.schedules import create_schedule
 from tfm_zoo.training.arguments import LoopArguments
-from tfm_zoo.training.classification import ClassificationArguments
-from tfm_zoo.training.depths import depths
-from tfm_zoo.training.freezing import GradualUnfreezing, freeze
-from tfm_zoo.training.optimization import create_optimizer, create_scheduler, parameter_groups
+from tfm_zoo.training.classification.task import ClassificationArguments
+from tfm_zoo.training.freezing import GradualUnfreezing, depths, freeze
+from tfm_zoo.training.optimization import create_optimizer, parameter_groups
 from tfm_zoo.training.runs import start_accelerator
 
-from ..natives import BY_NAME, build_tiny
+from ..official_models import BY_NAME, build_tiny
 from ..tiny import ragged_batch, tiny_model
 from .conftest import history
 
@@ -249,7 +249,7 @@ def test_the_schedule_scales_every_rate():
     model = model_of("TfmBertForSequenceClassification")
     args = LoopArguments(learning_rate=0.1, layerwise_lr_decay=0.5)
     optimizer = create_optimizer(model, args)
-    schedule = create_scheduler(args, optimizer, 2, 6, 32)
+    schedule = create_schedule(args.lr_scheduler_type, optimizer, 2, 6, 32)
     for factor in (0, 0.5, 1, 0.75, 0.5, 0.25, 0):
         rates = [0.1 * factor * 0.5**depth for depth in (0, 0, 1, 1, 2, 2, 3, 3)]  # matrices, vectors
         assert schedule.get_last_lr() == pytest.approx(rates)
@@ -275,7 +275,7 @@ def test_a_sharded_model_learns_as_a_whole(monkeypatch, options):
     monkeypatch.setattr("tfm_zoo.training.runs.is_sharded", lambda accelerator: True)
     args = ClassificationArguments(**options)
     with pytest.raises(ValueError, match=f"{next(iter(options))} works on one process and with DDP"):
-        start_accelerator(args, args.freeze_epochs)
+        start_accelerator(args)
 
 
 @pytest.mark.parametrize(

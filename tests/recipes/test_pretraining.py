@@ -12,10 +12,10 @@ from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoToke
 
 import tfm_zoo
 from tfm_zoo.training import loop
-from tfm_zoo.training.pretraining import count_parts, evaluate_pretraining, losses
+from tfm_zoo.training.pretraining.task import PretrainingTask, evaluate_pretraining, losses
 from tfm_zoo.training.tokenizers import learned_word_piece
 
-from .conftest import PRETRAINING_RECIPE, history, run_python
+from .conftest import history, shown_error
 
 BERT = (
     "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64,hidden_dropout_prob=0,"
@@ -68,7 +68,7 @@ def test_losses_are_means_over_masked_tokens_and_over_pairs():
     labels = torch.where(torch.rand(4, 9) < 0.3, ids, -100)
     labels[1] = -100
     batch = {"input_ids": ids, "labels": labels, "next_sentence_label": torch.tensor([0, 1, 1, 0])}
-    assert count_parts(batch).tolist() == [(labels != -100).sum(), 4]
+    assert PretrainingTask.count(batch).tolist() == [(labels != -100).sum(), 4]
     expected = native(**batch)
     for one, is_zoo in ((native, False), (model, True)):
         parts = losses(one, batch, is_zoo)
@@ -238,9 +238,8 @@ def test_options_out_of_range_are_refused(pretrain, capsys, options, message):
     assert message in capsys.readouterr().err
 
 
-def test_an_error_is_one_line(tmp_path):
+def test_an_error_is_one_line(pretraining_recipe, tmp_path, monkeypatch, capsys):
     argv = ["--train_file", "nowhere.txt", "--output_dir", tmp_path / "run"]
-    failed = run_python(PRETRAINING_RECIPE, *argv, check=False)
-    assert failed.returncode == 2
-    assert failed.stderr.splitlines()[-1] == "pretrain_bert.py: error: train_file 'nowhere.txt': no such file"
-    assert "Traceback" not in failed.stderr
+    shown = shown_error(pretraining_recipe, argv, monkeypatch, capsys)
+    assert shown.splitlines()[-1] == "pretrain_bert.py: error: train_file 'nowhere.txt': no such file"
+    assert "Traceback" not in shown

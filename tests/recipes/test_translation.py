@@ -17,9 +17,10 @@ from transformers import (
 import tfm_zoo
 from tfm_zoo.training import generated, loop
 from tfm_zoo.training.tokenizers import joint_bpe
-from tfm_zoo.training.translation import labelled_logits, language_codes, smoothed_loss
+from tfm_zoo.training.translation.losses import label_smoothed_loss, labelled_logits
+from tfm_zoo.training.translation.task import language_codes
 
-from .conftest import ROOT, TRANSLATION_RECIPE, history, imported, run_python
+from .conftest import ROOT, history, imported, run_python, shown_error
 
 SIZES = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
 MARIAN = {
@@ -121,7 +122,7 @@ def test_zoo_and_native_model_have_the_same_loss(tokenizer, over):
         logits, labels = labelled_logits(model, batch, is_zoo)
         assert labels.tolist() == [token for ids in tokenizer(texts)["input_ids"] for token in ids]
         assert logits.shape == (len(labels), len(tokenizer))
-        losses.append(smoothed_loss(model, batch, is_zoo, epsilon=0.1, over=over))
+        losses.append(label_smoothed_loss(logits, labels, epsilon=0.1, over=over))
         losses[-1].backward()
     assert losses[1].item() == pytest.approx(losses[0].item(), rel=1e-6)
     assert zoo.get_input_embeddings().weight.grad.norm().item() == pytest.approx(
@@ -280,14 +281,13 @@ def test_bad_input_is_refused_before_work(train_translation, monkeypatch, option
         train_translation(**options)
 
 
-def test_an_error_is_one_line(pairs, tmp_path):
+def test_an_error_is_one_line(translation_recipe, pairs, tmp_path, monkeypatch, capsys):
     options = ["--train_file", pairs / "train.json", "--source_lang", "en", "--output_dir", tmp_path / "run"]
-    failed = run_python(TRANSLATION_RECIPE, *options, check=False)
-    assert failed.returncode == 2
-    assert failed.stderr.splitlines()[-1] == (
+    shown = shown_error(translation_recipe, options, monkeypatch, capsys)
+    assert shown.splitlines()[-1] == (
         "train_translation.py: error: give source_lang and target_lang: the columns are ['en', 'de']"
     )
-    assert "Traceback" not in failed.stderr
+    assert "Traceback" not in shown
 
 
 @pytest.mark.parametrize(

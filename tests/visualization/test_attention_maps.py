@@ -9,12 +9,11 @@ import torch
 from transformers import FSMTTokenizer
 
 import tfm_zoo
-from tfm_zoo.models.targets import shift_right
 from tfm_zoo.training.tokenizers import byte_level_bpe
 from tfm_zoo.visualization import attention_maps
 from tfm_zoo.visualization.tokens import readable, shortened, token_labels
 
-from ..natives import BY_NAME, build_tiny
+from ..official_models import BY_NAME, build_tiny
 from ..tiny import HEADS, tiny_model
 from .conftest import ENDS, TARGET, TEXT, model_of
 
@@ -55,7 +54,7 @@ def test_of_an_encoder_decoder(target, tokenizer):
         written = model.generate(ids, num_beams=1, do_sample=False, max_length=2 * ids.shape[1])
         read = written[:, :-1]  # nothing has read the last
     else:
-        read = shift_right(model.config, ids_of(tokenizer, target))
+        read = model.prepare_decoder_input_ids_from_labels(ids_of(tokenizer, target))
     model.set_attn_implementation("eager")
     outputs = model(ids, decoder_input_ids=read, output_attentions=True)
     assert torch.equal(maps["encoder"].weights, torch.cat(outputs.encoder_attentions))
@@ -75,10 +74,10 @@ def test_of_every_head(head, tokenizer):
 
 
 @pytest.mark.parametrize("name", ["BertForMaskedLM", "GPT2LMHeadModel", "OpenAIGPTLMHeadModel", "MarianMTModel"])
-def test_of_a_native_model(name, tokenizer):
-    native = build_tiny(BY_NAME[name])
-    theirs = attention_maps(native, tokenizer, TEXT, TARGET if name == "MarianMTModel" else None)
-    ours = attention_maps(tfm_zoo.from_official(native), tokenizer, TEXT, TARGET if name == "MarianMTModel" else None)
+def test_of_a_official_model(name, tokenizer):
+    official = build_tiny(BY_NAME[name])
+    theirs = attention_maps(official, tokenizer, TEXT, TARGET if name == "MarianMTModel" else None)
+    ours = attention_maps(tfm_zoo.from_official(official), tokenizer, TEXT, TARGET if name == "MarianMTModel" else None)
     assert theirs.keys() == ours.keys()
     for kind in ours:
         torch.testing.assert_close(theirs[kind].weights, ours[kind].weights, atol=1e-5, rtol=0)
@@ -87,7 +86,7 @@ def test_of_a_native_model(name, tokenizer):
 
 def test_the_model_is_left_as_it_was(tokenizer):
     model = model_of("encoder").train()
-    for text in (TEXT, TEXT * 3):  # once it works, once it does not
+    for text in (TEXT, TEXT * 3):  # the second is too long
         try:
             attention_maps(model, tokenizer, text)
         except ValueError:
@@ -96,7 +95,7 @@ def test_the_model_is_left_as_it_was(tokenizer):
 
 
 def test_a_tokenizer_that_pads_and_cuts(tokenizer):
-    """Some tokenizers' files say to pad and to truncate: an attention map is of the text and nothing else."""
+    """The files of some tokenizers ask for padding and truncation; an attention map is of the text alone."""
     other = type(tokenizer)(tokenizer_object=tokenizer.backend_tokenizer, pad_token="[PAD]")
     other.backend_tokenizer.enable_padding(length=20)
     other.backend_tokenizer.enable_truncation(4)
@@ -188,7 +187,7 @@ def test_of_a_single_token(model, kind, tokenizer):
 
 
 def test_a_vocabulary_of_the_source(tmp_path, monkeypatch):
-    """FSMT's tokenizer, but for the rules of its languages, which it takes from another package."""
+    """FSMT's tokenizer, without the language rules that it takes from another package."""
     rules = SimpleNamespace(normalize=lambda text: text, tokenize=lambda text, **_: text.split())
     names = ("MosesPunctNormalizer", "MosesTokenizer", "MosesDetokenizer")
     monkeypatch.setitem(sys.modules, "sacremoses", SimpleNamespace(**{name: lambda **_: rules for name in names}))
@@ -205,10 +204,10 @@ def test_a_vocabulary_of_the_source(tmp_path, monkeypatch):
     assert maps["cross"].queries == maps["decoder"].keys == ["</s>", "guter·", "streifen·"]
 
 
-@pytest.mark.parametrize("is_native", [False, True])
-def test_of_positions_that_begin_after_padding(is_native, tokenizer):
+@pytest.mark.parametrize("is_official", [False, True])
+def test_of_positions_that_begin_after_padding(is_official, tokenizer):
     zoo = tiny_model(tfm_zoo.TfmBertModel, position_ids_from_padding=True)
-    model = build_tiny(BY_NAME["RobertaModel"]) if is_native else zoo
+    model = build_tiny(BY_NAME["RobertaModel"]) if is_official else zoo
     longest = model.config.max_position_embeddings - model.config.pad_token_id - 1
     attention_maps(model, tokenizer, "film " * (longest - 2))
     with pytest.raises(ValueError, match=f"reads at most {longest}"):

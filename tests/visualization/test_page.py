@@ -1,4 +1,4 @@
-"""The page in a browser, without a network: what it draws are the model's weights, by its own legend."""
+"""The page in a browser without a network: by its legend, it draws the model's weights."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ from tfm_zoo.visualization import AttentionMap, attention_maps, attention_page
 from .conftest import TARGET, TEXT, model_of
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-#: as a container's root; and it is to look for nothing on the network
+#: it runs as root in a container, and must not look for anything on the network
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
@@ -44,7 +44,7 @@ def maps(tokenizer) -> dict[str, AttentionMap]:
 
 @pytest.fixture
 def opened(browser, maps, tmp_path):
-    """Opens a page; at the end it has asked for nothing but itself, and met no error."""
+    """Opens a page; at the end it must have requested nothing but itself and met no error."""
     asked, errors, contexts = [], [], []
 
     def open_page(scheme: str = "light", maps: dict[str, AttentionMap] = maps, **start) -> Page:
@@ -101,7 +101,7 @@ def test_any_layer_head_and_kind(opened, maps, scheme):
 
 
 def test_maps_can_be_told_apart(maps):
-    """Or the test above would find the right one where a wrong one is drawn."""
+    """Otherwise the test above could take a wrong map for the right one."""
     for attention in maps.values():
         flat = attention.weights.flatten(0, 1).flatten(1)
         differences = (flat[:, None] - flat).abs().amax(-1) + torch.eye(len(flat))
@@ -160,7 +160,7 @@ def test_large_maps_and_any_text(opened):
 
 @pytest.mark.parametrize(("length", "ratio"), [(700, 2), (1300, 1)])
 def test_long_texts(length, ratio, browser, tmp_path):
-    """The canvas stays within what browsers draw, and weights of which each is small are told apart."""
+    """The canvas is no larger than browsers can draw, and small weights can be told apart."""
     weights = torch.rand(1, 1, length, length, generator=torch.Generator().manual_seed(0)).mul(2).softmax(-1)
     attention_page({"decoder": AttentionMap("decoder", weights, *[["token"] * length] * 2, "m")}, tmp_path / "a.html")
     page = browser.new_page(device_scale_factor=ratio)

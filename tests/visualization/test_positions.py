@@ -48,7 +48,7 @@ def test_rotary_positions_decay_as_a_dot_product_does():
 
 
 def test_rows_of_the_first_positions():
-    """Some models' tables begin with rows of no position."""
+    """The tables of some models begin with rows that belong to no position."""
     offset = tiny_model(tfm_zoo.TfmEncoderDecoderModel, position_embedding_type="learned", position_offset=2)
     vectors = position_vectors(offset, length=5)
     assert vectors.keys() == {"encoder", "decoder"}

@@ -1,4 +1,4 @@
-"""Attention rollout against its definition, written out, and from the state that each classifier reads."""
+"""Attention rollout equals its definition, and starts from the state that each classifier reads."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_definition(kind, tokenizer):
     rollout = attention_rollout(weights)
     np.testing.assert_allclose(rollout, by_hand(weights), atol=1e-6)
     np.testing.assert_allclose(rollout.sum(-1), 1, atol=1e-6)
-    assert np.abs(rollout - by_hand(weights.flip(0))).max() > 1e-3  # the order of the layers tells
+    assert np.abs(rollout - by_hand(weights.flip(0))).max() > 1e-3  # the order of the layers matters
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
@@ -52,7 +52,7 @@ def test_of_a_decoder(tokenizer):
     expected = by_hand(attention_maps(model, tokenizer, TEXT)["decoder"].weights)
     np.testing.assert_allclose(rollout.shares, expected[-1], atol=1e-6)
     assert rollout.reads == "the state of '[SEP]'"
-    # Padding in the text is what the model takes for padding.
+    # The model ignores padding in the text.
     assert decision_rollout(model, tokenizer, f"{TEXT} [PAD] [PAD]").reads == "the state of '[SEP]'"
 
 

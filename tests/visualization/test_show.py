@@ -1,4 +1,4 @@
-"""`tfm-zoo show`: each command writes its file, and what is wrong ends in a line, and writes none."""
+"""`tfm-zoo show`: each command writes its file; a mistake ends in one line and writes nothing."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import tfm_zoo
 from tfm_zoo.cli import app
 
-from ..natives import BY_NAME, build_tiny
+from ..official_models import BY_NAME, build_tiny
 from ..tiny import tiny_model
 from .conftest import TARGET, TEXT
 
@@ -73,16 +73,16 @@ def test_schedules(here):
 
 
 def test_from_the_hub(online, client, tokenizer, here, tmp_path_factory):
-    native, zoo = tmp_path_factory.mktemp("native"), tmp_path_factory.mktemp("zoo")
-    build_tiny(BY_NAME["BertForSequenceClassification"]).save_pretrained(native)
+    official, zoo = tmp_path_factory.mktemp("official"), tmp_path_factory.mktemp("zoo")
+    build_tiny(BY_NAME["BertForSequenceClassification"]).save_pretrained(official)
     tiny_model(tfm_zoo.TfmBertForSequenceClassification).save_pretrained(zoo)
-    for name, folder in (("user/native", native), ("user/zoo", zoo)):
+    for name, folder in (("user/official", official), ("user/zoo", zoo)):
         tokenizer.save_pretrained(folder)
         client().create_repo(name)
         client().upload_folder(repo_id=name, folder_path=folder)
         code, output = show("rollout", name, TEXT, "-o", f"{name}.png")
         assert code == 0, output
-    assert written(here / "user") == ["native.png", "zoo.png"]
+    assert written(here / "user") == ["official.png", "zoo.png"]
 
 
 @pytest.mark.parametrize(
@@ -140,12 +140,12 @@ def test_models_that_have_no_such_thing(head, fields, arguments, complaint, toke
     assert not written(here)
 
 
-@pytest.mark.parametrize("is_native", [False, True])
+@pytest.mark.parametrize("is_official", [False, True])
 @pytest.mark.parametrize("command", ["attention", "rollout"])
-def test_code_of_a_tokenizer_runs_on_request_alone(command, is_native, tokenizer, here, tmp_path_factory):
+def test_code_of_a_tokenizer_runs_on_request_alone(command, is_official, tokenizer, here, tmp_path_factory):
     folder, ran = tmp_path_factory.mktemp("model"), here / "ran"
-    native = build_tiny(BY_NAME["BertForSequenceClassification"])
-    (native if is_native else tiny_model(tfm_zoo.TfmBertForSequenceClassification)).save_pretrained(folder)
+    official = build_tiny(BY_NAME["BertForSequenceClassification"])
+    (official if is_official else tiny_model(tfm_zoo.TfmBertForSequenceClassification)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     settings |= {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": [None, "own.Own"]}}
@@ -171,7 +171,7 @@ def test_no_model_and_no_tokenizer(here, tmp_path_factory):
 
 
 def test_without_matplotlib(here):
-    """The command does without it, but for the pictures."""
+    """Only the pictures need matplotlib."""
     script = "import sys; sys.modules['matplotlib'] = None; from tfm_zoo.cli import main; main()"
     command = [sys.executable, "-c", script, "show", "schedule", "linear"]
     ended = subprocess.run(command, capture_output=True, text=True)

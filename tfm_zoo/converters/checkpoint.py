@@ -1,4 +1,4 @@
-"""Official checkpoints, wherever they lie: their configuration, and their tensors one by one."""
+"""Official checkpoints, wherever they are: their configuration, and their tensors one by one."""
 
 import copy
 import json
@@ -16,62 +16,38 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import GenerationConfig
 
-from .rules import ConversionError
+from .errors import ConversionError
 
+#: the files that hold weights or say which do, in the order in which they are looked for
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-#: files that belong to a checkpoint and that a conversion hands on as they are
+#: files that belong to a checkpoint and that a conversion copies as they are
 COMPANIONS = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.*",
-    "additional_chat_templates/*",
-    "vocab.*",
-    "vocab-*.json",
-    "target_vocab.json",
-    "merges.txt",
-    "*.model",
-    "*.spm",
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("chat_template.*", "additional_chat_templates/*"),
+    *("vocab.*", "vocab-*.json", "target_vocab.json", "merges.txt", "*.model", "*.spm"),
     "generation_config.json",
-    # sentence-transformers
-    "modules.json",
-    "sentence_bert_config.json",
-    "config_sentence_transformers.json",
-    "[0-9]_*/*",
+    # of sentence-transformers
+    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "[0-9]_*/*"),
 )
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
 class LazyTensor:
-    """A tensor not read yet.
+    """A tensor that has not been read yet."""
 
-    Args:
-        meta: its shape and type, on the meta device. (The type of a tensor of integers is not to be relied on.)
-        read: gives it, in memory of its own.
-    """
-
-    meta: torch.Tensor
-    read: Callable[[], torch.Tensor]
+    meta: torch.Tensor  # its shape and type, on the meta device; for integers the exact type may be another
+    read: Callable[[], torch.Tensor]  # returns the tensor, in memory of its own
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a source holds.
-
-    Args:
-        source: a Hub id or a folder, `None` for a model in memory.
-        config: content of `config.json`, or what takes its place for a model in memory.
-        tensors: name -> tensor.
-        generation_config: how it generates text, where it says so.
-        model: the model in memory.
-    """
+    """What a source holds: a Hub id or a folder, `source`, or a model in memory, `model`."""
 
     source: str | None
-    config: dict[str, Any]
+    config: dict[str, Any]  # content of `config.json`, or what takes its place for a model in memory
     tensors: dict[str, LazyTensor]
-    generation_config: GenerationConfig | None = None
+    generation_config: GenerationConfig
     model: nn.Module | None = None
 
     @property
@@ -80,36 +56,37 @@ class Checkpoint:
 
 
 def open_checkpoint(source: str | Path | nn.Module) -> Checkpoint:
-    """A Hub id, a local folder or a model in memory; of the tensors nothing is read yet.
+    """Opens a Hub id, a local folder or a model in memory, without reading a tensor.
 
     Raises:
-        ConversionError: where there is none, or one that cannot be read.
+        ConversionError: if there is no checkpoint, or one that cannot be read.
     """
     if isinstance(source, nn.Module):
-        config = source.config.to_dict() if hasattr(source, "config") else {"model_type": type(source).__name__}
-        config |= {"architectures": [type(source).__name__]}
-        generation = getattr(source, "generation_config", None) or GenerationConfig.from_model_config(dict(config))
-        tensors = {
-            name: LazyTensor(tensor.to("meta"), tensor.detach().clone) for name, tensor in source.state_dict().items()
-        }
-        return Checkpoint(None, config, tensors, copy.deepcopy(generation), source)
+        return checkpoint_of(source)
     folder = fetch(source)
     config = read_json(folder / "config.json")
-    return Checkpoint(str(source), config, open_weights(folder), generation_config_of(folder, config))
-
-
-def generation_config_of(folder: Path, config: dict[str, Any]) -> GenerationConfig:
-    """How a checkpoint generates: in a file of its own or, in older checkpoints, in `config.json`."""
     if (folder / "generation_config.json").is_file():
-        return GenerationConfig.from_pretrained(folder)
-    return GenerationConfig.from_model_config(dict(config))
+        generation = GenerationConfig.from_pretrained(folder)
+    else:  # an older checkpoint, which has these settings in `config.json`
+        generation = GenerationConfig.from_model_config({**config})
+    return Checkpoint(str(source), config, open_weights(folder), generation)
+
+
+def checkpoint_of(model: nn.Module) -> Checkpoint:
+    """A model in memory as a checkpoint; reading a tensor copies it."""
+    config = model.config.to_dict() if hasattr(model, "config") else {"model_type": type(model).__name__}
+    generation = getattr(model, "generation_config", None) or GenerationConfig.from_model_config({**config})
+    config |= {"architectures": [type(model).__name__]}
+    state = model.state_dict()
+    tensors = {name: LazyTensor(tensor.to("meta"), tensor.detach().clone) for name, tensor in state.items()}
+    return Checkpoint(None, config, tensors, copy.deepcopy(generation), model)
 
 
 def fetch(source: str | Path, weights: bool = True) -> Path:
-    """The local folder of a checkpoint, which is downloaded first where `source` is a Hub id.
+    """The local folder of a checkpoint; a Hub id is downloaded first, without its `weights` if they are not needed.
 
     Raises:
-        ConversionError: where it is neither; with no connection: neither a folder nor in the Hub's cache.
+        ConversionError: if `source` is neither a folder nor on the Hub, or, without a connection, in the Hub's cache.
     """
     if Path(source).is_dir():
         return Path(source)
@@ -118,66 +95,63 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
         if weights:
             download_weights(str(source))
     except (EntryNotFoundError, HfHubHTTPError, HFValidationError) as error:
-        raise ConversionError(
-            f"{str(source)!r} is neither a folder nor a model on the Hub or in its cache: {error}"
-        ) from error
+        message = f"{str(source)!r} is neither a folder nor a model on the Hub or in its cache: {error}"
+        raise ConversionError(message) from error
     return folder
 
 
 def download_weights(repo: str) -> None:
+    """Downloads the first of `WEIGHTS` that a repository has, and the shards that it names."""
     for name in WEIGHTS:
         try:
-            file = hf_hub_download(repo, name)
+            file = Path(hf_hub_download(repo, name))
         except EntryNotFoundError:
             continue
-        if name.endswith(".index.json"):
-            snapshot_download(repo, allow_patterns=sorted(set(read_json(Path(file))["weight_map"].values())))
+        if file.suffix == ".json":
+            snapshot_download(repo, allow_patterns=shards_of(file))
         return
 
 
+def shards_of(index: Path) -> list[str]:
+    return sorted(set(read_json(index)["weight_map"].values()))
+
+
 def open_weights(folder: Path) -> dict[str, LazyTensor]:
-    """The tensors of all weight files in a folder, of the first kind of `WEIGHTS` that is there."""
-    found = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
-    if found is None:
+    """The tensors of the first of `WEIGHTS` that a folder has, from all its shards."""
+    file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if file is None:
         raise ConversionError(f"{folder} holds no weights; looked for {', '.join(WEIGHTS)}.")
-    files = [found]
-    if found.suffix == ".json":
-        files = [folder / name for name in sorted(set(read_json(found)["weight_map"].values()))]
-        missing = [file.name for file in files if not file.is_file()]
-        if missing:
-            raise ConversionError(f"{found} names shards that are not there: {', '.join(missing)}.")
-    tensors = {}
-    for file in files:
-        tensors |= open_safetensors(file) if file.suffix == ".safetensors" else open_bin(file)
-    return tensors
+    files = [folder / name for name in shards_of(file)] if file.suffix == ".json" else [file]
+    if missing := [shard.name for shard in files if not shard.is_file()]:
+        raise ConversionError(f"{file} names shards that the folder lacks: {', '.join(missing)}.")
+    shards = [open_safetensors(shard) if shard.suffix == ".safetensors" else open_bin(shard) for shard in files]
+    return {name: tensor for tensors in shards for name, tensor in tensors.items()}
 
 
 def open_safetensors(file: Path) -> dict[str, LazyTensor]:
     try:
-        # Reading, not mapping: pages of a mapped file would count as memory beside the tensors copied from them.
-        opened = safe_open(file, framework="pt", backend="pread")
+        # Read and not mapped: pages of a mapped file would count as memory beside the tensors copied from them.
+        content = safe_open(file, framework="pt", backend="pread")
     except SafetensorError as error:
         raise ConversionError(f"{file} is truncated, or no safetensors file: {error}.") from error
     tensors = {}
-    for name in opened.keys():  # noqa: SIM118
-        piece = opened.get_slice(name)
-        dtype = FLOATS.get(piece.get_dtype(), torch.int64)
-        meta = torch.empty(piece.get_shape(), dtype=dtype, device="meta")
-        tensors[name] = LazyTensor(meta, partial(opened.get_tensor, name))
+    for name in content.keys():  # noqa: SIM118
+        entry = content.get_slice(name)
+        dtype = FLOATS.get(entry.get_dtype(), torch.int64)
+        meta = torch.empty(entry.get_shape(), dtype=dtype, device="meta")
+        tensors[name] = LazyTensor(meta, partial(content.get_tensor, name))
     return tensors
 
 
 def open_bin(file: Path) -> dict[str, LazyTensor]:
     try:
-        # Reading, not mapping: the model's weights must not change with the file.
-        loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=False)
+        # Read and not mapped: the model's weights must not change with the file.
+        values = torch.load(file, map_location="cpu", weights_only=True, mmap=False)
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise ConversionError(f"{file} is truncated, or no file of PyTorch weights: {error}.") from error
-    tensors = {name: tensor for name, tensor in loaded.items() if isinstance(tensor, torch.Tensor)}
-    # They have been read for this model alone: a further copy of each would stand in memory beside it.
-    return {
-        name: LazyTensor(tensor.to("meta"), partial(torch.Tensor.detach, tensor)) for name, tensor in tensors.items()
-    }
+    tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+    # They were read for this model alone, so nothing has to be copied.
+    return {name: LazyTensor(tensor.to("meta"), tensor.detach) for name, tensor in tensors.items()}
 
 
 def read_json(file: Path) -> dict[str, Any]:

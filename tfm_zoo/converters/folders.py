@@ -1,4 +1,4 @@
-"""Checkpoint folders: what they hold besides weights, and how one is written so that it is whole or not there."""
+"""Checkpoint folders: copying what is no weight, and writing one so that an error leaves nothing behind."""
 
 import json
 import shutil
@@ -10,20 +10,17 @@ from pathlib import Path
 from transformers import AutoTokenizer
 
 from .checkpoint import COMPANIONS, read_json
-from .rules import ConversionError
+from .errors import ConversionError
 
 #: files without which there is no tokenizer
 VOCABULARIES = ("tokenizer.json", "vocab.*", "vocab-*.json", "*.model", "*.spm")
 
 
 def copy_companions(source: Path, out: Path, tokenizer: str | None = None) -> None:
-    """Copies tokenizer, generation and sentence-transformers files as they are.
+    """Copies a checkpoint's tokenizer, generation and sentence-transformers files as they are.
 
-    Args:
-        source: folder of a checkpoint.
-        out: folder of the new one.
-        tokenizer: tokenizer class of the architecture. With an official checkpoint its `model_type` has a say in which
-            class it is, whatever class the files name; the zoo's has none, so the outcome is written down.
+    transformers may choose a tokenizer's class by the `model_type`, and knows no class for the zoo's. So the class that
+    it chooses for the source is written down, or else `tokenizer`, the architecture's class, for files that name none.
     """
     files = sorted({file for pattern in COMPANIONS for file in source.glob(pattern) if file.is_file()})
     for file in files:
@@ -33,39 +30,35 @@ def copy_companions(source: Path, out: Path, tokenizer: str | None = None) -> No
     if tokenizer and any(file.match(pattern) for file in files for pattern in VOCABULARIES):
         name = "tokenizer_config.json"
         settings = read_json(source / name) if (source / name).exists() else {}
-        named = settings.get("tokenizer_class")
-        chosen = None if "auto_map" in settings else chosen_tokenizer(source)
-        chosen = chosen or named or tokenizer
-        if chosen not in (named, str(named).removesuffix("Fast")):
-            (out / name).write_text(json.dumps(settings | {"tokenizer_class": chosen}, indent=2) + "\n", "utf-8")
+        saved_class = settings.get("tokenizer_class")
+        loaded_class = None if "auto_map" in settings else class_of_tokenizer(source)
+        wanted_class = loaded_class or saved_class or tokenizer
+        if wanted_class not in (saved_class, str(saved_class).removesuffix("Fast")):
+            (out / name).write_text(json.dumps(settings | {"tokenizer_class": wanted_class}, indent=2) + "\n", "utf-8")
 
 
-def chosen_tokenizer(source: Path) -> str | None:
-    """The tokenizer class that transformers itself chooses for a checkpoint; `None` where it cannot load one."""
+def class_of_tokenizer(source: Path) -> str | None:
+    """The tokenizer class that transformers chooses for a checkpoint; `None` if it cannot load one."""
     try:
-        chosen = type(AutoTokenizer.from_pretrained(source, trust_remote_code=False)).__name__
-    except Exception:  # of many kinds; a model without a tokenizer that works is still a model
+        name = type(AutoTokenizer.from_pretrained(source, trust_remote_code=False)).__name__
+    except Exception:  # a model is converted even if its tokenizer, for whatever reason, does not load
         return None
-    return {"TokenizersBackend": "PreTrainedTokenizerFast"}.get(chosen, chosen)  # the name that has long been there
+    return {"TokenizersBackend": "PreTrainedTokenizerFast"}.get(name, name)  # the name that older versions know, too
 
 
 @contextmanager
 def new_folder(out: Path, overwrite: bool = False) -> Iterator[Path]:
-    """A folder to write to, which becomes `out` at the end; after an error there is nothing left of it.
-
-    Args:
-        out: the folder to be.
-        overwrite: whether `out` may exist and hold something. It is then replaced as a whole, and not before the end.
+    """A temporary folder to write to, which becomes `out`, or replaces it, at the end; an error leaves nothing behind.
 
     Raises:
-        ConversionError: where `out` may not be written.
+        ConversionError: if `out` is a file, or holds files and `overwrite` is false.
     """
     out = out.resolve()
     if out.exists() and not out.is_dir():
         raise ConversionError(f"{out} exists and is no folder.")
     if out.exists() and any(out.iterdir()) and not overwrite:
         raise ConversionError(f"{out} exists and is not empty; it is replaced with --overwrite only.")
-    # Beside the first parent that exists: on the same file system, so that renaming is all there is to do.
+    # Beside the first parent that exists: on the same file system, a folder is moved by renaming it.
     beside = next(parent for parent in out.parents if parent.exists())
     temporary = beside / f".{out.name}.{uuid.uuid4().hex[:8]}.partial"
     temporary.mkdir()

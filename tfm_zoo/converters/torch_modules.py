@@ -1,69 +1,64 @@
-"""Modules of `torch.nn`: they have settings in place of a configuration, and blocks without embeddings.
+"""Modules of `torch.nn`: the settings they were made with, which are their configuration, and back to a module."""
 
-The zoo's model of their weights is given `inputs_embeds`.
-"""
-
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import PreTrainedConfig
 
-from .architecture import Architecture, Head
-from .checkpoint import Checkpoint
-from .rules import ConversionError, Rename, Rule, Split, same
+from .errors import ConversionError
 
+#: the activations that both sides have, as a function and as a module
 ACTIVATIONS = {"relu": (F.relu, nn.ReLU), "gelu": (F.gelu, nn.GELU), "silu": (F.silu, nn.SiLU)}
+Settings = Mapping[str, Any]
 Layer = nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
 Stack = nn.TransformerEncoder | nn.TransformerDecoder
 
 
-@dataclass(frozen=True, kw_only=True)
-class TorchArchitecture(Architecture):
-    """A module without a configuration: it is its own, and a native configuration is one without weights."""
+def settings_of(module: nn.TransformerEncoder | nn.Transformer) -> dict[str, Any]:
+    """What a module was made with, under the names of its arguments where they have one.
 
-    def native_config_of(self, checkpoint: Checkpoint) -> nn.Module:
-        return checkpoint.model
-
-    def skeleton(self, native: nn.Module, head: Head) -> nn.Module:
-        return native
-
-    def assemble(self, skeleton: nn.Module, weights: dict[str, torch.Tensor], *_) -> nn.Module:
-        skeleton.load_state_dict(weights, assign=True)
-        return skeleton.eval()
+    Raises:
+        ConversionError: for settings that the zoo's models do not have.
+    """
+    return transformer_settings(module) if isinstance(module, nn.Transformer) else encoder_settings(module)
 
 
-# from a module
+def transformer_settings(transformer: nn.Transformer) -> dict[str, Any]:
+    for side, stack_class in (("encoder", nn.TransformerEncoder), ("decoder", nn.TransformerDecoder)):
+        stack = getattr(transformer, side)
+        if not isinstance(stack, stack_class):
+            raise ConversionError(f"An nn.Transformer whose {side} is {type(stack).__name__}() is not converted.")
+    settings, decoder = encoder_settings(transformer.encoder), stack_settings(transformer.decoder)
+    pairs = [f"{name}={settings[name]!r} and {value!r}" for name, value in decoder.items() if settings[name] != value]
+    if pairs:
+        title = f"An nn.Transformer whose encoder and decoder have {', '.join(pairs)}"
+        raise ConversionError(f"{title} is not converted: in the zoo both have the same.")
+    return settings | {"num_decoder_layers": transformer.decoder.num_layers}
 
 
-def encoder_values(encoder: nn.TransformerEncoder) -> dict[str, Any]:
-    """What an `nn.TransformerEncoder` was made with, under the names of its arguments where they have one."""
-    return stack_values(encoder) | {
-        "num_layers": encoder.num_layers,
-        "enable_nested_tensor": encoder.enable_nested_tensor,
-        "mask_check": encoder.mask_check,
-    }
+def encoder_settings(encoder: nn.TransformerEncoder) -> dict[str, Any]:
+    names = ("num_layers", "enable_nested_tensor", "mask_check")
+    return stack_settings(encoder) | {name: getattr(encoder, name) for name in names}
 
 
-def stack_values(stack: Stack) -> dict[str, Any]:
+def stack_settings(stack: Stack) -> dict[str, Any]:
     """What the layers of a stack were made with, all alike, and whether there is a norm after them."""
     title = f"nn.{type(stack).__name__}"
-    values = layer_values(stack.layers[0])
-    if any(layer_values(layer) != values for layer in stack.layers):
-        raise ConversionError(f"The layers of the {title} differ in their settings; the zoo's do not.")
+    settings = layer_settings(stack.layers[0])
+    if any(layer_settings(layer) != settings for layer in stack.layers):
+        raise ConversionError(f"The layers of the {title} differ in their settings; in the zoo all have the same.")
     norms = [module for layer in stack.layers for name, module in layer.named_children() if name.startswith("norm")]
     for norm in norms if stack.norm is None else [*norms, stack.norm]:
-        if not is_plain_norm(norm, values["layer_norm_eps"]):
+        if not is_plain_norm(norm, settings["layer_norm_eps"]):
             raise ConversionError(
-                f"norm={norm} of an {title} is not converted; every one is to be a LayerNorm with "
-                f"bias, and with the first one's eps={values['layer_norm_eps']}."
+                f"norm={norm} of an {title} is not converted: each must be a LayerNorm with bias, and with "
+                f"eps={settings['layer_norm_eps']} as the first one has."
             )
-    return values | {"final_norm": stack.norm is not None}
+    return settings | {"final_norm": stack.norm is not None}
 
 
-def layer_values(layer: Layer) -> dict[str, Any]:
+def layer_settings(layer: Layer) -> dict[str, Any]:
     """What one layer was made with, under the names of its arguments where they have one."""
     title = f"nn.{type(layer).__name__}"
     if layer.linear1.bias is None:
@@ -71,7 +66,7 @@ def layer_values(layer: Layer) -> dict[str, Any]:
     *after_attention, after_feed_forward = [dropout.p for dropout in residual_dropouts(layer)]
     attentions = [(module.num_heads, module.dropout, module.batch_first) for module in attentions_of(layer)]
     if len({*after_attention}) > 1 or len({*attentions}) > 1:
-        raise ConversionError(f"The attentions of an {title} differ in their settings; the zoo's do not.")
+        raise ConversionError(f"The attentions of an {title} differ in their settings; in the zoo all have the same.")
     heads, attention_dropout, batch_first = attentions[0]
     return {
         "d_model": layer.self_attn.embed_dim,
@@ -93,7 +88,7 @@ def attentions_of(layer: Layer) -> list[nn.MultiheadAttention]:
 
 
 def residual_dropouts(layer: Layer) -> list[nn.Dropout]:
-    """Those of what is added to the residual stream, in their order; the one inside the feed-forward has no number."""
+    """The dropouts of what is added to the residual stream, in their order. (The feed-forward's own has no number.)"""
     return [module for name, module in layer.named_children() if name.startswith("dropout") and name != "dropout"]
 
 
@@ -103,98 +98,49 @@ def activation_name(layer: Layer) -> str:
         exact = isinstance(activation, module) and getattr(activation, "approximate", "none") == "none"
         if exact or activation is function:
             return name
-    known = ", ".join(ACTIVATIONS)
-    raise ConversionError(f"activation={activation} of an nn.{type(layer).__name__} is not converted; only {known}.")
+    names, title = " or ".join(ACTIVATIONS), f"nn.{type(layer).__name__}"
+    raise ConversionError(f"activation={activation} of an {title} is not converted: it must be {names}.")
 
 
 def is_plain_norm(norm: nn.Module, eps: float) -> bool:
     return isinstance(norm, nn.LayerNorm) and norm.eps == eps and norm.weight is not None and norm.bias is not None
 
 
-# to a module, without memory
-
-
-def make_encoder(config: PreTrainedConfig) -> nn.TransformerEncoder:
-    official = config.official or {}
-    return nn.TransformerEncoder(
-        make_layer(nn.TransformerEncoderLayer, config),
-        config.num_hidden_layers,
-        make_final_norm(config),
-        enable_nested_tensor=official.get("enable_nested_tensor", False),
-        mask_check=official.get("mask_check", True),
+def skeleton_of(name: str, settings: Settings) -> nn.Module:
+    """The module `torch.nn.<name>` with these settings, on the meta device."""
+    encoder = nn.TransformerEncoder(
+        make_layer(nn.TransformerEncoderLayer, settings),
+        settings["num_layers"],
+        make_final_norm(settings),
+        enable_nested_tensor=settings.get("enable_nested_tensor", False),
+        mask_check=settings.get("mask_check", True),
     )
+    if name == "TransformerEncoder":
+        return encoder
+    layer = make_layer(nn.TransformerDecoderLayer, settings)
+    decoder = nn.TransformerDecoder(layer, settings["num_decoder_layers"], make_final_norm(settings))
+    sizes, batch_first = (settings["d_model"], settings["nhead"]), settings.get("batch_first", True)
+    return nn.Transformer(*sizes, custom_encoder=encoder, custom_decoder=decoder, batch_first=batch_first)
 
 
-def make_decoder(config: PreTrainedConfig) -> nn.TransformerDecoder:
-    layer = make_layer(nn.TransformerDecoderLayer, config)
-    return nn.TransformerDecoder(layer, config.decoder_layers, make_final_norm(config))
-
-
-def make_layer(layer_class: type[Layer], config: PreTrainedConfig) -> Layer:
+def make_layer(layer_class: type[Layer], settings: Settings) -> Layer:
     layer = layer_class(
-        config.hidden_size,
-        config.num_attention_heads,
-        config.intermediate_size,
-        config.hidden_dropout,
-        ACTIVATIONS.get(config.hidden_act, ACTIVATIONS["relu"])[0],
-        config.norm_eps,
-        batch_first=is_batch_first(config),
-        norm_first=config.norm_position == "pre",
+        **{name: settings[name] for name in ("d_model", "nhead", "dim_feedforward", "layer_norm_eps")},
+        dropout=settings["hidden_dropout"],
+        activation=ACTIVATIONS[settings["activation"]][0],
+        batch_first=settings.get("batch_first", True),
+        norm_first=settings["norm_position"] == "pre",
         device="meta",
     )
-    layer.dropout.p = config.activation_dropout
+    layer.dropout.p = settings["dropout"]
     for attention in attentions_of(layer):
-        attention.dropout = config.attention_dropout
+        attention.dropout = settings["attention_dropout"]
     *after_attention, _ = residual_dropouts(layer)
-    for dropout in after_attention if config.attention_output_dropout is not None else ():
-        dropout.p = config.attention_output_dropout
+    for dropout in after_attention if settings["attention_output_dropout"] is not None else ():
+        dropout.p = settings["attention_output_dropout"]
     return layer
 
 
-def make_final_norm(config: PreTrainedConfig) -> nn.LayerNorm | None:
-    return nn.LayerNorm(config.hidden_size, config.norm_eps, device="meta") if config.final_norm else None
-
-
-def is_batch_first(config: PreTrainedConfig) -> bool:
-    return (config.official or {}).get("batch_first", True)
-
-
-# the tables' common part
-
-
-def attention_rules(official: str, zoo: str) -> tuple[Rule, ...]:
-    return (
-        *(
-            Split(f"{official}.in_proj_{leaf}", tuple(f"{zoo}.{part}_proj.{leaf}" for part in "qkv"))
-            for leaf in ("weight", "bias")
-        ),
-        Rename(f"{official}.out_proj", f"{zoo}.o_proj"),
-    )
-
-
-FIELDS = {
-    **same("norm_position", "final_norm", "hidden_dropout", "attention_dropout", "attention_output_dropout"),
-    "d_model": "hidden_size",
-    "nhead": "num_attention_heads",
-    "dim_feedforward": "intermediate_size",
-    "activation": "hidden_act",
-    "layer_norm_eps": "norm_eps",
-    "dropout": "activation_dropout",
-}
-CONSTANTS = {"vocab_size": 1, "pad_token_id": None, "position_embedding_type": "none"}
-FREE = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "max_position_embeddings", "tie_word_embeddings")
-#: what the layers of encoders and decoders have alike, and the norm after them
-BLOCK = (
-    *attention_rules("layers.{i}.self_attn", "layers.{i}.self_attn"),
-    Rename("layers.{i}.norm1", "layers.{i}.self_attn_norm"),
-    Rename("layers.{i}.linear1", "layers.{i}.mlp.up_proj"),
-    Rename("layers.{i}.linear2", "layers.{i}.mlp.down_proj"),
-    Rename("norm", "norm"),
-)
-ENCODER_BLOCK = (*BLOCK, Rename("layers.{i}.norm2", "layers.{i}.mlp_norm"))
-DECODER_BLOCK = (
-    *BLOCK,
-    *attention_rules("layers.{i}.multihead_attn", "layers.{i}.encoder_attn"),
-    Rename("layers.{i}.norm2", "layers.{i}.encoder_attn_norm"),
-    Rename("layers.{i}.norm3", "layers.{i}.mlp_norm"),
-)
+def make_final_norm(settings: Settings) -> nn.LayerNorm | None:
+    has_norm, width, eps = settings["final_norm"], settings["d_model"], settings["layer_norm_eps"]
+    return nn.LayerNorm(width, eps, device="meta") if has_norm else None

@@ -1,6 +1,7 @@
-"""What surrounds a checkpoint on the Hub: its card, its upload, and the proof that it is what it was."""
+"""What surrounds a checkpoint on the Hub: its card, its upload, and the check that it is still what was saved."""
 
+from .comparisons import Verdict
 from .push import PushError, push
-from .verify import Verdict, verify
+from .verify import verify
 
 __all__ = ["PushError", "Verdict", "push", "verify"]

@@ -1,110 +1,84 @@
-"""Model cards, written from what is known, and never over a card that a person wrote."""
+"""Model cards, filled in from templates; a card that a person wrote is never replaced."""
 
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData, constants
+from jinja2 import Template
 from transformers import PreTrainedModel
 
-from ..converters.official import native_for
-from ..converters.rules import ConversionError
-from ..models.card import architecture_table, is_ours, loading, make_card, pipeline_of, table, tags_of, verifying
+from ..converters import ConversionError
+from ..converters.choosing import official_for
+from ..models.hub_card import MARK, class_names, make_card, metadata_of, source_of, tags_of, verify_command
+from ..models.hub_saving import CARD
 
-__all__ = ["about_zoo_model", "licence_of", "table", "tags_of", "write_conversion_card", "write_model_card"]
+__all__ = ["facts_of_zoo_model", "licence_of", "table", "tags_of", "with_source", "write_card", "write_conversion_card"]
+
+FOLDER = Path(__file__).parent  # of the templates
 
 
-def write_model_card(folder: str | Path, data: ModelCardData, text: str, source: str) -> bool:
-    """Write `folder/README.md`; False if the README there was not written by this function, and was left alone.
+def write_card(folder: str | Path, template: str | Path, data: ModelCardData, source: str, **values: Any) -> bool:
+    """Writes `folder/README.md`, as [`make_card`] makes it.
 
     Args:
-        source: what the text says that the model is loaded from.
+        template: the Jinja text of the card below its metadata, or the path of a file that holds it.
+        source: what the card says the model is loaded from, a folder or a Hub id.
+        values: the template's variables; for a zoo model, [`facts_of_zoo_model`] has many of them.
+
+    Returns:
+        Whether the card was written; False where somebody else wrote the README, which then stays.
     """
-    path = Path(folder) / "README.md"
-    if path.exists() and not is_ours(path.read_text(encoding="utf-8", errors="replace")):
+    path = Path(folder) / CARD
+    if path.exists() and source_of(path.read_text(encoding="utf-8", errors="replace")) is None:
         return False
-    make_card(data, text, source).save(path)
+    text = template.read_text(encoding="utf-8") if isinstance(template, Path) else template
+    make_card(text, data, source, **values).save(path)
     return True
 
 
 def write_conversion_card(folder: str | Path, model: PreTrainedModel, source: str, title: str, out: str) -> bool:
-    """The card of a model that was converted from `source`, an official checkpoint of the architecture `title`.
+    """Writes the card of a model that was converted from an official checkpoint, as [`write_card`] does.
 
     Args:
-        out: what the folder will be called.
+        source: the official checkpoint, a folder or a Hub id; `title`: the name of its architecture.
+        out: what `folder` will be called.
     """
-    local = Path(source).exists()
-    name = Path(source).resolve().name if local else source.split("/")[-1]
-    data = ModelCardData(
-        library_name="transformers",
-        pipeline_tag=pipeline_of(model),
-        license=licence_of(source),
-        base_model=None if local else source,
-        tags=tags_of(model),
-        model_name=name,
-    )
-    text = f"""
-# {name}, in the zoo's block
-
-`{type(model).__name__}`, converted from the {title} checkpoint `{name}`. It computes what the original computes, and
-carries its own code: transformers runs it without `tfm_zoo` installed.
-
-{loading(model, out)}
-
-{about_zoo_model(model, out)}
-
-## How it was converted
-
-```sh
-{shlex.join(["tfm-zoo", "convert", name if local else source, out])}{"  # a folder" if local else ""}
-```
-
-Every tensor of the checkpoint is in it, bit for bit, under the zoo's names.
-
-## Limits and bias
-
-What the original can do, cannot do and is biased to, this model too: its own card says it. Outputs at padding, which
-mean nothing, are zeros here.
-"""
-    return write_model_card(folder, data, text, out)
+    is_local = Path(source).exists()
+    name = Path(source).resolve().name if is_local else source.split("/")[-1]
+    base_model = None if is_local else source
+    command = shlex.join(["tfm-zoo", "convert", base_model or name, out]) + ("  # a folder" if is_local else "")
+    data = metadata_of(model, license=licence_of(source), base_model=base_model, model_name=name)
+    values = {"name": name, "title": title, "command": command} | facts_of_zoo_model(model)
+    return write_card(folder, FOLDER / "conversion_card.md", data, out, **values)
 
 
-def about_zoo_model(model: PreTrainedModel, repository: str) -> str:
-    """What holds of every zoo model: its sizes, what `tfm_zoo` adds, what it is equal to."""
-    name, has_native = type(model).__name__, _has_native(model)
-    equal = """
-For models of its official architecture, logits and hidden states agree with the native class to 1e-5 in float32, losses
-to 1e-6 and gradients to 1e-5 (relative). In the zoo's repository
-`python -m pytest tests/equivalence tests/conversion` repeats the comparison, `python -m tests.benchmarks` the timing.
-"""
-    back = "official = tfm_zoo.to_official(model)  # the native class, for engines that know no other\n"
-    return f"""
-## Architecture
+def facts_of_zoo_model(model: PreTrainedModel) -> dict[str, Any]:
+    """The variables that templates read about a zoo model.
 
-{architecture_table(model)}
-
-## With `tfm_zoo`
-
-```python
-import tfm_zoo
-
-model = tfm_zoo.{name}.from_pretrained({json.dumps(repository)})
-{back if has_native else ""}```
-
-{verifying(repository)}
-{equal if has_native else ""}
-""".strip()
+    Returns:
+        `model`; `class_name`; `auto_class`, which loads it; `has_official`; and `about`, a template of sections on its
+        architecture and on `tfm_zoo`, for `{% include about %}`.
+    """
+    about = Template((FOLDER / "about_zoo_model.md").read_text(encoding="utf-8"))
+    return class_names(model) | {"model": model, "has_official": has_official(model), "about": about}
 
 
-def _has_native(model: PreTrainedModel) -> bool:
-    """Whether it came from a native class and, as its configuration is now, can go back."""
-    if not model.config.official:
-        return False
+def with_source(card: str, source: str) -> str:
+    """A card of the zoo, for a model that is now loaded from `source`; somebody else's card stays as it is."""
+    old = source_of(card)
+    for form in (MARK.format, json.dumps, verify_command) if old else ():
+        card = card.replace(form(old), form(source))
+    return card
+
+
+def has_official(model: PreTrainedModel) -> bool:
+    """Whether a model came from an official class and, with its configuration as it is now, converts back."""
     try:
-        native_for(model)
+        return bool(model.config.official and official_for(model))
     except ConversionError:
         return False
-    return True
 
 
 def licence_of(model_name_or_path: str) -> str | None:
@@ -113,6 +87,12 @@ def licence_of(model_name_or_path: str) -> str | None:
     if not folder.is_dir() and constants.HF_HUB_OFFLINE:
         return None
     try:
-        return ModelCard.load(folder / "README.md" if folder.is_dir() else model_name_or_path).data.get("license")
+        return ModelCard.load(folder / CARD if folder.is_dir() else model_name_or_path).data.get("license")
     except Exception:  # a licence that cannot be read must not cost anybody a trained model
         return None
+
+
+def table(rows: dict[str, Any], head: tuple[str, str]) -> str:
+    """A Markdown table of two columns."""
+    lines = [f"| {key} | {value} |" for key, value in (head, *rows.items())]
+    return "\n".join([lines[0], "|---|---|", *lines[1:]])

@@ -1,64 +1,50 @@
 """A program of its own: loads a checkpoint as a stranger does, and prints as JSON what it then holds and computes.
 
-It imports nothing of `tfm_zoo`, whose classes would otherwise be taken in place of the code in the checkpoint; the two
-files that it reads by their path, of functions alone, are those by which manifests are written.
+It does not import `tfm_zoo`: transformers would then take the installed classes, and not the code in the checkpoint.
 """
 
-import importlib.util
 import json
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+
+MANIFEST = Path(__file__).parents[1] / "models/hub_manifest.py"
 
 
-def main(folder: str, auto: str, dtype: str, saved: dict) -> Iterator[dict]:
-    """Loads the head that was saved, by its Auto class; gives first what its settings say, which may be why it fails.
-
-    Args:
-        saved: content of the manifest.
-    """
+def check(folder: Path, auto_class: str, dtype: str, saved: dict) -> Iterator[dict]:
+    """Loads the model that was saved with the manifest `saved`. Yields its settings first, since loading may fail."""
     import torch
     import transformers
 
-    contents, fingerprint = (
-        load_module(Path(__file__).parents[1] / f"models/{name}.py") for name in ("contents", "fingerprint")
-    )
+    manifest = SimpleNamespace(**runpy.run_path(str(MANIFEST)))
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
     readers = {"config.json": type(config).from_dict, "generation_config.json": transformers.GenerationConfig.from_dict}
-    was, now = saved["settings"], contents.settings_in(Path(folder))
-    # Both are read by the same code, so that defaults that have been left out, or written out, are no difference.
-    yield {
-        "settings": {
-            name: [read(settings.get(name, {})).to_dict() for settings in (was, now)] for name, read in readers.items()
-        }
-    }
-    model, info = getattr(transformers, auto).from_pretrained(
-        folder, trust_remote_code=True, dtype=dtype, output_loading_info=True
-    )
-    held, digest = model.state_dict(), contents.digest_of_tensor
+    pair = (saved["settings"], manifest.settings_in(folder))
+    # The same code reads both: whether a default is left out or written out makes no difference.
+    settings = {name: [read(fields.get(name, {})).to_dict() for fields in pair] for name, read in readers.items()}
+    yield {"settings": settings}
+    options = {"trust_remote_code": True, "dtype": dtype, "output_loading_info": True}
+    model, info = getattr(transformers, auto_class).from_pretrained(folder, **options)
+    loaded, digest = model.state_dict(), manifest.digest_of_tensor
     inputs = (saved["fingerprint"] or {}).get("inputs")
     yield {
         "dtype": str(model.dtype).removeprefix("torch."),
         "changed": [
             name
-            for name, tensor in contents.tensors_in(Path(folder))
-            if name in held and digest(tensor.to(held[name].dtype)) != digest(held[name])
+            for name, tensor in manifest.tensors_in(folder)
+            if name in loaded and digest(tensor.to(loaded[name].dtype)) != digest(loaded[name])
         ],
-        "outputs": inputs and fingerprint.outputs_of(model, {name: torch.tensor(ids) for name, ids in inputs.items()}),
-        **{what: sorted(map(str, info[f"{what}_keys"])) for what in ("missing", "unexpected", "mismatched")},
+        "outputs": inputs and manifest.outputs_of(model, {name: torch.tensor(ids) for name, ids in inputs.items()}),
+        **{kind: sorted(map(str, info[f"{kind}_keys"])) for kind in ("missing", "unexpected", "mismatched")},
     }
 
 
-def load_module(path: Path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 if __name__ == "__main__":
-    sys.path.pop(0)  # this folder
+    sys.path.pop(0)  # this folder, whose files are no packages to import
     # What the checkpoint's code prints is no part of the answer.
     answers, sys.stdout = sys.stdout, sys.stderr
-    for found in main(*sys.argv[1:], json.load(sys.stdin)):
-        print(json.dumps(found, default=str), file=answers, flush=True)
+    folder, auto_class, dtype = sys.argv[1:]
+    for answer in check(Path(folder), auto_class, dtype, json.load(sys.stdin)):
+        print(json.dumps(answer, default=str), file=answers, flush=True)

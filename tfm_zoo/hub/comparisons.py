@@ -1,6 +1,7 @@
-"""A checkpoint against its manifest, part by part: what differs goes into the verdict."""
+"""Compares a checkpoint with its manifest, part by part; differences go into a verdict."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
@@ -8,64 +9,102 @@ from typing import Any
 import transformers
 from packaging.requirements import Requirement
 
-from ..models import contents
-from ..models import manifest as manifests
-from .verdict import Verdict
+from ..models import hub_manifest
+from ..models.hub_manifest import VERSION
 
-#: how far outputs may be from those of the manifest, as a share of the largest of them
+#: how far outputs may drift from those in the manifest, as a share of the largest of them
 TOLERANCE = {"float32": 1e-4, "float64": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
-SHOWN = 5
+SHOWN = 5  # names in a message
+
+
+@dataclass
+class Verdict:
+    """Whether a checkpoint is still as it was saved.
+
+    Its `figures` are `saved_by`, the versions that saved it; `drift`, the largest drift of each output, as a share of
+    the output's largest value; and the `tolerance` for that, with the `dtype` of the computation.
+    """
+
+    source: str  # the folder or Hub id
+    differences: list[str] = field(default_factory=list)  # what has changed since
+    warnings: list[str] = field(default_factory=list)  # what could make a difference, but was not seen to make one
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return not self.differences
+
+    def __str__(self) -> str:
+        match = "code, weights and outputs match" if self.figures.get("drift") else "code and weights match"
+        notes = "".join(f" (warning: {warning})" for warning in self.warnings)
+        return f"{self.source}: {'; '.join(self.differences) or match}{notes}"
 
 
 def compare_versions(saved: dict, verdict: Verdict) -> None:
-    tested = next(r for r in map(Requirement, requires("tfm_zoo")) if r.name == "transformers").specifier
+    """Warns of a transformers that the zoo is not tested with, and of code from another version of the zoo."""
+    tested = next(need.specifier for need in map(Requirement, requires("tfm_zoo")) if need.name == "transformers")
     verdict.figures |= {"saved_by": {name: saved[name] for name in ("tfm_zoo", "transformers", "torch")}}
     if not tested.contains(transformers.__version__, prereleases=True):
-        verdict.warnings.append(
-            f"transformers {transformers.__version__} is outside of the tested range, {tested};"
-            f" it was saved with {saved['transformers']}"
-        )
-    if saved["tfm_zoo"] != manifests.VERSION:
-        verdict.warnings.append(f"its code is that of tfm_zoo {saved['tfm_zoo']}; {manifests.VERSION} is installed")
+        outside = f"transformers {transformers.__version__} is outside of the tested range, {tested}"
+        verdict.warnings.append(f"{outside}; it was saved with {saved['transformers']}")
+    if saved["tfm_zoo"] != VERSION:
+        verdict.warnings.append(f"its code is that of tfm_zoo {saved['tfm_zoo']}; {VERSION} is installed")
 
 
 def compare_code(saved: dict, folder: Path, config: dict, verdict: Verdict) -> None:
-    """The files are those that were saved."""
-    there = contents.digests_of_files(folder, saved["code"].keys() | contents.code_in(folder, config))
-    for name in sorted(saved["code"].keys() | there.keys()):
-        if name not in there:
+    """The folder holds the code files that were saved, and its configuration leads to no others."""
+    now = hub_manifest.digests_of_files(folder, saved["code"].keys() | hub_manifest.code_in(folder, config))
+    for name in sorted(saved["code"].keys() | now.keys()):
+        if name not in now:
             verdict.differences.append(f"code file {name} is missing")
         elif name not in saved["code"]:
             verdict.differences.append(f"code file {name} was not saved with the checkpoint")
-        elif there[name] != saved["code"][name]:
+        elif now[name] != saved["code"][name]:
             verdict.differences.append(f"code file {name} has been changed")
 
 
 def compare_shipped(saved: dict, verdict: Verdict) -> None:
-    """What the installed version saved is the code that it ships. (A file of a name that it does not ship is its
-    author's.)"""
-    shipped = contents.digests_of_files(Path(contents.__file__).parent, saved["code"].keys())
-    if saved["tfm_zoo"] == manifests.VERSION:
-        for name in sorted(shipped):
-            if shipped[name] != saved["code"][name]:
-                verdict.differences.append(f"code file {name} is not the one that tfm_zoo {manifests.VERSION} ships")
+    """A checkpoint of the installed version has the code that this version ships; files of other names are its own."""
+    shipped = hub_manifest.digests_of_files(Path(hub_manifest.__file__).parent, saved["code"].keys())
+    for name in sorted(shipped) if saved["tfm_zoo"] == VERSION else ():
+        if shipped[name] != saved["code"][name]:
+            verdict.differences.append(f"code file {name} is not the one that tfm_zoo {VERSION} ships")
+
+
+def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> None:
+    """The tensors in the folder's files are those that were saved, bit for bit."""
+    try:
+        now = hub_manifest.digests_of_tensors(folder)
+        files = {path.name for path in hub_manifest.weight_files_in(folder)}
+    except ValueError as error:
+        verdict.differences.append(str(error))
+        return
+    before = saved["weights"]
+    for change, names in {
+        "missing": before.keys() - now.keys(),
+        "not the checkpoint's": now.keys() - before.keys(),
+        "changed": {name for name in now.keys() & before.keys() if now[name] != before[name]},
+    }.items():
+        if names:
+            verdict.differences.append(f"weights {change}: {listed(names)}")
+    unread = {path.name for path in folder.glob("model-*-of-*.safetensors")} - files
+    if unread:
+        verdict.warnings.append(f"files of weights that are not read: {listed(unread)}")
 
 
 def compare_auto_map(saved: dict, config: dict, verdict: Verdict) -> None:
-    """As the file has it: loaded, it is what the configuration's class makes it."""
-    was, now = (fields.get("auto_map") or {} for fields in (saved["settings"]["config.json"], config))
-    if was != now:
-        verdict.differences.append(f"config.json: {listed(changes(was, now, 'auto_map.'))}")
+    """The `auto_map` in the file is the one that was saved. (In the loaded model the configuration's class sets it.)"""
+    before, now = (fields.get("auto_map") or {} for fields in (saved["settings"]["config.json"], config))
+    if before != now:
+        verdict.differences.append(f"config.json: {listed(changes(before, now, 'auto_map.'))}")
 
 
 def auto_class(config: dict, verdict: Verdict) -> str | None:
-    """The Auto class by which the checkpoint is loaded; `None` where it cannot, or should not be."""
+    """The Auto class that loads the checkpoint; `None` where there is none, or where it would run foreign code."""
     targets = config.get("auto_map") or {}
-    elsewhere = sorted({str(target) for target in targets.values() if "--" in str(target)})
-    if elsewhere:
-        verdict.differences.append(
-            f"it was not run: its auto_map names code of other repositories: {listed(elsewhere)}"
-        )
+    foreign = sorted({str(target) for target in targets.values() if "--" in str(target)})
+    if foreign:
+        verdict.differences.append(f"it was not run: its auto_map names code of other repositories: {listed(foreign)}")
         return None
     name = (config.get("architectures") or [None])[0]
     auto = next((auto for auto, target in targets.items() if str(target).rpartition(".")[2] == name), None)
@@ -74,35 +113,11 @@ def auto_class(config: dict, verdict: Verdict) -> str | None:
     return auto
 
 
-def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> None:
-    try:
-        there = contents.digests_of_tensors(folder)
-        files = {path.name for path in contents.weight_files_in(folder)}
-    except ValueError as error:
-        verdict.differences.append(str(error))
-        return
-    for what, names in {
-        "missing": saved["weights"].keys() - there.keys(),
-        "not the checkpoint's": there.keys() - saved["weights"].keys(),
-        "changed": {name for name in there.keys() & saved["weights"].keys() if there[name] != saved["weights"][name]},
-    }.items():
-        if names:
-            verdict.differences.append(f"weights {what}: {listed(names)}")
-    stale = {path.name for path in folder.glob("model-*-of-*.safetensors")} - files
-    if stale:
-        verdict.warnings.append(f"files of weights that are not read: {listed(stale)}")
-
-
-def compare_settings(settings: dict[str, list[dict]], verdict: Verdict) -> None:
-    for file, (was, now) in settings.items():
-        verdict.differences += [f"{file}: {change}" for change in changes(was, now)]
-
-
 def compare_loaded(saved: dict, loaded: dict, verdict: Verdict) -> None:
-    """No weight was left out or initialised anew, none is another than in its file, and the outputs are the same."""
-    for what in ("missing", "unexpected", "mismatched"):
-        if loaded[what]:
-            verdict.differences.append(f"weights {what} when it is loaded: {listed(loaded[what])}")
+    """The loaded model, as `check.py` reports it, has every weight of its files, no new one, and the outputs it had."""
+    for kind in ("missing", "unexpected", "mismatched"):
+        if loaded[kind]:
+            verdict.differences.append(f"weights {kind} when it is loaded: {listed(loaded[kind])}")
     if loaded["changed"]:
         verdict.differences.append(f"weights are not as in their file once loaded: {listed(loaded['changed'])}")
     if saved["fingerprint"] is None:
@@ -112,37 +127,36 @@ def compare_loaded(saved: dict, loaded: dict, verdict: Verdict) -> None:
 
 
 def compare_outputs(fingerprint: dict, outputs: dict[str, dict], dtype: str, verdict: Verdict) -> None:
+    """Each output has the shape that it had, and values within the tolerance of the coarser type."""
     tolerance = max(TOLERANCE.get(name, TOLERANCE["bfloat16"]) for name in (dtype, fingerprint["dtype"]))
     drifts = {}
-    for name, was in fingerprint["outputs"].items():
+    for name, before in fingerprint["outputs"].items():
         now = outputs.get(name)
-        if now is None or now["shape"] != was["shape"]:
-            verdict.differences.append(f"output {name} is {now and now['shape']}, and was {was['shape']}")
+        if now is None or now["shape"] != before["shape"]:
+            verdict.differences.append(f"output {name} is {now and now['shape']}, and was {before['shape']}")
             continue
-        pairs = list(zip(was["values"], now["values"], strict=True))
-        turned = sum((one is None) != (other is None) for one, other in pairs)
-        if turned:
-            verdict.differences.append(
-                f"output {name} has no finite value where it had, or the reverse: {turned} times"
-            )
+        pairs = list(zip(before["values"], now["values"], strict=True))
+        flips = sum((old is None) != (new is None) for old, new in pairs)
+        if flips:
+            verdict.differences.append(f"output {name} has no finite value where it had, or the reverse: {flips} times")
         numbers = [pair for pair in pairs if None not in pair]
-        largest = max((abs(one) for one, _ in numbers), default=0.0) or 1.0
-        drift = drifts[name] = max((abs(one - other) for one, other in numbers), default=0.0) / largest
-        if drift > tolerance:
-            verdict.differences.append(f"output {name} drifted by {drift:.2g} of its largest value")
+        largest = max((abs(old) for old, _ in numbers), default=0.0) or 1.0
+        drifts[name] = max((abs(old - new) for old, new in numbers), default=0.0) / largest
+        if drifts[name] > tolerance:
+            verdict.differences.append(f"output {name} drifted by {drifts[name]:.2g} of its largest value")
     verdict.figures |= {"drift": drifts, "tolerance": tolerance, "dtype": dtype}
 
 
-def changes(was: dict, now: dict, of: str = "") -> list[str]:
-    """Which fields are not what they were, those of nested objects by their own names."""
-    found = []
-    for name in sorted(was.keys() | now.keys()):
-        one, other = was.get(name), now.get(name)
-        if isinstance(one, dict) and isinstance(other, dict):
-            found += changes(one, other, f"{of}{name}.")
-        elif one != other:
-            found.append(f"{of}{name} was {one!r} and is {other!r}")
-    return found
+def changes(before: dict, now: dict, prefix: str = "") -> list[str]:
+    """A sentence for each field that has changed; a field of a nested object is named `object.field`."""
+    sentences = []
+    for name in sorted(before.keys() | now.keys()):
+        old, new = before.get(name), now.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            sentences += changes(old, new, f"{prefix}{name}.")
+        elif old != new:
+            sentences.append(f"{prefix}{name} was {old!r} and is {new!r}")
+    return sentences
 
 
 def listed(names: Iterable[Any]) -> str:

@@ -1,4 +1,4 @@
-"""A checkpoint folder to the Hub, in one commit."""
+"""Pushes a checkpoint's folder to the Hub, in one commit."""
 
 import json
 import shlex
@@ -7,22 +7,22 @@ from pathlib import Path
 import torch
 from huggingface_hub import CommitInfo, HfApi, ModelCard
 
-from ..models import manifest as manifests
-from ..models.card import card_of, is_ours, moved
-from ..models.contents import read_json
-from ..models.uploading import CARD, open_repository, upload
+from ..models.hub_card import card_of_model
+from ..models.hub_manifest import FILE, INDEX, VERSION
+from ..models.hub_saving import CARD, open_repository, upload
 from ..registration import FAMILIES
-from .comparisons import compare_code, compare_weights
-from .verdict import Verdict
-from .verify import read_manifest
+from .cards import with_source
+from .comparisons import Verdict, compare_code, compare_weights
+from .verify import read_json, read_manifest
 
-#: what of a folder is no part of the model: of a run, or what could do anything when it is read
+#: what a run leaves in a folder beside its model
 FOLDERS = ("__pycache__", "runs", "logs", "wandb")
+#: formats that may run code when they are read
 SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 
 
 class PushError(RuntimeError):
-    """An upload that failed; the message says what is missing on the Hub."""
+    """An upload failed; the message says what the Hub lacks."""
 
 
 def push(
@@ -34,51 +34,49 @@ def push(
     commit_message: str | None = None,
     native: bool = False,
 ) -> CommitInfo:
-    """Uploads a zoo model's folder: code, weights, tokenizer, generation config, card and manifest, in one commit.
+    """Uploads a model's folder in one commit: code, weights, tokenizer, generation config, card and manifest.
 
-    What is on the Hub stays as it was until all of it is there. A second push of the same folder changes nothing, and
-    one after a failure uploads what is missing. Weights and code of an earlier push that the folder does not have are
-    taken away. A card on the Hub that a person wrote stays; one that the zoo wrote loads the model from there.
+    Until the commit is complete, the Hub shows what it showed before. A second push of the same folder changes nothing,
+    and one after a failure uploads only what is missing. Weights and code of an earlier push that the folder does not
+    hold are deleted. A card on the Hub that a person wrote stays; one that the zoo wrote is replaced.
 
     Args:
         folder: what `save_pretrained` wrote.
-        repo_id: `"user/name"`; the repository is made where there is none.
-        private: whether a new repository is private.
+        repo_id: `"user/name"`; the repository is made, `private` or not, where there is none.
         revision: a branch, made where there is none; by default the main one.
         token: by default the one of `hf auth login`.
-        native: whether the folder is a native model's, such as a recipe trains by `--model_class native`.
+        native: whether the folder holds an official model, such as a recipe trains with `--model_class native`.
 
     Raises:
-        FileNotFoundError: for a folder that lacks what the model needs.
-        ValueError: for code or weights that were changed since, for a revision that is no branch, and for `private`
-            where the repository is public.
-        PushError: for an upload that failed.
+        FileNotFoundError: if the folder lacks what the model needs.
+        ValueError: for code or weights that have been changed since they were saved, for a revision that is no branch,
+            and for `private` where the repository is public.
+        PushError: if the upload fails.
     """
-    folder = Path(folder)
+    folder, api = Path(folder), HfApi(token=token)
     files = files_of(folder)
     check_whole(folder, files, native)
     if not native:
         check_unchanged(folder)
-    api = HfApi(token=token)
     repo_id = open_repository(api, repo_id, private, revision)
-    message = commit_message or f"Upload {folder.resolve().name} with tfm_zoo {manifests.VERSION}"
+    message = commit_message or f"Upload {folder.resolve().name} with tfm_zoo {VERSION}"
     try:
-        card = card_for(folder, repo_id)
+        card = card_of_folder(folder, repo_id)
         return upload(api, repo_id, files, card, revision=revision, commit_message=message)
     except Exception as error:  # of the network, of the Hub, or of the disk
-        again = ["tfm-zoo", "push", str(folder), repo_id, *(["--revision", revision] if revision else [])]
+        command = shlex.join(["tfm-zoo", "push", str(folder), repo_id, *(["--revision", revision] if revision else [])])
         raise PushError(
             f"The upload to {repo_id} failed: {' '.join(str(error).split())} {lacking(api, files, repo_id, revision)}: "
-            f"a push changes all or nothing. Push again ({shlex.join(again)}): what is there is not sent a second time."
+            f"a push changes all or nothing. Push again ({command}): what is there is not sent a second time."
         ) from error
 
 
 def files_of(folder: Path) -> dict[str, Path]:
-    """The files of a model's folder: their names on the Hub, and where they are."""
-    found = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
+    """The files of a model's folder that are uploaded: name on the Hub -> path."""
+    paths = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
     return {
         name.as_posix(): path
-        for name, path in found.items()
+        for name, path in paths.items()
         if not any(part in FOLDERS or part.startswith((".", "checkpoint-")) for part in name.parts[:-1])
         and not name.name.startswith((".", "events.out."))
         and name.suffix not in SUFFIXES
@@ -86,11 +84,10 @@ def files_of(folder: Path) -> dict[str, Path]:
 
 
 def check_whole(folder: Path, files: dict[str, Path], native: bool) -> None:
-    """A folder holds a model's configuration and weights and, unless it is a native one's, its manifest and code."""
-    needed = ["config.json", *([] if native else [manifests.FILE])]
-    index = files.get("model.safetensors.index.json")
-    if "model.safetensors" not in files and index is not None:
-        needed += sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    """Refuses a folder without configuration or weights or, unless it is `native`, without manifest or code."""
+    needed = ["config.json", *([] if native else [FILE])]
+    if "model.safetensors" not in files and INDEX in files:
+        needed += sorted(set(json.loads(files[INDEX].read_text(encoding="utf-8"))["weight_map"].values()))
     missing = [name for name in needed if name not in files]
     missing += [] if native or any(name.endswith(".py") for name in files) else ["code"]
     missing += [] if any(name.endswith(".safetensors") for name in files) else ["weights"]
@@ -100,8 +97,8 @@ def check_whole(folder: Path, files: dict[str, Path], native: bool) -> None:
 
 
 def check_unchanged(folder: Path) -> None:
-    """Code and weights are those that the manifest was written for: nobody could verify them otherwise."""
-    saved, config = read_manifest(folder / manifests.FILE), read_json(folder / "config.json")
+    """Refuses code or weights that are not those of the manifest: nobody could verify them."""
+    saved, config = read_manifest(folder), read_json(folder / "config.json")
     verdict = Verdict(str(folder))
     compare_code(saved, folder, config, verdict)
     compare_weights(saved, folder, verdict)
@@ -109,22 +106,21 @@ def check_unchanged(folder: Path) -> None:
         raise ValueError(f"{verdict}. It is not what was saved: load it and save it anew, and that can be pushed.")
 
 
-def card_for(folder: Path, repo_id: str) -> ModelCard | None:
-    """The folder's own card, as one of the repository; without one, that of the model alone."""
-    path = folder / CARD
-    if path.exists():
-        text = path.read_text(encoding="utf-8")
-        return ModelCard(moved(text, repo_id) if is_ours(text) else text)
+def card_of_folder(folder: Path, repo_id: str) -> ModelCard | None:
+    """The folder's own card, as one of the repository; where it has none, the card of its zoo model."""
+    if (folder / CARD).exists():
+        return ModelCard(with_source((folder / CARD).read_text(encoding="utf-8"), repo_id))
     config = read_json(folder / "config.json")
     for module, config_class in FAMILIES.items():
-        if config_class.model_type == config["model_type"] and hasattr(module, config["architectures"][0]):
+        model_class = getattr(module, config["architectures"][0], None)
+        if config_class.model_type == config["model_type"] and model_class:
             with torch.device("meta"):
-                return card_of(getattr(module, config["architectures"][0])(config_class.from_dict(config)), repo_id)
+                return card_of_model(model_class(config_class.from_dict(config)), repo_id)
     return None
 
 
 def lacking(api: HfApi, files: dict[str, Path], repo_id: str, revision: str | None) -> str:
-    """What of the files is not on the Hub."""
+    """A sentence on which of the files are not on the Hub."""
     try:
         missing = sorted(files.keys() - set(api.list_repo_files(repo_id, revision=revision)))
     except Exception:

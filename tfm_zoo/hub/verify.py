@@ -1,4 +1,4 @@
-"""Whether a checkpoint still is what it was when it was saved, and still computes what it did."""
+"""Whether a checkpoint is still as it was saved, and still computes what it computed then."""
 
 import json
 import os
@@ -6,105 +6,102 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from huggingface_hub import hf_hub_download, snapshot_download
-from huggingface_hub.errors import (
-    EntryNotFoundError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-)
+from huggingface_hub import errors, hf_hub_download, snapshot_download
 
-from ..models import manifest as manifests
-from ..models.contents import read_json
-from .comparisons import (
-    TOLERANCE,
-    auto_class,
-    compare_auto_map,
-    compare_code,
-    compare_loaded,
-    compare_settings,
-    compare_shipped,
-    compare_versions,
-    compare_weights,
-)
-from .verdict import Verdict
+from ..models.hub_manifest import FILE
+from . import comparisons
+from .comparisons import TOLERANCE, Verdict
+
+#: what every manifest has
+FIELDS = ("tfm_zoo", "transformers", "torch", "settings", "code", "weights", "fingerprint")
 
 
-def verify(
-    source: str | Path,
-    revision: str | None = None,
-    token: str | None = None,
-    dtype: str = "auto",
-) -> Verdict:
-    """Checks a checkpoint against its manifest: its files here, and what it loads to and computes in a fresh process,
-    with transformers and the checkpoint's own code alone. (That code is run: verify what you would load.)
+def verify(source: str | Path, revision: str | None = None, token: str | None = None, dtype: str = "auto") -> Verdict:
+    """Compares a checkpoint with its manifest: its files, and what it loads to and computes in a fresh process.
+
+    That process has transformers and the checkpoint's own code, which is run: verify what you would load.
 
     Args:
-        source: a folder, or a Hub id, of which `revision` is a branch, a tag or a commit.
-        dtype: the type to load it in, a key of [`TOLERANCE`], within which outputs are then compared; by default the
+        source: a folder, or a Hub id.
+        revision: a branch, a tag or a commit on the Hub.
+        token: by default the one of `hf auth login`.
+        dtype: the type to load it in, a key of [`TOLERANCE`], which says how far outputs may then drift; by default the
             checkpoint's.
 
     Raises:
-        FileNotFoundError: where there is no checkpoint, or none with a manifest.
+        FileNotFoundError: if there is no checkpoint, or one without a manifest.
         ValueError: for a manifest or a configuration that cannot be read, and for an unknown `dtype`.
     """
     if dtype not in ("auto", *TOLERANCE):
         raise ValueError(f"dtype={dtype!r} should be one of: auto, {', '.join(TOLERANCE)}.")
     folder = find(source, revision, token)
-    saved, config = read_manifest(folder / manifests.FILE), read_json(folder / "config.json")
+    saved, config = read_manifest(folder), read_json(folder / "config.json")
     verdict = Verdict(str(source))
-    compare_versions(saved, verdict)
-    compare_code(saved, folder, config, verdict)
-    compare_shipped(saved, verdict)
-    compare_weights(saved, folder, verdict)
-    compare_auto_map(saved, config, verdict)
-    auto = auto_class(config, verdict)
-    if auto is not None:
-        loaded, failure = load_elsewhere(folder.resolve(), auto, dtype, saved)
-        compare_settings(loaded.get("settings", {}), verdict)
+    comparisons.compare_versions(saved, verdict)
+    comparisons.compare_code(saved, folder, config, verdict)
+    comparisons.compare_shipped(saved, verdict)
+    comparisons.compare_weights(saved, folder, verdict)
+    comparisons.compare_auto_map(saved, config, verdict)
+    if auto_class := comparisons.auto_class(config, verdict):
+        loaded, failure = load_in_fresh_process(folder.resolve(), auto_class, dtype, saved)
+        for file, (before, now) in loaded.get("settings", {}).items():
+            verdict.differences += [f"{file}: {change}" for change in comparisons.changes(before, now)]
         if failure:
             verdict.differences.append(f"it does not load: {failure}")
         else:
-            compare_loaded(saved, loaded, verdict)
+            comparisons.compare_loaded(saved, loaded, verdict)
     return verdict
 
 
 def find(source: str | Path, revision: str | None, token: str | None) -> Path:
     """The folder of a checkpoint, downloaded where it is on the Hub."""
+    no_manifest = f"{source} has no {FILE}: it was not saved as a model of the zoo."
     if Path(source).is_dir():
-        if not (Path(source) / manifests.FILE).is_file():
-            raise FileNotFoundError(f"{source} has no {manifests.FILE}: it was not saved as a model of the zoo.")
+        if not (Path(source) / FILE).is_file():
+            raise FileNotFoundError(no_manifest)
         return Path(source)
     try:
-        hf_hub_download(str(source), manifests.FILE, revision=revision, token=token)
-    except (HFValidationError, RepositoryNotFoundError) as error:
+        hf_hub_download(str(source), FILE, revision=revision, token=token)
+    except (errors.HFValidationError, errors.RepositoryNotFoundError) as error:
+        message = f"{source} is neither a folder nor a repository on the Hub that you may read (user/name)."
+        raise FileNotFoundError(message) from error
+    except errors.LocalEntryNotFoundError as error:
         raise FileNotFoundError(
-            f"{source} is neither a folder nor a repository on the Hub that you may read (user/name)."
-        ) from error
-    except LocalEntryNotFoundError as error:
-        raise FileNotFoundError(
-            f"The Hub does not answer (or HF_HUB_OFFLINE is set), and its cache has no {manifests.FILE} of {source},"
+            f"The Hub does not answer (or HF_HUB_OFFLINE is set), and its cache has no {FILE} of {source},"
             " which loading does not download: verify it once with a connection."
         ) from error
-    except EntryNotFoundError as error:
-        raise FileNotFoundError(f"{source} has no {manifests.FILE}: it was not saved as a model of the zoo.") from error
+    except errors.EntryNotFoundError as error:
+        raise FileNotFoundError(no_manifest) from error
     return Path(snapshot_download(str(source), revision=revision, token=token))
 
 
-def read_manifest(path: Path) -> dict:
-    saved = read_json(path)
-    missing = [name for name in manifests.FIELDS if name not in saved]
-    if missing:
-        raise ValueError(f"{path} has no {', no '.join(missing)}: it is no manifest, or of another version's form.")
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest in a checkpoint's folder; a ValueError says what it lacks."""
+    saved = read_json(folder / FILE)
+    if missing := [name for name in FIELDS if name not in saved]:
+        missing = ", no ".join(missing)
+        raise ValueError(f"{folder / FILE} has no {missing}: it is no manifest, or has the format of another version.")
     return saved
 
 
-def load_elsewhere(folder: Path, auto: str, dtype: str, saved: dict) -> tuple[dict, str | None]:
-    """What [`check`] finds in a fresh process, into which no code from a cache comes; and why it failed, if it did."""
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; a ValueError names a file that is missing or holds something else."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds {type(content).__name__} where a JSON object is wanted.")
+    return content
+
+
+def load_in_fresh_process(folder: Path, auto_class: str, dtype: str, saved: dict) -> tuple[dict[str, Any], str | None]:
+    """What `check.py` finds, with an empty cache of code; and the last line of its error, if it fails."""
     with tempfile.TemporaryDirectory() as modules:
         process = subprocess.run(
-            [sys.executable, str(Path(__file__).parent / "check.py"), str(folder), auto, dtype],
+            [sys.executable, str(Path(__file__).with_name("check.py")), str(folder), auto_class, dtype],
             input=json.dumps(saved),
             env=os.environ | {"HF_MODULES_CACHE": modules, "HF_HUB_OFFLINE": "1"},
             capture_output=True,

@@ -1,34 +1,35 @@
-"""What the zoo puts in the place of transformers' caches: one that does not copy the whole past at every step, one of
-linear attention that knows how far it is, and one that holds a source once for all the beams that read it."""
+"""Caches: layers that do not copy the past at every step, layers that count the positions of linear attention, and a
+cache of the source that the beams of a sentence share."""
 
 import math
 
 import torch
-from transformers import Cache, DynamicCache, EncoderDecoderCache
+from transformers import Cache, DynamicCache
 
 from .compat import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
-from .unpadding import is_traced, marks_padding
+from .layout import Layout, is_traced, marks_padding
+
+LITTLE = 1 << 15  # elements in the keys of a layer, up to which a copy is cheaper than reserved space
 
 
 class TfmGrowingLayer(DynamicLayer):
-    """Keys and values of one layer at the head of tensors that have room for more.
+    """Keys and values of one layer, views of the start of larger buffers.
 
-    `keys` and `values` are, as in `DynamicLayer`, of shape `(batch, heads, length, head_dim)`. Whatever replaces them
-    (cropping, selecting) loses the room, and the next step makes new: what was handed out is never written over.
+    `keys` and `values` are, as in `DynamicLayer`, of shape `(batch, heads, length, head_dim)`. After they have been
+    replaced (cropped, selected) the next step makes new buffers: views that were returned are never overwritten.
     """
 
     buffers: tuple[torch.Tensor, torch.Tensor] | None = None
-    views: tuple[torch.Tensor, torch.Tensor] | None = None  # of the buffers, as they were last handed out
+    views: tuple[torch.Tensor, torch.Tensor] | None = None  # of the buffers, as last returned
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
         """Appends `(batch, heads, new, head_dim)`; returns keys and values of all positions."""
-        needs_gradient = torch.is_grad_enabled() and (key_states.requires_grad or value_states.requires_grad)
-        if needs_gradient or torch.compiler.is_compiling():  # what a gradient needs is not written over
-            return super().update(key_states, value_states, *args, **kwargs)
         before = self.get_seq_length()
-        if before == 0:
-            self.lazy_initialization(key_states, value_states)
-            self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
+        # Buffers must not overwrite what a gradient needs, and cost more than a copy of few elements.
+        needs_gradient = torch.is_grad_enabled() and (key_states.requires_grad or value_states.requires_grad)
+        is_little = before * key_states.numel() < LITTLE * key_states.shape[-2]
+        if needs_gradient or is_little or torch.compiler.is_compiling():
+            return super().update(key_states, value_states, *args, **kwargs)
         length = before + key_states.shape[-2]
         if not self.has_space(length):
             self.buffers = tuple(reserve(states, length) for states in (self.keys, self.values))
@@ -37,7 +38,7 @@ class TfmGrowingLayer(DynamicLayer):
         return self.hand_out(length)
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
-        """Beams in another order, into new buffers, so that the next step does not copy them a second time."""
+        """Copies beams in their new order into new buffers, so that the next step does not copy them again."""
         length = self.get_seq_length()
         if not self.has_space(length + 1):
             return super().reorder_cache(beam_idx)
@@ -49,20 +50,20 @@ class TfmGrowingLayer(DynamicLayer):
         self.hand_out(length)
 
     def hand_out(self, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of the first `length` positions of the buffers."""
+        """Sets and returns keys and values: the first `length` positions of the buffers."""
         self.views = tuple(buffer[:, :, :length] for buffer in self.buffers)
         self.keys, self.values = self.views
         return self.views
 
     def has_space(self, length: int) -> bool:
-        """Whether `keys` and `values` are still those handed out, and the buffers are large enough for more."""
+        """Whether `keys` and `values` are still views of the buffers, which have room for `length` positions."""
         if self.views is None or self.keys is not self.views[0] or self.values is not self.views[1]:
             return False
         return is_writable(self.buffers[0]) and self.buffers[0].shape[2] >= length
 
 
 def is_writable(states: torch.Tensor) -> bool:
-    """Outside inference mode a tensor made in it is not to be written to."""
+    """Whether a tensor may be written to: one made in inference mode may not be outside it."""
     return torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or not states.is_inference()
 
 
@@ -74,19 +75,25 @@ def reserve(states: torch.Tensor, length: int) -> torch.Tensor:
     return buffer
 
 
-def grow_in_place(cache: Cache) -> Cache:
-    """Makes the layers of an empty `DynamicCache`, as `generate` makes one, grow in place; other caches stay."""
+def new_cache(config) -> DynamicCache:
+    """An empty cache for a model of this configuration."""
+    return prepare_layers(DynamicCache(config=config), config)
+
+
+def prepare_layers(cache: Cache, config) -> Cache:
+    """Replaces transformers' layers by those of this file, in an empty cache that no caller has seen."""
     if type(cache) is DynamicCache and not cache.offloading:
-        cache.layers = [
-            TfmGrowingLayer() if type(layer) is DynamicLayer and not layer.is_initialized else layer
-            for layer in cache.layers
-        ]
+        cache.layers = [TfmGrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    add_states(cache, config)
     return cache
 
 
 class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
-    """The state of a layer with linear attention, and how many positions it is the sum of: transformers' own layer does
-    not know, and relies on others that do. The number is on the device, so that a compiled step can count on."""
+    """The state of a layer with linear attention, and the number of positions in it.
+
+    transformers' own layer relies on other layers of the cache to count. The number is a tensor on the device, so that
+    a compiled step can increase it.
+    """
 
     seen: torch.Tensor | None = None
 
@@ -113,7 +120,7 @@ class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
             self.lazy_initialization(recurrent_states=recurrent_states, state_idx=state_idx)
         state = self.recurrent_states[state_idx]
         needs_gradient = state.requires_grad or (torch.is_grad_enabled() and recurrent_states.requires_grad)
-        if needs_gradient or not is_writable(state):  # what a gradient needs is not written over
+        if needs_gradient or not is_writable(state):  # a gradient needs the old state
             self.recurrent_states[state_idx], self.seen = recurrent_states.clone(), self.seen + length
         else:
             state.copy_(recurrent_states)
@@ -121,7 +128,7 @@ class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
         return self.recurrent_states[state_idx]
 
     def get_seq_length(self) -> int | torch.Tensor:
-        """A number; within a graph, where numbers are constants, a tensor `()`."""
+        """An integer; in a graph, where integers are constants, a tensor `()`."""
         if self.seen is None:
             return 0
         return self.seen if torch.compiler.is_compiling() else int(self.seen)
@@ -143,36 +150,56 @@ class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
             self.recurrent_states[0] = self.recurrent_states[0][indices]
 
 
-def count_positions(cache: Cache | None, config) -> None:
-    """Makes an empty cache's layers of linear attention count; a cache that has yet no layers gets them all.
+def add_states(cache: Cache, config) -> None:
+    """Gives a cache, which may be the caller's, layers for linear attention that count positions.
+
+    transformers' own layers do not count, so that the length of a generation would be unknown. Only empty layers are
+    replaced.
 
     Raises:
-        ValueError: for a cache that keeps no state where the configuration has linear attention.
+        ValueError: for a cache without a state for a layer of linear attention.
     """
-    linear = [index for index, kind in enumerate(config.layer_types) if kind == "linear_attention"]
-    if not linear or not isinstance(cache, Cache):
+    if not config.has_linear_attention:
         return
+    config = config.get_text_config(decoder=True)
     if not cache.layers:
         cache.layers, cache.layer_class_to_replicate = DynamicCache(config=config).layers, None
     cache.layers = [
         TfmStateLayer() if type(layer) is LinearAttentionLayer and not any(layer.has_previous_state.values()) else layer
         for layer in cache.layers
     ]
-    for index in linear:
-        if index < len(cache.layers) and not isinstance(cache.layers[index], TfmStateLayer):
+    for index, (layer, layer_type) in enumerate(zip(cache.layers, config.layer_types, strict=False)):
+        if layer_type == "linear_attention" and not isinstance(layer, TfmStateLayer):
             raise ValueError(
-                f"past_key_values has a {type(cache.layers[index]).__name__} for layer {index}, whose attention is "
-                "linear: a cache made with the model's configuration, DynamicCache(config=model.config), has a state."
+                f"past_key_values has a {type(layer).__name__} for layer {index}, whose attention is linear: a cache "
+                "made with the model's configuration, DynamicCache(config=model.config), has a state."
             )
 
 
 class TfmSourceCache(DynamicCache):
-    """Keys and values of an encoder's states, once for all `beams` rows of the decoder that have the same source.
+    """Keys and values of an encoder's states, kept once for every `beams` rows of the decoder with the same source.
 
-    Beam search moves a sentence's beams about among themselves: nothing here has to move with them.
+    Beam search reorders the beams within a sentence, which leaves this cache as it is.
     """
 
     beams = 1
+    #: which positions of the source are seen, and the mask that it was made from
+    layout: Layout | None = None
+    masked_by: torch.Tensor | None = None
+    made_for: tuple[str, int] | None = None  # the attention implementation, and the version of the mask
+
+    def share(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
+        """Counts, before anything is stored, how many consecutive rows have the same source.
+
+        Args:
+            encoder_hidden_states: `(rows, source length, hidden_size)`.
+            attention_mask: `(rows, source length)`, 0 at padding.
+        """
+        # Each row needs its own gradient, even if rows are equal.
+        needs_gradient = torch.is_grad_enabled() and encoder_hidden_states.requires_grad
+        is_readable = not is_traced(encoder_hidden_states) and (attention_mask is None or marks_padding(attention_mask))
+        if is_readable and not needs_gradient:
+            self.beams = equal_rows(encoder_hidden_states, attention_mask)
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         rows = torch.arange(beam_idx.shape[0], device=beam_idx.device)
@@ -190,32 +217,24 @@ class TfmSourceCache(DynamicCache):
 
     def expand(self) -> None:
         """Gives every row of the decoder keys and values of its own."""
+        self.masked_by = None
         if self.beams > 1:
             super().batch_repeat_interleave(self.beams)
             self.beams = 1
 
 
-def share_sources(
-    past_key_values: EncoderDecoderCache, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None
-) -> None:
-    """Prepares an empty cache of sources, unless it is a static one that fits, for as few rows as there are sources."""
-    cache = past_key_values.cross_attention_cache
-    # A static one stays if it is for this source: `generate` gives it the decoder's windows, and the room that a longer
-    # one has left over would be attended to.
-    rooms = {getattr(layer, "max_cache_len", None) for layer in cache.layers}
-    if rooms == {encoder_hidden_states.shape[1]} and not any(cache.is_sliding):
-        return
-    past_key_values.cross_attention_cache = sources = TfmSourceCache(offloading=cache.offloading)
-    # Rows that are equal are not the same to a gradient, which is to reach each of them.
-    needs_gradient = torch.is_grad_enabled() and encoder_hidden_states.requires_grad
-    readable = not is_traced(encoder_hidden_states) and (attention_mask is None or marks_padding(attention_mask))
-    if readable and not needs_gradient:
-        sources.beams = equal_rows(encoder_hidden_states, attention_mask)
-
-
 def equal_rows(encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> int:
-    """The largest number such that so many rows in turn are the same, all along the batch."""
+    """The largest `n` such that the batch consists of groups of `n` consecutive equal rows."""
     same = (encoder_hidden_states[1:] == encoder_hidden_states[:-1]).flatten(1).all(dim=1)
     if attention_mask is not None:
         same &= (attention_mask[1:] == attention_mask[:-1]).flatten(1).all(dim=1)
     return math.gcd(encoder_hidden_states.shape[0], *((~same).nonzero().flatten() + 1).tolist())
+
+
+def takes_source(cache: Cache, length: int) -> bool:
+    """Whether an empty cache has room for exactly `length` positions of a source.
+
+    Empty positions of a larger static cache would be attended to; a cache with a window would forget some.
+    """
+    rooms = {getattr(layer, "max_cache_len", length) for layer in cache.layers}
+    return rooms <= {length} and not any(cache.is_sliding)

@@ -1,5 +1,7 @@
 """The one place that imports from inside transformers: deep paths move between releases, top-level names do not."""
 
+# ruff: noqa: F401
+
 from transformers.activations import ACT2FN
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
 from transformers.masking_utils import (
@@ -15,23 +17,3 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
-
-__all__ = [
-    "ACT2FN",
-    "ALL_ATTENTION_FUNCTIONS",
-    "ROPE_INIT_FUNCTIONS",
-    "CacheLayerMixin",
-    "DynamicLayer",
-    "LinearAttentionLayer",
-    "OutputRecorder",
-    "TransformersKwargs",
-    "Unpack",
-    "can_return_tuple",
-    "capture_outputs",
-    "create_bidirectional_mask",
-    "create_bidirectional_sliding_window_mask",
-    "create_causal_mask",
-    "create_masks_for_generate",
-    "create_sliding_window_causal_mask",
-    "dynamic_rope_update",
-]

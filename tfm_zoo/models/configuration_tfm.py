@@ -1,15 +1,21 @@
-"""What every family's configuration shares: the sizes of the block and the axes along which it can change."""
+"""The configuration that all families share: the sizes of the block and its architectural axes."""
 
+from collections.abc import Callable
 from difflib import get_close_matches
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
+from transformers.utils import logging
 
 from .compat import ACT2FN, ROPE_INIT_FUNCTIONS
 
-#: names that other configurations have for fields of this one
-ELSEWHERE = {
+logger = logging.get_logger(__name__)
+
+NormPosition = Literal["post", "pre", "output", "both"]
+
+#: names of fields in other configurations -> their names here
+ALIASES = {
     **dict.fromkeys(("n_embd", "d_model", "dim"), "hidden_size"),
     **dict.fromkeys(("n_layer", "n_layers", "num_layers"), "num_hidden_layers"),
     **dict.fromkeys(("n_head", "n_heads", "num_heads"), "num_attention_heads"),
@@ -19,17 +25,25 @@ ELSEWHERE = {
     **dict.fromkeys(("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps"), "norm_eps"),
     **dict.fromkeys(("hidden_dropout_prob", "resid_pdrop", "dropout"), "hidden_dropout"),
     **dict.fromkeys(("attention_probs_dropout_prob", "attn_pdrop"), "attention_dropout"),
-    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), "num_attention_heads"),
-    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), "intermediate_size"),
-    "src_vocab_size": "vocab_size",
-    "tgt_vocab_size": "decoder_vocab_size",
-    "decoder_num_hidden_layers": "decoder_layers",
-    "init_std": "initializer_range",
-    "layer_types": "attention_type",  # or sliding_window: of all layers, but in decoders
     "embd_pdrop": "embedding_dropout",
-    "rope_theta": "rope_parameters",
-    "rope_scaling": "rope_parameters",
+    "init_std": "initializer_range",
 }
+
+
+class FollowingField:
+    """The field `name`, whose value `rule` computes from the configuration while it is `None`."""
+
+    def __init__(self, name: str, rule: Callable[[Any], Any]):
+        self.name, self.rule = name, rule
+
+    def __get__(self, config: Any, owner: type | None = None) -> Any:
+        if config is None:
+            return self
+        chosen = vars(config).get(self.name)
+        return self.rule(config) if chosen is None else chosen
+
+    def __set__(self, config: Any, value: Any) -> None:
+        vars(config)[self.name] = value
 
 
 @strict
@@ -59,9 +73,13 @@ class TfmConfig(PreTrainedConfig):
         initializer_range: standard deviation of the normal distribution that weights start from.
         train_padding_embedding: whether the embedding of `pad_token_id` is trained like any other; else it starts at
             zero, and looking it up gives it no gradient.
-        norm_position: `"post"` normalises after each residual sum (Vaswani et al. 2017, BERT), `"pre"` normalises
-            what each sub-layer reads (GPT-2 and later; Xiong et al. 2020).
-        final_norm: a norm after the last block. `None`: true for pre-norm.
+        norm_position: where the norms of a block stand: `"post"`, after each residual sum; `"pre"`, before each
+            sub-layer; `"output"`, after each sub-layer; or `"both"` of the last two. See [`TfmLayer`].
+        use_parallel_residual: attention and feed-forward read the same hidden state, and both are added to it (GPT-J,
+            GPT-NeoX). Needs `norm_position="pre"`.
+        num_ln_in_parallel_attn: with `use_parallel_residual`, whether the two read it through one norm (GPT-J, Phi) or
+            through two (GPT-NeoX).
+        final_norm: a norm after the last block. `None`: true unless `norm_position="post"`.
         embedding_norm: a norm on the sum of the embeddings (BERT).
         norm_type: `"layernorm"` (Ba et al. 2016) or `"rmsnorm"` (Zhang and Sennrich 2019).
         norm_eps: added to the variance (LayerNorm) or to the mean square (RMSNorm).
@@ -70,11 +88,11 @@ class TfmConfig(PreTrainedConfig):
         sinusoid_type: how sinusoidal positions are laid out: see [`TfmSinusoidalPositions`].
         mlp_type: `"dense"` or `"gated"` (Shazeer 2020; with `hidden_act="silu"`: SwiGLU).
         attention_type: `"softmax"`, or `"linear"` (Katharopoulos et al. 2020), whose work grows with the length and not
-            with its square; of it, `attention_dropout` has no weights to drop. (An encoder is read by softmax, always.)
-            Rotary positions turn queries and keys before their features are taken, as in LLaMAs that are made linear
-            (Zhang et al. 2024): weights then depend on where two positions are, and not on their distance alone.
-        sliding_window: `None`: a position attends to all it may see. Else, reading both ways, to those at most this
-            many positions away; reading from the left, to the last so many, itself included (as Mistral counts them).
+            with its square, and which ignores `attention_dropout`. Cross-attention always uses softmax. Rotary
+            positions turn queries and keys before the feature map (Zhang et al. 2024), so that weights depend on the
+            two positions, and not on their distance alone.
+        sliding_window: how far a position sees: in an encoder this many positions to each side; in a decoder the last
+            this many, itself included (as in Mistral). `None`: without limit.
         attention_bias: biases in the query, key and value projections.
         attention_output_bias: a bias in the output projection. `None`: `attention_bias`.
         mlp_bias: biases in the feed-forward's projections.
@@ -83,25 +101,20 @@ class TfmConfig(PreTrainedConfig):
         ValueError: for a value, or a combination of values, that has no meaning; the message names the fields.
     """
 
-    #: modeling file that holds the family, and `Auto...` class -> class in that file: the single source of both the
-    #: registration in `tfm_zoo` and the `auto_map` of every saved checkpoint, whichever head is saved.
+    #: the family's modeling file, and `Auto...` class -> class in it, for registration and for `auto_map`
     modeling_file: ClassVar[str] = ""
     auto_classes: ClassVar[dict[str, str]] = {}
+    attribute_map: ClassVar[dict[str, str]] = ALIASES
 
-    #: fields of the families whose official models count positions otherwise than from 0, padding included
+    #: fields of the families in which positions may not start at 0, or may leave out padding
     position_ids_from_padding: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0
 
-    base_model_fsdp_plan: ClassVar[dict[str, str]] = {
-        "embeddings": "free_full_weight",
-        "layers.*": "free_full_weight",
-    }
+    base_model_fsdp_plan: ClassVar[dict[str, str]] = dict.fromkeys(("embeddings", "layers.*"), "free_full_weight")
     #: how tensor parallelism shards the embeddings and a layer's projections; see `base_model_tp_plan`
     block_tp_plan: ClassVar[dict[str, str]] = {
         "embeddings.embed_tokens": "embedding_rowwise",
-        "layers.*.self_attn.q_proj": "colwise",
-        "layers.*.self_attn.k_proj": "colwise",
-        "layers.*.self_attn.v_proj": "colwise",
+        **dict.fromkeys((f"layers.*.self_attn.{name}_proj" for name in "qkv"), "colwise"),
         "layers.*.self_attn.o_proj": "rowwise",
         "layers.*.mlp.gate_proj": "colwise",
         "layers.*.mlp.up_proj": "colwise",
@@ -129,7 +142,9 @@ class TfmConfig(PreTrainedConfig):
     train_padding_embedding: bool = False
     tie_word_embeddings: bool = True
 
-    norm_position: Literal["post", "pre"] = "post"
+    norm_position: NormPosition = "post"
+    use_parallel_residual: bool = False
+    num_ln_in_parallel_attn: Literal[1, 2] = 2
     final_norm: bool | None = None
     embedding_norm: bool = False
     norm_type: Literal["layernorm", "rmsnorm"] = "layernorm"
@@ -147,24 +162,26 @@ class TfmConfig(PreTrainedConfig):
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
 
-    #: what an official configuration held that the zoo has no field for, with its `model_type`; written by a converter
+    #: of a converted model: the official `model_type`, and fields that the zoo lacks
     official: dict | None = None
 
     def __post_init__(self, **kwargs):
-        for key in kwargs:
-            near = get_close_matches(key, self.__dataclass_fields__, n=1, cutoff=0.87)
-            meant = ELSEWHERE.get(key) or (near[0] if near else None)
-            if meant and not hasattr(type(self), key):
-                raise ValueError(f"{type(self).__name__} has no field {key!r}. Is it {meant!r} that is meant?")
-        if self.head_dim is None and self.hidden_size % max(self.num_attention_heads, 1):
+        for name in kwargs:
+            if field := self.misspelt_field(name):
+                raise ValueError(f"{type(self).__name__} has no field {name!r}. Is it {field!r} that is meant?")
+        aliases = {name: kwargs.pop(name) for name in [*kwargs] if name in self.attribute_map}
+        aliases = {name: value for name, value in aliases.items() if value is not None}
+        for name, value in aliases.items():
+            same = {other: aliases[other] for other in aliases if self.attribute_map[other] == self.attribute_map[name]}
+            if any(other != value for other in same.values()):
+                raise ValueError(f"{same} are names of one field, {self.attribute_map[name]!r}: they should be equal.")
+            setattr(self, name, value)
+        if vars(self)["head_dim"] is None and self.hidden_size % max(self.num_attention_heads, 1):
             raise ValueError(
                 f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads={self.num_attention_heads}: "
                 "change one of them, or set head_dim."
             )
-        for name, value in self.derived().items():
-            if getattr(self, name) is None:
-                setattr(self, name, value)
-        # An attribute `rope_parameters` marks a rotary model for transformers' tools: other models do not have it.
+        # transformers' tools take a model with an attribute `rope_parameters` for a rotary one.
         rope_parameters = kwargs.pop("rope_parameters", None)
         if self.position_embedding_type == "rotary":
             self.rope_parameters = rope_parameters
@@ -175,44 +192,70 @@ class TfmConfig(PreTrainedConfig):
             )
         super().__post_init__(**kwargs)
         absent = () if self.mlp_type == "gated" else ("layers.*.mlp.gate_proj",)
-        self.base_model_tp_plan = {name: how for name, how in self.block_tp_plan.items() if name not in absent}
+        self.base_model_tp_plan = {name: style for name, style in self.block_tp_plan.items() if name not in absent}
         self.auto_map = self.full_auto_map()
 
+    @classmethod
+    def misspelt_field(cls, name: str) -> str | None:
+        """The field that an unknown name resembles, if any."""
+        if hasattr(cls, name) or name in cls.__dataclass_fields__ or name in cls.attribute_map:
+            return None
+        return next(iter(get_close_matches(name, cls.__dataclass_fields__, n=1, cutoff=0.87)), None)
+
     def full_auto_map(self) -> dict[str, str]:
-        """Where each `Auto...` class finds its class in the code of a checkpoint, whichever head was saved."""
+        """The `auto_map` of every checkpoint, whichever head was saved."""
         return {auto: f"{self.modeling_file}.{name}" for auto, name in self.auto_classes.items()}
 
-    def kind_of(self, layer_idx: int) -> str:
-        """What attention a layer has, as transformers names it."""
+    @property
+    def layer_type(self) -> str:
+        """The default kind of attention of a layer, under transformers' name."""
         if self.attention_type == "linear":
             return "linear_attention"
         return "full_attention" if self.sliding_window is None else "sliding_attention"
 
-    def derived(self) -> dict:
-        """What the fields that follow from others are, where they are not given."""
-        return {
-            "num_key_value_heads": self.num_attention_heads,
-            "head_dim": self.hidden_size // max(self.num_attention_heads, 1),
-            "final_norm": self.norm_position == "pre",
-            "embedding_dropout": self.hidden_dropout,
-            "attention_output_bias": self.attention_bias,
-        }
+    @property
+    def has_linear_attention(self) -> bool:
+        """Whether a layer has linear attention."""
+        return "linear_attention" in getattr(self, "layer_types", (self.layer_type,))
+
+    @classmethod
+    def following_fields(cls) -> list[str]:
+        """Names of the fields that follow from others while they are `None`."""
+        return [name for name in cls.__dataclass_fields__ if isinstance(getattr(cls, name, None), FollowingField)]
 
     def to_dict(self) -> dict:
-        """The fields as they are saved; `None` where they follow from others, and so would from changed ones."""
-        unchanged = {name: None for name, value in self.derived().items() if getattr(self, name) == value}
-        # Saving writes an entry of its own into `auto_map`, under the file of the class that is saved.
-        return super().to_dict() | unchanged | {"auto_map": self.full_auto_map()}
+        """All fields with their values."""
+        values = {name: getattr(self, name) for name in self.following_fields()}
+        # transformers' saving adds an entry to `auto_map` under the file of the saved class: it is dropped here.
+        return super().to_dict() | values | {"auto_map": self.full_auto_map()}
+
+    def to_diff_dict(self) -> dict:
+        """What `config.json` holds: `None` for what follows from other fields, so that it follows overrides too."""
+        chosen = {}
+        for name in self.following_fields():
+            value, rule = vars(self)[name], getattr(type(self), name).rule
+            chosen[name] = None if value == rule(self) else value
+        return super().to_diff_dict() | chosen
 
     @classmethod
     def from_dict(cls, config_dict: dict, **kwargs):
-        """Overrides take part in making the configuration, so that what follows from them does, and is checked."""
-        own = (set(cls.__dataclass_fields__) - set(PreTrainedConfig.__dataclass_fields__)) | {"rope_parameters"}
-        overrides = {name: kwargs.pop(name) for name in own & kwargs.keys()}
-        return super().from_dict(config_dict | overrides, **kwargs)
+        """Makes a configuration from saved fields and overrides (`kwargs`), checked together.
+
+        A saved name that looks like a misspelt field becomes an attribute, with a warning: a tool may have written it.
+        """
+        known = set(cls.__dataclass_fields__) - set(PreTrainedConfig.__dataclass_fields__)
+        known |= {"rope_parameters", *cls.attribute_map}
+        fields = config_dict | {name: kwargs.pop(name) for name in known & kwargs.keys()}
+        foreign = {name: fields.pop(name) for name in list(fields) if cls.misspelt_field(name)}
+        loaded = super().from_dict(fields, **kwargs)
+        config = loaded[0] if isinstance(loaded, tuple) else loaded
+        for name, value in foreign.items():
+            logger.warning(f"{name}={value!r} is no field of {cls.__name__}; {cls.misspelt_field(name)!r} is one.")
+            setattr(config, name, value)
+        return loaded
 
     def validate_block(self):
-        """Runs the checks in this order, since the second divides by what the first finds to be positive."""
+        """Sizes come first: the other checks divide by them."""
         self.check_sizes()
         self.check_axes()
 
@@ -249,7 +292,7 @@ class TfmConfig(PreTrainedConfig):
             )
 
     def check_axes(self):
-        """The values of the architectural axes go together."""
+        """The architectural axes fit each other."""
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
                 f"num_attention_heads={self.num_attention_heads} is not a multiple of num_key_value_heads="
@@ -263,6 +306,11 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"attention_type='linear' sees all positions through one sum, and sliding_window={self.sliding_window} "
                 "would have it see some: one of the two."
+            )
+        if self.use_parallel_residual and self.norm_position != "pre":
+            raise ValueError(
+                f"use_parallel_residual=True adds attention and feed-forward of one norm's output, and norm_position="
+                f"{self.norm_position!r} has none before them: it goes with 'pre'."
             )
         if self.token_types_as_tokens and self.type_vocab_size:
             raise ValueError(
@@ -283,3 +331,14 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"position_embedding_type='sinusoidal' fills pairs of channels; hidden_size={self.hidden_size} is odd."
             )
+
+
+# Set after the class is made: in its body a descriptor would be taken for the field's default value.
+for field, rule in {
+    "num_key_value_heads": lambda config: config.num_attention_heads,
+    "head_dim": lambda config: config.hidden_size // max(config.num_attention_heads, 1),
+    "final_norm": lambda config: config.norm_position != "post",
+    "embedding_dropout": lambda config: config.hidden_dropout,
+    "attention_output_bias": lambda config: config.attention_bias,
+}.items():
+    setattr(TfmConfig, field, FollowingField(field, rule))

@@ -13,17 +13,16 @@ class TfmBertConfig(TfmConfig):
     """Configuration of the encoder family. The defaults are BERT-base (Devlin et al. 2018).
 
     Args (beyond those of [`TfmConfig`]):
-        position_ids_from_padding: count positions over the tokens that are not padding, from `pad_token_id + 1`, as
-            RoBERTa does, and not from 0 over all of them.
+        position_ids_from_padding: count positions from `pad_token_id + 1` over real tokens (RoBERTa), and not from 0
+            over all tokens.
         add_pooling_layer: whether the bare `TfmBertModel` has a pooler. Heads that read one always have it.
         pooler_act: activation of the pooler (BERT: `"tanh"`, DistilBERT: `"relu"`).
-        pooler_dropout: dropout of what the pooler reads (RoBERTa's classifier).
+        pooler_dropout: dropout of the pooler's input (RoBERTa's classifier).
         classifier_pooling: what the pooler reads: `"cls"`, the first position, or `"mean"` of the real tokens.
         classifier_dropout: dropout before the classifiers. `None`: `hidden_dropout`.
         qa_dropout: dropout before the question-answering head.
         lm_head_act: activation of the masked-language-modelling head. `None`: `hidden_act`.
-        skip_padding: drop padded positions before the first block and restore them after the last, so that nothing
-            is computed for them. Outputs at real tokens are the same; at padding they are zero.
+        skip_padding: compute nothing at padding. Outputs at real tokens are the same; at padding they are zero.
     """
 
     model_type = "tfm_bert"
@@ -57,7 +56,7 @@ class TfmBertConfig(TfmConfig):
     skip_padding: bool = True
 
     def validate_encoder(self):
-        """The encoder's own fields go together."""
+        """The family's own fields fit each other."""
         last = self.max_position_embeddings - 1
         if self.position_ids_from_padding and (self.pad_token_id is None or self.pad_token_id >= last):
             raise ValueError(

@@ -1,11 +1,11 @@
 """Configuration of the encoder-decoder family."""
 
 import copy
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_tfm import TfmConfig
+from .configuration_tfm import ALIASES, FollowingField, TfmConfig
 
 STACKS = ("encoder", "decoder")
 
@@ -15,20 +15,19 @@ class TfmEncoderDecoderConfig(TfmConfig):
     """Configuration of the encoder-decoder family. The defaults are the base model of *Attention Is All You Need*.
 
     Args (beyond those of [`TfmConfig`], where `vocab_size` and `num_hidden_layers` are the encoder's):
-        encoder_layers: number of blocks of the encoder. `None`: `num_hidden_layers`, which is always the same.
+        encoder_layers: another name of `num_hidden_layers`: number of blocks of the encoder.
         decoder_layers: number of blocks of the decoder. `None`: as many as the encoder's.
         decoder_vocab_size: number of tokens in the target's vocabulary. `None`: `vocab_size`.
-        share_encoder_decoder_embeddings: whether source and target have one and the same embedding. `None`: where their
-            vocabularies are of one size. (`tie_word_embeddings` ties the output projection to the target's embedding.)
-        decoder_start_token_id: what stands before the target when it is decoded, and, in training, before the labels.
-        start_with_last_token: put the last real token of the labels before them, and not `decoder_start_token_id`:
-            the language of the target (mBART) or the end of the sentence (FSMT).
-        position_ids_from_padding: count positions over the tokens that are not padding, from `pad_token_id + 1`, and
-            give padding no position (FSMT).
+        share_encoder_decoder_embeddings: whether source and target share one embedding. `None`: if their vocabularies
+            have the same size. (`tie_word_embeddings` ties the output projection to the target's embedding.)
+        decoder_start_token_id: the decoder's first input, before the target or, in training, the labels.
+        start_with_last_token: start with the last real token of the labels, and not with `decoder_start_token_id`: the
+            language of the target (mBART) or the end of the sentence (FSMT).
+        position_ids_from_padding: count positions from `pad_token_id + 1` over real tokens (FSMT).
         position_offset: rows of the learned position table before that of the first position (BART: 2).
-        final_logits_bias: whether the output projection has a bias, which is not trained (Marian, BART).
-        weight_init: how weights start: `"xavier"`, uniform by Glorot and Bengio (2010), with embeddings from a normal
-            distribution of standard deviation `hidden_size ** -0.5`; or `"normal"`, by `initializer_range`.
+        final_logits_bias: whether the output projection has an untrained bias (Marian, BART).
+        weight_init: initial weights: `"xavier"`, uniform (Glorot and Bengio 2010), with embeddings from a normal
+            distribution of standard deviation `hidden_size ** -0.5`; or `"normal"`, of `initializer_range`.
         classifier_dropout: dropout in the classification head.
         use_cache: whether a forward pass in evaluation mode returns its keys and values.
         skip_padding: compute no padding in the encoder; see [`TfmBertConfig`].
@@ -45,6 +44,14 @@ class TfmEncoderDecoderConfig(TfmConfig):
         "AutoModelForTextEncoding": "TfmEncoderDecoderEncoder",
     }
 
+    attribute_map: ClassVar[dict[str, str]] = ALIASES | {
+        **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), "num_attention_heads"),
+        **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), "intermediate_size"),
+        "src_vocab_size": "vocab_size",
+        "tgt_vocab_size": "decoder_vocab_size",
+        "encoder_layers": "num_hidden_layers",
+        "decoder_num_hidden_layers": "decoder_layers",
+    }
     base_model_fsdp_plan: ClassVar[dict[str, str]] = {
         f"{stack}.{part}": "free_full_weight" for stack in STACKS for part in ("embeddings", "layers.*")
     }
@@ -64,7 +71,6 @@ class TfmEncoderDecoderConfig(TfmConfig):
     eos_token_id: int | list[int] | None = 2
     is_encoder_decoder: bool = True
 
-    encoder_layers: int | None = None
     decoder_layers: int | None = None
     decoder_vocab_size: int | None = None
     share_encoder_decoder_embeddings: bool | None = None
@@ -86,38 +92,30 @@ class TfmEncoderDecoderConfig(TfmConfig):
             f"decoder.{name}": how for name, how in (plan | cross).items()
         }
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "encoder_layers" and value is None:
-            value = self.num_hidden_layers
-        super().__setattr__(name, value)
-        alias = {"encoder_layers": "num_hidden_layers", "num_hidden_layers": "encoder_layers"}.get(name)
-        if alias and self.__dict__.get(alias) != value:
-            setattr(self, alias, value)
-
-    def derived(self) -> dict:
-        decoder_vocab_size = self.decoder_vocab_size or self.vocab_size
-        return super().derived() | {
-            "encoder_layers": self.num_hidden_layers,
-            "decoder_layers": self.num_hidden_layers,
-            "decoder_vocab_size": self.vocab_size,
-            "share_encoder_decoder_embeddings": decoder_vocab_size == self.vocab_size,
-        }
-
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None):
-        """As transformers' caches and generation read it: where the decoder alone is asked for, a copy with its sizes
-        in the place of the encoder's."""
+        """The configuration for transformers' caches and generation: for the decoder, a copy with its sizes."""
         if encoder or not decoder:
             return self
-        side = copy.copy(self)
-        side.num_hidden_layers, side.vocab_size = self.decoder_layers, self.decoder_vocab_size
-        side.layer_types = DecoderSide(self).layer_types
-        return side
+        config = copy.copy(self)
+        config.num_hidden_layers, config.vocab_size = self.decoder_layers, self.decoder_vocab_size
+        config.layer_types = self.decoder_layer_types
+        config.share_encoder_decoder_embeddings = self.share_encoder_decoder_embeddings
+        return config
+
+    @property
+    def decoder_layer_types(self) -> list[str]:
+        """The kind of self-attention of each of the decoder's layers."""
+        return [self.layer_type] * self.decoder_layers
 
     def validate_encoder_decoder(self):
-        """The family's own fields go together."""
-        for name in ("encoder_layers", "decoder_layers", "decoder_vocab_size"):
+        """The family's own fields fit each other."""
+        for name in ("decoder_layers", "decoder_vocab_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1.")
+        if self.use_parallel_residual:
+            raise ValueError(
+                "use_parallel_residual=True has no meaning with cross-attention, which reads what attention added."
+            )
         if self.share_encoder_decoder_embeddings and self.decoder_vocab_size != self.vocab_size:
             raise ValueError(
                 f"share_encoder_decoder_embeddings=True has one embedding for vocab_size={self.vocab_size} and "
@@ -138,7 +136,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
             )
 
     def check_counting(self):
-        """`position_ids_from_padding` has what it counts from, and rows to count."""
+        """The other fields fit `position_ids_from_padding`."""
         if self.pad_token_id is None:
             raise ValueError(
                 "position_ids_from_padding=True counts from pad_token_id + 1: pad_token_id=None should be an id."
@@ -155,23 +153,9 @@ class TfmEncoderDecoderConfig(TfmConfig):
             )
 
 
-class DecoderSide:
-    """The configuration as the decoder reads it: what it has of its own, under the names that every family has.
-
-    It is a view and no copy: what is changed in the configuration later, such as the attention implementation, is
-    changed here.
-    """
-
-    OWN = {"num_hidden_layers": "decoder_layers", "vocab_size": "decoder_vocab_size"}
-
-    def __init__(self, config: TfmEncoderDecoderConfig):
-        self.config = config
-
-    @property
-    def layer_types(self) -> list[str]:
-        return [self.config.kind_of(index) for index in range(self.config.decoder_layers)]
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "config":  # not there yet, while a copy or a pickle is made
-            raise AttributeError(name)
-        return getattr(self.config, self.OWN.get(name, name))
+for field, rule in {
+    "decoder_layers": lambda config: config.num_hidden_layers,
+    "decoder_vocab_size": lambda config: config.vocab_size,
+    "share_encoder_decoder_embeddings": lambda config: config.decoder_vocab_size == config.vocab_size,
+}.items():
+    setattr(TfmEncoderDecoderConfig, field, FollowingField(field, rule))

@@ -1,10 +1,10 @@
 """Configuration of the decoder family."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_tfm import TfmConfig
+from .configuration_tfm import FollowingField, NormPosition, TfmConfig
 
 LAYER_TYPES = ("full_attention", "sliding_attention", "linear_attention")
 
@@ -14,8 +14,8 @@ class TfmGPTConfig(TfmConfig):
     """Configuration of the decoder family. The defaults are GPT-2 small (Radford et al. 2019).
 
     Args (beyond those of [`TfmConfig`]):
-        layer_types: for each layer, `"full_attention"`, `"sliding_attention"`, which sees `sliding_window` positions,
-            or `"linear_attention"`. `None`: all are linear by `attention_type`, or slide where there is a window.
+        layer_types: for each layer `"full_attention"`, `"sliding_attention"` (which sees `sliding_window` positions) or
+            `"linear_attention"`. `None`: as `attention_type` and `sliding_window` say, for all layers.
         scaled_residual_init: start the projections that add to the residual stream smaller by the square root of
             their number, as GPT-2 does (Radford et al. 2019, section 2.3).
         classifier_dropout: dropout before the classifier of tokens.
@@ -37,7 +37,7 @@ class TfmGPTConfig(TfmConfig):
     vocab_size: int = 50257
     hidden_act: str = "gelu_new"
     max_position_embeddings: int = 1024
-    norm_position: Literal["post", "pre"] = "pre"
+    norm_position: NormPosition = "pre"
     bos_token_id: int | None = 50256
     eos_token_id: int | list[int] | None = 50256
     train_padding_embedding: bool = True
@@ -46,23 +46,6 @@ class TfmGPTConfig(TfmConfig):
     scaled_residual_init: bool = True
     classifier_dropout: float | int = 0.1
     use_cache: bool = True
-
-    def __setattr__(self, name, value):
-        types = self.__dict__.get("layer_types")
-        follows = (
-            bool(types) and name in ("sliding_window", "attention_type") and types == self.derived()["layer_types"]
-        )
-        super().__setattr__(name, value)
-        if follows:  # what was not chosen follows what is changed later
-            self.layer_types = self.derived()["layer_types"]
-        elif types and len(set(types)) == 1 and name == "num_hidden_layers":
-            self.layer_types = types[:1] * value
-
-    def kind_of(self, layer_idx: int) -> str:
-        return self.layer_types[layer_idx]
-
-    def derived(self) -> dict:
-        return super().derived() | {"layer_types": [super().kind_of(0)] * self.num_hidden_layers}
 
     def validate_layer_types(self):
         """Every layer has a type, and sliding ones a window."""
@@ -73,8 +56,11 @@ class TfmGPTConfig(TfmConfig):
                 f"num_hidden_layers={self.num_hidden_layers}."
             )
         if self.sliding_window is None and "sliding_attention" in types:
-            raise ValueError(f"layer_types={types} has layers that slide, and sliding_window=None says not how far.")
+            raise ValueError(f"layer_types={types} has layers that slide: sliding_window=None should say how far.")
         if self.attention_type == "linear" and set(types) != {"linear_attention"}:
             raise ValueError(f"attention_type='linear' makes every layer linear, and layer_types={types} does not.")
         if self.sliding_window == 1:
             raise ValueError("sliding_window=1 lets a position see itself alone; caches take windows of 2 and more.")
+
+
+TfmGPTConfig.layer_types = FollowingField("layer_types", lambda config: [config.layer_type] * config.num_hidden_layers)

@@ -1,70 +1,160 @@
-"""One Transformer block: attention and feed-forward, each with its norm and residual sum."""
-
-from collections.abc import Callable
+"""One Transformer block, with its feed-forward and its norms."""
 
 import torch
 from torch import nn
 from transformers import EncoderDecoderCache, GradientCheckpointingLayer
 
 from .attention import TfmAttention, TfmCrossAttention
-from .feed_forward import TfmMLP
-from .norms import make_norm
+from .compat import ACT2FN
+from .layout import EVERYTHING, Layout
+
+#: activations that transformers computes in many steps -> the same function as one kernel
+FUSED = {"gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh"}
 
 
 class TfmLayer(GradientCheckpointingLayer):
-    """One block. Post-norm (Vaswani et al. 2017): `norm(x + f(x))`; pre-norm (Xiong et al. 2020): `x + f(norm(x))`.
+    """One block. `norm_position` says where the norms of each sub-layer `f`, attention or feed-forward, stand:
 
-    Args:
-        config: a configuration of the zoo.
-        layer_idx: the layer's number.
-        is_causal: whether a position sees only those before it, and itself.
-        has_cross_attention: whether the block reads an encoder too, between attention to itself and the feed-forward.
+        "post"      norm(x + f(x))            Vaswani et al. 2017, BERT
+        "pre"       x + f(norm(x))            Xiong et al. 2020, GPT-2, LLaMA
+        "output"    x + norm(f(x))            OLMo 2
+        "both"      x + norm'(f(norm(x)))     Gemma 2
+
+    With `use_parallel_residual`: `x + attention(norm(x)) + mlp(norm'(x))` (GPT-NeoX), or one norm for both (GPT-J).
+
+    `has_cross_attention`: whether the block reads an encoder, between self-attention and feed-forward. The other
+    arguments are those of [`TfmAttention`].
     """
 
-    def __init__(self, config, layer_idx: int, is_causal: bool = False, has_cross_attention: bool = False):
+    def __init__(
+        self,
+        config,
+        layer_idx: int,
+        layer_type: str | None = None,
+        is_causal: bool = False,
+        has_cross_attention: bool = False,
+    ):
         super().__init__()
-        self.pre_norm = config.norm_position == "pre"
-        after_attention = config.attention_output_dropout
-        after_attention = config.hidden_dropout if after_attention is None else after_attention
-        self.self_attn = TfmAttention(config, layer_idx, is_causal)
-        self.self_attn_norm = make_norm(config)
-        self.encoder_attn = TfmCrossAttention(config, layer_idx) if has_cross_attention else None
-        self.encoder_attn_norm = make_norm(config) if has_cross_attention else None
+        self.is_post_norm = config.norm_position == "post"
+        self.is_parallel = config.use_parallel_residual
+        has_norm, has_output_norm = config.norm_position != "output", config.norm_position in ("output", "both")
+        shares_norm = self.is_parallel and config.num_ln_in_parallel_attn == 1
+        dropout = config.attention_output_dropout
+        dropout = config.hidden_dropout if dropout is None else dropout
+
+        self.self_attn = TfmAttention(config, layer_idx, layer_type, is_causal)
+        self.layer_type = self.self_attn.layer_type
+        self.self_attn_norm = norm_or_identity(config, has_norm)
+        self.self_attn_output_norm = make_norm(config) if has_output_norm else None
+        self.self_attn_dropout = nn.Dropout(dropout)
+        self.encoder_attn = None
+        if has_cross_attention:
+            self.encoder_attn = TfmCrossAttention(config, layer_idx)
+            self.encoder_attn_norm = norm_or_identity(config, has_norm)
+            self.encoder_attn_output_norm = make_norm(config) if has_output_norm else None
+            self.encoder_attn_dropout = nn.Dropout(dropout)
         self.mlp = TfmMLP(config)
-        self.mlp_norm = make_norm(config)
-        self.self_attn_dropout = nn.Dropout(after_attention)
-        self.encoder_attn_dropout = nn.Dropout(after_attention) if has_cross_attention else None
+        self.mlp_norm = None if shares_norm else norm_or_identity(config, has_norm)
+        self.mlp_output_norm = make_norm(config) if has_output_norm else None
         self.mlp_dropout = nn.Dropout(config.hidden_dropout)
 
     def forward(
         self,
         hidden_states: torch.Tensor,
         encoder_hidden_states: torch.Tensor | None = None,
-        encoder_attention_mask: torch.Tensor | None = None,
+        encoder_layout: Layout = EVERYTHING,
         encoder_cache: EncoderDecoderCache | None = None,
         **kwargs,
     ) -> torch.Tensor:
-        """Hidden states of shape `(batch, length, hidden_size)` in and out.
+        """Hidden states `(batch, length, hidden_size)` in and out; the arguments `encoder_...` are for
+        [`TfmCrossAttention`], `kwargs` for [`TfmAttention`]."""
+        normed = self.before(self.self_attn_norm, hidden_states)
+        attended = self.self_attn(normed, **kwargs)[0]
+        if self.is_parallel:
+            normed = normed if self.mlp_norm is None else self.mlp_norm(hidden_states)
+            attended, fed = self.self_attn_dropout(attended), self.mlp_dropout(self.mlp(normed))
+            return hidden_states + attended + fed
+        slots = (self.self_attn_norm, self.self_attn_output_norm, self.self_attn_dropout)
+        hidden_states = self.after(hidden_states, attended, *slots)
 
-        Args:
-            encoder_hidden_states: what [`TfmCrossAttention`] reads, with its mask and its cache.
-            kwargs: those of [`TfmAttention`].
-        """
-
-        def attend(normed: torch.Tensor) -> torch.Tensor:
-            return self.self_attn(normed, **kwargs)[0]
-
-        def attend_encoder(normed: torch.Tensor) -> torch.Tensor:
-            return self.encoder_attn(normed, encoder_hidden_states, encoder_attention_mask, encoder_cache)[0]
-
-        hidden_states = self.residual(hidden_states, attend, self.self_attn_norm, self.self_attn_dropout)
         if self.encoder_attn is not None:
-            hidden_states = self.residual(
-                hidden_states, attend_encoder, self.encoder_attn_norm, self.encoder_attn_dropout
-            )
-        return self.residual(hidden_states, self.mlp, self.mlp_norm, self.mlp_dropout)
+            normed = self.before(self.encoder_attn_norm, hidden_states)
+            attended = self.encoder_attn(normed, encoder_hidden_states, encoder_layout, encoder_cache)[0]
+            slots = (self.encoder_attn_norm, self.encoder_attn_output_norm, self.encoder_attn_dropout)
+            hidden_states = self.after(hidden_states, attended, *slots)
 
-    def residual(self, hidden_states: torch.Tensor, sublayer: Callable, norm: nn.Module, dropout: nn.Module):
-        if self.pre_norm:
-            return hidden_states + dropout(sublayer(norm(hidden_states)))
-        return norm(hidden_states + dropout(sublayer(hidden_states)))
+        fed = self.mlp(self.before(self.mlp_norm, hidden_states))
+        return self.after(hidden_states, fed, self.mlp_norm, self.mlp_output_norm, self.mlp_dropout)
+
+    def before(self, norm: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
+        """The input of a sub-layer."""
+        return hidden_states if self.is_post_norm else norm(hidden_states)
+
+    def after(
+        self,
+        hidden_states: torch.Tensor,
+        output: torch.Tensor,
+        norm: nn.Module,
+        output_norm: nn.Module | None,
+        dropout: nn.Module,
+    ) -> torch.Tensor:
+        """Adds a sub-layer's output to the residual stream."""
+        if output_norm is not None:
+            output = output_norm(output)
+        if dropout.training:
+            output = dropout(output)
+        hidden_states = hidden_states + output
+        return norm(hidden_states) if self.is_post_norm else hidden_states
+
+
+class TfmMLP(nn.Module):
+    """`down(act(up(x)))`, or gated (Shazeer 2020): `down(act(gate(x)) * up(x))`.
+
+    Shapes: `(..., hidden_size)` in and out, `(..., intermediate_size)` inside.
+    """
+
+    def __init__(self, config):
+        super().__init__()
+        width, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.gate_proj = nn.Linear(width, inner, bias=bias) if config.mlp_type == "gated" else None
+        self.up_proj = nn.Linear(width, inner, bias=bias)
+        self.down_proj = nn.Linear(inner, width, bias=bias)
+        self.act_fn = ACT2FN[FUSED.get(config.hidden_act, config.hidden_act)]
+        self.dropout = nn.Dropout(config.activation_dropout)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        inner = self.up_proj(hidden_states)
+        inner = self.act_fn(inner) if self.gate_proj is None else self.act_fn(self.gate_proj(hidden_states)) * inner
+        return self.down_proj(self.dropout(inner) if self.dropout.training else inner)
+
+
+class TfmRMSNorm(nn.Module):
+    """Root mean square norm (Zhang and Sennrich 2019); `eps` is added to the mean square of the last dimension."""
+
+    def __init__(self, hidden_size: int, eps: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden_size))
+        self.eps = eps
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        weight = self.weight
+        if hidden_states.dtype == weight.dtype == torch.float32:
+            return torch.rms_norm(hidden_states, weight.shape, weight, self.eps)
+        # As in LLaMA, the mean is computed in float32, and the weight applied in the input's precision.
+        wide = hidden_states.float()
+        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return weight * wide.to(hidden_states.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[0]}, eps={self.eps}"
+
+
+NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": TfmRMSNorm}
+
+
+def make_norm(config) -> nn.Module:
+    return NORMS[config.norm_type](config.hidden_size, eps=config.norm_eps)
+
+
+def norm_or_identity(config, has_norm: bool) -> nn.Module:
+    return make_norm(config) if has_norm else nn.Identity()

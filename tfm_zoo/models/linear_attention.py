@@ -1,12 +1,12 @@
-"""Linear attention (Katharopoulos et al. 2020): work that grows with the length, and a state of constant size to decode
-with, in the place of a softmax over all positions.
+"""Linear attention (Katharopoulos et al. 2020): its work grows with the length, and not with the square of it.
 
-The weight of a position is the product of a query's and a key's features, `elu(x) + 1`, which are positive:
+The weight of a position is the product of features of a query and of a key, `phi(x) = elu(x) + 1`, which are positive:
 
     output(i) = phi(q_i) @ sum_j phi(k_j) v_j^T / phi(q_i) @ sum_j phi(k_j)
 
-over all positions `j`, or those up to `i`. The sums do not depend on the query, and are made once. As a value of 1
-beside each value makes the lower sum of the upper one, one state holds both, `(head_dim, head_dim + 1)` for a head.
+over all positions `j`, or over those up to `i`. The sums do not depend on the query: they are computed once. A 1 is
+appended to each value, so that one state of shape `(head_dim, head_dim + 1)` for each head holds both sums. To decode,
+that state is all that has to be kept.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -15,9 +15,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .cache import TfmStateLayer
+from .compat import CacheLayerMixin
 
-CHUNK = 64  # positions that a causal pass compares one by one; those before them it knows by their sum
+CHUNK = 64  # positions that a causal pass compares one by one; those before them enter through their sum
 
 
 def linear_attention_forward(
@@ -26,19 +26,19 @@ def linear_attention_forward(
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
-    state: TfmStateLayer | None = None,
+    state: CacheLayerMixin | None = None,
     **kwargs,
 ) -> tuple[torch.Tensor, None]:
-    """A function of transformers' attention interface. It has no weights to return, nor to drop out.
+    """A function of transformers' attention interface, without weights to return or to drop out.
 
     Args:
         query: `(batch, heads, length, head_dim)`; `key` and `value` may have fewer heads.
-        attention_mask: `(batch, length)`, 0 at padding; `None`: there is none.
-        state: what was seen before, to which these positions are added; in a causal pass alone.
+        attention_mask: `(batch, length)`, 0 at padding.
+        state: of a causal pass, the cache's layer with the state of earlier positions, to which these are added.
 
     Returns:
-        The output `(batch, length, heads, head_dim)`, zero where nothing is seen; computed in float32, whatever the
-        type of the inputs: the sums are of many positions.
+        The output `(batch, length, heads, head_dim)`, zero where a query sees nothing. Sums, over many positions, are
+        computed in float32.
     """
     with in_full_precision(query.device.type):
         queries = feature_map(query).unflatten(1, (key.shape[1], -1))  # (batch, key heads, group, length, head_dim)
@@ -52,23 +52,23 @@ def linear_attention_forward(
                 state.update_recurrent_state(after, length=query.shape[2])
         else:
             sums = queries @ (keys.transpose(-1, -2) @ values).unsqueeze(2)
-        upper, lower = sums[..., :-1], sums[..., -1:]
-        output = upper / lower.masked_fill(lower == 0, 1.0)
+        numerator, denominator = sums[..., :-1], sums[..., -1:]
+        output = numerator / denominator.masked_fill(denominator == 0, 1.0)
     return output.flatten(1, 2).transpose(1, 2).to(value.dtype), None
 
 
 def in_full_precision(device_type: str) -> AbstractContextManager:
-    """No autocast, on a device that has it."""
+    """Turns autocast off on a device that has it."""
     return torch.autocast(device_type, enabled=False) if torch.amp.is_autocast_available(device_type) else nullcontext()
 
 
 def padding_mask(config, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs):
-    """In the place of transformers' mask functions: which of the inputs `(batch, length, ...)` are real."""
+    """The mask of linear attention: which of the inputs `(batch, length, ...)` are real."""
     return None if attention_mask is None else attention_mask[:, -inputs_embeds.shape[1] :]
 
 
 def feature_map(states: torch.Tensor) -> torch.Tensor:
-    """`elu(x) + 1`, in float32. (In these words it would lose the digits that `exp(x) - 1` has not.)"""
+    """`elu(x) + 1`, in float32. (`exp(x) - 1 + 1` would lose the digits of a small `exp(x)`.)"""
     states = states.float()
     return torch.where(states > 0, states + 1, states.clamp(max=0).exp())
 
@@ -76,16 +76,15 @@ def feature_map(states: torch.Tensor) -> torch.Tensor:
 def causal_sums(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, before: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What each query gets from the positions up to its own, and the state after the last.
+    """The sums over the positions up to each query's own, and the state after the last position.
 
-    Positions are taken in chunks: within one, queries meet keys (as much work as `CHUNK` positions are, for each);
-    of all chunks before it they meet the sum.
+    Positions come in chunks. A query is compared with each key of its own chunk, and with the sum over earlier chunks.
 
     Args:
         queries: features `(batch, heads, group, length, head_dim)`.
         keys: features `(batch, heads, length, head_dim)`.
         values: `(batch, heads, length, width)`.
-        before: state `(batch, heads, head_dim, width)`; `None`: nothing.
+        before: the state `(batch, heads, head_dim, width)` of earlier positions.
 
     Returns:
         `(batch, heads, group, length, width)`, and a state.

@@ -1,4 +1,4 @@
-"""Where a token stands: a table or a sinusoid added to the embeddings, or a rotation in attention."""
+"""Positions: sinusoids that are added to the embeddings, or a rotation in attention."""
 
 import math
 
@@ -7,43 +7,21 @@ from torch import nn
 from transformers import initialization as init
 
 from .compat import ROPE_INIT_FUNCTIONS, dynamic_rope_update
-from .unpadding import is_traced
-
-
-def default_positions(
-    config, inputs: torch.Tensor, seen: int | torch.Tensor = 0
-) -> tuple[torch.LongTensor, tuple[int, int] | None]:
-    """Positions `(batch or 1, length)`, for callers who give none; and their range, where it does not hang on the ids.
-
-    Counted over all tokens, those `seen` in a cache first; or, with `config.position_ids_from_padding`, from
-    `pad_token_id + 1` over the tokens that are not padding, while padding keeps `pad_token_id`. Embeddings do not show
-    which of them are padding.
-
-    Args:
-        inputs: ids `(batch, length)`, or embeddings `(batch, length, hidden_size)`.
-    """
-    if config.position_ids_from_padding and inputs.dim() == 2:
-        real = inputs != config.pad_token_id
-        return (real.cumsum(dim=1) + seen) * real + config.pad_token_id, None
-    first, length = seen, inputs.shape[1]
-    if config.position_ids_from_padding:
-        first = first + config.pad_token_id + 1
-    position_ids = (torch.arange(length, device=inputs.device) + first).unsqueeze(0)
-    return position_ids, (first, first + length - 1) if isinstance(first, int) else None
+from .layout import is_traced
 
 
 class TfmSinusoidalPositions(nn.Module):
     """The fixed sinusoids of *Attention Is All You Need* (section 3.5), for any length.
 
-    Pair `i` of `hidden_size / 2` turns by `10000 ** (-2 * i / hidden_size)` a position. By `config.sinusoid_type`:
+    The frequency of pair `i` is `10000 ** (-2 * i / hidden_size)`. `config.sinusoid_type` says where its channels are:
 
     - `"interleaved"`: a pair's sine and cosine side by side, as in the paper;
     - `"halves"`: all sines, then all cosines (Marian);
     - `"tensor2tensor"`: halves too, with the last pair's frequency at 1/10000 (the authors' own code; FSMT).
 
-    On a CPU the first positions are looked up in a table, a buffer that is not saved; those further on, and elsewhere
-    all, are computed as they come. (Whether they are in the table would be a question to the device; and the table does
-    not grow, since processes that train together keep their buffers of one size.)
+    On a CPU the first positions are looked up in a table, a buffer that is not saved. Later positions are computed, and
+    on other devices all are, where a look at the values would wait for the device. (The table does not grow, since
+    distributed training needs buffers of the same size in every process.)
     """
 
     ROWS = 512
@@ -55,14 +33,14 @@ class TfmSinusoidalPositions(nn.Module):
         self.register_buffer("table", self.sinusoids(torch.arange(self.ROWS)), persistent=False)
 
     def sinusoids(self, position_ids: torch.LongTensor) -> torch.Tensor:
-        """Positions of shape `(...)` to `(..., hidden_size)`; padding that has a position of its own gets zeros."""
+        """Positions `(...)` to `(..., hidden_size)`, zero at the position that is reserved for padding."""
         half, device = self.hidden_size // 2, position_ids.device
         if self.kind == "tensor2tensor":  # in float32, as there: far positions feel the difference
             pairs = torch.arange(half, device=device, dtype=torch.float)
             frequencies = (pairs * -(math.log(10000.0) / max(half - 1, 1))).exp()
         else:
-            exact = torch.float if device.type == "mps" else torch.double  # which has no more
-            frequencies = 10000.0 ** (-torch.arange(half, device=device, dtype=exact) / half)
+            dtype = torch.float if device.type == "mps" else torch.double  # MPS has no double
+            frequencies = 10000.0 ** (-torch.arange(half, device=device, dtype=dtype) / half)
         angles = position_ids[..., None].to(frequencies.dtype) * frequencies
         waves = (angles.sin(), angles.cos())
         sinusoids = torch.stack(waves, dim=-1).flatten(-2) if self.kind == "interleaved" else torch.cat(waves, dim=-1)
@@ -71,7 +49,7 @@ class TfmSinusoidalPositions(nn.Module):
         return sinusoids.float()
 
     def reset(self) -> None:
-        """Fills the table anew: loading leaves garbage in a buffer that no checkpoint holds."""
+        """Fills the table again: loading leaves garbage in a buffer that no checkpoint holds."""
         init.copy_(self.table, self.sinusoids(torch.arange(self.ROWS)))
 
     def forward(self, position_ids: torch.LongTensor) -> torch.Tensor:
@@ -85,8 +63,8 @@ class TfmSinusoidalPositions(nn.Module):
 class TfmRotaryEmbedding(nn.Module):
     """Cosines and sines of rotary positions (Su et al. 2021), with every scaling kind that transformers knows.
 
-    The attribute names are those that transformers' `dynamic_rope_update` and weight initialisation work on; the
-    latter also restores the buffers, which hold garbage after loading onto the meta device.
+    transformers' `dynamic_rope_update` and weight initialisation, which fills the buffers after loading, need these
+    attribute names.
     """
 
     def __init__(self, config):
@@ -118,8 +96,8 @@ class TfmRotaryEmbedding(nn.Module):
 
 def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Turns the first channels of each head, of shape `(batch, heads, length, head_dim)`, by the positions' angles."""
-    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-    turned, rest = heads.split([cos.shape[-1], heads.shape[-1] - cos.shape[-1]], dim=-1)
-    first, second = turned.chunk(2, dim=-1)
-    turned = turned * cos + torch.cat((-second, first), dim=-1) * sin
-    return torch.cat((turned, rest), dim=-1) if rest.shape[-1] else turned
+    rotated = cos.shape[-1]
+    if rotated < heads.shape[-1]:
+        return torch.cat((rotate(heads[..., :rotated], cos, sin), heads[..., rotated:]), dim=-1)
+    first, second = heads.chunk(2, dim=-1)  # a channel of the first half and one of the second are a pair
+    return heads * cos.unsqueeze(1) + torch.cat((-second, first), dim=-1) * sin.unsqueeze(1)

@@ -1,80 +1,152 @@
-"""What encoders and decoders share: embeddings, a stack of blocks, and the check of every id that indexes a table."""
+"""The core of every model: embeddings, blocks, a last norm, and a pooler. Its inputs have been checked."""
 
-import sys
+from itertools import islice
 
 import torch
 from torch import nn
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-from .embeddings import TfmEmbeddings
-from .inputs import check_ids, check_range
-from .layers import TfmLayer
-from .norms import make_norm
-from .positions import TfmRotaryEmbedding
+from .batch import Batch
+from .compat import ACT2FN, capture_outputs
+from .layers import TfmLayer, make_norm, norm_or_identity
+from .layout import EVERYTHING, Layout, marks_padding
+from .positions import TfmRotaryEmbedding, TfmSinusoidalPositions
 
 
-class TfmStack:
-    """Gives a `PreTrainedModel` its modules (`add_stack`), and takes ids to what the first block reads (`embed`)."""
+class TfmScaledEmbedding(nn.Embedding):
+    """Embeddings times the square root of their width (Vaswani et al. 2017, 3.4); a tied projection is not scaled."""
 
-    prefix = ""  # of its arguments' and its vocabulary's names, as the user knows them
+    def forward(self, input_ids: torch.LongTensor) -> torch.Tensor:
+        return super().forward(input_ids) * self.embedding_dim**0.5
 
-    @property
-    def stack_config(self):
-        """The configuration, as far as it concerns the stack."""
-        return self.config
 
-    def add_stack(self, is_causal: bool, has_cross_attention: bool = False) -> None:
-        config, wanted = self.stack_config, self.config_class
-        if config.model_type != wanted.model_type:  # not by class: code that travelled has a class of its own
-            raise ValueError(
-                f"{type(self).__name__} is made from a {wanted.__name__}, not from a {type(config).__name__}."
-            )
-        self.embeddings = TfmEmbeddings(config)
-        self.rotary_emb = TfmRotaryEmbedding(config) if config.position_embedding_type == "rotary" else None
-        self.layers = nn.ModuleList(
-            TfmLayer(config, index, is_causal, has_cross_attention) for index in range(config.num_hidden_layers)
-        )
-        self.norm = make_norm(config) if config.final_norm else nn.Identity()
+class TfmEmbeddings(nn.Module):
+    """The sum of token, position and segment embeddings, with optional norm and dropout."""
 
-    def embed(
+    def __init__(self, config, vocab_size: int):
+        super().__init__()
+        width, padding_idx = config.hidden_size, config.pad_token_id
+        untrained = None if config.train_padding_embedding else padding_idx
+        table = TfmScaledEmbedding if config.scale_embedding else nn.Embedding
+        self.embed_tokens = table(vocab_size, width, padding_idx=untrained)
+        self.embed_positions = None
+        if config.position_embedding_type == "learned":
+            # If a position is reserved for padding, its row stays zero and gets no gradient.
+            padding_position = padding_idx if config.position_ids_from_padding else None
+            rows = config.max_position_embeddings + config.position_offset
+            self.embed_positions = nn.Embedding(rows, width, padding_idx=padding_position)
+        elif config.position_embedding_type == "sinusoidal":
+            self.embed_positions = TfmSinusoidalPositions(config)
+        self.embed_token_types = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
+        self.token_types_as_tokens = config.token_types_as_tokens
+        self.position_offset = config.position_offset
+        self.norm = make_norm(config) if config.embedding_norm else None
+        self.dropout = nn.Dropout(config.embedding_dropout)
+
+    def forward(
         self,
         input_ids: torch.LongTensor | None,
         inputs_embeds: torch.Tensor | None,
         token_type_ids: torch.LongTensor | None,
         position_ids: torch.LongTensor,
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor] | None]:
-        """Hidden states `(batch, length, hidden_size)`, and cosines and sines for models with rotary positions."""
-        hidden_states = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_ids)
-        return hidden_states, None if self.rotary_emb is None else self.rotary_emb(hidden_states, position_ids)
+    ) -> torch.Tensor:
+        """Ids `(batch, length)`, or `inputs_embeds`, to `(batch, length, hidden_size)`."""
+        embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if self.embed_token_types is not None:
+            segments = torch.zeros_like(position_ids) if token_type_ids is None else token_type_ids
+            embeddings = embeddings + self.embed_token_types(segments)
+        elif self.token_types_as_tokens and token_type_ids is not None:
+            embeddings = embeddings + self.embed_tokens(token_type_ids)
+        if self.embed_positions is not None:
+            rows = position_ids + self.position_offset if self.position_offset else position_ids
+            embeddings = embeddings + self.embed_positions(rows).to(embeddings.dtype)
+        embeddings = embeddings if self.norm is None else self.norm(embeddings)
+        return self.dropout(embeddings) if self.dropout.training else embeddings
 
-    def check_ids(
-        self,
-        input_ids: torch.LongTensor | None,
-        token_type_ids: torch.LongTensor | None,
-        position_ids: torch.LongTensor | None,
-        position_range: tuple[int, int] | None,
+
+class TfmPooler(nn.Module):
+    """One vector for each sequence: its first position or the mean of its real tokens, through a dense layer."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.pooling = config.classifier_pooling
+        self.dropout = nn.Dropout(config.pooler_dropout)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.act_fn = ACT2FN[config.pooler_act]
+
+    def check(self, attention_mask: torch.Tensor | None) -> None:
+        """Raises a `ValueError` if the mean of the real tokens needs a mask of padding, and the mask is another."""
+        if self.pooling == "mean" and attention_mask is not None and not marks_padding(attention_mask):
+            raise ValueError(
+                f"attention_mask of shape {tuple(attention_mask.shape)} does not say which tokens are real, which "
+                "classifier_pooling='mean' needs to know: it should be of shape (batch, length)."
+            )
+
+    def forward(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+        """`(batch, length, hidden_size)` to `(batch, hidden_size)`."""
+        if self.pooling == "cls":
+            pooled = hidden_states[:, 0]
+        elif attention_mask is None:
+            pooled = hidden_states.mean(dim=1)
+        else:
+            real = attention_mask.to(hidden_states).unsqueeze(-1)
+            pooled = (hidden_states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+        return self.act_fn(self.dense(self.dropout(pooled)))
+
+
+class TfmStack:
+    """Makes a `PreTrainedModel` a stack: `add_stack` gives it its modules, `run` takes a batch through them."""
+
+    argument_prefix = ""  # stands before the names of arguments in errors: "decoder_" of an encoder-decoder
+
+    def add_stack(
+        self, layer_types: list[str], vocab_size: int, is_causal: bool = False, has_cross_attention: bool = False
     ) -> None:
-        """Every id has a row in its table.
+        """Makes the modules; `layer_types` names the kind of attention of each layer (see [`TfmLayer`])."""
+        config, expected = self.config, self.config_class
+        if config.model_type != expected.model_type:  # not by class: a checkpoint's own code defines another class
+            raise ValueError(
+                f"{type(self).__name__} is made from a {expected.__name__}, not from a {type(config).__name__}."
+            )
+        self.layer_types, self.vocab_size = layer_types, vocab_size
+        self.counts_real_tokens = config.position_ids_from_padding
+        self.cache_sizes = (config.num_key_value_heads, config.head_dim)
+        self.embeddings = TfmEmbeddings(config, vocab_size)
+        self.rotary_emb = TfmRotaryEmbedding(config) if config.position_embedding_type == "rotary" else None
+        self.layers = nn.ModuleList(
+            TfmLayer(config, index, layer_type, is_causal, has_cross_attention)
+            for index, layer_type in enumerate(layer_types)
+        )
+        self.norm = norm_or_identity(config, config.final_norm)
 
-        Args:
-            position_range: the first and the last position, where they are known without a look at the device; they are
-                then checked in place of `position_ids`.
-        """
-        config, tables = self.stack_config, self.embeddings
-        # A table may have grown; one that an adapter is wrapped around does not say.
-        rows = getattr(tables.embed_tokens, "num_embeddings", config.vocab_size)
-        vocabulary = f"the vocabulary ({self.prefix}vocab_size)"
-        check_ids(f"{self.prefix}input_ids", input_ids, rows, vocabulary)
-        if config.token_types_as_tokens:
-            check_ids("token_type_ids", token_type_ids, rows, vocabulary)
-        elif config.type_vocab_size:
-            check_ids("token_type_ids", token_type_ids, config.type_vocab_size, "the segments (type_vocab_size)")
-        name = f"{self.prefix}position_ids"
-        if config.position_embedding_type == "learned":
-            rows = config.max_position_embeddings
-            of = "the learned positions (max_position_embeddings, for prompt and new tokens together)"
-            if position_range is None:
-                check_ids(name, position_ids, rows, of)
-            else:
-                check_range(name, *position_range, rows, of)
-        elif config.position_embedding_type == "sinusoidal" and position_range is None:
-            check_ids(name, position_ids, sys.maxsize, "the positions")
+    @property
+    def depth(self) -> int:
+        """Number of layers to run; assisted generation lowers it, to exit early."""
+        return self.config.num_hidden_layers
+
+    @capture_outputs
+    def run(
+        self,
+        batch: Batch,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_layout: Layout = EVERYTHING,
+        **kwargs,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Runs a batch through embeddings, blocks and last norm; `kwargs` go to every layer's attention."""
+        hidden_states = self.embeddings(batch.input_ids, batch.inputs_embeds, batch.token_type_ids, batch.position_ids)
+        rotary = None if self.rotary_emb is None else self.rotary_emb(hidden_states, batch.position_ids)
+        for layer in islice(self.layers, self.depth):
+            hidden_states = layer(
+                hidden_states,
+                encoder_hidden_states,  # positional: gradient checkpointing looks for gradients there
+                encoder_layout=encoder_layout,
+                encoder_cache=batch.encoder_cache,
+                layout=batch.layouts[layer.layer_type],
+                position_embeddings=rotary,
+                past_key_values=batch.cache,
+                **kwargs,
+            )
+        cache = batch.cache if batch.encoder_cache is None else batch.encoder_cache
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=self.norm(hidden_states), past_key_values=cache if batch.use_cache else None
+        )

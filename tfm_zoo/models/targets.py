@@ -1,31 +1,33 @@
-"""What a decoder reads of its target, and an encoder of its source, where the caller does not say."""
+"""Defaults of an encoder-decoder's inputs: a source's mask, a decoder's inputs; and forms of an encoder's outputs."""
+
+from collections.abc import Mapping
 
 import torch
+from transformers.modeling_outputs import BaseModelOutput
 
-from .inputs import IGNORED
+from .losses import IGNORED
 
 
 def real_tokens(config, input_ids: torch.LongTensor | None, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
-    """`attention_mask`, or else 1 where `input_ids` `(batch, length)` are not `config.pad_token_id`, and 0 there.
+    """The mask, by default 1 where `input_ids` `(batch, length)` are not `config.pad_token_id` and 0 where they are.
 
-    `None` where that id says nothing, since sequences end with it too.
+    It stays `None` if sequences end with that id.
     """
     padding, ends = config.pad_token_id, config.eos_token_id
-    given = attention_mask is not None or input_ids is None
-    if given or padding is None or padding in (ends if isinstance(ends, list) else [ends]):
+    if attention_mask is not None or input_ids is None:
         return attention_mask
-    if input_ids.is_meta:  # which has no values to read
+    if padding is None or padding in (ends if isinstance(ends, list) else [ends]) or input_ids.is_meta:
         return None
     return (input_ids != padding).long()
 
 
 def shift_right(config, tokens: torch.LongTensor) -> torch.LongTensor:
-    """`(batch, length)` labels, or ids, to what a decoder reads that is to predict them: each sees those before it.
+    """Decoder inputs for predicting `tokens` `(batch, length)`, labels or ids: these, shifted to the right.
 
-    The first is `config.decoder_start_token_id`, or the last real one of `tokens` (`config.start_with_last_token`).
+    The first input is `config.decoder_start_token_id`, or the last real token (`config.start_with_last_token`).
 
     Raises:
-        ValueError: where the configuration lacks an id that is needed, or for another shape.
+        ValueError: for another shape, or if the configuration lacks the id.
     """
     if tokens.dim() != 2 or tokens.shape[1] == 0:
         raise ValueError(f"labels of shape {tuple(tokens.shape)} should be of shape (batch, length), as the target.")
@@ -43,3 +45,17 @@ def shift_right(config, tokens: torch.LongTensor) -> torch.LongTensor:
     else:
         first = torch.full_like(tokens[:, :1], start)
     return torch.cat((first, tokens[:, :-1]), dim=1)
+
+
+def as_encoder_outputs(outputs: object) -> BaseModelOutput:
+    """An encoder's outputs, which a user may pass as a mapping with the names of [`BaseModelOutput`] or as a tuple."""
+    if type(outputs) is BaseModelOutput:
+        return outputs
+    if isinstance(outputs, Mapping):
+        return BaseModelOutput(**{name: outputs.get(name) for name in BaseModelOutput.__dataclass_fields__})
+    if isinstance(outputs, tuple | list):
+        return BaseModelOutput(*outputs[:3])
+    raise ValueError(
+        f"encoder_outputs is a {type(outputs).__name__}; it should be what the encoder returns, or a tuple that begins "
+        "with its last hidden state."
+    )

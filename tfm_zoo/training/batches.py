@@ -1,4 +1,4 @@
-"""Batches that depend on the seed and the global batch size alone, not on how many processes share the work."""
+"""Batches that depend on the seed and the global batch size alone, not on how many processes share them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -10,41 +10,43 @@ from torch.utils.data import Sampler
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 
-class GlobalBatchSampler(Sampler[list[int]]):
+class Division:
+    """How a global batch is divided: among the processes, and the share of each into micro-batches, one a forward pass.
+
+    Args:
+        per_device: what a device takes in one forward pass, in examples or in tokens.
+        accumulation_steps: forward passes per optimiser step.
+    """
+
+    def __init__(self, per_device: int, accumulation_steps: int = 1, num_processes: int = 1, process_index: int = 0):
+        self.per_device, self.accumulation_steps = per_device, accumulation_steps
+        self.num_processes, self.process_index = num_processes, process_index
+        self.global_batch_size = per_device * num_processes * accumulation_steps
+
+
+class GlobalBatchSampler(Division, Sampler[list[int]]):
     """Index lists of this process's micro-batches, for `DataLoader(batch_sampler=...)`.
 
-    One optimiser step consumes one global batch: `per_device_batch_size * num_processes * accumulation_steps`
-    examples (the last of an epoch may be smaller). The order of an epoch is a function of `seed` and the epoch's
-    number, so that training can start again at any step of any epoch (`set_position`), and so that every split of
-    the same global batch over processes and accumulation steps sees the same examples at the same step.
+    One optimiser step consumes one global batch: `per_device * num_processes * accumulation_steps` examples (the last
+    of an epoch may be smaller). The seed and the epoch's number decide the order of an epoch, so that training can
+    start at any step of any epoch (`set_position`), and sees the same examples at the same step however a global batch
+    is divided.
 
-    Every process gets the same number of micro-batches, none of them empty. Shares can differ by one example, and
-    a global batch of fewer examples than processes is given to each of them whole: weigh losses by the number
-    of examples that were computed.
+    Every process gets the same number of micro-batches, none of them empty. Shares may differ by one example, and a
+    global batch with fewer examples than processes goes to each of them whole: weigh losses by the number of examples
+    that were computed.
 
     Args:
         size: number of examples in the data set.
-        lengths: number of tokens of each example; if given, global batches hold examples of similar length.
+        lengths: tokens of each example; with them a global batch holds examples of similar length.
+        division: see [`Division`].
     """
 
     def __init__(
-        self,
-        size: int,
-        per_device_batch_size: int,
-        *,
-        accumulation_steps: int = 1,
-        num_processes: int = 1,
-        process_index: int = 0,
-        seed: int = 0,
-        lengths: Sequence[int] | None = None,
+        self, size: int, per_device: int, *, seed: int = 0, lengths: Sequence[int] | None = None, **division: int
     ):
-        self.size = size
-        self.per_device_batch_size = per_device_batch_size
-        self.global_batch_size = per_device_batch_size * num_processes * accumulation_steps
-        self.num_processes = num_processes
-        self.process_index = process_index
-        self.seed = seed
-        self.lengths = lengths
+        super().__init__(per_device, **division)
+        self.size, self.seed, self.lengths = size, seed, lengths
         self.set_position(epoch=0)
 
     def __len__(self) -> int:
@@ -59,15 +61,13 @@ class GlobalBatchSampler(Sampler[list[int]]):
     def make_batches(self, generator: torch.Generator) -> Sequence[Tensor]:
         """The global batches of an epoch, in order."""
         if self.lengths is None:
-            order = torch.randperm(self.size, generator=generator)
-        else:
-            grouped = LengthGroupedSampler(self.global_batch_size, lengths=self.lengths, generator=generator)
-            order = torch.tensor(list(grouped))
-        return order.split(self.global_batch_size)
+            return torch.randperm(self.size, generator=generator).split(self.global_batch_size)
+        grouped = LengthGroupedSampler(self.global_batch_size, lengths=self.lengths, generator=generator)
+        return torch.tensor(list(grouped)).split(self.global_batch_size)
 
     def fitting(self, batch: Tensor) -> int:
-        """How many examples of a global batch fit a device."""
-        return self.per_device_batch_size
+        """How many examples of a global batch a device takes."""
+        return self.per_device
 
     def __iter__(self) -> Iterator[list[int]]:
         for batch in self.global_batches[self.first_step :]:
@@ -86,36 +86,32 @@ class GlobalBatchSampler(Sampler[list[int]]):
         return len(self.global_batches[step])
 
     def _micro_batches(self, batch: Tensor) -> int:
-        # As few as memory allows, but never so many that a process would be left without an example.
+        """As few as memory allows, but never so many that a process would be left without an example."""
         sharing = self.num_processes if len(batch) >= self.num_processes else 1
         return min(-(-len(batch) // (self.fitting(batch) * sharing)), len(batch) // sharing)
 
 
 class TokenBatchSampler(GlobalBatchSampler):
-    """[`GlobalBatchSampler`] whose batches are limited by tokens, padding included, and not by examples.
+    """A [`GlobalBatchSampler`] that limits batches by tokens, padding included, and not by examples.
 
-    A global batch holds at most `per_device_batch_tokens * num_processes * accumulation_steps` tokens when each of its
-    columns (source and target) is padded to its longest. Examples of similar length are together; those of equal
-    lengths change places from epoch to epoch, and so does the order of the batches, but their sizes stay.
+    A global batch holds at most `per_device * num_processes * accumulation_steps` tokens when each of its columns
+    (source and target) is padded to its longest. Examples of similar length are together. From epoch to epoch
+    examples of equal lengths change places, and batches change their order, but not their sizes.
 
     Args:
-        lengths: `(examples, columns)`, the number of tokens of each.
-
-    Raises:
-        ValueError: if an example has more tokens than fit a device.
+        lengths: tokens of each example, `(examples, columns)`.
     """
 
-    MULTIPLE = 8  # of examples, where there are as many: most numbers of processes then share them evenly
+    #: larger batches hold a multiple of this many examples, which most numbers of processes share evenly
+    MULTIPLE = 8
 
-    def __init__(self, lengths: Sequence[Sequence[int]], per_device_batch_tokens: int, **division: int):
+    def __init__(self, lengths: Sequence[Sequence[int]], per_device: int, **division: int):
         self.columns = torch.as_tensor(lengths)
         longest = int(self.columns.sum(dim=1).max())
-        if longest > per_device_batch_tokens:
-            raise ValueError(
-                f"per_device_train_batch_tokens {per_device_batch_tokens}: too few for an example of {longest} tokens"
-            )
+        if longest > per_device:
+            raise ValueError(f"per_device_train_batch_tokens {per_device}: too few for an example of {longest} tokens")
         self.sizes: list[int] = []
-        super().__init__(len(self.columns), per_device_batch_tokens, **division)
+        super().__init__(len(self.columns), per_device, **division)
 
     def make_batches(self, generator: torch.Generator) -> Sequence[Tensor]:
         order = torch.randperm(self.size, generator=generator)
@@ -126,11 +122,11 @@ class TokenBatchSampler(GlobalBatchSampler):
         return [batches[index] for index in torch.randperm(len(batches), generator=generator)]
 
     def fitting(self, batch: Tensor) -> int:
-        # One always does, though the longest source and the longest target be of two examples.
-        return max(1, self.per_device_batch_size // int(self.columns[batch].amax(dim=0).sum()))
+        # At least one, though together the longest source and the longest target, of two examples, may be too long.
+        return max(1, self.per_device // int(self.columns[batch].amax(dim=0).sum()))
 
     def _sizes(self, lengths: Tensor) -> list[int]:
-        """How many examples of the sorted `lengths` each batch takes: as many as fit."""
+        """How many examples, sorted by length, each batch takes: as many as fit."""
         sizes: list[int] = []
         start = 0
         while start < len(lengths):

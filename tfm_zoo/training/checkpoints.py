@@ -1,7 +1,7 @@
-"""Checkpoints to go on from exactly where a run was killed, and saving that leaves nothing half-written.
+"""Checkpoints from which a killed run continues exactly where it was, and saving that leaves nothing half-written.
 
-A checkpoint is written under a temporary name and gets its own when it is complete, with the sizes of its files, so
-that neither a killed run nor a broken copy leaves a folder that passes for a checkpoint.
+A checkpoint is written under a temporary name, and renamed when it is complete. It records the sizes of its files. So
+neither a killed run nor a broken copy leaves a folder that passes for a checkpoint.
 """
 
 import json
@@ -23,7 +23,11 @@ STAGING = ".unfinished"
 
 @dataclass
 class TrainState:
-    """Where a run stands, beyond what Accelerate saves. `log_history` has the form of transformers' Trainer."""
+    """How far a run has come, beyond what Accelerate saves.
+
+    `log_history` has the form of transformers' `TrainerState`. That class itself does not fit: it counts epochs in
+    fractions, and records neither the step within an epoch nor the run that it belongs to.
+    """
 
     step: int = 0  # optimiser steps done
     epoch: int = 0  # whole epochs done
@@ -36,18 +40,17 @@ class TrainState:
     best_step: int | None = None
     evaluations_without_gain: int = 0
     log_history: list[dict[str, Any]] = field(default_factory=list)
-    run: dict[str, Any] = field(default_factory=dict)  # what a resumed run must have in common with this one
+    run: dict[str, Any] = field(default_factory=dict)  # its identity, which a resumed run must share
 
     def is_best(self, metric: float, greater_is_better: bool) -> bool:
-        """Take note of an evaluation's metric; whether it is the best so far."""
-        better = self.best_metric is None or (
-            metric > self.best_metric if greater_is_better else metric < self.best_metric
-        )
-        if better:
+        """Record the metric of an evaluation; returns whether it is the best so far."""
+        sign = 1 if greater_is_better else -1
+        is_best = self.best_metric is None or sign * metric > sign * self.best_metric
+        if is_best:
             self.best_metric, self.best_step, self.evaluations_without_gain = metric, self.step, 0
         else:
             self.evaluations_without_gain += 1
-        return better
+        return is_best
 
     def write(self, folder: Path) -> None:
         (folder / STATE_FILE).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
@@ -75,8 +78,9 @@ def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Pat
         state.write(staging)
         sizes = {str(path.relative_to(staging)): path.stat().st_size for path in _files(staging)}
         (staging / MANIFEST_FILE).write_text(json.dumps(sizes, indent=1) + "\n", encoding="utf-8")
-        for path in _files(staging):
-            _flush_to_disk(path)
+        for path in _files(staging):  # on the disk before the folder gets its name
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
         shutil.rmtree(folder, ignore_errors=True)
         staging.rename(folder)
         for old in complete_checkpoints(output_dir)[: -keep if keep else 0]:
@@ -92,7 +96,7 @@ def load_checkpoint(accelerator: Accelerator, folder: Path) -> TrainState:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether every file that was written into a checkpoint is there in its full length."""
+    """Whether every file that was written into a checkpoint still has its full length."""
     try:
         sizes = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
@@ -107,12 +111,9 @@ def complete_checkpoints(output_dir: Path) -> list[Path]:
 
 
 def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
-    """The checkpoint that `--resume_from_checkpoint` means; None: start from the beginning.
+    """The checkpoint that `--resume_from_checkpoint` means; None to start from the beginning.
 
     "auto" and "true" mean the newest complete one in `output_dir`, or the beginning if there is none.
-
-    Raises:
-        FileNotFoundError: if a named folder is no complete checkpoint.
     """
     if resume_from is None or resume_from.lower() == "false":
         return None
@@ -124,19 +125,14 @@ def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
 
 
 def holds_a_run(output_dir: Path) -> bool:
-    """Whether a folder holds a model or what a recipe wrote. A card that the user put there does not count."""
+    """Whether a folder holds a model or other files of a recipe. A card that the user wrote does not count."""
     names = (STATE_FILE, "all_results.json", "config.json", "model.safetensors")
     return any((output_dir / name).exists() for name in names) or any(output_dir.glob("checkpoint-*"))
 
 
-def delete_checkpoints(output_dir: Path) -> None:
-    for folder in [*output_dir.glob("checkpoint-*"), *output_dir.glob(f"{STAGING}*")]:
-        shutil.rmtree(folder)
-
-
 @contextmanager
 def staged(folder: Path) -> Iterator[Path]:
-    """A temporary folder whose files replace those of `folder` when the block ends, and never if it fails."""
+    """A temporary folder whose files replace those of `folder` at the end, but not if an error is raised."""
     staging = folder / STAGING
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
@@ -152,8 +148,3 @@ def staged(folder: Path) -> Iterator[Path]:
 
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _flush_to_disk(path: Path) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())

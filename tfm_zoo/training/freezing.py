@@ -1,13 +1,16 @@
-"""What of a model learns: not what is frozen by name, and not yet what waits until the head has settled."""
+"""Which parameters of a model learn: all, but for those frozen by name and those that learn later."""
 
 import difflib
+import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from itertools import combinations
 
+from torch import nn
 from transformers import PreTrainedModel
 
-from tfm_zoo.training.depths import depths
+LAYER = re.compile(r"(.*?)\.(\d+)\.")  # "encoder.layer.11.output.dense.weight": number 11 of the stack "encoder.layer"
+EMBEDDING = re.compile(r"emb|wte|wpe|shared")  # all but GPT-2 and BART say "emb" somewhere
 
 
 def freeze_base_model(model: PreTrainedModel, frozen: bool = True) -> None:
@@ -23,18 +26,20 @@ def freeze_base_model(model: PreTrainedModel, frozen: bool = True) -> None:
 def freeze(model: PreTrainedModel, patterns: Sequence[str]) -> None:
     """Freeze the parameters that shell patterns name.
 
-    A pattern means whole parts of a dotted name, wherever they stand in it: `embeddings` all that is in the
-    embeddings, `layers.[0-3]` the first four layers of each stack, `encoder.layers.*.mlp`, `*norm`. A weight that is
-    tied to another is frozen by either name.
+    A pattern matches whole parts of a dotted name, anywhere in it: `embeddings` means all parameters of the embeddings,
+    `layers.[0-3]` those of the first four layers of each stack. A weight that is tied to another is frozen by either
+    name.
 
     Raises:
-        ValueError: if a pattern names nothing, with names that are near; if nothing is left to learn.
+        ValueError: if a pattern matches nothing, with names that are near; if nothing is left to learn.
     """
     named = list(model.named_parameters(remove_duplicate=False))
     for pattern in patterns:
         frozen = [parameter for name, parameter in named if fnmatchcase(f".{name}.", f"*.{pattern}.*")]
         if not frozen:
-            near = _near(pattern, [name for name, _ in named])
+            parts = [name.split(".") for name, _ in named]
+            known = {".".join(p[start:end]) for p in parts for start, end in combinations(range(len(p) + 1), 2)}
+            near = difflib.get_close_matches(pattern.removesuffix(".*"), sorted(known), n=3, cutoff=0)
             raise ValueError(f"freeze {pattern!r}: {type(model).__name__} has no parameter of that name; near: {near}")
         for parameter in frozen:
             parameter.requires_grad_(False)
@@ -42,31 +47,25 @@ def freeze(model: PreTrainedModel, patterns: Sequence[str]) -> None:
         raise ValueError(f"freeze {list(patterns)}: nothing is left to learn")
 
 
-def _near(pattern: str, names: Sequence[str]) -> list[str]:
-    parts = (name.split(".") for name in names)
-    known = {".".join(part[start:end]) for part in parts for start, end in combinations(range(len(part) + 1), 2)}
-    return difflib.get_close_matches(pattern.removesuffix(".*"), sorted(known), n=3, cutoff=0)
-
-
 class GradualUnfreezing:
     """Lets a model learn from the head downwards: first the head, then one layer more at a time, the embeddings last.
 
-    From ULMFiT (Howard & Ruder 2018). What is frozen when this is made stays frozen.
+    From ULMFiT (Howard & Ruder 2018). A parameter that is frozen from the start stays frozen.
 
     Args:
-        every: after how many steps a layer more learns, or "epoch".
+        every: after how many steps one more layer learns, or "epoch".
     """
 
     def __init__(self, model: PreTrainedModel, every: str):
         self.every, self.stage = every, -1
         depth_of = depths(model)
         self.parameters = [(p, depth_of[name]) for name, p in model.named_parameters() if p.requires_grad]
-        # A head that is tied to the embeddings lies with them, and the norm that is left would learn next to nothing.
+        # A head that is tied to the embeddings learns with them; the norm that is left would learn next to nothing.
         first = min((depth for p, depth in self.parameters if p.ndim >= 2), default=0)
-        self.stages = sorted({max(depth, first) for _, depth in self.parameters})  # the depth that each reaches
+        self.stages = sorted({max(depth, first) for _, depth in self.parameters})  # how deep each one reaches
 
     def advance(self, epoch: int, step: int) -> bool:
-        """Let learn what shall after so many epochs and steps; whether that is not what learnt before."""
+        """Let the layers learn that are due after these epochs and steps; returns whether that changed anything."""
         stage = min(epoch if self.every == "epoch" else step // int(self.every), len(self.stages) - 1)
         if stage == self.stage:
             return False
@@ -74,6 +73,28 @@ class GradualUnfreezing:
         for parameter, depth in self.parameters:
             parameter.requires_grad_(depth <= self.stages[stage])
         return True
+
+
+def depths(model: PreTrainedModel) -> dict[str, int]:
+    """How far below the head each parameter is, told by its name in transformers' classes.
+
+    The head, a pooler and a norm after the last layer have depth 0, the last layer 1, and so on down to the first; the
+    embeddings are below that. The layers of an encoder and of a decoder count side by side, since the decoder's last
+    layer reads the encoder's last. A weight that is tied to the embeddings has their depth.
+    """
+    body = list(model.base_model.named_parameters(remove_duplicate=False))
+    matches = [LAYER.match(name) for name, _ in body]
+    layers: dict[str, int] = {}  # of each stack
+    for match in filter(None, matches):
+        layers[match[1]] = max(layers.get(match[1], 0), int(match[2]) + 1)
+    lowest = max(layers.values(), default=0) + 1
+
+    depth_of: dict[nn.Parameter, int] = {}
+    for (name, parameter), match in zip(body, matches, strict=True):
+        outside = lowest if EMBEDDING.search(name) else 0
+        depth = layers[match[1]] - int(match[2]) if match else outside
+        depth_of[parameter] = max(depth, depth_of.get(parameter, 0))
+    return {name: depth_of.get(parameter, 0) for name, parameter in model.named_parameters()}
 
 
 def what_learns(model: PreTrainedModel) -> str:

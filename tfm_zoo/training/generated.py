@@ -1,82 +1,46 @@
 """Data sets that are generated, for machines with no data and no network.
 
-Film reviews to classify, sequences to reverse, documents to pre-train on. Each review is a few opinions between neutral
-sentences. An opinion is positive or negative by its adjective; "not" turns it over, and after "but" only the second
-half counts. Most opinions of a review point the way of its label. A quarter of the adjectives occur in the validation
-and test splits alone, so that no model can know every word.
+Film reviews to classify, sequences to reverse, documents to pre-train on. A review is a few opinions between neutral
+sentences. The adjective makes an opinion positive or negative; "not" reverses it, and after "but" only the second half
+counts. Most opinions of a review agree with its label. A quarter of the adjectives occur in the validation and test
+splits alone, so that no model can know every word.
 """
 
 import itertools
 import random
 import re
+from pathlib import Path
 
+import yaml
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 NAME = "generated"
-SIZES = {"train": 2000, "validation": 400, "test": 400}
 LABELS = ["negative", "positive"]
-
-WORDS = {
-    "positive": "warm funny brilliant charming moving clever delightful superb touching gripping witty elegant fresh"
-    " tender dazzling sincere",
-    "negative": "dull lifeless awful clumsy boring shallow tedious wooden predictable messy bland lazy hollow noisy"
-    " grating confusing",
-    "aspect": "film plot acting script music ending camera dialogue cast pacing opening story lighting",
-    "day": "monday tuesday friday saturday sunday",
-    "friend": "sister brother neighbour colleague mother",
-    "number": "ninety eighty seventy sixty fifty",
-    "place": "village harbour hospital desert school factory",
-}
-WORDS = {kind: words.split() for kind, words in WORDS.items()}
-NEUTRAL = (
-    "i saw it on a {day} with my {friend} .",
-    "it runs for about {number} minutes .",
-    "the film is set in a {place} .",
-    "my {friend} had read the book .",
-    "there is a scene in a {place} with {number} people .",
-    "it came out on a {day} .",
-)
-
-
+SIZES = {"train": 2000, "validation": 400, "test": 400}  # of the reviews
 SEQUENCES = {"train": 60_000, "validation": 500, "test": 1000}
-LETTERS = "abcdefghijklmnop"
-LENGTHS = (1, 8)
-
-
-# A subject a line: who is there, what there is, where, and what one does with it.
-SUBJECTS = """
-cook baker waiter      | soup bread sauce    | oven table pantry      | stirred tasted burnt
-sailor captain diver   | boat anchor net     | harbour reef island    | pulled lost painted
-teacher pupil student  | book lesson pencil  | library class yard     | read wrote forgot
-singer drummer pianist | song violin drum    | stage studio hall      | played sang tuned
-"""
-SUBJECTS = [[part.split() for part in line.split("|")] for line in SUBJECTS.strip().splitlines()]
-SENTENCES = (
-    "the {who} {did} the {what} .",
-    "the {what} was in the {where} .",
-    "in the {where} the {who} saw a {what} and a {what} .",
-    "a {who} and a {who} met in the {where} .",
-    "the {what} that the {who} {did} was old .",
-    "nobody had {did} the {what} before the {who} came .",
-)
 DOCUMENTS = {"train": 4000, "validation": 200}
+LETTERS = "abcdefghijklmnop"  # of a sequence
+LENGTHS = (1, 8)  # of a sequence, the shortest and the longest
+
+PARTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+WORDS = {kind: words.split() for kind, words in PARTS["words"].items()}
 
 
 def generated_documents(seed: int = 0) -> DatasetDict:
     """Column `text`: documents of four to eight sentences about one subject. Splits train and validation.
 
-    The words of a subject occur with no other, so that sentences of two documents do not fit each other, but for one
-    time in four.
+    No word occurs with two subjects, so that sentences of two documents do not fit each other, except in one case of
+    four, when the subject is the same.
     """
     rng = random.Random(seed)
-    return DatasetDict(
-        {split: Dataset.from_dict({"text": [_document(rng) for _ in range(size)]}) for split, size in DOCUMENTS.items()}
-    )
+    splits = {split: [_document(rng) for _ in range(size)] for split, size in DOCUMENTS.items()}
+    return DatasetDict({split: Dataset.from_dict({"text": texts}) for split, texts in splits.items()})
 
 
 def _document(rng: random.Random) -> str:
-    words = dict(zip(("who", "what", "where", "did"), rng.choice(SUBJECTS), strict=True))
-    sentences = (rng.choice(SENTENCES) for _ in range(rng.randint(4, 8)))
+    """Four to eight sentences about one subject."""
+    words = {kind: words.split() for kind, words in rng.choice(PARTS["subjects"]).items()}
+    sentences = (rng.choice(PARTS["sentences"]) for _ in range(rng.randint(4, 8)))
     return " ".join(re.sub(r"{(\w+)}", lambda slot: rng.choice(words[slot[1]]), sentence) for sentence in sentences)
 
 
@@ -91,12 +55,8 @@ def reversed_sequences(seed: int = 0) -> DatasetDict:
         sources[" ".join(rng.choices(LETTERS, k=rng.randint(*LENGTHS)))] = None
     rest = iter(sources)
     splits = {name: list(itertools.islice(rest, size)) for name, size in SEQUENCES.items()}
-    return DatasetDict(
-        {
-            name: Dataset.from_dict({"source": rows, "target": [row[::-1] for row in rows]})
-            for name, rows in splits.items()
-        }
-    )
+    columns = {name: {"source": rows, "target": [row[::-1] for row in rows]} for name, rows in splits.items()}
+    return DatasetDict({name: Dataset.from_dict(rows) for name, rows in columns.items()})
 
 
 def generated_reviews(seed: int = 0) -> DatasetDict:
@@ -113,32 +73,31 @@ def generated_reviews(seed: int = 0) -> DatasetDict:
 
 
 def _review(rng: random.Random, label: str, held_out: bool) -> str:
+    """Two to four opinions of the label, perhaps one of the other, and neutral sentences."""
     other = LABELS[1 - LABELS.index(label)]
     sides = [label] * rng.randint(2, 4) + [other] * (rng.random() < 0.3)
     sentences = [_opinion(rng, side, held_out) for side in sides]
-    sentences += [_neutral(rng) for _ in range(rng.randint(0, 6))]
+    for _ in range(rng.randint(0, 6)):
+        sentence = rng.choice(PARTS["neutral"])
+        sentences.append(sentence.format(**{kind: rng.choice(words) for kind, words in WORDS.items()}))
     rng.shuffle(sentences)
     return " ".join(sentences)
 
 
 def _opinion(rng: random.Random, side: str, held_out: bool) -> str:
+    """A sentence on this side, positive or negative."""
+
+    def adjective(side: str) -> str:
+        words = WORDS[side]
+        return rng.choice(words if held_out else words[: len(words) * 3 // 4])
+
     other = LABELS[1 - LABELS.index(side)]
     this, that = rng.sample(WORDS["aspect"], 2)
     form = rng.random()
     if form < 0.5:
-        return f"the {this} was {_adjective(rng, side, held_out)} ."
+        return f"the {this} was {adjective(side)} ."
     if form < 0.75:
-        return f"a {_adjective(rng, side, held_out)} and {_adjective(rng, side, held_out)} {this} ."
+        return f"a {adjective(side)} and {adjective(side)} {this} ."
     if form < 0.9:
-        return f"the {this} was not {_adjective(rng, other, held_out)} ."
-    seemed, was = _adjective(rng, other, held_out), _adjective(rng, side, held_out)
-    return f"the {this} seemed {seemed} but the {that} was {was} ."
-
-
-def _adjective(rng: random.Random, side: str, held_out: bool) -> str:
-    words = WORDS[side]
-    return rng.choice(words if held_out else words[: len(words) * 3 // 4])
-
-
-def _neutral(rng: random.Random) -> str:
-    return rng.choice(NEUTRAL).format(**{kind: rng.choice(words) for kind, words in WORDS.items()})
+        return f"the {this} was not {adjective(other)} ."
+    return f"the {this} seemed {adjective(other)} but the {that} was {adjective(side)} ."

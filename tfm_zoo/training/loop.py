@@ -1,175 +1,147 @@
-"""The training loop: from the first global batch to the best model, whatever is learned."""
+"""The training loop: from the first global batch to the best model, whatever the task is."""
 
+import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.logging import get_logger
 from accelerate.utils import send_to_device, set_seed
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from tfm_zoo.training.arguments import LoopArguments
+from tfm_zoo.schedules import create_schedule
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 from tfm_zoo.training.checkpoints import TrainState, load_checkpoint, save_checkpoint, staged
 from tfm_zoo.training.freezing import GradualUnfreezing, freeze, what_learns
-from tfm_zoo.training.optimization import create_optimizer, create_scheduler
-from tfm_zoo.training.runs import check_resumed
-from tfm_zoo.training.streams import Stream, StreamBatches, as_it_is
+from tfm_zoo.training.identity import check_identity, identity
+from tfm_zoo.training.optimization import create_optimizer
+from tfm_zoo.training.runs import Run, start_trackers
+from tfm_zoo.training.streams import Stream, StreamBatches, unchanged
+from tfm_zoo.training.task import Batch, Task
 
-logger = get_logger(__name__)
-
-SHAPING = (
-    "seed",
-    "learning_rate",
-    "lr_scheduler_type",
-    "layerwise_lr_decay",
-    "freeze",
-    "gradual_unfreezing",
-    "weight_decay",
-    "adam_beta1",
-    "adam_beta2",
-    "adam_epsilon",
-    "max_grad_norm",
-    "mixed_precision",
-)
+logger = logging.getLogger(__name__)
 
 
-def own_loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    """The loss that the model computes by itself."""
-    return model(**batch).loss
+def train(loop: "Loop") -> dict[str, float]:
+    """Run the loop to its end, measure the best model, and leave its card and figures beside it; all processes call it.
 
-
-@dataclass
-class Task:
-    """What a loop trains, on what, and how it is judged."""
-
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    examples: Dataset  # or a Stream, from which batches of one size are cut
-    collate: Callable[[list[Any]], dict[str, Tensor]] | None  # None: torch's own
-    # How many items the loss of a batch is the mean over; of a loss in parts, how many each of them is.
-    count: Callable[[dict[str, Tensor]], int | Tensor]
-    evaluate: Callable[[nn.Module], dict[str, float]]  # figures of the prepared model, the same on every process
-    loss: Callable[[nn.Module, dict[str, Tensor]], Tensor] = own_loss  # of a batch, in training
-    after_evaluation: Callable[[nn.Module, TrainState], None] | None = None
-    before_epoch: Callable[[PreTrainedModel, int], None] | None = None
-    # Of the examples, in tokens, to put similar ones into the same batch; of each column where `batch_tokens` is given.
-    lengths: Sequence[Any] | None = None
-    batch_tokens: int | None = None  # per process and forward pass, instead of `per_device_train_batch_size` examples
-    shaping: dict[str, Any] = field(default_factory=dict)  # what else decides which steps are taken
+    Returns the figures of training and of the best model.
+    """
+    run, task, accelerator = loop.run, loop.task, loop.accelerator
+    start_trackers(accelerator, run.name, run.model_args, run.data_args, run.args)
+    loop.train()
+    # What was saved is loaded again, so that the figures are those of the folder.
+    best = type(accelerator.unwrap_model(loop.model)).from_pretrained(loop.output_dir).to(accelerator.device)
+    final = task.final_figures(best)
+    results = loop.results() | final
+    accelerator.log(final, step=loop.state.step)
+    if accelerator.is_main_process:
+        task.report(run, task, best, loop.state, results).finish()
+    accelerator.end_training()
+    return results
 
 
 class Loop:
-    """Trains a task's model; `run` does it all. `model` is the prepared model, `state` where training stands.
+    """Trains a task's model. `model` is the prepared model, `state` says how far training has come.
 
-    The best model by `metric_for_best_model` goes to `output_dir`, all files or none, whenever there is a better one.
+    Whenever a model is the best so far by `metric_for_best_model`, it is saved in `output_dir`, all files or none.
     """
 
-    def __init__(self, accelerator: Accelerator, args: LoopArguments, task: Task, checkpoint: Path | None = None):
-        self.accelerator, self.args, self.task = accelerator, args, task
-        self.output_dir = Path(args.output_dir)
-        if args.gradient_checkpointing:
-            # Not reentrant: gradients reach the layers above frozen embeddings.
+    def __init__(self, run: Run, task: Task):
+        self.run, self.task = run, task
+        self.accelerator, self.args = run.accelerator, run.args
+        self.output_dir = Path(run.args.output_dir)
+        if self.args.gradient_checkpointing:
+            # Not reentrant, so that gradients reach the layers above frozen embeddings.
             task.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        if args.freeze:
-            freeze(task.model, args.freeze)
+        if self.args.freeze:
+            freeze(task.model, self.args.freeze)
             logger.info(what_learns(task.model))
-        self.unfreezing = GradualUnfreezing(task.model, args.gradual_unfreezing) if args.gradual_unfreezing else None
+        every = self.args.gradual_unfreezing
+        self.unfreezing = GradualUnfreezing(task.model, every) if every else None
 
-        # The same global batches in the same order, however many processes share them.
-        division = {
-            "accumulation_steps": args.gradient_accumulation_steps,
-            "num_processes": accelerator.num_processes,
-            "process_index": accelerator.process_index,
-        }
-        batch_size = args.per_device_train_batch_size
-        if isinstance(task.examples, Stream):
-            options = {"collate": task.collate, "max_steps": args.max_train_steps}
-            self.batches = StreamBatches(task.examples, batch_size, **options, **division)
-            accelerator.register_for_checkpointing(self.batches)  # where in the stream they are
-            reading = {"sampler": self.batches, "batch_size": None, "collate_fn": as_it_is}
-        else:
-            division["seed"] = args.seed
-            if task.batch_tokens:
-                self.batches = TokenBatchSampler(task.lengths, task.batch_tokens, **division)
-            else:
-                self.batches = GlobalBatchSampler(len(task.examples), batch_size, lengths=task.lengths, **division)
-            reading = {"batch_sampler": self.batches, "collate_fn": task.collate}
-        self.loader = DataLoader(
-            task.examples,
-            num_workers=args.dataloader_num_workers,
-            generator=torch.Generator(),  # its own: starting an epoch must not draw from the generator of dropout
-            **reading,
-        )
+        self.batches, loading = self._make_batches()
+        # A generator of its own: starting an epoch must not change the random numbers of dropout.
+        generator, num_workers = torch.Generator(), self.args.dataloader_num_workers
+        self.loader = DataLoader(task.examples, generator=generator, num_workers=num_workers, **loading)
+        # The schedule counts global batches. It is not prepared: Accelerate would count the batches of every process.
+        self.total_steps, warmup_steps = self.args.number_of_steps(len(self.batches))
+        optimizer, width = create_optimizer(task.model, self.args), task.model.config.hidden_size
+        schedule = self.args.lr_scheduler_type
+        self.scheduler = create_schedule(schedule, optimizer, warmup_steps, self.total_steps, width)
+        self.accelerator.register_for_checkpointing(self.scheduler)
+        self.model, self.optimizer = self.accelerator.prepare(task.model, optimizer)
+        set_seed(self.args.seed, device_specific=True)  # each process has its own dropout
 
-        # The schedule counts global batches, so it is not prepared: Accelerate's would count those of every process.
-        self.total_steps, warmup_steps = args.number_of_steps(len(self.batches))
-        optimizer = create_optimizer(task.model, args)
-        d_model = task.model.config.hidden_size
-        self.scheduler = create_scheduler(args, optimizer, warmup_steps, self.total_steps, d_model)
-        accelerator.register_for_checkpointing(self.scheduler)
-        self.model, self.optimizer = accelerator.prepare(task.model, optimizer)
-        set_seed(args.seed, device_specific=True)  # each process has its own dropout
-
-        run = {  # what decides which steps are taken: a resumed run must have it in common with the one it continues
+        facts = {
             "train_examples": self.batches.size,
             "global_batch_size": self.batches.global_batch_size,
-            "num_processes": accelerator.num_processes,
+            "num_processes": self.accelerator.num_processes,
             "total_steps": self.total_steps,
             "warmup_steps": warmup_steps,
-            **{name: getattr(args, name) for name in SHAPING},
-            **task.shaping,
+            **task.facts,
         }
-        self.state = TrainState(run=run)
-        if checkpoint:
-            check_resumed(TrainState.read(checkpoint), run)  # before the optimiser is given the state of another
-            self.state = load_checkpoint(accelerator, checkpoint)
-            logger.info(f"Going on from {checkpoint}, step {self.state.step} of {self.total_steps}")
+        self.state = TrainState(run=identity(facts, self.args, run.data_args, run.model_args))
+        if run.checkpoint:
+            check_identity(TrainState.read(run.checkpoint), self.state.run)  # before the optimiser of another is loaded
+            self.state = replace(load_checkpoint(self.accelerator, run.checkpoint), run=self.state.run)
+            logger.info(f"Continuing from {run.checkpoint}, step {self.state.step} of {self.total_steps}")
+
+    def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, dict[str, Any]]:
+        """The global batches, the same ones however many processes share them; and how a `DataLoader` reads them."""
+        args, task = self.args, self.task
+        batch_size = args.per_device_train_batch_size
+        division = {
+            "accumulation_steps": args.gradient_accumulation_steps,
+            "num_processes": self.accelerator.num_processes,
+            "process_index": self.accelerator.process_index,
+        }
+        if isinstance(task.examples, Stream):
+            options = {"collate": task.collate, "max_steps": args.max_train_steps or 0}
+            batches = StreamBatches(task.examples, batch_size, **options, **division)
+            self.accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
+            return batches, {"sampler": batches, "batch_size": None, "collate_fn": unchanged}
+        division["seed"] = args.seed
+        if task.batch_tokens:
+            batches = TokenBatchSampler(task.lengths, task.batch_tokens, **division)
+        else:
+            batches = GlobalBatchSampler(len(task.examples), batch_size, lengths=task.lengths, **division)
+        return batches, {"batch_sampler": batches, "collate_fn": task.collate}
 
     @property
     def is_finished(self) -> bool:
         patience = self.args.early_stopping_patience
         return self.state.step >= self.total_steps or bool(patience and self.state.evaluations_without_gain >= patience)
 
-    def run(self) -> None:
-        """Train, log, evaluate and save, until all steps are done or no evaluation gains any more."""
+    def train(self) -> None:
+        """Train, log, evaluate and save, until all steps are done or the evaluations no longer improve."""
         accelerator, args, state, batches = self.accelerator, self.args, self.state, self.batches
+        model = accelerator.unwrap_model(self.model)
         unit = " tokens" if self.task.batch_tokens else ""
-        name = type(accelerator.unwrap_model(self.model)).__name__
         logger.info(
-            f"{name}: {batches.size or 'a stream of'} examples, {self.total_steps} steps of"
+            f"{type(model).__name__}: {batches.size or 'a stream of'} examples, {self.total_steps} steps of"
             f" {batches.global_batch_size}{unit}, on {accelerator.num_processes} process(es)"
         )
-        is_main = accelerator.is_main_process
-        progress = tqdm(total=self.total_steps, initial=state.step, disable=None if is_main else True)
+        is_hidden = None if accelerator.is_main_process else True  # None: only if the screen is no terminal
+        progress = tqdm(total=self.total_steps, initial=state.step, disable=is_hidden)
         window_loss = torch.tensor(state.window_loss, device=accelerator.device)
         clock = perf_counter()
         self.model.train()
         while not self.is_finished:
-            if self.task.before_epoch:
-                self.task.before_epoch(accelerator.unwrap_model(self.model), state.epoch)
+            self.task.before_epoch(model, state.epoch)
             batches.set_position(state.epoch, state.step_in_epoch)
             for micro_batches in batches.steps(self.loader):
                 if self.unfreezing and self.unfreezing.advance(state.epoch, state.step):
-                    logger.info(f"step {state.step}: {what_learns(accelerator.unwrap_model(self.model))}")
-                loss, grad_norm = train_step(
-                    accelerator,
-                    self.model,
-                    self.optimizer,
-                    self.scheduler,
-                    micro_batches,
-                    self.task,
-                    args.max_grad_norm,
-                )
+                    logger.info(f"step {state.step}: {what_learns(model)}")
+                prepared = (accelerator, self.model, self.optimizer, self.scheduler)
+                loss, grad_norm = train_step(*prepared, micro_batches, self.task, args.max_grad_norm)
                 window_loss += loss
                 state.train_examples += batches.examples(state.step_in_epoch)
                 state.step += 1
@@ -181,12 +153,7 @@ class Loop:
 
                 end = state.step == self.total_steps
                 if state.step % args.logging_steps == 0 or end:
-                    state.loss_sum += window_loss.item()
-                    mean = window_loss.item() / (state.step % args.logging_steps or args.logging_steps)
-                    if not math.isfinite(mean):
-                        raise FloatingPointError(f"the loss is {mean} at step {state.step}: try a lower learning_rate")
-                    learning_rate = self.scheduler.get_last_lr()[0]
-                    self.log({"loss": mean, "learning_rate": learning_rate, "grad_norm": float(grad_norm)})
+                    mean = self.log_losses(window_loss.item(), grad_norm)
                     progress.set_postfix(loss=f"{mean:.4f}")
                     window_loss.zero_()
                 state.train_seconds += perf_counter() - clock
@@ -203,29 +170,40 @@ class Loop:
         state.loss_sum += window_loss.item()
 
     def evaluate(self) -> None:
-        """Note the figures of the model as it is, and keep it if it is the best so far."""
+        """Log the figures of the model, and keep it if it is the best so far."""
         figures = self.task.evaluate(self.model)
         self.log({f"eval_{name}": value for name, value in figures.items()})
         shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
         logger.info(f"step {self.state.step}: {shown}")
-        if self.state.is_best(figures[self.args.metric_for_best_model], self.args.greater_is_better):
+        if self.state.is_best(figures[self.args.metric_for_best_model], self.args.higher_is_better):
             self.keep()
-        if self.task.after_evaluation:
-            self.task.after_evaluation(self.model, self.state)
+        self.task.after_evaluation(self.model, self.state)
 
-    def keep(self) -> None:
-        """Save the model as it is, the best so far."""
-        save_model(self.accelerator, self.model, self.task.tokenizer, self.output_dir)
+    def log_losses(self, loss_sum: float, grad_norm: Tensor | float | None) -> float:
+        """Log the mean loss of the steps since the last entry, whose sum this is, and return it."""
+        state, every = self.state, self.args.logging_steps
+        state.loss_sum += loss_sum
+        mean = loss_sum / (state.step % every or every)
+        if not math.isfinite(mean):
+            raise FloatingPointError(f"the loss is {mean} at step {state.step}: try a lower learning_rate")
+        learning_rate = self.scheduler.get_last_lr()[0]
+        self.log({"loss": mean, "learning_rate": learning_rate, "grad_norm": float(grad_norm)})
+        return mean
 
     def log(self, values: dict[str, float]) -> None:
+        """Add values to the history and send them to the trackers."""
         epoch = round(self.state.step / len(self.batches), 4)
         self.state.log_history.append({"step": self.state.step, "epoch": epoch, **values})
         self.accelerator.log(values, step=self.state.step)
 
-    def best_model(self) -> PreTrainedModel:
-        """What was saved, loaded again, whole on each process."""
-        model_class: Any = type(self.accelerator.unwrap_model(self.model))
-        return model_class.from_pretrained(self.output_dir).to(self.accelerator.device)
+    def keep(self) -> None:
+        """Save the model, the best so far, and its tokenizer, all files or none. All processes call it."""
+        weights = self.accelerator.get_state_dict(self.model)
+        if self.accelerator.is_main_process:
+            with staged(self.output_dir) as folder:
+                self.accelerator.unwrap_model(self.model).save_pretrained(folder, state_dict=weights)
+                self.task.tokenizer.save_pretrained(folder)
+        self.accelerator.wait_for_everyone()
 
     def results(self) -> dict[str, float]:
         """The figures of training, and those of the best model on the validation split."""
@@ -246,17 +224,17 @@ def train_step(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     scheduler: torch.optim.lr_scheduler.LRScheduler,
-    micro_batches: Sequence[dict[str, Tensor]],
+    micro_batches: Sequence[Batch],
     task: Task,
     max_grad_norm: float,
 ) -> tuple[Tensor, Tensor | float | None]:
     """One optimiser step on one global batch, of which `micro_batches` are this process's share.
 
-    The gradient is that of the mean loss over the items of the global batch, however it was divided.
+    The gradient is that of the mean loss over the items of the global batch, however the batch was divided.
 
     Args:
-        task: its `loss` of a batch is the mean over as many items, examples or tokens, as it does `count`; or the two
-            are `(parts,)`, of a loss that is the sum of such means.
+        task: computes the `loss` of a batch, a mean over the items (examples or tokens) that its `count` gives. Both
+            are `(parts,)` where the loss is a sum of such means.
 
     Returns:
         The mean loss of the global batch (on every process), and the gradient's norm before clipping.
@@ -269,7 +247,7 @@ def train_step(
         accelerator.gradient_state._set_sync_gradients(last)
         with nullcontext() if last else accelerator.no_sync(model):
             loss = task.loss(model, send_to_device(batch, accelerator.device)) * count
-            # Gradients are averaged over processes: times their number, the average is the sum.
+            # Accelerate averages gradients over processes; times their number, the average is the sum.
             accelerator.backward((loss * accelerator.num_processes / items).sum())
         loss_sum += loss.detach().float()
     norm = accelerator.clip_grad_norm_(model.parameters(), max_grad_norm or float("inf"))
@@ -278,15 +256,3 @@ def train_step(
         scheduler.step()
     optimizer.zero_grad()
     return (accelerator.reduce(loss_sum, "sum") / items).sum(), norm
-
-
-def save_model(
-    accelerator: Accelerator, model: nn.Module, tokenizer: PreTrainedTokenizerBase, output_dir: Path
-) -> None:
-    """Save model and tokenizer, all files or none. All processes call it."""
-    weights = accelerator.get_state_dict(model)
-    if accelerator.is_main_process:
-        with staged(output_dir) as folder:
-            accelerator.unwrap_model(model).save_pretrained(folder, state_dict=weights)
-            tokenizer.save_pretrained(folder)
-    accelerator.wait_for_everyone()

@@ -1,45 +1,102 @@
-"""Starting a run: processes, log, seeds, the output folder, the Hub."""
+"""Starting a run: its options, its processes, its log, its folder; and how it ends when something is wrong."""
 
 import logging
 import os
 import re
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import datasets
 import psutil
 import torch
 import transformers
 from accelerate import Accelerator, DistributedDataParallelKwargs
-from accelerate.logging import get_logger
 from accelerate.tracking import get_available_trackers
-from accelerate.utils import DistributedType, ProjectConfiguration, set_seed
+from accelerate.utils import DistributedType, ProjectConfiguration, broadcast_object_list, set_seed
 from datasets.exceptions import DatasetsError
 from huggingface_hub import HfApi
 from huggingface_hub.errors import StrictDataclassError
 
 from tfm_zoo.hub import PushError
-from tfm_zoo.models.uploading import open_repository
-from tfm_zoo.training.arguments import LoopArguments
-from tfm_zoo.training.checkpoints import TrainState, delete_checkpoints, find_checkpoint, holds_a_run
+from tfm_zoo.models.hub_saving import open_repository
+from tfm_zoo.quiet import hush_progress_bars, hush_tokenizers
+from tfm_zoo.training.arguments import LoopArguments, parse_arguments
+from tfm_zoo.training.checkpoints import STAGING, find_checkpoint, holds_a_run
+from tfm_zoo.training.models import ModelArguments
+from tfm_zoo.training.sources import DataArguments
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
+
+#: what options, data and checkpoints raise when a user can put them right
+USER_ERRORS = (ValueError, OSError, StrictDataclassError, DatasetsError, PushError)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has started: its processes, and its options with all defaults filled in."""
+
+    name: str  # of the recipe
+    accelerator: Accelerator
+    model_args: ModelArguments
+    data_args: DataArguments
+    args: LoopArguments
+    checkpoint: Path | None = None  # to continue from
+
+    def tell(self, notes: Sequence[str]) -> None:
+        """Log what a reader of the figures must know of the data."""
+        for note in notes:
+            logger.warning(note)
+
+
+def start_run(name: str, arguments_classes: Sequence[type], argv: Sequence[str] | None = None) -> Run:
+    """Read the options, start the processes, and make the output folder ready. All processes call it.
+
+    Args:
+        name: of the recipe.
+        arguments_classes: the options of model, data and loop.
+        argv: the words of the command line; default: those that the program was started with.
+    """
+    model_args, data_args, args = parse_arguments(arguments_classes, argv)
+    accelerator = start_accelerator(args)
+    # The main process decides: what it can reach of the network, others might not.
+    data_args = broadcast_object_list([data_args.resolved() if accelerator.is_main_process else None])[0]
+    model_args = model_args.resolved(data_args)
+    args = args.resolved(model_args.is_new)
+    data_args.check_loop(args)
+    checkpoint = open_output_dir(accelerator, args)
+    if args.push_to_hub and accelerator.is_main_process:  # now, so that a missing right to write shows before the work
+        api, repository = HfApi(token=args.hub_token), args.hub_model_id or Path(args.output_dir).resolve().name
+        args = replace(args, hub_model_id=open_repository(api, repository, args.hub_private_repo, args.hub_revision))
+    accelerator.wait_for_everyone()
+    return Run(name, accelerator, model_args, data_args, args, checkpoint)
+
+
+def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
+    """Run a recipe as a program.
+
+    What a user did wrong shows in `prepare`, before training begins, and ends the program with one line. After that an
+    error has its traceback, but for an upload that fails: the model is safe, and the message says how to push it again.
+    """
+    with errors_in_one_line():
+        prepared = prepare()
+    with errors_in_one_line(PushError):
+        train(prepared)
 
 
 @contextmanager
-def errors_in_one_line() -> Iterator[None]:
-    """End the program with what is wrong in one line, where a user can put it right, and not with a traceback.
+def errors_in_one_line(*errors: type[Exception]) -> Iterator[None]:
+    """End the program with one line, and no traceback, at these errors; by default at those that a user can put right.
 
-    The environment variable `TFM_ZOO_TRACEBACK=1` shows where an error came from. (`accelerate launch` adds a traceback
-    of its own to any failure, unless it is told to be `--quiet`.)
+    The environment variable `TFM_ZOO_TRACEBACK=1` shows the traceback. (`accelerate launch` adds a traceback of its
+    own to any failure, unless it is told to be `--quiet`.)
     """
     try:
         yield
-    except (ValueError, OSError, StrictDataclassError, DatasetsError, FloatingPointError, PushError) as error:
+    except errors or USER_ERRORS as error:  # noqa: B030
         if os.environ.get("TFM_ZOO_TRACEBACK", "0") not in ("", "0"):
             raise
         message = " ".join(str(error).split()) or type(error).__name__
@@ -48,29 +105,22 @@ def errors_in_one_line() -> Iterator[None]:
 
 
 def keep_few_kernels() -> None:
-    """Let oneDNN keep few of the kernels that it makes on a CPU for each new shape (of GELU, say).
+    """Limit how many kernels oneDNN keeps of those that it makes on a CPU for each new shape (of GELU, say).
 
-    It keeps 1,024, which costs gigabytes where every batch has a shape of its own: they lie between the tensors, whose
-    memory then cannot be joined again. Has to come before the first model runs.
+    It keeps 1,024 by default. Where every batch has a shape of its own they cost gigabytes, since they lie between the
+    tensors and keep freed memory from being joined again. Call this before the first model runs.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
 
 
-def start_accelerator(args: LoopArguments, freeze_epochs: int = 0) -> Accelerator:
-    """An Accelerator for a loop that weighs losses itself; the log speaks for the main process alone.
-
-    Args:
-        freeze_epochs: how long the task itself freezes parameters.
-    """
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # no warning from processes that prepare batches
+def start_accelerator(args: LoopArguments) -> Accelerator:
+    """An Accelerator for a loop that weighs losses itself, a log that the main process writes alone, and the seed."""
+    hush_tokenizers()
     keep_few_kernels()
-    trackers = None
-    if args.with_tracking or args.report_to:
-        trackers = args.report_to or "all"
-        available = [str(tracker) for tracker in get_available_trackers()]
-        if trackers != "all" and trackers not in available:
-            raise ValueError(f"report_to {trackers!r} is not installed; installed are {available}")
-    unfreezes = freeze_epochs or args.gradual_unfreezing
+    trackers = args.report_to or ("all" if args.with_tracking else None)
+    available = ["all", *map(str, get_available_trackers())]
+    if trackers and trackers not in available:
+        raise ValueError(f"report_to {trackers!r} is not installed; installed are {available[1:]}")
     _start_missing_processes()
     accelerator = Accelerator(
         # Where there is no device, processes launched for several GPUs work together on the CPU, and not each alone.
@@ -78,18 +128,18 @@ def start_accelerator(args: LoopArguments, freeze_epochs: int = 0) -> Accelerato
         mixed_precision=args.mixed_precision,
         log_with=trackers,
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
-        # What does not learn yet gets no gradient, and DDP must not wait for it.
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=bool(unfreezes))],
+        # Parameters that do not learn yet get no gradient, and DDP must not wait for one.
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=bool(args.freezing_option))],
     )
     if accelerator.distributed_type == DistributedType.DEEPSPEED:
         accelerator.state.deepspeed_plugin.deepspeed_config.update(
             train_micro_batch_size_per_gpu=args.per_device_train_batch_size, gradient_clipping=args.max_grad_norm
         )
-    if (unfreezes or args.freeze) and is_sharded(accelerator):
-        name = "freeze_epochs" if freeze_epochs else "gradual_unfreezing" if unfreezes else "freeze"
+    freezing = args.freezing_option or ("freeze" if args.freeze else None)
+    if freezing and is_sharded(accelerator):
         raise ValueError(
-            f"{name} works on one process and with DDP; {accelerator.distributed_type.value} shards the model, and all"
-            " of it learns from the first step on"
+            f"{freezing} works on one process and with DDP; {accelerator.distributed_type.value} shards the model, and"
+            " all of it learns from the first step on"
         )
 
     logging.basicConfig(format="%(asctime)s  %(message)s", datefmt="%H:%M:%S")
@@ -97,14 +147,13 @@ def start_accelerator(args: LoopArguments, freeze_epochs: int = 0) -> Accelerato
         logging.getLogger(name).setLevel(logging.INFO if accelerator.is_main_process else logging.ERROR)
     if not accelerator.is_main_process:
         transformers.utils.logging.set_verbosity_error()
-    datasets.disable_progress_bars()
-    transformers.utils.logging.disable_progress_bar()
+    hush_progress_bars()
     set_seed(args.seed)
     return accelerator
 
 
 def is_sharded(accelerator: Accelerator) -> bool:
-    """Whether no process holds the whole model while it trains: generating would need them all for each token."""
+    """Whether each process holds but a part of the model while it trains; generating would need all for each token."""
     return accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED)
 
 
@@ -112,7 +161,7 @@ def _start_missing_processes() -> None:
     """Make `accelerate launch --cpu --num_processes 2` mean what it says.
 
     Without MPI the launcher starts a single process on the CPU, and tells it where its peers would meet but not how
-    many they are (huggingface/accelerate#2741). This process then becomes the launcher of all of them.
+    many there are (huggingface/accelerate#2741). This process then becomes the launcher of all of them.
     """
     env = os.environ
     on_cpu = env.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true")
@@ -130,12 +179,7 @@ def _start_missing_processes() -> None:
 
 
 def open_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | None:
-    """Make `output_dir` ready, and give the checkpoint to go on from, if any. All processes call it.
-
-    Raises:
-        FileExistsError: if the folder holds a run that the arguments neither resume nor overwrite.
-        FileNotFoundError, ValueError: if the checkpoint to go on from is not complete, or not in `output_dir`.
-    """
+    """Make `output_dir` ready, and return the checkpoint to continue from, if any. All processes call it."""
     output_dir = Path(args.output_dir)
     checkpoint = find_checkpoint(args.resume_from_checkpoint, output_dir)
     if checkpoint and checkpoint.resolve().parent != output_dir.resolve():
@@ -148,39 +192,25 @@ def open_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | Non
             f"output_dir {args.output_dir!r} holds a run: give another folder, --resume_from_checkpoint auto to go"
             " on with it, or --overwrite_output_dir to replace it"
         )
-    accelerator.wait_for_everyone()  # everybody has looked before anybody writes
+    accelerator.wait_for_everyone()  # every process has looked before one writes
     if accelerator.is_main_process:
         if checkpoint is None:
-            delete_checkpoints(output_dir)
+            for leftover in (*output_dir.glob("checkpoint-*"), *output_dir.glob(f"{STAGING}*")):
+                shutil.rmtree(leftover)
         output_dir.mkdir(parents=True, exist_ok=True)
-        if args.push_to_hub:  # now, so that a missing right to write shows before the work
-            api, name = HfApi(token=args.hub_token), args.hub_model_id or output_dir.resolve().name
-            args.hub_model_id = open_repository(api, name, args.hub_private_repo, args.hub_revision)
     accelerator.wait_for_everyone()
     if args.resume_from_checkpoint and checkpoint is None:
         logger.info(f"No complete checkpoint in {output_dir}: starting from the beginning")
     return checkpoint
 
 
-def check_resumed(state: TrainState, run: dict[str, Any]) -> None:
-    """Refuse to go on with a checkpoint of a run that took other steps than this one will.
-
-    Raises:
-        ValueError: naming what differs.
-    """
-    differing = {name: (state.run.get(name), value) for name, value in run.items() if state.run.get(name) != value}
-    if differing:
-        changes = ", ".join(f"{name} was {old} and is {new}" for name, (old, new) in differing.items())
-        raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}")
-
-
-def start_trackers(accelerator: Accelerator, project: str, *arguments: Any) -> None:
+def start_trackers(accelerator: Accelerator, project: str, *options: Any) -> None:
     """Start the trackers asked for, if any, with the options of a run."""
     if accelerator.log_with:
-        accelerator.init_trackers(project, config=tracker_values(*arguments))
+        accelerator.init_trackers(project, config=tracker_values(*options))
 
 
-def tracker_values(*arguments: Any) -> dict[str, Any]:
+def tracker_values(*options: Any) -> dict[str, Any]:
     """The options of a run in types that every tracker takes, without the token."""
-    values = {name: value for part in arguments for name, value in asdict(part).items() if name != "hub_token"}
+    values = {name: value for part in options for name, value in asdict(part).items() if name != "hub_token"}
     return {name: value if isinstance(value, int | float | str) else str(value) for name, value in values.items()}

@@ -1,31 +1,33 @@
-"""Where texts come from: files, a folder or the Hub, and how much of them is used."""
+"""Where texts come from: files, a folder or the Hub; and which rows of them a run uses."""
 
 import hashlib
+import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import glob
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
+from typing_extensions import Self
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
 
+logger = logging.getLogger(__name__)
+ROLES = ("train", "validation", "test")
+#: the readers of `datasets` for tables, by the ends of the files' names
+TABLES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 
-@dataclass
+
+@dataclass(frozen=True)
 class DataArguments:
     """Which data set a recipe reads, and how much of it. Names are those of transformers' examples."""
 
-    file_types: ClassVar[Mapping[str, str]] = {
-        ".csv": "csv",
-        ".tsv": "csv",
-        ".json": "json",
-        ".jsonl": "json",
-        ".parquet": "parquet",
-    }
-    text_rows: ClassVar[str] = "document"  # what of a text file is a row: the whole "document", or a "line"
+    file_types: ClassVar[Mapping[str, str]] = TABLES
+    text_rows: ClassVar[str] = "document"  # what a row of a text file is: the whole "document", or a "line"
+    streaming: ClassVar[bool] = False
 
     dataset_name: str | None = option(None, "Hub id or local folder. 'generated', the default: the built-in data set.")
     dataset_config_name: str | None = option(None, "Configuration of the data set.")
@@ -36,34 +38,44 @@ class DataArguments:
     max_eval_samples: int | None = option(None, "Likewise of the validation split.")
     preprocessing_num_workers: int | None = option(None, "Processes that tokenize.")
 
-    def built_in(self) -> DatasetDict:
-        """The data set that needs no network."""
-        return generated.generated_reviews()
-
     def __post_init__(self) -> None:
-        files = list(self.files())
+        files = self.files()
         if files and self.dataset_name:
             raise ValueError("give either dataset_name or train_file, validation_file and test_file, not both")
         if files and "train" not in files:
             raise ValueError("validation_file and test_file need a train_file")
-        check_at_least(self, {"max_train_samples": 1, "max_eval_samples": 1, "preprocessing_num_workers": 1})
+        check_at_least(self, max_train_samples=1, max_eval_samples=1, preprocessing_num_workers=1)
 
-    def files(self) -> dict[str, str]:
-        """The file of each split that is given as a file."""
-        named = {split: getattr(self, f"{split}_file", None) for split in ("train", "validation", "test")}
-        return {split: file for split, file in named.items() if file}
+    def resolved(self) -> Self:
+        """These options with a data set, the built-in one if they name none."""
+        if self.source:
+            return self
+        logger.warning("No data set and no file was named: using the built-in GENERATED data")
+        return replace(self, dataset_name=generated.NAME)
+
+    def check_loop(self, args: LoopArguments) -> None:
+        """Refuse options of the loop that this data set cannot serve."""
+
+    def built_in(self) -> DatasetDict:
+        """The data set that needs no network."""
+        return generated.generated_reviews()
 
     @property
-    def reading(self) -> dict[str, Any]:
-        """Options of `load_dataset`."""
-        return {}
+    def source(self) -> str | None:
+        """The data set or the training file, as it was named."""
+        return self.dataset_name or self.train_file
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether the data set is the built-in one."""
+        return self.dataset_name == generated.NAME
+
+    def files(self) -> dict[str, str]:
+        """The files that are named, by their splits."""
+        return {split: file for split in ROLES if (file := getattr(self, f"{split}_file", None))}
 
     def load_file(self, split: str, file: str) -> Dataset | IterableDataset:
-        """What the file of a split holds, or all files that fit a pattern.
-
-        Raises:
-            FileNotFoundError, ValueError: naming the file that is missing or cannot be read.
-        """
+        """The rows of a split's file, or of all files that fit a pattern."""
         files = fitting(file)
         if not files:
             raise FileNotFoundError(f"{split}_file {file!r}: no such file")
@@ -74,37 +86,29 @@ class DataArguments:
             raise ValueError(f"{split}_file {file!r}: expected one of {', '.join(self.file_types)}, not {suffix!r}")
         if not any(path.stat().st_size for path in files):
             raise ValueError(f"there is no text in the {split} split: {split}_file {file!r} is empty")
-        options = {"sep": "\t"} if suffix == ".tsv" else {}
-        options |= {"sample_by": self.text_rows} if suffix == ".txt" else {}  # a document keeps its line breaks
-        options |= self.reading
-        names = [*map(str, files)]
+        options = {".tsv": {"sep": "\t"}, ".txt": {"sample_by": self.text_rows}}.get(suffix, {})
+        options |= {"data_files": [*map(str, files)], "split": "train", "streaming": self.streaming}
         try:
-            return load_dataset(self.file_types[suffix], data_files=names, split="train", **options)
+            return load_dataset(self.file_types[suffix], **options)
         except DatasetGenerationError as error:
             raise ValueError(f"{split}_file {file!r} cannot be read: {error.__cause__ or error}") from error
 
 
-@dataclass
+@dataclass(frozen=True)
 class StreamedArguments(DataArguments):
-    """Of a data set that need not fit into memory, nor on the disk."""
+    """The options of a data set that need not fit into memory or onto the disk."""
 
-    streaming: bool = option(
-        False, "Read the training texts while training, from files or the Hub; needs max_train_steps."
-    )
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        return {"streaming": self.streaming}
+    streaming: bool = option(False, "Read the training texts while training; needs max_train_steps.")
 
     @property
     def files_identity(self) -> str | None:
-        """Of the files that are streamed: their names and sizes, wherever they lie."""
+        """A digest of the streamed files' names and sizes, wherever they lie; None if no files are streamed."""
         if not (self.streaming and self.train_file):
             return None
         return digest(f"{path.name} {path.stat().st_size}" for path in fitting(self.train_file))
 
-    def check_stream(self, args: LoopArguments) -> None:
-        """Refuse what a stream cannot do, of which nobody knows how long it is."""
+    def check_loop(self, args: LoopArguments) -> None:
+        """Refuse options that need the length of the data, which a stream does not tell."""
         if not self.streaming:
             return
         if self.max_train_samples:
@@ -116,9 +120,9 @@ class StreamedArguments(DataArguments):
                 raise ValueError(f"{name} 'epoch': a stream has no epochs; give a number of steps")
 
 
-@dataclass
+@dataclass(frozen=True)
 class SplitArguments(DataArguments):
-    """Of a data set of independent rows: a test split too, and splits that are cut from train."""
+    """The options of a data set of independent rows, from which a validation and a test split can be cut."""
 
     test_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file to test on.")
     test_split_percentage: float = option(0, "Share of train to test on if there is no such split; 0: no test.")
@@ -135,22 +139,18 @@ class SplitArguments(DataArguments):
 
 
 def load_source(args: DataArguments) -> DatasetDict | IterableDatasetDict:
-    """The splits that the arguments name, as they are.
-
-    Raises:
-        FileNotFoundError, ValueError: naming the file or data set that is missing or cannot be read.
-    """
+    """The splits that the options name, as they are; an error names the file or data set that cannot be read."""
     if files := args.files():
-        kind = IterableDatasetDict if args.reading.get("streaming") else DatasetDict
+        kind = IterableDatasetDict if args.streaming else DatasetDict
         return kind({split: args.load_file(split, file) for split, file in files.items()})
     name = args.dataset_name
-    if name == generated.NAME or (Path(name) / "dataset_dict.json").exists():
-        splits = args.built_in() if name == generated.NAME else load_from_disk(name)
-        if not args.reading.get("streaming"):
+    if args.is_generated or (Path(name) / "dataset_dict.json").exists():
+        splits = args.built_in() if args.is_generated else load_from_disk(name)
+        if not args.streaming:
             return splits
         return IterableDatasetDict({split: rows.to_iterable_dataset() for split, rows in splits.items()})
     try:
-        return load_dataset(name, args.dataset_config_name, **args.reading)
+        return load_dataset(name, args.dataset_config_name, streaming=args.streaming)
     except ConnectionError as error:
         raise ValueError(
             f"dataset_name {name!r}: no such folder, and the Hub cannot be reached;"
@@ -161,13 +161,13 @@ def load_source(args: DataArguments) -> DatasetDict | IterableDatasetDict:
 
 
 def fitting(file: str) -> list[Path]:
-    """The file of this name, or those that fit it as a pattern."""
+    """The file of this name, or the files that fit it as a pattern."""
     path = Path(file)
     return [path] if path.is_file() else sorted(path for path in map(Path, glob(file)) if path.is_file())
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
-    """A short name of texts or bytes, by which to tell them from others."""
+    """A short name for texts or bytes, which others do not have."""
     sha = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -176,8 +176,13 @@ def digest(parts: Iterable[str | bytes]) -> str:
     return sha.hexdigest()[:16]
 
 
+def digest_of(rows: Dataset) -> str:
+    """A short name for the texts of a data set's columns."""
+    return digest(text for column in rows.column_names for text in rows[column])
+
+
 def text_column(rows: Dataset | IterableDataset, asked: str | None) -> str:
-    """The column of the texts: the one asked for, else the only one, else "text"."""
+    """The column of the texts: the one that `text_column_name` names, else the only one, else "text"."""
     usual = rows.column_names if len(rows.column_names or ()) == 1 else ["text"]
     (column,) = find_columns(rows, asked and [asked], [usual], "text_column_name")
     return column
@@ -186,21 +191,19 @@ def text_column(rows: Dataset | IterableDataset, asked: str | None) -> str:
 def find_columns(
     split: Dataset | IterableDataset, asked: list[str] | None, usual: Sequence[list[str]], option_name: str
 ) -> list[str]:
-    """The columns that were asked for, else the first of the usual ones that are there."""
-    columns = split.column_names or list(next(iter(split), {}))  # a stream may not know them before it is read
-    if asked:
-        missing = [name for name in asked if name not in columns]
-        if missing:
-            raise ValueError(f"{option_name} {missing[0]!r}: no such column; the columns are {columns}")
-        return asked
-    for names in usual:
-        if set(names) <= set(columns):
-            return names
-    raise ValueError(f"give {option_name}: none of the usual names is among the columns {columns}")
+    """The columns that an option names, else the first of the usual ones that exist."""
+    columns = split.column_names or list(next(iter(split), {}))  # a stream may know them only when it is read
+    for name in asked or ():
+        if name not in columns:
+            raise ValueError(f"{option_name} {name!r}: no such column; the columns are {columns}")
+    names = asked or next((names for names in usual if set(names) <= set(columns)), None)
+    if names is None:
+        raise ValueError(f"give {option_name}: none of the usual names is among the columns {columns}")
+    return names
 
 
 def check_texts(name: str, split: Dataset, column: str, option_name: str = "text_column_name") -> None:
-    """Refuse a column that is missing, or holds anything but texts."""
+    """Refuse a column that is missing, or that holds anything but texts."""
     if column not in split.column_names:
         raise ValueError(f"split {name!r} has no column {column!r}; its columns: {split.column_names}")
     feature = split.features[column]
@@ -212,45 +215,51 @@ def check_texts(name: str, split: Dataset, column: str, option_name: str = "text
 
 
 def complete_splits(
-    splits: dict[str, Dataset], args: SplitArguments, seed: int, notes: list[str]
+    splits: Mapping[str, Dataset], args: SplitArguments, seed: int, notes: list[str]
 ) -> tuple[dict[str, Dataset], list[str]]:
-    """Splits "train", "validation" and, if there is one or a share is asked for, "test"; and those that were there.
+    """The splits "train", "validation" and, if there is one or a share is asked for, "test".
 
-    What is missing is cut from train, which is said in `notes`.
+    Splits that are missing are cut from train, and a sentence about it is added to `notes`. The second value holds the
+    names of the splits that the data set came with.
     """
-    found = {
-        role: next((split for name, split in splits.items() if name.startswith(role)), None)
-        for role in ("train", "validation", "test")
-    }
-    if found["train"] is None:
-        if len(splits) != 1:
-            raise ValueError(f"no split to train on among {list(splits)}")
-        (name,) = splits
+    names = {role: next((name for name in splits if name.startswith(role)), None) for role in ROLES}
+    own = {role: splits[name] for role, name in names.items() if name is not None}
+    if "train" in own:
+        train = own["train"]
+    elif len(splits) == 1:
+        ((name, train),), own = splits.items(), {}
         notes.append(f"The data set has only the split {name!r}; train, validation and test are all cut from it.")
-        found = {"train": splits[name], "validation": None, "test": None}
-        own = []
     else:
-        own = [role for role, split in found.items() if split is not None]
+        raise ValueError(f"no split to train on among {list(splits)}")
 
-    train = found["train"].shuffle(seed=seed)
-    for role, share in (("validation", args.validation_split_percentage), ("test", args.test_split_percentage)):
-        if found[role] is None and share > 0:
-            size = max(1, round(len(found["train"]) * share / 100))
-            if size >= len(train):
-                raise ValueError(f"train has {len(found['train'])} rows: too few to cut a {role} split from it")
-            found[role], train = train.select(range(size)), train.select(range(size, len(train)))
-            notes.append(f"There is no {role} split: {size} rows of train were taken for it (seed {seed}).")
-    if found["validation"] is None:
+    shares = {"validation": args.validation_split_percentage, "test": args.test_split_percentage}
+    missing = {role: share for role, share in shares.items() if role not in own and share > 0}
+    sizes = {role: max(1, round(len(train) * share / 100)) for role, share in missing.items()}
+    rows_left = len(train)
+    for role, size in sizes.items():
+        if size >= rows_left:
+            raise ValueError(f"train has {len(train)} rows: too few to cut a {role} split from it")
+        rows_left -= size
+        notes.append(f"There is no {role} split: {size} rows of train were taken for it (seed {seed}).")
+    if "validation" not in own | sizes:
         raise ValueError("there is no validation split: give a validation_split_percentage above 0")
-    return {role: split for role, split in (found | {"train": train}).items() if split is not None}, own
+    complete = dict(own)
+    if sizes:
+        parts = train.train_test_split(test_size=sum(sizes.values()), seed=seed)
+        complete["train"], start = parts["train"], 0
+        for role, size in sizes.items():
+            complete[role] = parts["test"].select(range(start, start + size))
+            start += size
+    else:
+        complete["train"] = train.shuffle(seed=seed)
+    return {role: complete[role] for role in ROLES if role in complete}, list(own)
 
 
 def limit_splits(splits: dict[str, Dataset], args: SplitArguments, seed: int) -> dict[str, Dataset]:
-    """The splits with no more rows than `max_train_samples` and `max_eval_samples` allow, picked by the seed."""
-    limits = {"train": args.max_train_samples}
-    limited = dict(splits)
+    """The splits with at most `max_train_samples` and `max_eval_samples` rows, which the seed picks."""
+    limited = {}
     for name, split in splits.items():
-        limit = limits.get(name, args.max_eval_samples)
-        if limit is not None and limit < len(split):
-            limited[name] = split.shuffle(seed=seed).select(range(limit))
+        limit = args.max_train_samples if name == "train" else args.max_eval_samples
+        is_cut = limit is not None and limit < len(split)
+        limited[name] = split.shuffle(seed=seed).take(limit) if is_cut else split
     return limited

@@ -1,13 +1,13 @@
-"""Examples from texts that need not fit into memory: read in blocks, pass after pass, from any place on.
+"""Examples made from texts while training reads them, in memory or not, from any place on.
 
-A block is a few thousand documents, or as many as have 2,000,000 characters, so that memory is bounded; one that is so
-long by itself gives no examples that take two documents. What becomes of a block, and in what order, follows from the
-seed, the pass and its number alone, and batches are cut from the row of all examples: so that a run goes on exactly
-where it was, and any number of processes see the same batches. To that end each process reads and tokenizes all of the
-stream, and trains on its share. Data sets in memory take the same way.
+A stream reads its texts in chunks: a few thousand documents, or as many as have 2,000,000 characters, so that memory is
+bounded. (A document as long as that is a chunk alone, and gives no examples of two documents.) The seed, the pass and
+the chunk's number decide what examples a chunk gives and in which order, and batches are cut from the sequence of all
+examples. So a run continues exactly where it was stopped, and any number of processes see the same batches; for that,
+each process reads and tokenizes the whole stream, and trains on its share of each batch.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice, takewhile
 from typing import Any
@@ -17,150 +17,127 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from tfm_zoo.training.text_sources import CHARACTERS, Place, Reading, TextSource
+from tfm_zoo.training.batches import Division
+from tfm_zoo.training.text_sources import CHARACTERS, Place, Reader, TextSource
 
 
 @dataclass(frozen=True)
-class Block:
+class Chunk:
     """Texts that are read, mixed and made into examples together."""
 
     place: Place
     texts: list[str]
 
 
+@dataclass(eq=False)
 class Stream(torch.utils.data.Dataset):
-    """Examples made from the texts of a source, block by block and pass after pass, without an end.
+    """Examples made from the texts of a source, chunk by chunk and pass after pass, without an end.
 
-    It is indexed by a block, and gives the block's place and examples.
-
-    Args:
-        make_examples: what becomes of the texts of a block, which are the documents, or where one is longer than a
-            block, a part of it; draws from the generator alone. Empty texts are left out.
-        block_size: documents of a block, which `CHARACTERS` of them end too.
-        size: examples of a pass, if they are known.
+    Indexed by a chunk, it gives the chunk's place and examples.
     """
 
-    def __init__(
-        self,
-        source: TextSource,
-        make_examples: Callable[[list[str], np.random.Generator], list[Any]],
-        seed: int,
-        block_size: int = 2000,
-        size: int | None = None,
-    ):
-        self.source, self.make_examples, self.seed = source, make_examples, seed
-        self.block_size, self.size = block_size, size
+    source: TextSource
+    #: Makes the texts of a chunk into examples, with no other random numbers than the generator's. A text is a
+    #: document, or a part of a document that is longer than a chunk; empty ones are left out.
+    make_examples: Callable[[list[str], np.random.Generator], list[Any]]
+    seed: int
+    chunk_size: int = 2000  # documents of a chunk, which ends at `CHARACTERS`, too
+    size: int | None = None  # examples of a pass, if they are known
 
-    def blocks(self, place: Place) -> Iterator[Block]:
-        """The blocks from a place on.
-
-        Raises:
-            ValueError: if a pass holds no text.
-        """
+    def chunks(self, place: Place) -> Iterator[Chunk]:
+        """The chunks from a place on."""
         while True:
-            reading = Reading(self.source, self.seed, place)
+            reader = Reader(self.source, self.seed, place)
             texts: list[str] = []
             size = 0
-            for text in reading:
+            for text in reader:
                 if text.strip():
                     texts.append(text)
                     size += len(text)
-                if len(texts) == self.block_size or size >= CHARACTERS:
-                    yield Block(place, texts)
-                    place = reading.place(place.block + 1)
+                if len(texts) == self.chunk_size or size >= CHARACTERS:
+                    yield Chunk(place, texts)
+                    place = reader.place(place.chunk + 1)
                     texts, size = [], 0
             if texts:
-                yield Block(place, texts)
-            elif place.block == 0:
+                yield Chunk(place, texts)
+            elif place.chunk == 0:
                 raise ValueError("there is no text to train on")
             place = Place(place.epoch + 1)
 
-    def __getitem__(self, block: Block) -> tuple[Place, list[Any]]:
-        rng = np.random.default_rng([self.seed, block.place.epoch, block.place.block])
-        examples = self.make_examples(block.texts, rng)
-        return block.place, [examples[index] for index in rng.permutation(len(examples))]
+    def __getitem__(self, chunk: Chunk) -> tuple[Place, list[Any]]:
+        rng = np.random.default_rng([self.seed, chunk.place.epoch, chunk.place.chunk])
+        examples = self.make_examples(chunk.texts, rng)
+        return chunk.place, [examples[index] for index in rng.permutation(len(examples))]
 
     def first_pass(self) -> Iterator[Any]:
         """The examples of the first pass."""
-        for block in takewhile(lambda block: block.place.epoch == 0, self.blocks(Place())):
-            yield from self[block][1]
+        for chunk in takewhile(lambda chunk: chunk.place.epoch == 0, self.chunks(Place())):
+            yield from self[chunk][1]
 
 
-class StreamBatches:
-    """This process's micro-batches of a stream, and where in it they have come to; all of the same size.
+class StreamBatches(Division):
+    """This process's micro-batches of a stream, all of the same size, and the place that they have reached.
 
-    What [`GlobalBatchSampler`] is for examples that are indexed: here the loader is given blocks of texts (this is its
-    `sampler`), its processes make them into examples, and these become batches when they come back.
+    It does for streams what [`GlobalBatchSampler`] does for examples with an index. As the `sampler` of a loader it
+    gives chunks of texts; the loader's processes make them into examples, which become batches here.
 
     Args:
-        max_steps: what counts as an epoch if nobody knows how many examples a pass has.
+        collate: makes a list of examples a batch; None: torch's own.
+        max_steps: steps that count as an epoch if nobody knows how many examples a pass has.
+        division: see [`Division`].
     """
 
     def __init__(
-        self,
-        stream: Stream,
-        per_device_batch_size: int,
-        *,
-        accumulation_steps: int = 1,
-        num_processes: int = 1,
-        process_index: int = 0,
-        collate: Callable[[list[Any]], dict[str, Tensor]] | None = None,
-        max_steps: int | None = None,
+        self, stream: Stream, per_device: int, collate: Callable | None = None, max_steps: int = 0, **division: int
     ):
-        self.stream, self.size = stream, stream.size
-        self.accumulation_steps, self.num_processes = accumulation_steps, num_processes
-        self.process_index = process_index
-        self.global_batch_size = per_device_batch_size * num_processes * accumulation_steps
-        self.collate = collate or default_collate
+        super().__init__(per_device, **division)
+        self.stream, self.size, self.collate = stream, stream.size, collate or default_collate
         self.steps_per_epoch = -(-self.size // self.global_batch_size) if self.size else max_steps
         if not self.steps_per_epoch:
             raise ValueError("a stream of unknown length needs max_train_steps")
-        self.place, self.used = Place(), 0  # a block, and how many of its examples are done with
-        self.first_step = 0
+        self.place, self.used = Place(), 0  # a chunk, and how many of its examples have been used
+        self.first_step = 0  # of the rest of the epoch
 
     def __len__(self) -> int:
         return self.steps_per_epoch
 
     def set_position(self, epoch: int, step: int = 0) -> None:
-        """Let the next iteration end with the epoch; it begins where the stream is."""
+        """Let the next iteration, which begins at the place that the stream has reached, end with the epoch."""
         self.first_step = step
 
     def state_dict(self) -> dict[str, Any]:
         return {"place": asdict(self.place), "used": self.used}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.place, self.used = Place(**state["place"]), state["used"]
+        place = {"chunk" if name == "block" else name: value for name, value in state["place"].items()}  # as in 0.1
+        self.place, self.used = Place(**place), state["used"]
 
-    def __iter__(self) -> Iterator[Block]:
-        return self.stream.blocks(self.place)
+    def __iter__(self) -> Iterator[Chunk]:
+        return self.stream.chunks(self.place)
 
     def steps(self, loader: Iterable[tuple[Place, list[Any]]]) -> Iterator[list[dict[str, Tensor]]]:
-        """The rest of the epoch, by optimiser step, from the blocks that the loader reads."""
-        return islice(self._steps(loader), len(self) - self.first_step)
+        """The rest of the epoch, by optimiser step, from the chunks that the loader reads."""
+        for batch in islice(self._global_batches(loader), len(self) - self.first_step):
+            mine = batch[self.process_index :: self.num_processes]
+            size = len(mine) // self.accumulation_steps
+            yield [self.collate(mine[start : start + size]) for start in range(0, len(mine), size)]
 
-    def _steps(self, loader: Iterable[tuple[Place, list[Any]]]) -> Iterator[list[dict[str, Tensor]]]:
+    def _global_batches(self, loader: Iterable[tuple[Place, list[Any]]]) -> Iterator[list[Any]]:
+        """The examples of all processes, by optimiser step."""
         waiting: list[Any] = []
         used = self.used
         for place, examples in loader:
             waiting += examples[used:]
-            begin = 0
-            while len(waiting) - begin >= self.global_batch_size:
-                batch = waiting[begin : begin + self.global_batch_size]
-                begin += self.global_batch_size
-                self.place, self.used = place, len(examples) - (len(waiting) - begin)
-                yield self._share(batch)
-            del waiting[:begin]
             used = 0
-
-    def _share(self, batch: Sequence[Any]) -> list[dict[str, Tensor]]:
-        mine = batch[self.process_index :: self.num_processes]
-        size = len(mine) // self.accumulation_steps
-        return [self.collate(list(mine[start : start + size])) for start in range(0, len(mine), size)]
+            while len(waiting) >= self.global_batch_size:
+                batch, waiting = waiting[: self.global_batch_size], waiting[self.global_batch_size :]
+                self.place, self.used = place, len(examples) - len(waiting)
+                yield batch
 
     def examples(self, step: int) -> int:
         return self.global_batch_size
 
 
-def as_it_is(made: Any) -> Any:
-    """What a loader of a stream collates blocks with: not at all."""
-    return made
+def unchanged(chunk: Any) -> Any:
+    """How a loader of a stream collates chunks: not at all."""
+    return chunk

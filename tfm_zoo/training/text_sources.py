@@ -1,4 +1,4 @@
-"""Texts of a data set, in memory or streamed, from any place on."""
+"""The texts of a data set, in memory or streamed, from any place on."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,30 +11,25 @@ from datasets import Dataset, IterableDataset
 
 from tfm_zoo.training.sources import digest
 
-CHARACTERS = 2_000_000  # that end a block of texts, which bounds memory whatever they are
+#: characters at which a chunk of texts ends, which bounds its memory
+CHARACTERS = 2_000_000
 
 
 @dataclass
 class TextSource:
-    """The texts of a data set: that of each row, or, in a data set of lines, those that its lines make.
+    """The texts of a data set: one in each row, or, where rows are lines, one in each group of lines.
 
-    A row without a value, as JSON has them, is an empty text.
-
-    Args:
-        rows: in memory, or streamed from shards (files).
-        by_line: a row is a line.
-        breaks: an empty line ends a text; if not, nothing but the end of its file does, and `CHARACTERS`.
-        held_out: rows at the begin of the first shard of a stream that are not read.
+    A row without a value, which JSON may have, is an empty text.
     """
 
-    rows: Dataset | IterableDataset
+    rows: Dataset | IterableDataset  # in memory, or streamed from shards (files)
     column: str = "text"
-    by_line: bool = False
-    breaks: bool = True
-    held_out: int = 0
+    by_line: bool = False  # whether a row is a line
+    breaks: bool = True  # whether an empty line ends a text; if not, only the end of its file does, and `CHARACTERS`
+    held_out: int = 0  # how many of the first rows of a stream's first shard are not read
 
     def shards(self, seed: Sequence[int], first: int = 0) -> Iterator[IterableDataset]:
-        """Those of a pass, in an order drawn by the seed, from the `first` on. Rows in memory are one, and shuffled."""
+        """The shards of a pass in a random order, from the `first` on; rows in memory are one shard, shuffled."""
         rng = np.random.default_rng(seed)
         if isinstance(self.rows, Dataset):
             shuffled = self.rows.shuffle(generator=rng, keep_in_memory=True)
@@ -46,16 +41,12 @@ class TextSource:
             yield shard.skip(self.held_out) if index == 0 and self.held_out else shard
 
     def in_order(self) -> Iterator[IterableDataset]:
-        """All shards of a stream, as they come."""
+        """All shards of a stream in their own order."""
         count = self.rows.num_shards
         return (self.rows.shard(num_shards=count, index=index) for index in range(count))
 
     def texts(self, shard: Iterable[dict[str, Any]], whole: bool = False) -> Iterator[str]:
-        """The texts that the rows of a shard are, or make; its end is that of a text.
-
-        Args:
-            whole: however long they are.
-        """
+        """The texts of a shard, whose end is the end of a text; with `whole`, texts of many lines are not cut."""
         rows = map(self._text, shard)
         return _joined(rows, self.breaks, inf if whole else CHARACTERS) if self.by_line else rows
 
@@ -66,15 +57,10 @@ class TextSource:
         texts = chain.from_iterable(self.texts(shard, whole=True) for shard in self.in_order())
         return Dataset.from_dict({self.column: list(texts)})
 
-    def begin(
+    def beginning(
         self, shards: Iterable[IterableDataset], characters: int, documents: int | None = None
     ) -> tuple[list[str], int]:
-        """The first texts of these shards, and how many rows they were read from.
-
-        Args:
-            characters: end with the row, which may be a line of a text, that has so many of them before its end.
-            documents: end with so many texts at the latest.
-        """
+        """The first texts of these shards, up to so many characters or documents; and how many rows they come from."""
         rows_read = 0
 
         def counted(shard: IterableDataset) -> Iterator[dict[str, Any]]:
@@ -86,67 +72,55 @@ class TextSource:
                 if characters <= 0:
                     break
 
-        some = (self.texts(counted(shard)) for shard in takewhile(lambda _: characters > 0, shards))
-        texts = list(islice(filter(str.strip, chain.from_iterable(some)), documents))
+        parts = (self.texts(counted(shard)) for shard in takewhile(lambda _: characters > 0, shards))
+        texts = list(islice(filter(str.strip, chain.from_iterable(parts)), documents))
         return texts, rows_read
 
     def first_texts(self, characters: int) -> list[str]:
-        """Texts of so many characters, from shards in any order."""
-        return self.begin(self.shards(seed=[0]), characters)[0]
-
-    def without(self, rows: int) -> "TextSource":
-        """The stream without so many of its first rows, which validate.
-
-        Raises:
-            ValueError: if no text is left.
-        """
-        rest = replace(self, held_out=rows)
-        if not rest.first_texts(1):
-            raise ValueError(
-                f"nothing is left to train on: the first {rows:,} rows of this stream, which are all, would validate;"
-                " give a validation split or file, or do not stream it"
-            )
-        return rest
+        """Texts with this many characters, from shards in a random order."""
+        return self.beginning(self.shards(seed=[0]), characters)[0]
 
     @property
     def identity(self) -> str:
-        """What another source, with which a run cannot go on, has otherwise."""
+        """A text that differs for a source with which a run cannot continue."""
         if isinstance(self.rows, Dataset):
             return digest(self.rows[self.column])
         return f"{self.rows.num_shards} shards without {self.held_out} rows"
 
     def _text(self, row: dict[str, Any]) -> str:
+        """The text of a row."""
         text = row[self.column]
-        if text is None:
-            return ""
-        if not isinstance(text, str):
+        if text is not None and not isinstance(text, str):
             raise ValueError(f"text_column_name {self.column!r}: a row holds {text!r}, not text")
-        return text
+        return text or ""
 
 
 def hold_out(
     sources: Mapping[str, TextSource], notes: list[str], characters: int, documents: int | None = None
 ) -> tuple[TextSource, Dataset]:
-    """A stream to train on and, in memory, texts to validate on: the first of its "validation" source, or its own.
+    """A stream to train on, and texts to validate on, in memory: the first of the "validation" source, or of its own.
 
-    Its own are those of the first shard alone, so that the others need not be looked at.
+    Its own come from its first shard alone, so that nothing reads the others.
 
     Args:
-        notes: is told what was done.
-        characters, documents: of these texts, at most.
-
-    Raises:
-        ValueError: if there is no text to validate on, or none is left to train on.
+        notes: gets a sentence about what was done.
+        characters, documents: how many the texts to validate on have at most.
     """
     train, validation = sources["train"], sources.get("validation")
-    held = validation or train
-    texts, rows = held.begin(held.in_order() if validation else islice(held.in_order(), 1), characters, documents)
+    source = validation or train
+    shards = source.in_order() if validation else islice(source.in_order(), 1)
+    texts, rows = source.beginning(shards, characters, documents)
     if not texts:
         raise ValueError(f"there is no text in the {'validation' if validation else 'train'} split")
     size = sum(map(len, texts))
     first = f"the first {size:,} characters ({len(texts):,} document{'s' * (len(texts) > 1)})"
     if not validation:
-        train = train.without(rows)
+        train = replace(train, held_out=rows)
+        if not train.first_texts(1):
+            raise ValueError(
+                f"nothing is left to train on: the {rows:,} rows of this stream would all be validation texts; give a"
+                " validation split or file, or do not stream it"
+            )
         notes.append(f"There is no validation split: {first} were taken for it.")
     elif size >= characters or len(texts) == documents:
         notes.append(f"Of the validation split {first} were used.")
@@ -154,7 +128,7 @@ def hold_out(
 
 
 def _joined(lines: Iterable[str], breaks: bool, limit: float) -> Iterator[str]:
-    """Lines up to an empty one (if it breaks them), or up to `limit` characters, as one text."""
+    """Lines joined to texts: up to an empty line, if it breaks them, or up to `limit` characters."""
     text: list[str] = []
     size = 0
     for line in lines:
@@ -169,27 +143,22 @@ def _joined(lines: Iterable[str], breaks: bool, limit: float) -> Iterator[str]:
         yield "\n".join(text)
 
 
-def _cut(text: str) -> list[str]:
-    """A text as it is; or if it is as long as two blocks or more, in pieces that each fill one."""
-    cuts = range(CHARACTERS, len(text) - CHARACTERS + 1, CHARACTERS)
-    return [text[begin:end] for begin, end in zip((0, *cuts), (*cuts, None), strict=True)]
-
-
 @dataclass(frozen=True)
 class Place:
-    """Where a block of texts begins."""
+    """Where a chunk of texts begins."""
 
-    epoch: int = 0  # passes that are done
-    block: int = 0  # blocks of the pass that are done
-    shard: int = 0  # and shards
-    state: dict[str, Any] | None = None  # of the shard's reader; `None`: at its begin
-    pieces: int = 0  # read since that state
+    epoch: int = 0  # passes before it
+    chunk: int = 0  # chunks of the pass before it
+    shard: int = 0  # shards of the pass before it
+    state: dict[str, Any] | None = None  # of the shard's reader; None: at its first row
+    pieces: int = 0  # of texts, read since that state
 
 
-class Reading:
-    """The rest of a pass from a place on; it knows at which place it is.
+class Reader:
+    """Reads the rest of a pass, and knows its place.
 
-    Two pieces of one long text are never in the same block, since each of them ends its own.
+    A text is read in pieces that each fill a chunk, if it is as long as two chunks or more. Two pieces of one text are
+    never in the same chunk, since each of them ends its own.
     """
 
     def __init__(self, source: TextSource, seed: int, start: Place):
@@ -198,24 +167,24 @@ class Reading:
         self.at_end_of_text = False
 
     def __iter__(self) -> Iterator[str]:
-        skipped = self.pieces  # those that were read since the state
+        to_skip = self.pieces
         for shard in self.source.shards([self.seed, self.start.epoch], first=self.shard_index):
             if self.state is not None:
                 shard.load_state_dict(self.state)
             self.shard, self.pieces = shard, 0
             for text in self.source.texts(shard):
-                pieces = _cut(text)
-                for index, piece in enumerate(pieces, 1):
+                starts = [0, *range(CHARACTERS, len(text) - CHARACTERS + 1, CHARACTERS)]
+                for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
                     self.pieces += 1
-                    self.at_end_of_text = index == len(pieces)
-                    if skipped:
-                        skipped -= 1
+                    self.at_end_of_text = end == len(text)
+                    if to_skip:
+                        to_skip -= 1
                     else:
-                        yield piece
+                        yield text[start:end]
             self.shard_index, self.state = self.shard_index + 1, None
 
-    def place(self, block: int) -> Place:
-        """Where it is, after the piece read last, as the begin of a block."""
+    def place(self, chunk: int) -> Place:
+        """The place behind the last piece, where the chunk of this number begins."""
         if self.at_end_of_text:
             self.state, self.pieces = self.shard.state_dict(), 0
-        return Place(self.start.epoch, block, self.shard_index, self.state, self.pieces)
+        return Place(self.start.epoch, chunk, self.shard_index, self.state, self.pieces)

@@ -1,10 +1,11 @@
 """Pictures of what a model does and of how it was trained.
 
-Those of attention begin with [`attention_maps`]: numbers that [`plot_attention`] and [`attention_page`] draw.
+For attention, [`attention_maps`] computes the numbers; [`plot_attention`] and [`attention_page`] draw them.
 """
 
-from .attention_maps import AttentionMap, attention_maps
-from .attention_page import PAGES, attention_page, choose
+from .attention import AttentionMap, choose
+from .attention_maps import attention_maps
+from .attention_page import PAGES, attention_page
 from .attention_plot import plot_attention
 from .comparison import TrainedModel, plot_comparison
 from .figures import IMAGES, check_suffix

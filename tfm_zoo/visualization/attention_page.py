@@ -1,4 +1,4 @@
-"""Attention maps as a web page of one file: a browser shows any layer and head, without a network."""
+"""Attention maps as one HTML file, in which a reader looks through all layers and heads without a network."""
 
 import json
 import logging
@@ -9,12 +9,12 @@ from pathlib import Path
 
 import torch
 
-from .attention_maps import AttentionMap
+from .attention import AttentionMap, choose
 from .figures import IMAGES, check_suffix
 
 TEMPLATE, DATA = "attention_page.html", "{{DATA}}"
 PAGES = (".html", ".htm")
-LARGE = 32 * 2**20  # bytes of a page, from which on a browser takes its time
+LARGE = 32 * 2**20  # bytes; a browser takes a while to open a larger page
 logger = logging.getLogger(__name__)
 
 
@@ -25,17 +25,14 @@ def attention_page(
     layer: int | None = None,
     head: int | None = None,
 ) -> None:
-    """Write a page with the maps of a model, of which it shows one at a time. A large one is logged.
+    """Write a page that shows the maps of a model, one at a time. A very large page is logged.
 
     Args:
         maps: what [`attention_maps`] returns.
         path: the file to write.
-        kind: which it shows first. `None`: the last, which of an encoder-decoder is "cross".
-        layer: likewise. `None`: 0.
-        head: likewise. `None`: 0.
-
-    Raises:
-        ValueError: for a kind, a layer or a head that is not there, or another suffix than a page's.
+        kind: the kind that it shows first. `None`: the last, which for an encoder-decoder is "cross".
+        layer: the layer that it shows first. `None`: the first one.
+        head: the head that it shows first. `None`: 0.
     """
     path = check_suffix(path, PAGES)
     first = choose(maps, kind)
@@ -45,6 +42,7 @@ def attention_page(
         "start": [first.kind, first.layers.index(layer) if layer is not None else 0, head or 0],
         "maps": {
             name: {
+                "names": attention.names,
                 "queries": attention.queries,
                 "keys": attention.keys,
                 "layers": list(attention.layers),
@@ -58,7 +56,7 @@ def attention_page(
     with path.open("w", encoding="utf-8") as page:
         page.write(before)
         for part in json.JSONEncoder(separators=(",", ":")).iterencode(data):
-            page.write(part.replace("<", "\\u003c"))  # in a script element no text may look like markup
+            page.write(part.replace("<", "\\u003c"))  # no text in a script element may look like markup
         page.write(after)
     size = path.stat().st_size
     if size > LARGE:
@@ -68,19 +66,5 @@ def attention_page(
 
 
 def encoded(weights: torch.Tensor) -> str:
-    """`(queries, keys)` as base64, row by row: a byte a weight, on the square-root scale that it is drawn by."""
+    """`(queries, keys)` as base64, row by row: one byte for the square root of each weight, which is what is drawn."""
     return b64encode(weights.float().sqrt().mul(255).round().byte().numpy().tobytes()).decode()
-
-
-def choose(maps: Mapping[str, AttentionMap], kind: str | None = None) -> AttentionMap:
-    """The map of a kind; by default the last, which of an encoder-decoder is the cross-attention's.
-
-    Raises:
-        ValueError: for a kind that the model does not have.
-    """
-    if kind is None:
-        return list(maps.values())[-1]
-    if kind not in maps:
-        model = next(iter(maps.values())).model
-        raise ValueError(f"kind {kind!r}: {model} has attention of the kind {' or '.join(maps)}.")
-    return maps[kind]

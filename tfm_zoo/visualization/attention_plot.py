@@ -1,4 +1,4 @@
-"""Attention maps as a picture: all of a model at a glance, the heads of a layer, or one."""
+"""Attention maps as a picture: a whole model at a glance, the heads of a layer, a head in all layers, or one map."""
 
 from math import ceil
 from pathlib import Path
@@ -9,34 +9,25 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from .attention_maps import AttentionMap
+from .attention import AttentionMap
 from .figures import AMOUNTS, check_suffix, save
 from .tokens import shortened
 
-KINDS = {
-    "encoder": "self-attention of the encoder",
-    "decoder": "self-attention of the decoder",
-    "cross": "cross-attention of the decoder",
-}
-QUERY = {"encoder": "token that attends", "decoder": "token that attends", "cross": "target's token, that attends"}
-KEY = {"encoder": "token attended to", "decoder": "token attended to", "cross": "source's token, attended to"}
-#: inches of a token's row: so low that its label can be read, and so high that few tokens do not fill a screen
-ROW = (0.11, 0.3)
-COLUMNS, LARGEST = 4, 7.0
+#: inches: a token's row is high enough for a label, and low enough for a few tokens not to fill a screen
+LOWEST, HIGHEST = 0.11, 0.3
+LARGEST = 7.0  # inches: the side of a map, unless its rows would then be too low for labels
+COLUMNS = 4
 
 
 def plot_attention(
     attention: AttentionMap, path: str | Path, layer: int | None = None, head: int | None = None
 ) -> None:
-    """Draw attention maps: every query's row of keys, on one scale for all.
+    """Draw attention maps, all on the same scale: a row for each query, a column for each key.
 
     Args:
         path: the image file to write.
         layer: the layer, counted from 0. `None`: all.
-        head: the head, counted from 0. `None`: all. With neither, the maps of a whole model, small and without tokens.
-
-    Raises:
-        ValueError: for a layer or a head that is not there, or a suffix that is no picture's.
+        head: the head, counted from 0. `None`: all. Without a layer and a head, the maps are small and have no tokens.
     """
     check_suffix(path)
     attention.check(layer, head)
@@ -44,91 +35,86 @@ def plot_attention(
 
 
 def overview(attention: AttentionMap) -> Figure:
-    """All maps side by side: a row a layer, a column a head."""
+    """All maps side by side: layers from top to bottom, heads from left to right."""
     layers, heads, queries, keys = attention.weights.shape
     gap = max(1, round(max(queries, keys) / 16))
-    tile = (queries + gap, keys + gap)
-    mosaic = torch.full((layers * tile[0] - gap, heads * tile[1] - gap), torch.nan)
+    height, width = queries + gap, keys + gap
+    mosaic = torch.full((layers * height - gap, heads * width - gap), torch.nan)
     for layer in range(layers):
         for head in range(heads):
-            top, left = layer * tile[0], head * tile[1]
+            top, left = layer * height, head * width
             mosaic[top : top + queries, left : left + keys] = attention.weights[layer, head]
-    size = min(0.95, 12 / max(heads, layers))  # inches of the longer side of a map
-    scale = size / max(queries, keys)
-    figure = Figure(
-        figsize=(max(6.0, heads * tile[1] * scale + 2.2), max(3.2, layers * tile[0] * scale + 1.6)),
-        layout="compressed",
-    )
+    scale = min(0.95, 12 / max(heads, layers)) / max(queries, keys)  # inches of a token
+    size = (max(6.0, heads * width * scale + 2.2), max(3.2, layers * height * scale + 1.6))
+    figure = Figure(figsize=size, layout="compressed")
     panel = figure.subplots()
     image = draw(panel, mosaic)
-    panel.set_xticks([head * tile[1] + keys / 2 - 0.5 for head in range(heads)], range(heads), fontsize=9)
-    panel.set_yticks([layer * tile[0] + queries / 2 - 0.5 for layer in range(layers)], attention.layers, fontsize=9)
+    panel.set_xticks([head * width + keys / 2 - 0.5 for head in range(heads)], range(heads), fontsize=9)
+    panel.set_yticks([layer * height + queries / 2 - 0.5 for layer in range(layers)], attention.layers, fontsize=9)
     panel.set_facecolor("#d5d5d5")
-    panel.set_xlabel(f"head (in each map, from left to right: {KEY[attention.kind]})")
-    panel.set_ylabel(f"layer (from top to bottom: {QUERY[attention.kind]})")
-    panel.set_title(f"{attention.model}\n{KINDS[attention.kind]}", fontsize=11, loc="left", parse_math=False)
+    title, query, key = attention.names
+    panel.set_xlabel(f"head (in each map, from left to right: {key})")
+    panel.set_ylabel(f"layer (from top to bottom: {query})")
+    panel.set_title(f"{attention.model}\n{title}", fontsize=11, loc="left", parse_math=False)
     add_scale(figure, image, [panel])
     return figure
 
 
 def panels(attention: AttentionMap, layer: int | None, head: int | None) -> Figure:
-    """The heads of one layer, one head in all layers, or a single map: with their tokens."""
+    """The heads of one layer, one head in all layers, or a single map, with their tokens."""
     layers = attention.layers if layer is None else [layer]
     heads = range(attention.weights.shape[1]) if head is None else [head]
     shown = [(layer, head) for layer in layers for head in heads]
     queries, keys = attention.weights.shape[2:]
-    row = row_height(max(queries, keys), alone=len(shown) == 1)
+    row = row_height(max(queries, keys), is_alone=len(shown) == 1)
     rows = ceil(len(shown) / COLUMNS)
     columns = ceil(len(shown) / rows)
-    figure = Figure(
-        figsize=(max(5.5, columns * (keys * row + 1.25) + 1.3), max(3.2, rows * (queries * row + 1.3) + 1.2)),
-        layout="compressed",
-    )
-    axes = figure.subplots(rows, columns, squeeze=False).flatten()
-    for axis in axes[len(shown) :]:
+    size = (max(5.5, columns * (keys * row + 1.25) + 1.3), max(3.2, rows * (queries * row + 1.3) + 1.2))
+    figure = Figure(figsize=size, layout="compressed")
+    grid = figure.subplots(rows, columns, squeeze=False).flatten()
+    axes = list(grid[: len(shown)])
+    for axis in grid[len(shown) :]:
         axis.set_visible(False)
-    for axis, (at, of) in zip(axes, shown, strict=False):
-        image = draw(axis, attention.weights[attention.layers.index(at), of])
+    for axis, (its_layer, its_head) in zip(axes, shown, strict=True):
+        image = draw(axis, attention.weights[attention.layers.index(its_layer), its_head])
         label(axis, attention, row)
         if len(shown) > 1:
-            axis.set_title(f"head {of}" if layer is not None else f"layer {at}", fontsize=11)
+            axis.set_title(f"head {its_head}" if layer is not None else f"layer {its_layer}", fontsize=11)
     which = ", ".join(
-        f"all {name}s" if index is None else f"{name} {index}" for name, index in (("layer", layer), ("head", head))
+        f"all {name}s" if number is None else f"{name} {number}" for name, number in (("layer", layer), ("head", head))
     )
-    figure.suptitle(f"{attention.model}: {KINDS[attention.kind]}\n{which}", fontsize=12, parse_math=False)
-    labels = (f"key: {KEY[attention.kind]}", f"query: {QUERY[attention.kind]}")
-    figure.supxlabel(labels[0], fontsize=11)
-    figure.supylabel(labels[1], fontsize=11)
-    add_scale(figure, image, list(axes[: len(shown)]))
+    title, query, key = attention.names
+    figure.suptitle(f"{attention.model}: {title}\n{which}", fontsize=12, parse_math=False)
+    figure.supxlabel(f"key: {key}", fontsize=11)
+    figure.supylabel(f"query: {query}", fontsize=11)
+    add_scale(figure, image, axes)
     return figure
 
 
-def row_height(tokens: int, alone: bool) -> float:
-    """Inches of a token's row or column, in a map that is not to become too large."""
-    least, most = ROW
-    wanted = (LARGEST if alone else 3.0) / tokens
-    return min(most, max(wanted, min(least, LARGEST / tokens)))
+def row_height(tokens: int, is_alone: bool) -> float:
+    """Inches of a token's row or column. A map that is alone may be larger."""
+    lowest = min(LOWEST, LARGEST / tokens)
+    return min(HIGHEST, max(lowest, (LARGEST if is_alone else 3.0) / tokens))
 
 
 def draw(axis: Axes, weights: torch.Tensor) -> AxesImage:
-    # By the square root: most weights are small, and on a plain scale their differences could not be seen.
+    # Most weights are small. On a square-root scale a reader can tell them apart.
     return axis.imshow(weights, cmap=AMOUNTS, norm=PowerNorm(0.5, vmin=0, vmax=1), aspect="equal")
 
 
 def label(axis: Axes, attention: AttentionMap, row: float) -> None:
-    """The tokens along both axes; of very many, as many as can be read."""
-    size = min(10.0, max(row, ROW[0]) * 72 * 0.82)
-    step = max(1, ceil(ROW[0] / row))
-    # On one line, whatever of a token stands below or above it; and "$" is a token like any other.
-    names = {"fontsize": size, "ha": "right", "va": "center_baseline", "rotation_mode": "anchor", "parse_math": False}
-    axis.set_xticks(range(0, len(attention.keys), step), shortened(attention.keys[::step]), rotation=90, **names)
-    axis.set_yticks(range(0, len(attention.queries), step), shortened(attention.queries[::step]), **names)
+    """Write the tokens along both axes; if there are very many, as many as can be read."""
+    size = min(10.0, max(row, LOWEST) * 72 * 0.82)
+    step = max(1, ceil(LOWEST / row))
+    # All letters stand on one line, whether or not they reach below it; and "$" is a token like any other.
+    style = {"fontsize": size, "ha": "right", "va": "center_baseline", "rotation_mode": "anchor", "parse_math": False}
+    axis.set_xticks(range(0, len(attention.keys), step), shortened(attention.keys[::step]), rotation=90, **style)
+    axis.set_yticks(range(0, len(attention.queries), step), shortened(attention.queries[::step]), **style)
     axis.tick_params(length=1.5, pad=1.5)
 
 
 def add_scale(figure: Figure, image: AxesImage, axes: list[Axes]) -> None:
-    scale = figure.colorbar(
-        image, ax=axes, shrink=0.7, aspect=25, fraction=0.04, ticks=[0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.7, 1]
-    )
-    scale.ax.set_yticklabels(["0", "0.01", "0.05", "0.1", "0.2", "0.4", "0.7", "1"])
+    ticks = [0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.7, 1]
+    scale = figure.colorbar(image, ax=axes, shrink=0.7, aspect=25, fraction=0.04, ticks=ticks)
+    scale.ax.set_yticklabels(map(str, ticks))
     scale.set_label("attention weight (on a square-root scale)")

@@ -1,4 +1,4 @@
-"""Models that were trained on the same tokens, side by side: their losses, and what they cost."""
+"""Models that were trained on the same tokens, side by side: their losses and their costs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,16 +10,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from .figures import LINES, check_suffix, save
+from .figures import LINES, check_suffix, plain, save
 
 STYLES = [{"color": colour, "ls": style} for style in ("-", "--", ":") for colour in LINES]
 HATCHES = {"-": None, "--": "//", ":": ".."}
 ROW, CURVES = 0.24, 4.2  # inches: the height of a bar, and of the panels of losses
 
 
-@dataclass
+@dataclass(frozen=True)
 class TrainedModel:
-    """Losses after so many tokens, in pairs `(tokens, loss)`, and amounts by what they are of (`None`: not known)."""
+    """How the training of a model went.
+
+    Args:
+        training: pairs `(tokens, loss)`: the loss on the training text after so many tokens.
+        validation: the same on the validation text.
+        costs: amounts by their names; `None` for one that is not known.
+        diverged: whether training ended because the loss exploded.
+    """
 
     name: str
     training: Sequence[tuple[int, float]]
@@ -41,14 +48,14 @@ class TrainedModel:
 def plot_comparison(
     models: Sequence[TrainedModel], path: str | Path, levels: Mapping[str, float] | None = None, title: str = ""
 ) -> None:
-    """Draw losses against tokens, and under them a bar for each cost of each model.
+    """Draw losses against tokens, and below them a bar for each cost of each model.
 
     Args:
         path: the image file to write.
-        levels: losses to compare with, by what they are of.
+        levels: losses to compare with, by their names; each is a line.
 
     Raises:
-        ValueError: for no models or too many, and for a suffix that is no picture's.
+        ValueError: if there are no models or too many, or if the suffix is not that of an image.
     """
     check_suffix(path)
     if not 0 < len(models) <= len(STYLES):
@@ -57,7 +64,7 @@ def plot_comparison(
 
 
 def comparison(models: Sequence[TrainedModel], levels: Mapping[str, float], title: str = "") -> Figure:
-    """Training beside validation, costs below, and on the right the names, the lowest loss first."""
+    """Training beside validation, costs below them, and on the right the models' names, the lowest loss first."""
     bars = ROW * len(models) + 0.7
     figure = Figure(figsize=(12.5, CURVES + bars + 0.3), layout="constrained")
     figure.get_layout_engine().set(wspace=0.04)
@@ -99,18 +106,18 @@ def draw_losses(panel: Axes, losses: Sequence[tuple[int, float]], **style: Any) 
 
 
 def mark_end(panel: Axes, losses: Sequence[tuple[int, float]], colour: str) -> None:
-    """A cross where a model's losses end; at the upper edge, if it is beyond."""
+    """Draw a cross where a model's losses end, no higher than the upper edge of the panel."""
     if losses:
         tokens, loss = losses[-1]
         panel.plot(tokens, min(loss, panel.get_ylim()[1]), marker="X", ms=9, color=colour, clip_on=False, zorder=3)
 
 
 def finish(panel: Axes, label: str, levels: Mapping[str, float]) -> None:
-    """Levels, and axes that show what lies near and below them: a loss that explodes leaves the panel."""
+    """Draw the levels, and end the axis a little above them: a loss that explodes leaves the panel."""
     for name, level in levels.items():
         panel.axhline(level, color="#888888", lw=0.8, ls=(0, (1, 2)), zorder=0)
-        at = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right"}
-        panel.annotate(name, (1, level), (-2, 2), fontsize=8, color="#666666", **at)
+        place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right"}
+        panel.annotate(name, (1, level), (-2, 2), fontsize=8, color="#666666", **place)
     if levels:
         low, high = panel.get_ylim()
         panel.set_ylim(low, min(high, 1.08 * max(levels.values())))
@@ -118,17 +125,16 @@ def finish(panel: Axes, label: str, levels: Mapping[str, float]) -> None:
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.set_xlabel("tokens trained on")
     panel.set_ylabel(label)
-    panel.grid(alpha=0.25)
-    panel.spines[["top", "right"]].set_visible(False)
+    plain(panel)
 
 
 def draw_bars(panel: Axes, amounts: Sequence[float | None], styles: Sequence[Mapping[str, Any]]) -> None:
-    """A bar each, from the top downwards; none for what is not known."""
+    """Draw a bar for each amount, from top to bottom, and none for an amount that is not known."""
     for row, (amount, style) in enumerate(zip(amounts, styles, strict=True)):
         hatch = HATCHES[style["ls"]]
         panel.barh(row, amount or 0, height=0.72, color=style["color"], hatch=hatch, edgecolor="white", lw=0)
-        shown = "not known" if amount is None else EngFormatter(places=1, sep="")(amount)
-        panel.annotate(shown, (amount or 0, row), (3, 0), textcoords="offset points", va="center", fontsize=8)
+        label = "not known" if amount is None else EngFormatter(places=1, sep="")(amount)
+        panel.annotate(label, (amount or 0, row), (3, 0), textcoords="offset points", va="center", fontsize=8)
     panel.set_ylim(len(amounts) - 0.4, -0.6)
     panel.set_xlim(0, 1.2 * max([amount or 0 for amount in amounts], default=1) or 1)
     panel.set_xticks([])

@@ -1,16 +1,18 @@
-"""What the pictures share: their colours, and how they come into a file."""
+"""What all pictures share: their colours, their axes, and how they are saved."""
 
 import logging
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from .fonts import fonts_for
 
-#: colour maps whose steps look alike; of amounts, where nothing is white, and of values with a sign, where zero is
+#: colour maps for amounts, where zero is the lightest, and for values with a sign, where zero is white
 AMOUNTS, SIGNED = "magma_r", "RdBu_r"
 LINES = ("#3b5b92", "#c4473a", "#3f8f6b", "#8a5aa8", "#c08a2d", "#4aa3b5", "#7a8aa0", "#a0522d")
 IMAGES = (".png", ".svg", ".pdf")
@@ -19,28 +21,30 @@ logger = logging.getLogger(__name__)
 
 
 def check_suffix(path: str | Path, allowed: Sequence[str] = IMAGES) -> Path:
-    """The path of a file to write, whose suffix says its format.
-
-    Raises:
-        ValueError: for a suffix that is none of `allowed`.
-    """
+    """The path of a file to write; its suffix is the format."""
     path = Path(path)
     if path.suffix.lower() not in allowed:
         raise ValueError(f"{str(path)!r} should end in one of {', '.join(allowed)}: the suffix is the format.")
     return path
 
 
+def plain(panel: Axes, grid: Literal["both", "x", "y"] = "both") -> None:
+    """Axes with a faint grid and no frame."""
+    panel.grid(axis=grid, alpha=0.25)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
 def save(figure: Figure, path: str | Path) -> None:
-    """Write a picture, each letter in a font that has it; letters that no font has are logged."""
+    """Write a picture with fonts that have its letters. Letters that no font has are logged."""
     path = check_suffix(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = figure.findobj(Text)
-    others, lacking = fonts_for({letter for text in texts for letter in text.get_text()})
+    more, lacking = fonts_for({letter for text in texts for letter in text.get_text()})
     for text in texts:
-        text.set_fontfamily([*text.get_fontfamily(), *others])
+        text.set_fontfamily([*text.get_fontfamily(), *more])
     if lacking:
         letters = "".join(sorted(lacking)[:10]) + "…" * (len(lacking) > 10)
         logger.warning(f"{path} has boxes for {letters}, which no installed font has: a page (.html) shows them.")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # said above, once
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the warning above names them all
         figure.savefig(path, dpi=DPI, bbox_inches="tight")

@@ -1,33 +1,37 @@
-"""Fonts for whatever script a text is in."""
+"""Fonts for texts in any script."""
 
 from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 
 
 def fonts_for(letters: set[str]) -> tuple[list[str], set[str]]:
-    """Fonts of this machine that have what matplotlib's usual one lacks, as few as will do, and what none of them has.
+    """The fewest fonts of this machine that have the letters which matplotlib's default font lacks.
 
     Args:
         letters: any characters; those that cannot be seen need no font.
+
+    Returns:
+        The names of the fonts, and the letters that no font has.
     """
-    letters = {letter for letter in letters if letter.isprintable() and not letter.isspace()}
-    lacking, chosen = letters - found_in(findfont(FontProperties()), letters), []
+    visible = {letter for letter in letters if letter.isprintable() and not letter.isspace()}
+    lacking, chosen = visible - letters_in(findfont(FontProperties()), visible), []
     if not lacking:  # opening all fonts takes a moment
         return chosen, lacking
-    # The last resort has a box for everything.
+    # The font "Last Resort" has a box for every letter.
     fonts = [font for font in fontManager.ttflist if font.style == "normal" and "Last Resort" not in font.name]
-    found = {font.name: found_in(font.fname, lacking) for font in fonts}
+    known = {font.name: letters_in(font.fname, lacking) for font in fonts}
     while lacking:
-        best = max(found, key=lambda name: len(found[name] & lacking))
-        if not found[best] & lacking:
+        best = max(sorted(known), key=lambda name: len(known[name] & lacking))
+        if not known[best] & lacking:
             break
         chosen.append(best)
-        lacking = lacking - found[best]
+        lacking = lacking - known[best]
     return chosen, lacking
 
 
-def found_in(path: str, letters: set[str]) -> set[str]:
+def letters_in(path: str, letters: set[str]) -> set[str]:
+    """Those of the letters that a font has. A font that is gone or cannot be read has none."""
     try:
         font = get_font(path)
-    except (OSError, RuntimeError):  # not there any more, or of a kind that cannot be read
+    except (OSError, RuntimeError):
         return set()
     return {letter for letter in letters if font.scalable and font.get_char_index(ord(letter))}

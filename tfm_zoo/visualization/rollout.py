@@ -1,5 +1,5 @@
-"""Attention rollout (Abnar and Zuidema 2020): which tokens a state is made of, by following attention through the
-layers."""
+"""Attention rollout (Abnar and Zuidema 2020): it follows attention through the layers, back to the tokens that a state
+is made of."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,20 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from .attention_maps import (
-    AttentionMap,
-    attention_maps,
-    classifies,
-    linear_layers,
-    listed,
-    observed,
-    read_text,
-    title_of,
-)
-from .figures import AMOUNTS, check_suffix, save
+from .attention import AttentionMap, listed
+from .attention_maps import attention_maps, classifies, linear_layers, observed, read_text, title_of
+from .figures import AMOUNTS, check_suffix, plain, save
 from .tokens import shortened
 
-FAR_ABOVE = 5  # times the median: where bars are cut off
+FAR_ABOVE = 5  # times the median: a higher bar is cut off
 
 
 @dataclass(frozen=True)
@@ -33,10 +25,10 @@ class Rollout:
     """What a classifier's decision is made of.
 
     Args:
-        tokens: those of the text; of an encoder-decoder, after the one that its decoder begins with.
-        shares: `(tokens,)`, which sum to 1.
-        reads: the state that the classifier reads.
-        decision: what it decides, and how surely.
+        tokens: those of the text; for an encoder-decoder, after its decoder's start token.
+        shares: `(tokens,)`; they sum to 1.
+        reads: what the classifier reads.
+        decision: the label that it chooses, and its probability.
         model: the model's name.
     """
 
@@ -48,96 +40,103 @@ class Rollout:
 
 
 def attention_rollout(weights: torch.Tensor) -> torch.Tensor:
-    """Which share of each last state comes from each token, through attention and the residual stream.
+    """The share of each token in each of the last states, through attention and the residual stream.
 
-    In each layer the heads count alike, and so do what attention adds and what it is added to: `(mean + identity) / 2`.
+    A layer is `(mean + identity) / 2`: all heads count alike, and attention counts as much as the residual stream.
 
     Args:
         weights: `(layers, heads, length, length)`, of one text.
 
     Returns:
-        `(length, length)`, each row of which sums to 1.
+        `(length, length)`; each row sums to 1.
     """
     rollout = torch.eye(weights.shape[-1])
-    for mixed in weights.float().mean(dim=1):
-        rollout = (mixed @ rollout + rollout) / 2
+    for mean in weights.float().mean(dim=1):
+        rollout = (mean @ rollout + rollout) / 2
     return rollout
 
 
 def encoder_decoder_rollout(maps: Mapping[str, AttentionMap]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same for the decoder's states: shares of what the decoder reads, `(target, target)`, and of what the encoder
-    does, `(target, source)`. Rows of both together sum to 1."""
+    """The shares of the decoder's tokens, `(target, target)`, and of the encoder's, `(target, source)`, in each of the
+    decoder's last states. A row of both together sums to 1."""
     encoded = attention_rollout(maps["encoder"].weights)
-    own, crossed = (maps[kind].weights.mean(dim=1) for kind in ("decoder", "cross"))
-    target, source = torch.eye(own.shape[-1]), torch.zeros(crossed.shape[1:])
-    for mixed, read in zip(own, crossed, strict=True):
-        target, source = ((mixed @ states + states) / 2 for states in (target, source))
-        target, source = target / 2, (read @ encoded + source) / 2
+    among_targets, to_source = (maps[kind].weights.mean(dim=1) for kind in ("decoder", "cross"))
+    target, source = torch.eye(among_targets.shape[-1]), torch.zeros(to_source.shape[1:])
+    for self_attention, cross_attention in zip(among_targets, to_source, strict=True):
+        target, source = ((self_attention @ shares + shares) / 2 for shares in (target, source))
+        target, source = target / 2, (cross_attention @ encoded + source) / 2
     return target, source
 
 
 def decision_rollout(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str) -> Rollout:
-    """Attention rollout to the state that a classifier of texts decides by.
+    """Attention rollout of the state that a text classifier of the zoo reads.
 
-    That is, in the zoo: the first position's or the mean of all (encoder, by `classifier_pooling`), the last token's
-    (decoder), or the decoder's at the last end-of-sequence token (encoder-decoder). An encoder-decoder reads the text
-    twice: a token's share is that of both.
+    An encoder's classifier reads the first state or the mean of all (`classifier_pooling`), a decoder's the state of
+    the last token, an encoder-decoder's the decoder's state at the last end-of-sequence token. Both sides of an
+    encoder-decoder read the text: a token's share is the sum of the two.
 
     Raises:
-        ValueError: for a model that is no classifier of the zoo, or has layers without weights, and as
-            [`attention_maps`].
+        ValueError: if the model is no classifier of the zoo or has layers without weights, and as [`attention_maps`].
     """
-    if not classifies(model) or not model.config.model_type.startswith("tfm_"):
+    config, name = model.config, title_of(model)
+    if not classifies(model) or not config.model_type.startswith("tfm_"):
         raise ValueError(
-            f"{title_of(model)} ({type(model).__name__}) is no classifier of the zoo, whose decision could be shown: "
-            "that would be a Tfm...ForSequenceClassification."
+            f"{name} ({type(model).__name__}) is no classifier of the zoo, whose decision could be shown: that would "
+            "be a Tfm...ForSequenceClassification."
         )
-    linear = linear_layers(model.config, "decoder")  # an encoder beside it has the same
+    linear = linear_layers(config, "decoder")  # the encoder of an encoder-decoder has the same attention
     if linear:
         raise ValueError(
-            f"{title_of(model)} has linear attention (layers {listed(linear)}), without weights that a rollout could "
-            "follow from layer to layer."
+            f"{name} has linear attention (layers {listed(linear)}), without weights that a rollout could follow from "
+            "layer to layer."
         )
     ids, maps = read_text(model, tokenizer, text), attention_maps(model, tokenizer, text)
     with observed(model):
         logits = model(input_ids=ids).logits[0].float().cpu()
-    tokens, family = next(iter(maps.values())).keys, model.config.model_type
-    if family == "tfm_encoder_decoder":
-        row = int(model.last_end(ids))
+    tokens, row = next(iter(maps.values())).keys, position_read(config, ids[0].cpu())
+    if "cross" in maps:
         target, source = encoder_decoder_rollout(maps)
-        # The decoder reads a token one position after the encoder, behind the one that it begins with.
+        # The decoder reads each token one position later than the encoder, after its start token.
         shares, start = torch.cat((target[row, :1], source[row])), maps["decoder"].queries[0]
         shares[1:-1] += target[row, 1:]
         tokens, reads = [start, *tokens], "the decoder's state where the text ends"
-    elif family == "tfm_bert" and model.config.classifier_pooling == "mean":
-        shares, reads = attention_rollout(maps["encoder"].weights).mean(dim=0), "the mean of all states"
     else:
         (attention,) = maps.values()
-        row = 0 if family == "tfm_bert" else int(model.last_real(ids, None, None))
-        shares, reads = attention_rollout(attention.weights)[row], f"the state of {tokens[row]!r}"
-    return Rollout(tokens, shares, reads, decision_of(model.config, logits), title_of(model))
+        rollout = attention_rollout(attention.weights)
+        if getattr(config, "classifier_pooling", None) == "mean":
+            shares, reads = rollout.mean(dim=0), "the mean of all states"
+        else:
+            shares, reads = rollout[row], f"the state of {tokens[row]!r}"
+    return Rollout(tokens, shares, reads, decision_of(config, logits), name)
+
+
+def position_read(config: PreTrainedConfig, ids: torch.LongTensor) -> int:
+    """Which position's state a classifier reads, unless it reads the mean of all. `ids` are of shape `(length,)`."""
+    if config.model_type == "tfm_bert":
+        return 0
+    if config.is_encoder_decoder:
+        candidates = torch.isin(ids, torch.tensor(config.eos_token_id))
+    else:
+        candidates = ids != (-1 if config.pad_token_id is None else config.pad_token_id)
+    return int((candidates * torch.arange(len(ids))).argmax())
 
 
 def decision_of(config: PreTrainedConfig, logits: torch.Tensor) -> str:
-    """`(num_labels,)` logits in words: the likeliest label, or a regressor's value."""
+    """`(num_labels,)` logits in words: the label with the highest probability, or the value of a regression."""
     if config.num_labels == 1:
         return f"{logits.item():.3g}"
-    several = config.problem_type == "multi_label_classification"
-    shares = logits.sigmoid() if several else logits.softmax(dim=-1)
-    return f"{config.id2label[int(shares.argmax())]} ({shares.max():.0%})"
+    is_multi_label = config.problem_type == "multi_label_classification"
+    probabilities = logits.sigmoid() if is_multi_label else logits.softmax(dim=-1)
+    return f"{config.id2label[int(probabilities.argmax())]} ({probabilities.max():.0%})"
 
 
 def plot_rollout(rollout: Rollout, path: str | Path) -> None:
-    """Draw a bar for each token, in the order of the text. A bar far above the others is cut off, and says its share.
-
-    Raises:
-        ValueError: for a suffix that is no picture's.
-    """
+    """Draw a bar for each token, in the order of the text. A bar far above the others is cut off and labelled."""
     check_suffix(path)
     count, shares = len(rollout.tokens), rollout.shares.tolist()
-    # Most of a state is often its own token's or a separator's, beside which the words would have no height.
-    alike = [share for share in shares if share <= FAR_ABOVE * median(shares)]
-    top = 1.15 * (max(alike) or max(shares))
+    # A state is often made mostly of its own token or of a separator; in full, their bars would dwarf all others.
+    usual = [share for share in shares if share <= FAR_ABOVE * median(shares)]
+    top = 1.15 * (max(usual) or max(shares))
     figure = Figure(figsize=(max(6.5, 1.2 + 0.22 * count), 4), layout="constrained")
     panel = figure.subplots()
     colours = colormaps[AMOUNTS]([0.2 + 0.6 * min(1, share / top) for share in shares])
@@ -151,12 +150,8 @@ def plot_rollout(rollout: Rollout, path: str | Path) -> None:
     panel.yaxis.set_major_formatter(PercentFormatter(1))
     panel.set_xlabel("token")
     panel.set_ylabel("share, by attention rollout")
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.grid(axis="y", alpha=0.25)
+    plain(panel, grid="y")
     panel.set_axisbelow(True)
-    figure.suptitle(
-        f"{rollout.model} decides: {rollout.decision}\nwhat {rollout.reads}, by which it decides, is made of",
-        fontsize=10,
-        parse_math=False,
-    )
+    title = f"{rollout.model} decides: {rollout.decision}\nit reads {rollout.reads}, which is made of these tokens"
+    figure.suptitle(title, fontsize=10, parse_math=False)
     save(figure, path)

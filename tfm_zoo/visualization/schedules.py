@@ -1,34 +1,33 @@
 """Learning rates, step by step."""
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
-from transformers import get_scheduler
 
-from ..training.arguments import SCHEDULES
-from ..training.optimization import noam_schedule
-from .figures import LINES, check_suffix, save
+from ..schedules import SCHEDULES, create_schedule
+from .figures import LINES, check_suffix, plain, save
 
-#: as in the recipes: what the optimiser has; of "noam" a factor, which is 1 in the paper
-DEFAULT_RATES = {"noam": 1.0}
-DEFAULT_RATE = 5e-5
+#: the recipes' default; for "noam" the rate is a factor, and the paper's is 1
+DEFAULT_RATE, NOAM_RATE = 5e-5, 1.0
 
 
 def schedule_rates(
     name: str, steps: int, warmup_steps: int = 0, learning_rate: float | None = None, hidden_size: int = 512
 ) -> list[float]:
-    """The learning rate of each of so many optimiser steps.
+    """The learning rate of each optimiser step.
 
     Args:
-        name: a schedule of transformers that needs to know no more than this, or "noam" (Vaswani et al. 2017).
-        warmup_steps: how many of the steps the rate rises in.
-        learning_rate: the highest. `None`: 5e-5. Of "noam" it is a factor. `None`: 1.
-        hidden_size: width of the model, by which "noam" is scaled, and no other.
+        name: a schedule of transformers that needs no other settings than these, or "noam" (Vaswani et al. 2017).
+        steps: the number of optimiser steps.
+        warmup_steps: the number of steps at the beginning in which the rate rises.
+        learning_rate: the highest rate; `None`: 5e-5. For "noam" it is a factor; `None`: 1.
+        hidden_size: the width of the model; only "noam" reads it.
 
     Raises:
-        ValueError: for other names, and for numbers of steps that are none.
+        ValueError: if there is no schedule of this name, or if a number is too small.
     """
     if name not in SCHEDULES:
         raise ValueError(f"{name!r} is no schedule; those there are: {', '.join(SCHEDULES)}.")
@@ -36,13 +35,9 @@ def schedule_rates(
         if value < least:
             raise ValueError(f"{what} {value} should be at least {least}.")
     if learning_rate is None:
-        learning_rate = DEFAULT_RATES.get(name, DEFAULT_RATE)
+        learning_rate = NOAM_RATE if name == "noam" else DEFAULT_RATE
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=learning_rate)
-    scheduler = (
-        noam_schedule(optimizer, hidden_size, warmup_steps)
-        if name == "noam"
-        else get_scheduler(name, optimizer, warmup_steps, steps)
-    )
+    scheduler = create_schedule(name, optimizer, warmup_steps, steps, hidden_size)
     rates = []
     for _ in range(steps):
         rates.append(float(optimizer.param_groups[0]["lr"]))
@@ -59,22 +54,19 @@ def plot_schedules(
     learning_rate: float | None = None,
     hidden_size: int = 512,
 ) -> None:
-    """Draw [`schedule_rates`] of one or more schedules; "noam", whose height is another, in a panel of its own.
-
-    Raises:
-        ValueError: as [`schedule_rates`], for no names, and for a suffix that is no picture's.
-    """
+    """Draw the [`schedule_rates`] of some schedules. "noam" has another scale, and so a panel of its own."""
     check_suffix(path)
     if not names:
         raise ValueError("No schedule is named, such as linear, cosine or noam.")
     rates = {name: schedule_rates(name, steps, warmup_steps, learning_rate, hidden_size) for name in names}
-    groups = [group for group in ([n for n in rates if n != "noam"], [n for n in rates if n == "noam"]) if group]
+    groups = [[name for name in rates if (name == "noam") == is_noam] for is_noam in (False, True)]
+    groups = [group for group in groups if group]
     figure = Figure(figsize=(9.5, 1 + 3 * len(groups)), layout="constrained")
     panels = figure.subplots(len(groups), sharex=True, squeeze=False)[:, 0]
-    styles = iter(zip(LINES * 2, ["-"] * len(LINES) + ["--"] * len(LINES), strict=True))
+    styles = product(("-", "--"), LINES)
     for panel, group in zip(panels, groups, strict=True):
         for name in group:
-            colour, style = next(styles)
+            style, colour = next(styles)
             title = f"noam, width {hidden_size}" if name == "noam" else name
             panel.plot(range(1, steps + 1), rates[name], style, color=colour, label=title)
         if 0 < warmup_steps < steps:
@@ -83,8 +75,7 @@ def plot_schedules(
         panel.set_xlim(0, steps)
         panel.set_ylabel("learning rate")
         panel.ticklabel_format(axis="y", style="sci", scilimits=(-2, 2))
-        panel.grid(alpha=0.25)
-        panel.spines[["top", "right"]].set_visible(False)
+        plain(panel)
         panel.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     panels[-1].set_xlabel("optimiser step")
     figure.suptitle(f"Learning rate by the step, of {steps:,}", fontsize=12)

@@ -1,4 +1,4 @@
-"""Tokens, as a picture names them."""
+"""The labels that tokens have in a picture."""
 
 from collections.abc import Sequence
 
@@ -6,25 +6,27 @@ from tokenizers.decoders import ByteLevel
 from transformers import PreTrainedTokenizerBase
 
 LONGEST = 14
-#: how tokenizers write a space (SentencePiece; at the end of a word, OpenAI GPT), and what cannot be seen
+#: visible marks for spaces (as SentencePiece writes them, and OpenAI GPT at the end of a word) and line ends
 MARKS = {"▁": "·", "</w>": "·", " ": "·", "\n": "↵", "\t": "⇥"}
 
 
 def token_labels(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], is_source: bool = False) -> list[str]:
-    """Each token as readable text, in which spaces and line ends are marks that can be seen.
+    """Each token as readable text, with visible marks for spaces and line ends.
 
     Args:
-        is_source: ids are those of what is read. A translator's may have a vocabulary of their own (FSMT, Marian).
+        ids: token ids.
+        is_source: whether the ids are of the text that a model reads. Translators such as FSMT and Marian may have a
+            vocabulary of their own for it.
     """
-    if is_source and hasattr(tokenizer, "get_src_vocab"):  # such a tokenizer converts ids of the target alone
+    if is_source and hasattr(tokenizer, "get_src_vocab"):  # `convert_ids_to_tokens` knows the target's vocabulary only
         source = {index: token for token, index in tokenizer.get_src_vocab().items()}
         tokens = [source.get(index) for index in ids]
     else:
         tokens = tokenizer.convert_ids_to_tokens(list(ids))
-    # Byte-level BPE writes each byte as a letter of its own, of which "Ġ" is the space.
+    # Byte-level BPE writes a letter for each byte, such as "Ġ" for the space.
     if "ByteLevel" in repr(getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)):
         tokens = [token and ByteLevel().decode([token]) for token in tokens]
-    # Of a vocabulary with more rows than tokens, some ids have none.
+    # An embedding may have more rows than there are tokens.
     return [f"<{index}>" if token is None else readable(token) for index, token in zip(ids, tokens, strict=True)]
 
 

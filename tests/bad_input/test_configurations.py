@@ -1,0 +1,148 @@
+"""Bad configurations are refused: the error names the field and its value, and says what would be right."""
+
+import re
+
+import pytest
+from huggingface_hub.errors import StrictDataclassError
+
+import tfm_zoo
+from tfm_zoo import (
+    TfmBertConfig,
+)
+
+from ..tiny import tiny_config
+from .refusals import refused
+
+
+def rope(kind: str, **parameters) -> dict:
+    parameters |= {"rope_type": kind, "rope_theta": 10000.0}
+    return {"position_embedding_type": "rotary", "rope_parameters": parameters}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        refused("hidden_size=30 .* num_attention_heads=4.* head_dim", hidden_size=30),
+        refused("'hidden_size' expected int, got str", hidden_size="32"),
+        *[
+            refused(f"{name}={value} .* at least 1", **{name: value})
+            for name, value in {
+                "vocab_size": -1,
+                "num_hidden_layers": 0,
+                "num_attention_heads": 0,
+                "num_key_value_heads": 0,
+                "head_dim": 0,
+                "intermediate_size": 0,
+                "max_position_embeddings": 0,
+                "sliding_window": 0,
+            }.items()
+        ],
+        refused("num_attention_heads=4 .* num_key_value_heads=3", num_key_value_heads=3),
+        refused("type_vocab_size=-1 .* 0 .* or more", type_vocab_size=-1),
+        refused(r"hidden_dropout=1\.0 .* \[0, 1\)", hidden_dropout=1.0),
+        refused(r"attention_output_dropout=-0\.1 .* \[0, 1\)", attention_output_dropout=-0.1),
+        refused(r"classifier_dropout=2 .* \[0, 1\)", classifier_dropout=2),
+        refused(r"norm_eps=0\.0 .* above 0", norm_eps=0.0),
+        refused(r"initializer_range=-1\.0 .*at least 0", initializer_range=-1.0),
+        refused("pad_token_id=61 .* 0 to 60", pad_token_id=61),
+        refused("'norm_position' .*'post', 'pre'.* middle", norm_position="middle"),
+        refused("'norm_type' .*'layernorm', 'rmsnorm'.* batchnorm", norm_type="batchnorm"),
+        refused("'position_embedding_type' .*'rotary'.* relative", position_embedding_type="relative"),
+        refused("'mlp_type' .*'dense', 'gated'.* moe", mlp_type="moe"),
+        refused("'attention_type' .*'softmax'.* quadratic", attention_type="quadratic"),
+        refused("'classifier_pooling' .*'cls', 'mean'.* max", classifier_pooling="max"),
+        refused("'attention_bias' expected bool, got str", attention_bias="yes"),
+        refused("problem_type='ranking' .*regression", problem_type="ranking"),
+        refused("hidden_act='gelo' .* gelu", hidden_act="gelo"),
+        refused("pooler_act='tan' .* tanh", pooler_act="tan"),
+        refused("lm_head_act='re' .* relu", lm_head_act="re"),
+        refused("from_padding=True .*pad_token_id=None", position_ids_from_padding=True, pad_token_id=None),
+        refused("id=30 .*max_position_embeddings=24", position_ids_from_padding=True, pad_token_id=30),
+        refused("position_embedding_type='learned'", rope_parameters={"rope_type": "default"}),
+        refused("'rotary' .* head_dim=7 is odd", position_embedding_type="rotary", head_dim=7),
+        refused(
+            "'sinusoidal' .* hidden_size=9 is odd", position_embedding_type="sinusoidal", hidden_size=9, head_dim=2
+        ),
+        refused("rope_type='yarnn' .* yarn", **rope("yarnn")),
+        refused("'linear': .*factor", **rope("linear")),
+        refused(r"partial_rotary_factor=1\.5 .* \(0, 1\]", **rope("default", partial_rotary_factor=1.5)),
+    ],
+)
+def test_configuration(fields, message):
+    with pytest.raises((ValueError, KeyError, StrictDataclassError)) as error:
+        tiny_config(**fields)
+    assert re.search(message, str(error.value), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        refused("hidden_size=30 .* num_attention_heads=4.* head_dim", hidden_size=30),
+        refused("num_attention_heads=4 .* num_key_value_heads=3", num_key_value_heads=3),
+        refused(r"num_hidden_layers.*2.*layer_types.*1", layer_types=["full_attention"]),  # transformers' own words
+        refused("layer_types=.*chunked.* should name one of full_attention, sl", layer_types=["chunked_attention"] * 2),
+        refused("layer_types=.* sliding_window=None", layer_types=["full_attention", "sliding_attention"]),
+        refused("sliding_window=0 .* at least 1", sliding_window=0),
+        refused(r"classifier_dropout=2 .* \[0, 1\)", classifier_dropout=2),
+        refused("token_types_as_tokens=True .* type_vocab_size=2", token_types_as_tokens=True, type_vocab_size=2),
+    ],
+)
+def test_decoder_fields(fields, message):
+    with pytest.raises((ValueError, StrictDataclassError)) as error:
+        tiny_config(tfm_zoo.TfmGPTConfig, **fields)
+    assert re.search(message, str(error.value), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        refused("hidden_size=30 .* num_attention_heads=4.* head_dim", hidden_size=30),
+        refused("num_hidden_layers=0 must be at least 1", encoder_layers=0),
+        refused("decoder_layers=0 must be at least 1", decoder_layers=0),
+        refused("decoder_vocab_size=-1 must be at least 1", decoder_vocab_size=-1),
+        refused(
+            "share_encoder_decoder_embeddings=True .* vocab_size=61 and decoder_vocab_size=50",
+            decoder_vocab_size=50,
+            share_encoder_decoder_embeddings=True,
+        ),
+        refused("pad_token_id=61 .* 0 to 60", pad_token_id=61),
+        refused("pad_token_id=55 .*target.* 0 to 49", pad_token_id=55, decoder_vocab_size=50),
+        refused("decoder_start_token_id=61 .*target.* 0 to 60", decoder_start_token_id=61),
+        refused(r"classifier_dropout=2 .* \[0, 1\)", classifier_dropout=2),
+        refused("'weight_init' .*'xavier', 'normal'.* kaiming", weight_init="kaiming"),
+        refused("'sinusoid_type' .*'halves'.* thirds", sinusoid_type="thirds"),
+        refused("position_offset=2 .* position_embedding_type='sinusoidal'", position_offset=2),
+        refused("position_offset=-1", position_offset=-1, position_embedding_type="learned"),
+        refused("from_padding=True .*pad_token_id=None", position_ids_from_padding=True, pad_token_id=None),
+        refused(
+            "from_padding=True .*pad_token_id=30 .*max_position_embeddings=24",
+            position_ids_from_padding=True,
+            position_embedding_type="learned",
+            pad_token_id=30,
+        ),
+        refused(
+            "from_padding=True and position_offset=2",
+            position_ids_from_padding=True,
+            position_embedding_type="learned",
+            position_offset=2,
+        ),
+        refused("no field 'decoder_layer'.* 'decoder_layers'", decoder_layer=4),
+        refused("use_parallel_residual=True .*cross-attention", use_parallel_residual=True, norm_position="pre"),
+    ],
+)
+def test_encoder_decoder_fields(fields, message):
+    with pytest.raises((ValueError, StrictDataclassError)) as error:
+        tiny_config(tfm_zoo.TfmEncoderDecoderConfig, **fields)
+    assert re.search(message, str(error.value), flags=re.DOTALL), error.value
+
+
+def test_overrides_are_checked(tmp_path):
+    tiny_config().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="hidden_size=32 is not a multiple of num_attention_heads=3"):
+        TfmBertConfig.from_pretrained(tmp_path, num_attention_heads=3)
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("norm_postion", "norm_position"), ("hidden_sizes", "hidden_size")])
+def test_misspelt_field(wrong, right):
+    with pytest.raises(ValueError, match=rf"no field '{wrong}'\. Is it '{right}'"):
+        tiny_config(**{wrong: "pre"})

@@ -1,0 +1,94 @@
+"""Bad input of a decoder is refused before work is done, with an error that names the value."""
+
+import re
+
+import pytest
+import torch
+import transformers
+
+import tfm_zoo
+
+from ..tiny import tiny_model
+from .refusals import IDS, ONES, SENTENCES, assert_refused, refused
+
+
+def cache_of(seen: int = 5, **fields) -> transformers.Cache:
+    """The cache of a model that has read two texts of so many tokens."""
+    model = tiny_model(tfm_zoo.TfmGPTModel, use_cache=True, **fields)
+    with torch.no_grad():
+        return model(torch.ones(2, seen, dtype=torch.long)).past_key_values
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message", "head"),
+    [
+        refused("one of .* neither", "Model"),
+        refused("one of .* both", "ForCausalLM", input_ids=IDS, inputs_embeds=torch.zeros(2, 7, 32)),
+        refused(r"input_ids of shape \(7,\) .*\(batch, length\)", "Model", input_ids=IDS[0]),
+        refused(r"inputs_embeds of shape \(2, 7, 31\) .*32", "Model", inputs_embeds=torch.zeros(2, 7, 31)),
+        refused("input_ids holds 64, .*vocab_size.* 0 to 60", "ForCausalLM", input_ids=IDS + 50),
+        refused("input_ids holds -1, .*vocab_size.* 0 to 60", "Model", input_ids=-ONES),
+        refused("position_ids holds 27, .*max_position_embeddings.* 0 to 23", "Model", input_ids=ONES.repeat(1, 4)),
+        refused("position_ids holds 24, .*max_position_emb", "ForCausalLM", input_ids=IDS, position_ids=IDS + 10),
+        refused("position_ids holds 26, .*max_position_emb", "Model", input_ids=IDS, past_key_values=cache_of(20)),
+        refused(r"position_ids of shape \(2, 6\) .*\(2, 7\)", "Model", input_ids=IDS, position_ids=IDS[:, :6]),
+        refused("past_key_values is a tuple.* Cache", "Model", input_ids=IDS, past_key_values=((ONES, ONES),)),
+        *[
+            refused(
+                r"cache of another model.*\(layers, key-value heads, head_dim\).*\(2, 4, 8\)",
+                "ForCausalLM",
+                input_ids=IDS,
+                past_key_values=cache_of(**fields),
+            )
+            for fields in (
+                {"num_hidden_layers": 3},
+                {"num_key_value_heads": 3, "num_attention_heads": 3, "head_dim": 8},
+            )
+        ],
+        refused(r"cache of another model.*\(2, 4, 6\)", "Model", input_ids=IDS, past_key_values=cache_of(head_dim=6)),
+        *[
+            refused(
+                rf"attention_mask of shape {re.escape(str(shape))} .*5 positions in the cache.*\(2, 12\)",
+                "ForCausalLM",
+                input_ids=IDS,
+                past_key_values=cache_of(),
+                attention_mask=torch.ones(shape),
+            )
+            for shape in [(2, 7), (2, 11), (2, 13), (3, 12), (2, 3, 7, 12)]
+        ],
+        refused("labels holds 64, .*vocab_size.* 0 to 60", "ForCausalLM", input_ids=IDS, labels=IDS + 50),
+        refused("labels holds -1, .*vocab_size.* 0 to 60", "ForCausalLM", input_ids=IDS, labels=-ONES),
+        refused("shift_labels holds 64, .* 0 to 60", "ForCausalLM", input_ids=IDS, shift_labels=IDS + 50),
+        refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForCausalLM", input_ids=IDS, labels=IDS[:, :6]),
+        refused(r"labels of shape \(7,\) .*\(2, 7\)", "ForCausalLM", input_ids=IDS, labels=IDS[0]),
+        refused("labels holds 9, .*num_labels.* 0 to 1", "ForSequenceClassification", input_ids=IDS, labels=SENTENCES),
+        refused(r"labels of shape \(3,\) .*\(2,\)", "ForSequenceClassification", input_ids=IDS, labels=ONES[0, :3]),
+        refused("labels holds 14, .*num_labels.* 0 to 1", "ForTokenClassification", input_ids=IDS, labels=IDS),
+        refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForTokenClassification", input_ids=IDS, labels=ONES[:, :6]),
+        refused(
+            r"start_positions of shape \(1,\) .*\(2,\)",
+            "ForQuestionAnswering",
+            input_ids=IDS,
+            start_positions=ONES[0, :1],
+            end_positions=ONES[0, :2],
+        ),
+    ],
+)
+def test_decoder_inputs(inputs, message, head):
+    model = tiny_model(getattr(tfm_zoo, f"TfmGPT{head}"))
+    assert_refused(model, inputs, message)
+
+
+def test_too_long_a_continuation_is_refused():
+    """`generate` past the learned positions names the first that is not there."""
+    model = tiny_model(tfm_zoo.TfmGPTForCausalLM, use_cache=True, eos_token_id=None)
+    with pytest.raises(ValueError, match=r"position_ids holds 24, .* 0 to 23"):
+        model.generate(IDS, max_new_tokens=20, do_sample=False, pad_token_id=0)
+
+
+def test_a_batch_that_does_not_show_its_padding():
+    """A classifier of sequences asks where they end."""
+    model = tiny_model(tfm_zoo.TfmGPTForSequenceClassification, pad_token_id=None)
+    with pytest.raises(ValueError, match=r"2 sequences .* attention_mask nor config\.pad_token_id"):
+        model(IDS)
+    assert model(IDS[:1]).logits.allclose(model(IDS, attention_mask=ONES).logits[:1], atol=1e-5)

@@ -1,0 +1,74 @@
+"""Bad input of an encoder is refused before work is done, with an error that names the value."""
+
+import re
+
+import pytest
+import torch
+
+import tfm_zoo
+
+from ..tiny import SIZES, tiny_model
+from .refusals import IDS, MASK, ONES, SENTENCES, refused
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize(
+    ("inputs", "message", "head"),
+    [
+        refused("Exactly one of input_ids and inputs_embeds .* neither", "Model"),
+        refused("Exactly one of .* both", "Model", input_ids=IDS, inputs_embeds=torch.zeros(2, 7, 32)),
+        refused(r"input_ids of shape \(7,\) .*\(batch, length\)", "Model", input_ids=IDS[0]),
+        refused("input_ids holds 64, .*vocab_size.* 0 to 60", "Model", input_ids=IDS + 50),
+        refused("input_ids holds -2, .*vocab_size.* 0 to 60", "Model", input_ids=IDS - 3),
+        refused(r"inputs_embeds of shape \(2, 7, 31\) .*32", "Model", inputs_embeds=torch.zeros(2, 7, 31)),
+        refused(r"inputs_embeds of shape \(7, 32\) .*\(batch, length, 32\)", "Model", inputs_embeds=torch.zeros(7, 32)),
+        refused("position_ids holds 27, .*max_position_embeddings.* 0 to 23", "Model", input_ids=ONES.repeat(1, 4)),
+        refused("position_ids holds 24, .*max_position_embeddings", "Model", inputs_embeds=torch.zeros(1, 25, 32)),
+        refused("position_ids holds 24, .*max_position_embeddings", "Model", input_ids=IDS, position_ids=IDS + 10),
+        refused(r"position_ids of shape \(2, 6\) .*\(2, 7\)", "Model", input_ids=IDS, position_ids=IDS[:, :6]),
+        refused("token_type_ids holds 2, .*type_vocab_size.* 0 to 1", "Model", input_ids=IDS, token_type_ids=2 * ONES),
+        refused(r"token_type_ids of shape \(2, 6\) .*\(2, 7\)", "Model", input_ids=IDS, token_type_ids=ONES[:, :6]),
+        *[
+            refused(
+                rf"attention_mask of shape {re.escape(str(shape))} .*\(2, 7\)",
+                "Model",
+                input_ids=IDS,
+                attention_mask=mask,
+            )
+            for shape in [(2, 6), (2, 7, 7), (2, 1, 7, 6), (2, 3, 7, 7), (3, 1, 7, 7)]
+            for mask in [torch.ones(shape)]
+        ],
+        refused("labels holds 64, .*vocab_size.* 0 to 60", "ForMaskedLM", input_ids=IDS, labels=IDS + 50),
+        refused("labels holds -1, .*vocab_size.* 0 to 60", "ForMaskedLM", input_ids=IDS, labels=-ONES),
+        refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForMaskedLM", input_ids=IDS, labels=IDS[:, :6]),
+        refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForPreTraining", input_ids=IDS, labels=IDS[:, :6]),
+        refused(
+            "next_sentence_label holds 9, .*0 to 1", "ForPreTraining", input_ids=IDS, next_sentence_label=SENTENCES
+        ),
+        refused("labels holds 9, .*0 to 1", "ForNextSentencePrediction", input_ids=IDS, labels=SENTENCES),
+        refused("labels holds 9, .*num_labels.* 0 to 1", "ForSequenceClassification", input_ids=IDS, labels=SENTENCES),
+        refused(r"labels of shape \(3,\) .*\(2,\)", "ForSequenceClassification", input_ids=IDS, labels=ONES[0, :3]),
+        refused("labels holds 14, .*num_labels.* 0 to 1", "ForTokenClassification", input_ids=IDS, labels=IDS),
+        refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForTokenClassification", input_ids=IDS, labels=ONES[:, :6]),
+        refused("Exactly one of input_ids and inputs_embeds .* neither", "ForMultipleChoice"),
+        refused(r"input_ids of shape \(2, 7\) .*\(batch, choices, length\)", "ForMultipleChoice", input_ids=IDS),
+        refused("labels holds 2, .*choices.* 0 to 1", "ForMultipleChoice", input_ids=IDS[None], labels=SENTENCES[:1]),
+        refused("one of .* neither", "ForQuestionAnswering", start_positions=ONES[0, :1], end_positions=ONES[0, :1]),
+    ],
+)
+def test_inputs(inputs, message, head, padded):
+    ids = inputs.get("input_ids")
+    if padded and ids is not None and ids.shape == MASK.shape:
+        inputs = {"attention_mask": MASK} | inputs
+    model = tiny_model(getattr(tfm_zoo, f"TfmBert{head}"))
+    with pytest.raises(ValueError) as error:
+        model(**inputs)
+    assert re.search(message, str(error.value))
+
+
+def test_resized_vocabulary_takes_new_ids():
+    model = tiny_model(tfm_zoo.TfmBertForMaskedLM)
+    model.resize_token_embeddings(SIZES["vocab_size"] + 4)
+    assert model(IDS + 50, labels=IDS + 50).logits.shape[-1] == SIZES["vocab_size"] + 4
+    with pytest.raises(ValueError, match="0 to 64"):
+        model(IDS + 51)

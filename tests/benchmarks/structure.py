@@ -1,0 +1,195 @@
+"""`python -m tests.benchmarks.structure [--list]`: how much code a step runs through, and how much there is (Markdown).
+
+A step is traced with sdpa attention. For the files that define the models (of an official class, its modeling file) the
+first table counts: the files that run; the lines of the functions that run; and the frames from the model's `forward`,
+included, to the first query projection and to the attention kernel. Comprehensions and the wrappers of torch and
+transformers are not counted as frames; transformers' `sdpa_attention_forward`, which calls the kernel, is.
+"""
+
+import ast
+import copy
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import torch
+import transformers
+import typer
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+import tfm_zoo
+
+PACKAGE = Path(tfm_zoo.__file__).parent
+OFFICIAL = Path(transformers.__file__).parent / "models"
+KERNEL = "sdpa_attention_forward"
+COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")
+SIZES = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+LAYERS = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+SEQ2SEQ = {**LAYERS, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "decoder_start_token_id": 0}
+TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+NAMES = {"BertModel": {}, "GPT2LMHeadModel": TOKENS, "LlamaForCausalLM": TOKENS, "MarianMTModel": TOKENS | SEQ2SEQ}
+
+
+@dataclass
+class Trace:
+    """What ran under `folder`: the first line of every function of every file; and frames to the two landmarks."""
+
+    folder: Path
+    functions: dict[str, set[int]] = field(default_factory=dict)
+    to_query: int = 0
+    to_kernel: int = 0
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        if event == "call" and self.is_ours(frame):
+            self.functions.setdefault(code.co_filename, set()).add(code.co_firstlineno)
+        if event == "call" and code.co_name == "forward" and not self.to_query:
+            if isinstance(frame.f_locals.get("self"), nn.Linear | Conv1D):
+                self.to_query = self.frames(frame)
+        elif event == "c_call" and "scaled_dot_product" in argument.__name__ and not self.to_kernel:
+            self.to_kernel = self.frames(frame)
+
+    def is_ours(self, frame: FrameType) -> bool:
+        code = frame.f_code
+        return code.co_filename.startswith(f"{self.folder}/") and code.co_name not in COMPREHENSIONS
+
+    def frames(self, frame: FrameType | None) -> int:
+        """How many frames of ours there are from the outermost to this one."""
+        count = 0
+        while frame is not None:
+            count += self.is_ours(frame) or frame.f_code.co_name == KERNEL
+            frame = frame.f_back
+        return count
+
+    def each(self) -> Iterator[tuple[Path, ast.FunctionDef]]:
+        """Every function that ran, with its file."""
+        for file, firsts in self.functions.items():
+            for function in ast.walk(ast.parse(Path(file).read_text())):
+                if isinstance(function, ast.FunctionDef) and lines_of(function)[0] in firsts:
+                    yield Path(file), function
+
+    def lines(self, docstrings: bool = True) -> int:
+        """Those of a function within another are counted once."""
+        return len({(file, line) for file, function in self.each() for line in lines_of(function, docstrings)})
+
+    def print(self) -> None:
+        for file, function in self.each():
+            print(f"  {len(lines_of(function)):4} lines: {file.name}, {function.name}")
+
+
+def lines_of(function: ast.FunctionDef, docstring: bool = True) -> list[int]:
+    """Its decorators' lines and its own, by number."""
+    first = min(node.lineno for node in (function, *function.decorator_list))
+    lines = range(first, function.end_lineno + 1)
+    if docstring or ast.get_docstring(function) is None:
+        return list(lines)
+    text = function.body[0]
+    return [line for line in lines if not text.lineno <= line <= text.end_lineno]
+
+
+def trace(folder: Path, step: Callable[[], object]) -> Trace:
+    step()  # what is imported and made only once
+    found = Trace(folder)
+    sys.setprofile(found)
+    try:
+        step()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def forward(model: nn.Module, batch: dict) -> Callable:
+    return lambda: model(**batch)
+
+
+def decode(model: nn.Module, batch: dict) -> Callable:
+    """One token more; of an encoder-decoder, for a source that has been read."""
+    mask, length = batch["attention_mask"], batch["input_ids"].shape[1]
+    if not model.config.is_encoder_decoder:
+        past = model(**batch, use_cache=True).past_key_values
+        inputs = {"input_ids": batch["input_ids"][:, -1:], "attention_mask": torch.ones(len(mask), length + 1).long()}
+    else:
+        states, start = model.get_encoder()(**batch), torch.zeros(len(mask), 1).long()
+        source = {"encoder_outputs": states, "attention_mask": mask}
+        past = model(**source, decoder_input_ids=start, use_cache=True).past_key_values
+        inputs = source | {"decoder_input_ids": start + 5}
+    return lambda: model(**inputs, past_key_values=copy.deepcopy(past), use_cache=True)
+
+
+def train(model: nn.Module, batch: dict) -> Callable:
+    return lambda: model.train()(**batch, labels=batch["input_ids"])
+
+
+STEPS = {
+    "BERT, forward": ("BertModel", forward, False),
+    "BERT, forward, ragged": ("BertModel", forward, True),
+    "GPT-2, decoding step": ("GPT2LMHeadModel", decode, False),
+    "LLaMA, decoding step": ("LlamaForCausalLM", decode, False),
+    "Marian, decoding step": ("MarianMTModel", decode, True),
+    "Marian, training step": ("MarianMTModel", train, True),
+}
+
+
+def steps(list_functions: bool) -> Iterator[list]:
+    """A row for each step and each side of the comparison."""
+    for title, (name, make_step, ragged) in STEPS.items():
+        torch.manual_seed(0)
+        model_class = getattr(transformers, name)
+        official = model_class(model_class.config_class(**SIZES | NAMES[name])).eval()
+        ids = torch.arange(3, 15).view(2, 6)
+        mask = (torch.arange(6) < torch.tensor([[6], [4 if ragged else 6]])).long()
+        batch = {"input_ids": ids * mask, "attention_mask": mask}
+        for whose, model, folder in (
+            ("official", official, OFFICIAL),
+            ("zoo", tfm_zoo.from_official(official).eval(), PACKAGE),
+        ):
+            with torch.set_grad_enabled(make_step is train):
+                found = trace(folder, make_step(model, batch))
+            lines = found.lines(), found.lines(docstrings=False)
+            if list_functions:
+                found.print()
+            yield [title, whose, len(found.functions), *lines, found.to_query, found.to_kernel]
+
+
+def count_lines(files: list[Path]) -> int:
+    return sum(len(file.read_text().splitlines()) for file in files)
+
+
+def sizes() -> Iterator[list]:
+    """What there is: of a modeling file, of what travels, of a part."""
+    for family in (tfm_zoo.TfmBertConfig, tfm_zoo.TfmGPTConfig, tfm_zoo.TfmEncoderDecoderConfig):
+        with tempfile.TemporaryDirectory() as folder:
+            getattr(tfm_zoo, family.auto_classes["AutoModel"])(family(**SIZES | TOKENS)).save_pretrained(folder)
+            files = sorted(Path(folder).glob("*.py"))
+            modeling = Path(folder, f"{family.modeling_file}.py")
+            yield [modeling.name, 1, count_lines([modeling])]
+            yield [f"travels with {family.model_type}", len(files), count_lines(files)]
+    for part in ("models", "converters", "training", ""):
+        files = sorted((PACKAGE / part).rglob("*.py"))
+        yield [f"`tfm_zoo/{part}`", len(files), count_lines(files)]
+
+
+def table(header: list[str], rows: Iterator[list]) -> None:
+    print(f"| {' | '.join(header)} |\n|{' --- |' * len(header)}")
+    for row in rows:
+        print(f"| {' | '.join(map(str, row))} |", flush=True)
+    print()
+
+
+def main(
+    list_functions: Annotated[bool, typer.Option("--list", help="Also list the functions that run.")] = False,
+) -> None:
+    """Counts files, lines and frames of a step, and of the package."""
+    transformers.logging.disable_progress_bar()
+    columns = ["step", "class", "files", "lines", "without docstrings", "frames to the query", "to the kernel"]
+    table(columns, steps(list_functions))
+    table(["code", "files", "lines"], sizes())
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,59 @@
+"""Attention with dropout that keeps less computes what eager attention does."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+from transformers import DynamicCache, StaticCache
+
+from tfm_zoo.models.kernels import DroppedAttention
+
+from ..tiny import tiny_decoder
+
+
+def test_dropped_attention_is_torchs():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(2, 3, 5, 7, generator=generator, requires_grad=True)
+    value = torch.randn(2, 3, 7, 4, generator=generator, requires_grad=True)
+    results = []
+    for attend in (DroppedAttention.apply, lambda s, v, p: F.dropout(s.softmax(dim=-1), p) @ v):
+        torch.manual_seed(1)
+        output = attend(scores, value, 0.3)
+        results.append((output, *torch.autograd.grad(output.square().sum(), (scores, value))))
+    for mine, its in zip(*results, strict=True):
+        assert (mine - its).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("fields", [{}, {"num_key_value_heads": 2}, {"sliding_window": 3}])
+@pytest.mark.parametrize("padded", [False, True])
+def test_training_with_dropout_is_that_of_eager_attention(fields, padded):
+    """The same seed drops the same weights, whichever function attends."""
+    rates = {"hidden_dropout": 0.0, "attention_dropout": 0.3}
+    torch.manual_seed(0)
+    model = tiny_decoder(**rates, **fields).train()
+    ids = torch.randint(0, 61, (2, 9))
+    mask = torch.ones_like(ids)
+    mask[0, 6:] = 1 - padded
+    results = []
+    for implementation in ("eager", "sdpa"):
+        model.set_attn_implementation(implementation)
+        torch.manual_seed(1)
+        loss = model(ids, attention_mask=mask, labels=ids.masked_fill(mask == 0, -100)).loss
+        results.append((loss, torch.autograd.grad(loss, model.model.layers[0].self_attn.q_proj.weight)[0]))
+    (loss, gradient), (other_loss, other_gradient) = results
+    assert abs(loss - other_loss) <= 1e-6 * loss
+    assert (gradient - other_gradient).norm() <= 1e-5 * gradient.norm()
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_a_cached_step_with_dropout_sees_all_that_came_before(implementation):
+    """In training mode, with dropout so rare that it strikes nothing."""
+    torch.manual_seed(0)
+    model = tiny_decoder(hidden_dropout=0.0, attention_dropout=1e-12).train()
+    model.set_attn_implementation(implementation)
+    ids = torch.arange(10).view(1, 10)
+    whole = model(ids).logits
+    for cache in (DynamicCache(config=model.config), StaticCache(config=model.config, max_cache_len=16)):
+        for first, last in ((0, 7), (7, 9), (9, 10)):
+            with torch.no_grad():
+                step = model(ids[:, first:last], past_key_values=cache, use_cache=True).logits
+            assert (step - whole[:, first:last]).abs().max() < 1e-4

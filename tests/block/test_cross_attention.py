@@ -1,0 +1,125 @@
+"""What a decoder reads of its source: by kernels that take lengths, with gradients, at positions that are given."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.nn import functional as F
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import flash_attention_mask
+
+from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderModel
+from tfm_zoo.models.targets import real_tokens
+
+from ..tiny import ragged_batch, tiny_config, tiny_model
+
+HEAD = TfmEncoderDecoderForConditionalGeneration
+
+
+def lengths_attention(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
+    """As flash attention: sequences end to end by their lengths, or whole batches without a mask."""
+    assert attention_mask is None
+    if "cu_seq_lens_k" not in kwargs:
+        causal = module.is_causal and query.shape[2] > 1
+        output = F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scaling)
+        return output.transpose(1, 2), None
+    queries, keys = (pairwise(kwargs[name].tolist()) for name in ("cu_seq_lens_q", "cu_seq_lens_k"))
+    outputs = [
+        F.scaled_dot_product_attention(query[:, :, a:b], key[:, :, c:d], value[:, :, c:d], scale=scaling)
+        for (a, b), (c, d) in zip(queries, keys, strict=True)
+    ]
+    assert kwargs["max_length_q"] * len(outputs) >= query.shape[2]
+    return torch.cat(outputs, dim=2).transpose(1, 2), None
+
+
+AttentionInterface.register("flash_lengths_in_torch", lengths_attention)
+AttentionMaskInterface.register("flash_lengths_in_torch", flash_attention_mask)
+
+
+@pytest.mark.parametrize("side", ["right", "left", "holes"])
+def test_lengths_of_the_source_reach_the_kernel(side):
+    """transformers would take the last columns of the source's mask for the target's own."""
+    model = tiny_model(HEAD)
+    batch = ragged_batch(HEAD, side=side)
+    search = {name: batch[name] for name in ("input_ids", "attention_mask")} | {"num_beams": 3, "max_new_tokens": 6}
+    with torch.no_grad():
+        expected, generated = model(**batch).logits, model.generate(**search)
+        model.config._attn_implementation = "flash_lengths_in_torch"  # its setter would look for a kernel on the Hub
+        torch.testing.assert_close(model(**batch, use_cache=True).logits, expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(model(**batch, use_cache=False).logits, expected, atol=1e-5, rtol=0)
+        assert torch.equal(model.generate(**search), generated)
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_rows_that_are_equal_have_gradients_of_their_own(use_cache):
+    model = tiny_model(TfmEncoderDecoderModel)
+    embeds = torch.randn(1, 5, 32).repeat(2, 1, 1).requires_grad_()
+    target = torch.randint(3, 61, (2, 4))
+    outputs = model(inputs_embeds=embeds, decoder_input_ids=target, use_cache=use_cache)
+    outputs.last_hidden_state[1].square().sum().backward()
+    assert embeds.grad[0].abs().max() == 0 and embeds.grad[1].abs().max() > 0
+
+
+def test_positions_of_each_side():
+    model = tiny_model(TfmEncoderDecoderModel, position_embedding_type="learned")
+    batch = ragged_batch(TfmEncoderDecoderModel)
+    with torch.no_grad():
+        plain = model(**batch)
+        source = model(**batch, position_ids=torch.arange(9)[None] + 3)
+        target = model(**batch, decoder_position_ids=torch.arange(7)[None] + 3)
+    assert not torch.allclose(source.encoder_last_hidden_state, plain.encoder_last_hidden_state, atol=1e-3)
+    assert torch.equal(target.encoder_last_hidden_state, plain.encoder_last_hidden_state)
+    assert not torch.allclose(target.last_hidden_state, plain.last_hidden_state, atol=1e-3)
+    with pytest.raises(ValueError, match="decoder_position_ids of shape"):
+        model(**batch, decoder_position_ids=torch.arange(3)[None])
+
+
+def test_positions_after_a_target_that_is_padded_at_its_left():
+    """Counted over real tokens, they go on from the real ones in the cache."""
+    model = tiny_model(HEAD, position_ids_from_padding=True, pad_token_id=1, bos_token_id=0, decoder_start_token_id=2)
+    source = torch.randint(3, 61, (2, 5))
+    target = torch.tensor([[1, 1, 5, 6, 7], [3, 4, 5, 6, 7]])
+    mask = (target != 1).long()
+    with torch.no_grad():
+        whole = model(source, decoder_input_ids=target, decoder_attention_mask=mask).logits
+        first = model(source, decoder_input_ids=target[:, :4], decoder_attention_mask=mask[:, :4], use_cache=True)
+        last = model(
+            source,
+            decoder_input_ids=target[:, 4:],
+            decoder_attention_mask=mask,
+            past_key_values=first.past_key_values,
+        ).logits
+    torch.testing.assert_close(last, whole[:, -1:], atol=1e-5, rtol=0)
+
+
+def test_an_end_that_is_padding_too_says_nothing_of_padding():
+    ids = torch.tensor([[5, 6, 2]])
+    family = HEAD.config_class
+    assert real_tokens(tiny_config(family, pad_token_id=2), ids, None) is None
+    assert real_tokens(tiny_config(family, pad_token_id=2, eos_token_id=[3, 2]), ids, None) is None
+    assert real_tokens(tiny_config(family, pad_token_id=6), ids, None).tolist() == [[1, 0, 1]]
+
+
+@pytest.mark.parametrize("kind", ["interleaved", "halves", "tensor2tensor"])
+def test_sinusoids_of_any_length_in_a_table_of_one_size(kind):
+    """Processes that train together send each other their buffers: one that grew in one of them would end all."""
+    model = tiny_model(TfmEncoderDecoderModel, sinusoid_type=kind)
+    positions = model.encoder.embeddings.embed_positions
+    before = positions.table.clone()
+    far = positions(torch.tensor([[0, 511, 512, 4000]]))
+    assert positions.table.shape == before.shape == (512, 32)
+    torch.testing.assert_close(far, positions.sinusoids(torch.tensor([[0, 511, 512, 4000]])))
+    torch.testing.assert_close(far[0, :2], before[[0, 511]])
+    with torch.no_grad():
+        model(torch.randint(3, 61, (1, 600)), decoder_input_ids=torch.tensor([[1]]))
+    with pytest.raises(ValueError, match="position_ids holds -1"):
+        model(torch.tensor([[5]]), decoder_input_ids=torch.tensor([[1]]), position_ids=torch.tensor([[-1]]))
+
+
+def test_gradients_reach_the_weights_that_are_returned():
+    model = tiny_model(TfmEncoderDecoderModel)
+    model.set_attn_implementation("eager")
+    outputs = model(**ragged_batch(TfmEncoderDecoderModel), output_attentions=True)
+    outputs.cross_attentions[0].retain_grad()
+    outputs.last_hidden_state.square().sum().backward()
+    assert outputs.cross_attentions[0].grad.abs().max() > 0

@@ -1,0 +1,49 @@
+"""The loss over a vocabulary, computed in chunks, against torch's over all logits."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tfm_zoo.models.losses import CHUNK, vocabulary_loss
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("num_items", [None, 700])
+def test_the_loss_is_summed_in_single_precision(dtype, num_items):
+    """That of all logits at once, in every type, over more than one chunk; gradients too."""
+    torch.manual_seed(0)
+    head, labels = nn.Linear(16, 50, bias=False).to(dtype), torch.randint(0, 50, (1100,))
+    labels[::7] = -100
+    states = torch.randn(1100, 16, dtype=dtype, requires_grad=True)
+    loss = vocabulary_loss(states, head, labels, num_items)
+    expected = F.cross_entropy(head(states).float(), labels, reduction="mean" if num_items is None else "sum")
+    expected = expected if num_items is None else expected / num_items
+    assert loss.dtype == torch.float32
+    assert abs(loss - expected) <= 1e-6 * expected
+    gradient, its = (torch.autograd.grad(value, states)[0].float() for value in (loss, expected))
+    assert (gradient - its).norm() <= (1e-5 if dtype == torch.float32 else 1e-2) * its.norm()
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 2 * CHUNK + 3])
+@pytest.mark.parametrize("num_items", [None, 11, torch.tensor(11)], ids=["mean", "number", "tensor"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_vocabulary_loss(tokens, num_items, bias):
+    generator = torch.Generator().manual_seed(0)
+    states = torch.randn(tokens, 16, generator=generator).requires_grad_()
+    labels = torch.randint(0, 50, (tokens,), generator=generator)
+    head = torch.nn.Linear(16, 50, bias=bias)
+    tensors = [states, *head.parameters()]
+    loss = vocabulary_loss(states, head, labels, num_items)
+    wanted = F.cross_entropy(head(states), labels, reduction="mean" if num_items is None else "sum")
+    wanted = wanted if num_items is None else wanted / 11
+    torch.testing.assert_close(loss, wanted, rtol=1e-6, atol=0)
+    for ours, theirs in zip(*(torch.autograd.grad(each, tensors) for each in (loss, wanted)), strict=True):
+        assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+
+
+def test_vocabulary_loss_without_labels():
+    head = torch.nn.Linear(16, 50)
+    none = torch.empty(0, dtype=torch.long)
+    assert vocabulary_loss(torch.empty(0, 16), head, none).isnan()
+    assert vocabulary_loss(torch.empty(0, 16), head, none, num_items=3) == 0

@@ -1,0 +1,58 @@
+"""Configurations as tools expect them: other names of fields, values in `to_dict`, foreign attributes."""
+
+import json
+import logging
+
+import pytest
+from transformers import AutoConfig
+
+from tfm_zoo import TfmBertConfig, TfmEncoderDecoderConfig, TfmGPTConfig
+
+CONFIGS = (TfmBertConfig, TfmGPTConfig, TfmEncoderDecoderConfig)
+VALUES = {int: 8, float: 0.25, str: "relu", bool: True}
+
+
+@pytest.mark.parametrize("config_class", CONFIGS)
+def test_every_alias_is_read_and_set_as_its_field(config_class, tmp_path):
+    for alias, field in config_class.attribute_map.items():
+        value = 96 if field == "hidden_size" else VALUES[type(getattr(config_class(), field))]
+        made, changed = config_class(**{alias: value}), config_class()
+        setattr(changed, alias, value)
+        for config in (made, changed):
+            assert getattr(config, field) == getattr(config, alias) == value, alias
+            assert config.to_dict()[field] == value and alias not in config.to_dict()
+        made.save_pretrained(tmp_path)
+        assert getattr(AutoConfig.from_pretrained(tmp_path), alias) == value
+        other = "gelu" if value == "relu" else value
+        assert getattr(AutoConfig.from_pretrained(tmp_path, **{alias: other}), field) == other
+
+
+@pytest.mark.parametrize("config_class", CONFIGS)
+def test_to_dict_holds_values(config_class):
+    """PEFT's prefix tuning reads the number of key-value heads there."""
+    values = config_class().to_dict()
+    assert values["num_key_value_heads"] == values["num_attention_heads"]
+    assert values["head_dim"] == 64
+    assert None not in [values[name] for name in config_class.following_fields()]
+
+
+def test_a_saved_name_that_looks_misspelt_is_kept_with_a_warning(tmp_path, caplog):
+    TfmBertConfig().save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(saved | {"norm_postion": "pre"}))
+    logger = logging.getLogger("transformers")
+    logger.addHandler(caplog.handler)
+    try:
+        config = AutoConfig.from_pretrained(tmp_path)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert config.norm_postion == "pre" and config.norm_position == "post"
+    assert "norm_postion='pre' is no field of TfmBertConfig; 'norm_position' is one." in caplog.text
+
+
+def test_a_field_that_is_changed_changes_no_other():
+    config = TfmEncoderDecoderConfig(decoder_layers=2)
+    before = dict(vars(config))
+    config.num_hidden_layers = 3
+    assert {name for name, value in vars(config).items() if before[name] != value} == {"num_hidden_layers"}
+    assert config.encoder_layers == 3 and config.decoder_layers == 2

@@ -1,0 +1,304 @@
+"""Every valid configuration builds, learns, and survives a save and a load; encoders skip padding without a trace,
+decoders, with an encoder or without, say the same step by step as at once."""
+
+import tempfile
+
+import pytest
+import torch
+import transformers
+from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import strategies as st
+from transformers import DynamicCache, EncoderDecoderCache, StaticCache
+
+from tfm_zoo import (
+    TfmBertConfig,
+    TfmBertModel,
+    TfmEncoderDecoderConfig,
+    TfmEncoderDecoderForSequenceClassification,
+    TfmEncoderDecoderModel,
+    TfmGPTConfig,
+    TfmGPTForCausalLM,
+    TfmGPTForQuestionAnswering,
+    TfmGPTModel,
+)
+
+from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, NO_DROPOUT, ragged_batch, tiny_model
+
+AUTO_CLASSES = {
+    name: getattr(transformers, auto)
+    for family in (TfmBertConfig, TfmGPTConfig, TfmEncoderDecoderConfig)
+    for auto, name in reversed(family.auto_classes.items())
+}
+ACTIVATIONS = st.sampled_from(["gelu", "relu", "silu", "gelu_new", "quick_gelu", "tanh", "relu2"])
+ROPES = [
+    {"rope_type": "default"},
+    {"rope_type": "default", "partial_rotary_factor": 0.5},
+    {"rope_type": "linear", "factor": 3.0},
+    {"rope_type": "dynamic", "factor": 2.0},
+    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 6},
+    {"rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 6},
+    {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 6,
+    },
+]
+COMMON = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def blocks(draw) -> dict:
+    """Fields that all families have, drawn along every axis."""
+    heads = draw(st.sampled_from([1, 2, 4]))
+    head_dim = draw(st.sampled_from([None, 4, 6]))
+    fields = NO_DROPOUT | {
+        "num_attention_heads": heads,
+        "num_key_value_heads": draw(st.sampled_from([n for n in (None, 1, 2, 4) if n is None or heads % n == 0])),
+        "head_dim": head_dim,
+        "hidden_size": 8 * heads if head_dim is None else draw(st.sampled_from([10, 16])),
+        "num_hidden_layers": draw(st.integers(1, 2)),
+        "intermediate_size": draw(st.integers(1, 20)),
+        "norm_position": draw(st.sampled_from(["post", "pre", "output", "both"])),
+        "final_norm": draw(st.sampled_from([None, False, True])),
+        "embedding_norm": draw(st.booleans()),
+        "norm_type": draw(st.sampled_from(["layernorm", "rmsnorm"])),
+        "position_embedding_type": draw(st.sampled_from(["learned", "sinusoidal", "rotary", "none"])),
+        "mlp_type": draw(st.sampled_from(["dense", "gated"])),
+        "hidden_act": draw(ACTIVATIONS),
+        "sliding_window": draw(st.none() | st.integers(2, 8)),
+        "attention_bias": draw(st.booleans()),
+        "attention_output_bias": draw(st.none() | st.booleans()),
+        "mlp_bias": draw(st.booleans()),
+        "type_vocab_size": draw(st.integers(0, 2)),
+        "tie_word_embeddings": draw(st.booleans()),
+        "pad_token_id": draw(st.integers(0, 3)),
+        "num_labels": draw(st.integers(2, 4)),
+    }
+    if fields["norm_position"] in ("output", "both"):
+        fields["norm_eps"] = 0.1  # else the norm of an output that is nearly constant enlarges its rounding
+    if fields["position_embedding_type"] == "rotary":
+        rope = draw(st.sampled_from(ROPES))
+        if rope["rope_type"] == "longrope":
+            width = (head_dim or 8) // 2
+            rope = rope | {"short_factor": [1.0] * width, "long_factor": [2.0] * width}
+        fields["rope_parameters"] = rope | {"rope_theta": draw(st.sampled_from([100.0, 10000.0]))}
+    if draw(st.integers(0, 3)) == 0:
+        fields |= {"attention_type": "linear", "sliding_window": None}
+    return fields
+
+
+def beside_each_other(draw, fields: dict) -> dict:
+    """With a norm before both, attention and feed-forward may be computed beside each other."""
+    if fields["norm_position"] == "pre" and draw(st.booleans()):
+        fields |= {"use_parallel_residual": True, "num_ln_in_parallel_attn": draw(st.sampled_from([1, 2]))}
+    return fields
+
+
+@st.composite
+def architectures(draw) -> dict:
+    """The fields of an encoder."""
+    fields = beside_each_other(draw, draw(blocks()))
+    if fields["sliding_window"]:
+        fields["sliding_window"] = draw(st.integers(1, 8))
+    return fields | {
+        "position_ids_from_padding": draw(st.booleans()),
+        "pooler_act": draw(ACTIVATIONS),
+        "lm_head_act": draw(st.none() | ACTIVATIONS),
+        "classifier_pooling": draw(st.sampled_from(["cls", "mean"])),
+        "add_pooling_layer": draw(st.booleans()),
+    }
+
+
+@st.composite
+def decoders(draw) -> dict:
+    """The fields of a decoder."""
+    fields = beside_each_other(draw, draw(blocks())) | {
+        "pad_token_id": 0,  # by which a classifier finds the last token that the batches below have
+        "train_padding_embedding": draw(st.booleans()),
+        "scaled_residual_init": draw(st.booleans()),
+    }
+    if "attention_type" not in fields and draw(st.booleans()):
+        slides = ["sliding_attention"] * (fields["sliding_window"] is not None)
+        kinds = st.sampled_from(["full_attention", "linear_attention", *slides])
+        fields["layer_types"] = [draw(kinds) for _ in range(fields["num_hidden_layers"])]
+    if draw(st.booleans()):
+        fields |= {"type_vocab_size": 0, "token_types_as_tokens": True}
+    return fields
+
+
+@st.composite
+def translators(draw) -> dict:
+    """The fields of an encoder with a decoder."""
+    fields = draw(blocks()) | {
+        "encoder_layers": draw(st.integers(1, 2)),
+        "decoder_layers": draw(st.integers(1, 2)),
+        "scale_embedding": draw(st.booleans()),
+        "sinusoid_type": draw(st.sampled_from(["interleaved", "halves", "tensor2tensor"])),
+        "share_encoder_decoder_embeddings": draw(st.booleans()),
+        "final_logits_bias": draw(st.booleans()),
+        "start_with_last_token": draw(st.booleans()),
+        "train_padding_embedding": draw(st.booleans()),
+        "weight_init": draw(st.sampled_from(["xavier", "normal"])),
+    }
+    del fields["num_hidden_layers"]
+    counted = draw(st.booleans())
+    if counted:
+        fields["position_ids_from_padding"] = True
+    elif fields["position_embedding_type"] == "learned":
+        fields["position_offset"] = draw(st.integers(0, 2))
+    return fields
+
+
+HEAD = st.sampled_from(ENCODERS)
+TRANSLATOR = st.sampled_from(ENCODER_DECODERS)
+DECODER = st.sampled_from(DECODERS)
+#: (The loss of question answering is a softmax over padding too, where eager and sdpa compute what they like.)
+READING_REAL_TOKENS = st.sampled_from([head for head in DECODERS if head is not TfmGPTForQuestionAnswering])
+ATTENTION = st.sampled_from(["eager", "sdpa"])
+SIDE = st.sampled_from(["right", "left", "holes"])
+
+
+def make_batch(head: type, fields: dict, side: str, labels: bool = False) -> dict[str, torch.Tensor]:
+    batch = ragged_batch(head, side, labels=labels)
+    if head is TfmEncoderDecoderForSequenceClassification and not fields["share_encoder_decoder_embeddings"]:
+        batch["decoder_input_ids"] = batch["input_ids"]
+    segments = (batch["input_ids"] % 2).clamp(max=max(fields.get("type_vocab_size", 2) - 1, 0))
+    return batch | {"token_type_ids": segments}
+
+
+def read(outputs, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Every output, at real tokens alone where it has one for each token."""
+    outputs = {name: value for name, value in outputs.items() if isinstance(value, torch.Tensor)}
+    return {name: value[mask] if value.shape[: mask.dim()] == mask.shape else value for name, value in outputs.items()}
+
+
+def gradients(model, batch: dict) -> dict[str, torch.Tensor | None]:
+    """Of the loss, or of the outputs at real tokens where a model has none."""
+    outputs = read(model(**batch, return_dict=True), batch["attention_mask"].bool())
+    loss = outputs["loss"] if "loss" in outputs else sum(value.square().sum() for value in outputs.values())
+    loss.backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+@settings(COMMON, max_examples=150)
+@given(
+    model=st.one_of(
+        st.tuples(HEAD, architectures()), st.tuples(DECODER, decoders()), st.tuples(TRANSLATOR, translators())
+    ),
+    attention=ATTENTION,
+    side=SIDE,
+)
+def test_saved_and_loaded(model, attention, side):
+    head, fields = model
+    model = tiny_model(head, **fields)
+    model.set_attn_implementation(attention)
+    batch = make_batch(head, fields, side)
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        model.save_pretrained(folder)
+        loaded = AUTO_CLASSES[head.__name__].from_pretrained(folder, attn_implementation=attention)
+        assert type(loaded) is head
+        torch.testing.assert_close(dict(loaded(**batch)), dict(model(**batch)), rtol=0, atol=0)
+
+
+@settings(COMMON, max_examples=200)
+@given(
+    made=st.one_of(st.tuples(HEAD, architectures()), st.tuples(TRANSLATOR, translators())),
+    attention=ATTENTION,
+    side=SIDE,
+)
+# A padded position whose window holds no token has nothing to see.
+@example(made=(TfmBertModel, NO_DROPOUT | {"sliding_window": 1}), attention="eager", side="right")
+def test_skipped_padding_changes_nothing(made, attention, side):
+    head, fields = made
+    model, reference = (tiny_model(head, skip_padding=skip, **fields) for skip in (True, False))
+    batch = make_batch(head, fields, side)
+    mask = batch["attention_mask"].bool()
+    for each in (model, reference):
+        each.set_attn_implementation(attention)
+    with torch.no_grad():
+        torch.testing.assert_close(read(model(**batch), mask), read(reference(**batch), mask), rtol=1e-5, atol=1e-5)
+
+    batch = make_batch(head, fields, side, labels=True)
+    ours, theirs = gradients(model.train(), batch), gradients(reference.train(), batch)
+    scale = torch.stack([gradient.norm() for gradient in theirs.values() if gradient is not None]).norm()
+    assert scale.isfinite() and scale > 0
+    for name, wanted in theirs.items():
+        assert (ours[name] is None) == (wanted is None), name
+        if wanted is not None:
+            # (A key's bias moves no softmax: its gradient is rounding alone, hence the second term.)
+            assert (ours[name] - wanted).norm() <= 1e-5 * wanted.norm() + 1e-6 * scale, name
+
+
+@settings(COMMON, max_examples=100)
+@given(fields=decoders(), attention=ATTENTION, side=st.sampled_from(["right", "left"]), first=st.integers(1, 8))
+def test_step_by_step_as_at_once(fields, attention, side, first):
+    """A first piece, then token by token, with a cache that grows or one that does not."""
+    model = tiny_model(TfmGPTModel, **fields)
+    model.set_attn_implementation(attention)
+    batch = make_batch(TfmGPTModel, fields, side)
+    mask = batch["attention_mask"].bool()
+    length = mask.shape[1]
+    with torch.no_grad():
+        whole = model(**batch).last_hidden_state[mask]
+        for cache in (DynamicCache(config=model.config), StaticCache(config=model.config, max_cache_len=length)):
+            pieces, start = [], 0
+            for end in range(first, length + 1):
+                piece = {name: ids[:, start:end] for name, ids in batch.items()}
+                piece["attention_mask"] = batch["attention_mask"][:, :end]
+                pieces.append(model(**piece, past_key_values=cache, use_cache=True).last_hidden_state)
+                start = end
+            torch.testing.assert_close(torch.cat(pieces, dim=1)[mask], whole, rtol=1e-5, atol=1e-5)
+
+
+@settings(COMMON, max_examples=60)
+@given(fields=translators(), attention=ATTENTION, side=SIDE, first=st.integers(1, 6))
+def test_step_by_step_as_at_once_with_a_source(fields, attention, side, first):
+    """The target in pieces, whose cache remembers the source too."""
+    kind = fields.get("rope_parameters", {}).get("rope_type")
+    assume(kind not in ("longrope", "dynamic"))  # whose frequencies change with the length, in the native classes too
+    model = tiny_model(TfmEncoderDecoderModel, **fields)
+    model.set_attn_implementation(attention)
+    batch = make_batch(TfmEncoderDecoderModel, fields, side)
+    target = batch.pop("decoder_input_ids").clamp(min=4)  # none is padding
+    config, length = model.config.get_text_config(decoder=True), target.shape[1]
+    with torch.no_grad():
+        whole = model(**batch, decoder_input_ids=target)
+        encoded = {"encoder_outputs": (whole.encoder_last_hidden_state,), "attention_mask": batch["attention_mask"]}
+        for own in (DynamicCache(config=config), StaticCache(config=config, max_cache_len=length)):
+            cache, pieces = EncoderDecoderCache(own, DynamicCache()), []
+            ends = range(first, length + 1)
+            for start, end in zip((0, *ends), ends, strict=False):
+                piece = model(**encoded, decoder_input_ids=target[:, start:end], past_key_values=cache, use_cache=True)
+                pieces.append(piece.last_hidden_state)
+            torch.testing.assert_close(torch.cat(pieces, dim=1), whole.last_hidden_state, rtol=1e-5, atol=1e-5)
+
+
+@settings(COMMON, max_examples=100)
+@given(head=READING_REAL_TOKENS, fields=decoders(), side=st.sampled_from(["right", "left"]))
+def test_eager_and_sdpa_learn_the_same(head, fields, side):
+    batch = make_batch(head, fields, side, labels=True)
+    if head is TfmGPTForCausalLM:  # what is padded on the left has nothing to see, and no first token to predict
+        first = batch["attention_mask"].cumsum(dim=1) <= 1
+        batch["labels"] = batch["labels"].masked_fill(first, -100)
+        batch["labels"][0, -1] = 7
+    both = []
+    for attention in ("eager", "sdpa"):
+        model = tiny_model(head, **fields).train()
+        model.set_attn_implementation(attention)
+        both.append(gradients(model, batch))
+    scale = torch.stack([gradient.norm() for gradient in both[0].values() if gradient is not None]).norm()
+    assert scale.isfinite() and scale > 0
+    for name, wanted in both[0].items():
+        assert (both[1][name] is None) == (wanted is None), name
+        if wanted is not None:
+            assert (both[1][name] - wanted).norm() <= 1e-5 * wanted.norm() + 1e-6 * scale, name
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
+def test_every_weight_learns(head):
+    """No parameter of the default architecture is left out of the graph."""
+    model = tiny_model(head, **NO_DROPOUT).train()
+    grads = gradients(model, ragged_batch(head, labels=True))
+    assert [name for name, gradient in grads.items() if gradient is None or not gradient.abs().sum() > 0] == []

@@ -1,0 +1,106 @@
+"""One field changed, in the call or in a saved configuration, and what follows from it follows."""
+
+import pytest
+import torch
+import transformers
+
+from tfm_zoo import (
+    TfmBertConfig,
+    TfmEncoderDecoderConfig,
+    TfmEncoderDecoderModel,
+    TfmGPTConfig,
+    TfmGPTForCausalLM,
+)
+
+from ..tiny import tiny_config
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        {"norm_position": "pre"},
+        {"num_attention_heads": 8},
+        {"hidden_size": 64},
+        {"position_embedding_type": "rotary", "rope_parameters": {"rope_type": "linear", "factor": 2.0}},
+    ],
+    ids=lambda override: next(iter(override)),
+)
+def test_override_of_a_saved_config(tmp_path, override):
+    tiny_config().save_pretrained(tmp_path)
+    changed = transformers.AutoConfig.from_pretrained(tmp_path, **override)
+    assert changed.to_dict() == tiny_config(**override, name_or_path=str(tmp_path)).to_dict()
+    assert (changed.final_norm, changed.head_dim, changed.num_key_value_heads) == (
+        changed.norm_position == "pre",
+        changed.hidden_size // changed.num_attention_heads,
+        changed.num_attention_heads,
+    )
+
+
+def test_what_was_chosen_stays_chosen(tmp_path):
+    chosen = {"final_norm": True, "head_dim": 4, "num_key_value_heads": 2}
+    tiny_config(**chosen).save_pretrained(tmp_path)
+    changed = TfmBertConfig.from_pretrained(tmp_path, num_attention_heads=8)
+    assert {name: getattr(changed, name) for name in chosen} == chosen
+
+
+@pytest.mark.parametrize(
+    ("override", "layers"),
+    [
+        ({}, (2, 3)),
+        ({"num_hidden_layers": 1}, (1, 3)),
+        ({"encoder_layers": 1}, (1, 3)),
+        ({"decoder_layers": 1}, (2, 1)),
+        ({"encoder_layers": 3, "decoder_layers": 2}, (3, 2)),
+    ],
+    ids=str,
+)
+def test_layers_of_both_sides(tmp_path, override, layers):
+    tiny_config(TfmEncoderDecoderConfig).save_pretrained(tmp_path)
+    config = TfmEncoderDecoderConfig.from_pretrained(tmp_path, **override)
+    assert (config.encoder_layers, config.num_hidden_layers, config.decoder_layers) == (layers[0], *layers)
+    model = TfmEncoderDecoderModel(config)
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == layers
+    config.save_pretrained(tmp_path / "again")
+    assert transformers.AutoConfig.from_pretrained(tmp_path / "again").decoder_layers == layers[1]
+    # Where the decoder's are not given, they are as many as the encoder's, in a saved configuration too.
+    alike = tiny_config(TfmEncoderDecoderConfig, decoder_layers=None)
+    alike.save_pretrained(tmp_path / "alike")
+    alike = TfmEncoderDecoderConfig.from_pretrained(tmp_path / "alike", num_hidden_layers=4)
+    assert (alike.encoder_layers, alike.decoder_layers) == (4, 4)
+
+
+def test_what_the_decoder_is_read_as():
+    config = tiny_config(TfmEncoderDecoderConfig, decoder_vocab_size=73)
+    for side, sizes in (({}, (2, 61)), ({"encoder": True}, (2, 61)), ({"decoder": True}, (3, 73))):
+        text = config.get_text_config(**side)
+        assert (text.num_hidden_layers, text.vocab_size) == sizes
+    assert (config.num_hidden_layers, config.vocab_size) == (2, 61)
+
+
+def test_the_number_of_layers_can_be_changed_before_the_model_is_made():
+    for layers in (1, 3):
+        config = tiny_config(TfmGPTConfig, use_cache=True)
+        config.num_hidden_layers = layers
+        model = TfmGPTForCausalLM(config).eval()
+        ids = torch.arange(6).view(1, 6)
+        assert len(model.model.layers) == layers == len(model(ids).past_key_values.layers)
+
+
+def test_layers_that_are_alike_follow_what_is_changed_later(tmp_path):
+    """As in the native configurations, where nothing else says which layers slide."""
+    config = tiny_config(TfmGPTConfig, use_cache=True, eos_token_id=None)
+    config.sliding_window = 4
+    assert config.layer_types == ["sliding_attention"] * 2
+    config.num_hidden_layers = 3
+    model = TfmGPTForCausalLM(config).eval()
+    model.model.layers = model.model.layers[:1]
+    config.num_hidden_layers = 1
+    model.save_pretrained(tmp_path)
+    loaded = TfmGPTForCausalLM.from_pretrained(tmp_path)
+    assert loaded.config.layer_types == ["sliding_attention"]
+    config.sliding_window = None
+    model = TfmGPTForCausalLM(config).eval()
+    assert model.generate(torch.arange(6).view(1, 6), max_new_tokens=3).shape == (1, 9)
+    mixed = tiny_config(TfmGPTConfig, sliding_window=4, layer_types=["full_attention", "sliding_attention"])
+    mixed.sliding_window = 5
+    assert mixed.layer_types == ["full_attention", "sliding_attention"]

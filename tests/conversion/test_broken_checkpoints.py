@@ -1,0 +1,173 @@
+"""What is wrong with some checkpoints: each is refused, with the file, the value or the tensors named."""
+
+import shutil
+
+import pytest
+import torch
+import transformers
+
+import tfm_zoo
+from tests.conversion.comparison import assert_same_model
+from tests.conversion.folders import edit_config, rewrite
+from tests.official_models import BY_NAME, build_tiny
+from tfm_zoo.converters import ConversionError, from_official, to_official
+
+
+def error_of(folder, *args, **kwargs) -> str:
+    with pytest.raises(ConversionError) as caught:
+        from_official(folder, *args, **kwargs)
+    return str(caught.value)
+
+
+def test_truncated(folder):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+    assert f"{file} is truncated" in error_of(folder)
+
+
+def test_truncated_bin(original, folder):
+    (folder / "model.safetensors").unlink()
+    file = folder / "pytorch_model.bin"
+    torch.save(original.state_dict(), file)
+    file.write_bytes(file.read_bytes()[:-1000])
+    assert f"{file} is truncated" in error_of(folder)
+
+
+def test_missing_shard(original, tmp_path):
+    original.save_pretrained(tmp_path, max_shard_size="20KB")
+    shard = next(tmp_path.glob("model-*.safetensors"))
+    shard.unlink()
+    assert shard.name in error_of(tmp_path)
+
+
+def test_missing_unexpected_and_misshapen_tensors_are_all_named(folder):
+    def damage(tensors: dict) -> dict:
+        tensors["bert.encoder.layer.0.output.dense.weight"] = torch.zeros(32, 40)
+        tensors["bert.encoder.layer.0.adapter.weight"] = torch.zeros(3)
+        tensors["bert.encoder.layer.3.output.dense.bias"] = torch.zeros(32)
+        del tensors["bert.encoder.layer.1.attention.self.query.bias"]
+        return tensors
+
+    rewrite(folder, damage)
+    message = error_of(folder)
+    assert "missing: bert.encoder.layer.1.attention.self.query.bias" in message
+    assert "bert.encoder.layer.0.output.dense.weight of shape (32, 40)" in message
+    assert "(32, 48)" in message
+    assert "bert.encoder.layer.0.adapter.weight" in message
+    assert "bert.encoder.layer.3.output.dense.bias" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("BertForSequenceClassification", ("classifier.weight", "bert.pooler.dense.weight")),
+        ("BertForPreTraining", ("cls.predictions.transform.dense.bias", "cls.seq_relationship.weight")),
+        ("RobertaForSequenceClassification", ("classifier.dense.weight", "classifier.out_proj.bias")),
+        ("DistilBertForQuestionAnswering", ("qa_outputs.weight",)),
+    ],
+)
+def test_the_head_of_a_checkpoint_has_to_be_whole(name, missing, tmp_path):
+    build_tiny(BY_NAME[name]).save_pretrained(tmp_path)
+    rewrite(tmp_path, lambda tensors: {key: tensor for key, tensor in tensors.items() if key not in missing})
+    message = error_of(tmp_path)
+    assert "missing: " in message
+    for key in missing:
+        assert key in message
+    # for another class it is a checkpoint like any other
+    assert from_official(tmp_path, tfm_zoo.TfmBertForTokenClassification)
+
+
+@pytest.mark.parametrize(
+    ("native", "name"),
+    [
+        ("BertForMaskedLM", "cls.predictions.decoder.weight"),
+        ("GPT2LMHeadModel", "lm_head.weight"),
+        ("LlamaForCausalLM", "lm_head.weight"),
+    ],
+)
+def test_an_untied_head_has_to_be_there(native, name, tmp_path):
+    build_tiny(BY_NAME[native], tie_word_embeddings=False).save_pretrained(tmp_path)
+    rewrite(tmp_path, lambda tensors: {key: tensor for key, tensor in tensors.items() if key != name})
+    assert f"missing: {name}" in error_of(tmp_path)
+
+
+def test_a_bare_model_may_lack_its_pooler(tmp_path, caplog):
+    build_tiny(BY_NAME["BertModel"]).save_pretrained(tmp_path)
+    rewrite(tmp_path, lambda tensors: {key: tensor for key, tensor in tensors.items() if "pooler" not in key})
+    ids = torch.arange(5, 14)[None]
+    native = transformers.BertModel.from_pretrained(tmp_path)
+    assert torch.equal(from_official(tmp_path)(ids)[0], native(ids)[0])
+    assert "initialised anew, to be trained first: pooler.dense.weight, pooler.dense.bias." in caplog.text
+
+
+def test_a_language_model_may_lack_a_pooler(original, folder, caplog):
+    assert_same_model(to_official(from_official(folder)), original)
+    assert not caplog.text
+    assert from_official(folder, tfm_zoo.TfmBertModel).pooler is not None
+    assert "pooler.dense.weight" in caplog.text
+
+
+def test_unexpected_tensors_are_named_wherever_they_stand(tmp_path):
+    build_tiny(BY_NAME["BertForSequenceClassification"]).save_pretrained(tmp_path)
+    rewrite(tmp_path, lambda tensors: tensors | {"crf.transitions": torch.zeros(3), "extra.weight": torch.ones(2)})
+    assert "unexpected: crf.transitions, extra.weight." in error_of(tmp_path)
+
+
+def test_tensors_of_another_head_are_left_out(original, folder, caplog):
+    sentence = {"cls.seq_relationship.weight": torch.zeros(2, 32), "cls.seq_relationship.bias": torch.zeros(2)}
+    rewrite(folder, lambda tensors: tensors | sentence)
+    assert_same_model(to_official(from_official(folder)), original)
+    for name in sentence:
+        assert name in caplog.text
+
+
+def test_quantised_weights(folder):
+    name = "bert.encoder.layer.0.output.dense.weight"
+    rewrite(folder, lambda tensors: tensors | {name: tensors[name].to(torch.int8)})
+    assert f"{name} of shape (32, 48), not of a floating type" in error_of(folder)
+    edit_config(folder, quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True})
+    assert "quantization_config=" in error_of(folder)
+
+
+def test_no_weights_and_no_config(folder):
+    (folder / "model.safetensors").unlink()
+    assert "holds no weights" in error_of(folder)
+    (folder / "config.json").unlink()
+    assert "holds no config.json" in error_of(folder)
+    shutil.rmtree(folder)
+    assert repr(str(folder)) in error_of(folder)
+
+
+def test_broken_config(folder):
+    (folder / "config.json").write_text("{")
+    assert "not valid JSON" in error_of(folder)
+
+
+def test_other_architectures(folder):
+    edit_config(folder, model_type="mamba", architectures=["MambaModel"])
+    message = error_of(folder)
+    assert "'mamba'" in message
+    for known in ("bert", "roberta", "distilbert", "gpt2", "openai-gpt", "llama", "mistral", "qwen2"):
+        assert known in message
+
+
+def test_zoo_models_are_not_official(original, tmp_path):
+    zoo = from_official(original)
+    zoo.save_pretrained(tmp_path)
+    for source in (zoo, tmp_path):
+        assert "a model of the zoo already" in error_of(source)
+
+
+@pytest.mark.parametrize(
+    "field", [{"position_embedding_type": "relative_key"}, {"is_decoder": True}, {"add_cross_attention": True}]
+)
+def test_what_the_zoo_does_not_convert(folder, field):
+    edit_config(folder, **field)
+    name, value = next(iter(field.items()))
+    assert f"{name}={value!r}" in error_of(folder)
+
+
+def test_misspelt_override(folder):
+    message = error_of(folder, hiden_dropout=0.2)
+    assert "'hiden_dropout'" in message
+    assert "'hidden_dropout'" in message

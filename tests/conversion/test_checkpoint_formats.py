@@ -1,0 +1,73 @@
+"""Every format that checkpoints are found in."""
+
+import json
+import os
+
+import pytest
+import torch
+
+from tests.conversion.comparison import assert_same_model, assert_same_weights
+from tfm_zoo.converters import ConversionError, from_official, to_official
+
+
+def test_sharded_safetensors(original, tmp_path):
+    original.save_pretrained(tmp_path, max_shard_size="20KB")
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
+    assert_same_model(to_official(from_official(tmp_path)), original)
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before PyTorch 1.6"])
+def test_bin(original, folder, zipped):
+    (folder / "model.safetensors").unlink()
+    torch.save(original.state_dict(), folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    zoo = from_official(folder)
+    assert_same_model(to_official(zoo), original)
+    zoo.save_pretrained(folder / "zoo")
+    assert_same_weights(type(zoo).from_pretrained(folder / "zoo"), zoo)
+
+
+def test_a_model_does_not_change_with_its_file(original, folder):
+    (folder / "model.safetensors").unlink()
+    torch.save(original.state_dict(), folder / "pytorch_model.bin")
+    zoo = from_official(folder)
+    torch.save({name: tensor + 1 for name, tensor in original.state_dict().items()}, folder / "pytorch_model.bin")
+    assert_same_model(to_official(zoo), original)
+
+
+def test_sharded_bin(original, folder):
+    (folder / "model.safetensors").unlink()
+    tensors = list(original.state_dict().items())
+    shards = {"a.bin": dict(tensors[:20]), "b.bin": dict(tensors[20:])}
+    for file, shard in shards.items():
+        torch.save(shard, folder / file)
+    index = {"weight_map": {name: file for file, shard in shards.items() for name in shard}}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    assert_same_model(to_official(from_official(folder)), original)
+
+
+def test_safetensors_come_before_bin(original, folder):
+    (folder / "pytorch_model.bin").write_bytes(b"not to be read")
+    assert_same_model(to_official(from_official(folder)), original)
+
+
+def test_pickles_with_code_are_not_run(folder):
+    (folder / "model.safetensors").unlink()
+    torch.save({"bert.x": os.system}, folder / "pytorch_model.bin")
+    with pytest.raises(ConversionError, match=r"pytorch_model\.bin"):
+        from_official(folder)
+
+
+def test_hub_cache_without_network(original, tmp_path, monkeypatch):
+    """The cache's own layout: a reference to a commit, a snapshot of it."""
+    repo = tmp_path / "models--someone--tiny-bert"
+    original.save_pretrained(repo / "snapshots" / "abc")
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text("abc")
+    for module in ("_snapshot_download", "file_download"):
+        monkeypatch.setattr(f"huggingface_hub.{module}.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    zoo = from_official("someone/tiny-bert")
+    assert zoo.config.name_or_path == "someone/tiny-bert"
+    assert_same_model(to_official(zoo), original)
+    with pytest.raises(ConversionError, match="someone/other"):
+        from_official("someone/other")

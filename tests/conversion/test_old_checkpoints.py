@@ -1,0 +1,130 @@
+"""Names and settings that only old checkpoints have, or that they lack."""
+
+import pytest
+import torch
+
+import tfm_zoo
+from tests.conversion.comparison import assert_same_model
+from tests.conversion.folders import edit_config, rewrite
+from tests.official_models import BY_NAME, build_tiny
+from tfm_zoo.converters import from_official, to_official
+
+
+def test_gamma_and_beta(original, folder):
+    def old(name: str) -> str:
+        return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+
+    rewrite(folder, lambda tensors: {old(name): tensor for name, tensor in tensors.items()})
+    assert_same_model(to_official(from_official(folder)), original)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("BertModel", "BertForSequenceClassification", "RobertaModel", "DistilBertModel"),
+        *("GPT2Model", "GPT2LMHeadModel", "OpenAIGPTLMHeadModel", "LlamaModel", "LlamaForSequenceClassification"),
+        *("MarianModel", "MarianMTModel", "BartForSequenceClassification", "FSMTForConditionalGeneration"),
+    ],
+)
+def test_with_and_without_prefix(name, tmp_path):
+    native = BY_NAME[name]
+    original = build_tiny(native)
+    original.save_pretrained(tmp_path)
+    prefix = native.architecture.prefix + "."
+
+    def toggled(tensors: dict) -> dict:
+        heads = ("classif", "score", "lm_head", "final_logits_bias")
+        base = {key: tensor for key, tensor in tensors.items() if not key.startswith(heads)}
+        if native.head.is_bare:
+            return {prefix + key: tensor for key, tensor in base.items()}
+        return tensors | {key.removeprefix(prefix): tensors.pop(key) for key in base}
+
+    rewrite(tmp_path, toggled)
+    assert_same_model(to_official(from_official(tmp_path)), original)
+
+
+@pytest.mark.parametrize(
+    ("name", "buffers"),
+    [
+        ("BertForMaskedLM", {"bert.embeddings.position_ids": torch.arange(40)[None]}),
+        (
+            "GPT2LMHeadModel",
+            {
+                "transformer.h.0.attn.bias": torch.ones(1, 1, 40, 40).tril(),
+                "transformer.h.0.attn.masked_bias": torch.tensor(-1e4),
+            },
+        ),
+        ("OpenAIGPTLMHeadModel", {"transformer.h.2.attn.bias": torch.ones(1, 1, 40, 40).tril()}),
+        ("LlamaForCausalLM", {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}),
+        ("BartModel", {"encoder.version": torch.tensor([3.0]), "decoder.version": torch.tensor([3.0])}),
+    ],
+    ids=["BERT", "GPT-2", "OpenAI GPT", "LLaMA", "BART"],
+)
+def test_what_is_no_weight_is_passed_over(name, buffers, tmp_path, caplog):
+    original = build_tiny(BY_NAME[name])
+    original.save_pretrained(tmp_path)
+    rewrite(tmp_path, lambda tensors: tensors | buffers)
+    assert_same_model(to_official(from_official(tmp_path)), original)
+    assert not caplog.text
+
+
+def test_gpt2_as_it_lies_on_the_hub(tmp_path):
+    """No prefix, no tied head, masks among the weights, and a configuration with fields of old."""
+    original = build_tiny(BY_NAME["GPT2LMHeadModel"], n_inner=None, n_ctx=40)
+    original.save_pretrained(tmp_path)
+    masks = {f"transformer.h.{i}.attn.bias": torch.ones(1, 1, 40, 40).tril() for i in range(3)}
+    rewrite(
+        tmp_path,
+        lambda tensors: {name.removeprefix("transformer."): tensor for name, tensor in (tensors | masks).items()},
+    )
+    edit_config(tmp_path, n_inner=..., use_cache=..., tie_word_embeddings=..., torch_dtype="float32", dtype=...)
+    zoo = from_official(tmp_path)
+    assert type(zoo) is tfm_zoo.TfmGPTForCausalLM
+    assert zoo.lm_head.weight is zoo.model.embeddings.embed_tokens.weight
+    assert_same_model(to_official(zoo), original)
+
+
+def test_question_answering_under_either_prefix(tmp_path):
+    """Classes like LLaMA's hold their base model as `model`, but for question answering as `transformer`."""
+    original = build_tiny(BY_NAME["LlamaForQuestionAnswering"])
+    original.save_pretrained(tmp_path)
+    assert_same_model(to_official(from_official(tmp_path)), original)
+    rewrite(
+        tmp_path,
+        lambda tensors: {name.replace("transformer.", "model."): tensor for name, tensor in tensors.items()},
+    )
+    assert_same_model(to_official(from_official(tmp_path)), original)
+
+
+@pytest.mark.parametrize("shard", ["5GB", "20KB"], ids=["one file", "shards"])
+def test_a_tied_head_may_be_missing_or_there(shard, tmp_path):
+    original = build_tiny(BY_NAME["LlamaForCausalLM"], tie_word_embeddings=True)
+    original.save_pretrained(tmp_path, max_shard_size=shard)
+    assert_same_model(to_official(from_official(tmp_path)), original)
+    if shard == "5GB":
+        head = {"lm_head.weight": original.lm_head.weight.detach()}
+        rewrite(tmp_path, lambda tensors: tensors | head)
+        zoo = from_official(tmp_path)
+        assert zoo.lm_head.weight is zoo.model.embeddings.embed_tokens.weight
+        assert_same_model(to_official(zoo), original)
+
+
+def test_tied_tensors_may_all_be_there(original, folder):
+    state = original.state_dict()
+    rewrite(folder, lambda tensors: {name: tensor.clone() for name, tensor in state.items()})
+    zoo = from_official(folder)
+    assert zoo.lm_head.weight is zoo.model.embeddings.embed_tokens.weight
+    assert_same_model(to_official(zoo), original)
+
+
+def test_config_without_model_type(original, folder):
+    edit_config(folder, model_type=...)
+    assert_same_model(to_official(from_official(folder)), original)
+
+
+@pytest.mark.parametrize("name", [name for name in BY_NAME if "MultipleChoice" not in name])
+def test_head_is_known_by_its_tensors(name, tmp_path):
+    """Where `architectures` is missing. (Choices are told from labels by nothing but that.)"""
+    build_tiny(BY_NAME[name]).save_pretrained(tmp_path)
+    edit_config(tmp_path, architectures=...)
+    assert type(from_official(tmp_path)) is BY_NAME[name].head.zoo

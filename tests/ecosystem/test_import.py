@@ -1,0 +1,62 @@
+"""What an import brings: all of the zoo to a program, installed or not, and nothing slow to the command."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tfm_zoo
+from tfm_zoo.models.hub_manifest import VERSION
+
+from ..hub.conftest import make_environment
+
+PROGRAM = """
+from importlib.metadata import PackageNotFoundError, version
+
+import tfm_zoo
+from transformers import AutoConfig, AutoModelForMaskedLM
+
+try:
+    version("tfm_zoo")
+except PackageNotFoundError:
+    config = AutoConfig.for_model("tfm_bert", vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+    assert isinstance(AutoModelForMaskedLM.from_config(config), tfm_zoo.TfmBertForMaskedLM)
+    print(tfm_zoo.__file__)
+"""
+
+
+def test_a_checkout_that_is_not_installed(tmp_path):
+    checkout = tmp_path / "checkout"
+    shutil.copytree(Path(tfm_zoo.__file__).parent, checkout / "tfm_zoo")
+    python = make_environment(tmp_path / "environment", "torch", "transformers")
+    ended = subprocess.run([python, "-c", PROGRAM], cwd=checkout, env=environment(), capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.strip() == str(checkout / "tfm_zoo" / "__init__.py")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["list"], ["convert", "--help"], ["show", "--help"]])
+@pytest.mark.parametrize("is_script", [True, False], ids=["tfm-zoo", "python -m tfm_zoo"])
+def test_the_command_starts_without_torch(arguments, is_script, tmp_path):
+    """`--help` and `list` import none of what takes seconds."""
+    script = tmp_path / "tfm-zoo"
+    script.write_text("from tfm_zoo.cli import main; main()")
+    command = [sys.executable, *([str(script)] if is_script else ["-m", "tfm_zoo"]), *arguments]
+    root = str(Path(tfm_zoo.__file__).parents[1])
+    variables = environment() | {"PYTHONPATH": root, "PYTHONPROFILEIMPORTTIME": "1"}
+    ended = subprocess.run(command, env=variables, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    imported = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
+    assert "tfm_zoo.cli" in imported
+    assert not imported & {"torch", "transformers", "huggingface_hub", "numpy"}
+
+
+def test_version():
+    """Checkpoints carry their own copy of it."""
+    assert tfm_zoo.__version__ == VERSION
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -1,0 +1,42 @@
+"""Tensor parallelism: two processes compute what one does, by plans that name existing modules."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from tfm_zoo import (
+    TfmBertForMaskedLM,
+    TfmEncoderDecoderForConditionalGeneration,
+    TfmEncoderDecoderModel,
+    TfmGPTForCausalLM,
+)
+
+from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
+
+
+def test_plans_name_modules_that_are_there():
+    for fields in ({}, {"final_logits_bias": True}):
+        for head in (TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderModel):
+            model = tiny_model(head, **fields)
+            names = {
+                name.replace(".0.", ".*.").replace(".1.", ".*.").replace(".2.", ".*.")
+                for name, _ in model.named_modules()
+            }
+            names |= {name.rpartition(".")[0] + ".*" for name in names if name.endswith((".0", ".1", ".2"))}
+            assert model.tp_plan and set(model.tp_plan) <= names, set(model.tp_plan) - names
+            sharded_head = any(name.endswith(("lm_head", "embed_tokens")) for name in model.tp_plan)
+            assert sharded_head == (not fields)
+
+
+def test_tensor_parallel(tmp_path):
+    """Two processes hold half of every layer each, and have the outputs and gradients of the whole."""
+    fields = {"vocab_size": 60, "mlp_type": "gated", "num_key_value_heads": 2} | NO_DROPOUT
+    for head in (TfmBertForMaskedLM, TfmGPTForCausalLM):
+        folder = tmp_path / head.__name__
+        tiny_model(head, **fields).save_pretrained(folder)
+        batch = {name: value.clamp(max=59) for name, value in ragged_batch(head, labels=True).items()}
+        torch.save(batch, folder / "batch.pt")
+    script = Path(__file__).with_name("tensor_parallel.py")
+    subprocess.run([sys.executable, script, tmp_path], check=True, timeout=300)

@@ -1,0 +1,83 @@
+"""Models under autocast, offloading and data parallelism, and heads that somebody has replaced."""
+
+import accelerate
+import pytest
+import torch
+from torch import nn
+
+from tfm_zoo import (
+    TfmBertForMaskedLM,
+)
+
+from ..tiny import HEADS, NO_DROPOUT, ragged_batch, tiny_model
+
+EVERY_HEAD = pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
+
+
+@EVERY_HEAD
+@pytest.mark.parametrize("skip_padding", [True, False])
+def test_autocast(head, skip_padding):
+    """In bfloat16, to its precision: outputs, loss and gradients."""
+    batch = ragged_batch(head, labels=True)
+    results = []
+    for low in (True, False):
+        model = tiny_model(head, skip_padding=skip_padding, initializer_range=0.1, **NO_DROPOUT)
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            outputs = model(**batch)
+            loss = outputs.loss if "loss" in outputs else outputs[-1].float().square().sum()
+        loss.backward()
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        assert {gradient.dtype for gradient in gradients} == {torch.float32}
+        results.append((loss.item(), torch.cat([gradient.flatten() for gradient in gradients])))
+    (loss, gradient), (wanted_loss, wanted_gradient) = results
+    assert loss == pytest.approx(wanted_loss, rel=0.03)
+    assert 0 < (gradient - wanted_gradient).norm() < 0.1 * wanted_gradient.norm()
+
+
+@EVERY_HEAD
+def test_offloaded(head, tmp_path):
+    """Weights that are fetched for each module's call, from memory or from a file."""
+    batch = ragged_batch(head, labels=True)
+    wanted = dict(tiny_model(head)(**batch))
+    in_memory = accelerate.cpu_offload(tiny_model(head), execution_device="cpu")
+    on_disk = accelerate.disk_offload(tiny_model(head), tmp_path, execution_device="cpu")
+    for model in (in_memory, on_disk):
+        assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
+        torch.testing.assert_close(dict(model(**batch)), wanted)
+
+
+@EVERY_HEAD
+def test_replica_of_data_parallel(head):
+    """What `nn.DataParallel` makes on each GPU (and the Trainer, of several): a module that owns no parameter."""
+
+    def replicate(module: nn.Module) -> nn.Module:
+        replica = module._replicate_for_data_parallel()
+        for name, parameter in module._parameters.items():  # a bias that is not there is None
+            setattr(replica, name, None if parameter is None else parameter.clone())
+        for name, child in module.named_children():
+            setattr(replica, name, replicate(child))
+        return replica
+
+    model, batch = tiny_model(head, **NO_DROPOUT), ragged_batch(head, labels=True)
+    replica = replicate(model)
+    assert not list(replica.parameters())
+    torch.testing.assert_close(dict(replica(**batch)), dict(model(**batch)))
+
+
+def test_a_head_that_is_not_plain_is_called():
+    """The chunked loss reads the head's weight; where calling the head does more, it is called."""
+
+    class Scaled(nn.Linear):
+        def forward(self, states):
+            return 2 * super().forward(states)
+
+    batch = ragged_batch(TfmBertForMaskedLM, labels=True)
+    hooked, subclassed, wrapped = (tiny_model(TfmBertForMaskedLM) for _ in range(3))
+    hooked.lm_head.register_forward_hook(lambda module, inputs, output: 2 * output)
+    subclassed.lm_head.__class__ = Scaled
+    plain = wrapped.lm_head
+    wrapped.lm_head.forward = lambda states: 2 * nn.functional.linear(states, plain.weight, plain.bias)
+    for model in (hooked, subclassed, wrapped):
+        outputs = model(**batch)
+        wanted = nn.functional.cross_entropy(outputs.logits.flatten(0, 1), batch["labels"].flatten())
+        torch.testing.assert_close(outputs.loss, wanted)

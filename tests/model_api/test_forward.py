@@ -1,0 +1,73 @@
+"""How a head is called, by place and by name, as the Trainer sees it too; and dropout that is changed by hand."""
+
+import inspect
+
+import pytest
+import torch
+from torch import nn
+
+from tfm_zoo import (
+    TfmBertForQuestionAnswering,
+    TfmBertForSequenceClassification,
+    TfmBertModel,
+    TfmEncoderDecoderConfig,
+    TfmEncoderDecoderForConditionalGeneration,
+    TfmGPTForCausalLM,
+    TfmGPTForQuestionAnswering,
+)
+
+from ..tiny import tiny_model
+
+PLACES = {
+    TfmBertForSequenceClassification: ["token_type_ids", "position_ids", "inputs_embeds", "labels"],
+    TfmBertForQuestionAnswering: ["position_ids", "inputs_embeds", "start_positions", "end_positions"],
+    TfmGPTForCausalLM: ["past_key_values", "inputs_embeds", "labels", "token_type_ids", "use_cache", "logits_to_keep"],
+    TfmGPTForQuestionAnswering: ["inputs_embeds", "start_positions", "end_positions", "token_type_ids", "use_cache"],
+    TfmEncoderDecoderForConditionalGeneration: ["inputs_embeds", "decoder_inputs_embeds", "labels", "use_cache"],
+}
+
+
+@pytest.mark.parametrize("head", PLACES, ids=lambda head: head.__name__)
+def test_labels_stand_where_official_classes_have_them(head):
+    names = list(inspect.signature(head.forward).parameters)
+    first = names.index(PLACES[head][0])
+    assert names[first : first + len(PLACES[head])] == PLACES[head]
+
+
+@pytest.mark.parametrize("head", [TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration])
+def test_labels_by_place_are_labels(head):
+    model, ids = tiny_model(head), torch.randint(3, 60, (2, 6))
+    names = list(inspect.signature(head.forward).parameters)
+    by_place = model(ids, *[None] * (names.index("labels") - 2), ids)
+    assert by_place.loss == model(input_ids=ids, labels=ids).loss
+
+
+def test_an_argument_is_given_once():
+    model, ids = tiny_model(TfmBertForSequenceClassification), torch.randint(3, 60, (2, 6))
+    with pytest.raises(TypeError, match="each once; given were 1 by place and input_ids by name"):
+        model(ids, input_ids=ids)
+    with pytest.raises(TypeError, match="each once; given were 9 by place"):
+        model(*[None] * 9)
+
+
+def test_dropout_that_is_switched_on_by_hand_drops():
+    """Monte Carlo dropout: a model in evaluation mode whose dropout modules are not."""
+    model, ids = tiny_model(TfmBertModel, hidden_dropout=0.5), torch.randint(3, 60, (2, 6))
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.train()
+    assert not torch.equal(model(ids).last_hidden_state, model(ids).last_hidden_state)
+
+
+def test_dropout_can_be_replaced():
+    model, ids = tiny_model(TfmBertModel, hidden_dropout=0.5).train(), torch.randint(3, 60, (2, 6))
+    for layer in model.layers:
+        layer.self_attn_dropout, layer.mlp_dropout, layer.mlp.dropout = nn.Identity(), nn.Identity(), nn.Identity()
+    model.embeddings.dropout = nn.Identity()
+    assert model(ids).last_hidden_state.isfinite().all()
+
+
+def test_conflicting_names_of_a_field_are_refused():
+    with pytest.raises(ValueError, match=r"encoder_ffn_dim.*decoder_ffn_dim.*names of one field, 'intermediate_size'"):
+        TfmEncoderDecoderConfig(encoder_ffn_dim=64, decoder_ffn_dim=128)
+    assert TfmEncoderDecoderConfig(encoder_ffn_dim=64, decoder_ffn_dim=64).intermediate_size == 64

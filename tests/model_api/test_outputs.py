@@ -1,0 +1,128 @@
+"""What users of transformers take for granted of a model's inputs and outputs."""
+
+import pytest
+import torch
+
+import tfm_zoo
+from tfm_zoo import TfmBertModel
+
+from ..tiny import (
+    ENCODER_DECODERS,
+    HEADS,
+    SIZES,
+    ragged_batch,
+    ragged_mask,
+    tiny_decoder,
+    tiny_model,
+)
+
+EVERY_HEAD = pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
+TWO_STACKS = [head for head in ENCODER_DECODERS if head is not tfm_zoo.TfmEncoderDecoderEncoder]
+ONE_STACK = [head for head in HEADS if head not in TWO_STACKS]
+#: all but the one that finds the end of its source by the ids
+WITH_EMBEDDINGS = [head for head in HEADS if head is not tfm_zoo.TfmEncoderDecoderForSequenceClassification]
+EITHER_NORM = pytest.mark.parametrize(
+    "fields", [{"norm_position": "post"}, {"norm_position": "pre"}], ids=["post", "pre"]
+)
+
+
+@EVERY_HEAD
+def test_a_tuple_instead_of_a_dict(head):
+    model, batch = tiny_model(head), ragged_batch(head, labels=True)
+    wanted = model(**batch, output_hidden_states=True).to_tuple()
+    by_argument = model(**batch, output_hidden_states=True, return_dict=False)
+    model.config.return_dict, model.config.output_hidden_states = False, True
+    by_config = model(**batch)
+    for result in (by_argument, by_config):
+        assert type(result) is tuple
+        torch.testing.assert_close(result, wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("head", ONE_STACK, ids=lambda head: head.__name__)
+@EITHER_NORM
+def test_hidden_states_and_attentions(head, fields):
+    model, batch = tiny_model(head, **fields), ragged_batch(head)
+    model.set_attn_implementation("eager")
+    outputs = model(**batch, output_hidden_states=True, output_attentions=True)
+    rows, length = batch["input_ids"].flatten(0, -2).shape
+    assert [states.shape for states in outputs.hidden_states] == [(rows, length, SIZES["hidden_size"])] * 3
+    assert [weights.shape for weights in outputs.attentions] == [(rows, 4, length, length)] * 2
+    flat = {name: value.flatten(0, -2) for name, value in batch.items()}
+    base = model.base_model
+    torch.testing.assert_close(outputs.hidden_states[-1], base(**flat, output_hidden_states=True).last_hidden_state)
+    real = flat["attention_mask"].bool()
+    for weights in outputs.attentions:  # of real positions, to real positions
+        rows = weights.transpose(1, 2)[real]
+        torch.testing.assert_close(rows.sum(-1), torch.ones(rows.shape[:-1]))
+        assert weights.masked_select(~real[:, None, None, :]).abs().max() < 1e-6 or real.all()
+    assert not {"hidden_states", "attentions"} & model(**batch).keys()
+
+
+@EITHER_NORM
+@pytest.mark.parametrize("head", TWO_STACKS, ids=lambda head: head.__name__)
+def test_hidden_states_and_attentions_of_both_sides(head, fields):
+    model, batch = tiny_model(head, **fields), ragged_batch(head)
+    model.set_attn_implementation("eager")
+    outputs = model(**batch, output_hidden_states=True, output_attentions=True)
+    rows, source = batch["input_ids"].shape
+    target = batch.get("decoder_input_ids", batch["input_ids"]).shape[1]
+    encoded, decoded = ((rows, length, SIZES["hidden_size"]) for length in (source, target))
+    assert [states.shape for states in outputs.encoder_hidden_states] == [encoded] * 3
+    assert [states.shape for states in outputs.decoder_hidden_states] == [decoded] * 4
+    assert [weights.shape for weights in outputs.encoder_attentions] == [(rows, 4, source, source)] * 2
+    assert [weights.shape for weights in outputs.decoder_attentions] == [(rows, 4, target, target)] * 3
+    assert [weights.shape for weights in outputs.cross_attentions] == [(rows, 4, target, source)] * 3
+    last = model.base_model(**batch, output_hidden_states=True)
+    torch.testing.assert_close(outputs.encoder_hidden_states[-1], last.encoder_last_hidden_state)
+    torch.testing.assert_close(outputs.decoder_hidden_states[-1], last.last_hidden_state)
+    padded = batch["attention_mask"] == 0
+    for weights in outputs.cross_attentions:
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+        assert weights.masked_select(padded[:, None, None, :]).abs().max() < 1e-6
+    for weights in outputs.decoder_attentions:
+        assert weights.triu(1).eq(0).all() and weights.tril()[:, :, 1:].gt(0).any(-1).all()
+    assert not [name for name in model(**batch) if name.endswith(("hidden_states", "attentions"))]
+
+
+@pytest.mark.parametrize("head", WITH_EMBEDDINGS, ids=lambda head: head.__name__)
+@pytest.mark.parametrize("fields", [{}, {"scale_embedding": False}, {"tie_word_embeddings": False}], ids=str)
+def test_embeddings_stand_in_for_ids(head, fields):
+    model, batch = tiny_model(head, **fields), ragged_batch(head)
+    wanted = model(**batch)
+    batch["inputs_embeds"] = model.get_input_embeddings()(batch.pop("input_ids"))
+    torch.testing.assert_close(dict(model(**batch)), dict(wanted))
+    if "decoder_input_ids" in batch:
+        embed = model.base_model.decoder.get_input_embeddings()
+        batch["decoder_inputs_embeds"] = embed(batch.pop("decoder_input_ids"))
+        torch.testing.assert_close(dict(model(**batch)), dict(wanted))
+
+
+def test_positions_and_segments_are_read():
+    model, batch = tiny_model(TfmBertModel), ragged_batch()
+    mask = ragged_mask().bool()
+    default = model(**batch).last_hidden_state
+    given = model(**batch, position_ids=torch.arange(9)[None]).last_hidden_state
+    torch.testing.assert_close(given, default)
+    for changed in ({"position_ids": torch.arange(9).flip(0)[None]}, {"token_type_ids": 1 - batch["token_type_ids"]}):
+        assert (model(**batch | changed).last_hidden_state[mask] - default[mask]).abs().min(-1).values.gt(0).all()
+
+
+def test_no_answer_stands_at_padding():
+    model = tiny_model(tfm_zoo.TfmBertForQuestionAnswering)
+    with torch.no_grad():
+        model.qa_outputs.bias.fill_(100.0)  # what a position without a hidden state would get
+        model.qa_outputs.weight.mul_(100.0)
+    outputs = model(**ragged_batch())
+    real = ragged_mask().bool()
+    for logits in (outputs.start_logits, outputs.end_logits):
+        assert logits[~real].max() < logits[real].min()
+
+
+def test_packed_sequences_do_not_see_each_other_in_evaluation_either():
+    model = tiny_decoder()
+    first, second = torch.arange(6).view(1, 6), torch.arange(10, 15).view(1, 5)
+    positions = torch.cat([torch.arange(6), torch.arange(5)]).view(1, 11)
+    packed = model(torch.cat([first, second], dim=1), position_ids=positions)
+    assert packed.past_key_values is None
+    apart = torch.cat([model(first).logits, model(second).logits], dim=1)
+    assert (packed.logits - apart).abs().max() < 1e-5

@@ -1,0 +1,229 @@
+"""Vocabularies: one or two, tied in every way, and resized."""
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tfm_zoo import (
+    TfmBertForMaskedLM,
+    TfmBertForPreTraining,
+    TfmEncoderDecoderConfig,
+    TfmEncoderDecoderEncoder,
+    TfmEncoderDecoderForConditionalGeneration,
+    TfmEncoderDecoderModel,
+)
+
+from ..tiny import (
+    ENCODER_DECODERS,
+    SIZES,
+    ragged_batch,
+    tiny_config,
+    tiny_model,
+)
+
+SOURCE, TARGET, HEAD = (
+    "model.encoder.embeddings.embed_tokens.weight",
+    "model.decoder.embeddings.embed_tokens.weight",
+    "lm_head.weight",
+)
+#: fields, and which of the three tables are one
+TIES = {
+    "all": ({}, [{SOURCE, TARGET, HEAD}]),
+    "embeddings": ({"tie_word_embeddings": False}, [{SOURCE, TARGET}, {HEAD}]),
+    "the target's": ({"share_encoder_decoder_embeddings": False}, [{SOURCE}, {TARGET, HEAD}]),
+    "two vocabularies": ({"decoder_vocab_size": 73}, [{SOURCE}, {TARGET, HEAD}]),
+    "none": (
+        {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
+        [{SOURCE}, {TARGET}, {HEAD}],
+    ),
+    "two vocabularies, none": ({"decoder_vocab_size": 73, "tie_word_embeddings": False}, [{SOURCE}, {TARGET}, {HEAD}]),
+}
+APART = {name: tie for name, tie in TIES.items() if {SOURCE} in tie[1]}
+EVERY_TIE = pytest.mark.parametrize(("fields", "groups"), TIES.values(), ids=TIES)
+WITH_BIAS = pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+
+
+def make(**fields) -> TfmEncoderDecoderForConditionalGeneration:
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration, **fields)
+    if model.config.final_logits_bias:
+        model.lm_head.bias.normal_()
+    return model
+
+
+def logits(model) -> torch.Tensor:
+    with torch.no_grad():
+        return model(**ragged_batch(TfmEncoderDecoderForConditionalGeneration)).logits
+
+
+def assert_tied(model, groups: list[set[str]]) -> None:
+    weights = {name: model.get_parameter(name) for name in (SOURCE, TARGET, HEAD)}
+    assert len({id(weight) for weight in weights.values()}) == len(groups)
+    for group in groups:
+        assert len({id(weights[name]) for name in group}) == 1, group
+
+
+@EVERY_TIE
+@WITH_BIAS
+def test_saved_once_and_loaded(fields, groups, bias, tmp_path):
+    """Each table once, whole and in shards."""
+    model = make(final_logits_bias=bias, **fields)
+    assert_tied(model, groups)
+    model.save_pretrained(tmp_path / "whole")
+    tensors = load_file(tmp_path / "whole" / "model.safetensors")
+    for group in groups:
+        assert len(group & tensors.keys()) == 1, group
+    assert ("lm_head.bias" in tensors) == bias
+    assert len(tensors) == len(dict(model.named_parameters())) + bias
+    model.save_pretrained(tmp_path / "sharded", max_shard_size="20KB")
+    assert len(list((tmp_path / "sharded").glob("model-*.safetensors"))) > 2
+    for folder in ("whole", "sharded"):
+        loaded, report = TfmEncoderDecoderForConditionalGeneration.from_pretrained(
+            tmp_path / folder, output_loading_info=True
+        )
+        assert not any(report.values()), report
+        assert_tied(loaded, groups)
+        assert logits(loaded).equal(logits(model))
+
+
+@EVERY_TIE
+def test_any_one_of_the_tied_is_enough(fields, groups, tmp_path):
+    """Whichever name a table has in the checkpoint; and all of them, as in files of other makers."""
+    model = make(**fields)
+    model.save_pretrained(tmp_path)
+    saved = load_file(tmp_path / "model.safetensors")
+    others = {name: tensor for name, tensor in saved.items() if name not in (SOURCE, TARGET, HEAD)}
+    tables = {name: model.get_parameter(name).detach().clone() for name in (SOURCE, TARGET, HEAD)}
+    choices = [min(group) for group in groups], [max(group) for group in groups], tables
+    for names in choices:
+        kept = {name: tables[name] for name in names}
+        save_file(others | kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
+        loaded, report = TfmEncoderDecoderForConditionalGeneration.from_pretrained(tmp_path, output_loading_info=True)
+        assert not any(report.values()), (names, report)
+        assert_tied(loaded, groups)
+        assert logits(loaded).equal(logits(model))
+
+
+@pytest.mark.parametrize("fields", [{}, {"decoder_vocab_size": 73}], ids=["one", "two"])
+def test_missing_tables_are_reported(fields, tmp_path):
+    """A target's table that lacks altogether starts anew, and is named; it is not the source's by accident."""
+    model = make(**fields)
+    model.save_pretrained(tmp_path)
+    saved = load_file(tmp_path / "model.safetensors")
+    absent = SOURCE if not fields else TARGET
+    kept = {name: tensor for name, tensor in saved.items() if name != absent}
+    save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    loaded, report = TfmEncoderDecoderForConditionalGeneration.from_pretrained(tmp_path, output_loading_info=True)
+    assert absent in report["missing_keys"] and HEAD in report["missing_keys"]
+    assert loaded.get_parameter(absent).std().item() == pytest.approx(SIZES["initializer_range"], rel=0.1)
+
+
+@pytest.mark.parametrize("size", [70, 50])
+@EVERY_TIE
+@WITH_BIAS
+def test_resized(fields, groups, size, bias, tmp_path):
+    """The source's vocabulary, and with shared embeddings the target's too."""
+    model = make(final_logits_bias=bias, **fields)
+    before, config = {name: tensor.clone() for name, tensor in model.state_dict().items()}, model.config
+    target = size if config.share_encoder_decoder_embeddings else config.decoder_vocab_size
+    model.resize_token_embeddings(size)
+    check_resized(model, before, groups, size, target, tmp_path)
+
+
+@pytest.mark.parametrize("size", [80, 50])
+@pytest.mark.parametrize(("fields", "groups"), APART.values(), ids=APART)
+@WITH_BIAS
+def test_resized_target(fields, groups, size, bias, tmp_path):
+    model = make(final_logits_bias=bias, **fields)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.resize_decoder_token_embeddings(size)
+    check_resized(model, before, groups, SIZES["vocab_size"], size, tmp_path)
+
+
+def check_resized(model, before: dict, groups: list, source: int, target: int, folder) -> None:
+    config, after = model.config, model.state_dict()
+    assert (config.vocab_size, config.decoder_vocab_size) == (source, target)
+    assert model.lm_head.out_features == target
+    assert_tied(model, groups)
+    sizes = {SOURCE: source, TARGET: target, HEAD: target, "lm_head.bias": target}
+    for name in after:
+        kept = min(len(before[name]), len(after[name]))
+        assert len(after[name]) == sizes.get(name, len(before[name]))
+        assert after[name][:kept].equal(before[name][:kept]), name
+    assert "lm_head.bias" not in dict(model.named_parameters())
+    if config.final_logits_bias:
+        assert after["lm_head.bias"][len(before["lm_head.bias"]) :].eq(0).all()
+
+    model.save_pretrained(folder)
+    loaded = TfmEncoderDecoderForConditionalGeneration.from_pretrained(folder)
+    assert_tied(loaded, groups)
+    inputs = {"input_ids": torch.tensor([[3, source - 1, 2]]), "labels": torch.tensor([[5, target - 1, 2]])}
+    assert loaded(**inputs).logits.equal(model(**inputs).logits)
+    loaded.train()(**inputs).loss.backward()
+    assert loaded.get_parameter(SOURCE).grad[source - 1].abs().sum() > 0
+    assert loaded.get_parameter(HEAD).grad[target - 1].abs().sum() > 0
+    with pytest.raises(ValueError, match=f"input_ids holds {source}.* 0 to {source - 1}"):
+        loaded(torch.tensor([[source]]), decoder_input_ids=torch.tensor([[1]]))
+    with pytest.raises(ValueError, match=f"decoder_input_ids holds {target}.*decoder_vocab_size.* 0 to {target - 1}"):
+        loaded(torch.tensor([[3]]), decoder_input_ids=torch.tensor([[target]]))
+
+
+@pytest.mark.parametrize("head", ENCODER_DECODERS, ids=lambda head: head.__name__)
+def test_every_head_resizes(head, tmp_path):
+    """Its configuration too, so that it can be loaded again, the encoder's alone included."""
+    model = tiny_model(head)
+    model.resize_token_embeddings(pad_to_multiple_of=8)
+    assert model.get_input_embeddings().num_embeddings == model.config.vocab_size == 64
+    model.save_pretrained(tmp_path)
+    batch = ragged_batch(head)
+    loaded, wanted = head.from_pretrained(tmp_path)(**batch), tiny_model(head)(**batch)
+    states = {name: value for name, value in loaded.items() if "hidden_state" in name}
+    torch.testing.assert_close(states, {name: wanted[name] for name in states}, rtol=0, atol=0)
+
+
+def test_a_target_without_embeddings_of_its_own_is_not_resized():
+    for model in (make(), tiny_model(TfmEncoderDecoderEncoder)):
+        with pytest.raises(ValueError, match=r"no embeddings of its own .*resize_token_embeddings"):
+            model.resize_decoder_token_embeddings(70)
+    model = tiny_model(TfmEncoderDecoderModel, decoder_vocab_size=73)
+    assert model.resize_decoder_token_embeddings() is model.decoder.get_input_embeddings()
+    model.resize_decoder_token_embeddings(80)
+    assert model.decoder.get_input_embeddings().num_embeddings == model.config.decoder_vocab_size == 80
+
+
+def test_new_embeddings_are_everybodys():
+    """Set by hand, they are both sides', and the head's after it is tied to them again."""
+    model = make()
+    new = type(model.get_input_embeddings())(SIZES["vocab_size"], SIZES["hidden_size"])
+    model.set_input_embeddings(new)
+    model.tie_weights()
+    assert_tied(model, TIES["all"][1])
+    assert model.lm_head.weight is new.weight
+
+
+def test_a_config_says_what_follows():
+    one, two = tiny_config(TfmEncoderDecoderConfig), tiny_config(TfmEncoderDecoderConfig, decoder_vocab_size=73)
+    assert (one.decoder_vocab_size, one.share_encoder_decoder_embeddings) == (SIZES["vocab_size"], True)
+    assert (two.decoder_vocab_size, two.share_encoder_decoder_embeddings) == (73, False)
+
+
+@pytest.mark.parametrize("size", [70, 50])
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("head", [TfmBertForMaskedLM, TfmBertForPreTraining], ids=lambda head: head.__name__)
+def test_resized_vocabulary_of_an_encoder(head, tied, size, tmp_path):
+    model = tiny_model(head, tie_word_embeddings=tied)
+    old = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.resize_token_embeddings(size)
+    kept = min(size, SIZES["vocab_size"])
+    assert model.config.vocab_size == model.lm_head.out_features == size
+    for name in ("model.embeddings.embed_tokens.weight", "lm_head.weight", "lm_head.bias"):
+        resized = model.state_dict()[name]
+        assert resized.shape[0] == size
+        assert resized[:kept].equal(old[name][:kept]), name
+    assert (model.lm_head.weight is model.get_input_embeddings().weight) == tied
+    model.save_pretrained(tmp_path)
+    loaded = head.from_pretrained(tmp_path)
+    ids = torch.tensor([[1, size - 1, 3]])
+    assert loaded(ids)[0].equal(model(ids)[0])
+    loss = loaded.train()(ids, labels=ids).loss
+    loss.backward()
+    assert loss.isfinite() and loaded.lm_head.bias.grad[size - 1] != 0

@@ -1,0 +1,251 @@
+"""Official models to convert: small, or of their published size; every parameter is random, biases and norms too."""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from unittest.mock import patch
+
+import torch
+import transformers
+from transformers import CONFIG_MAPPING, PreTrainedModel
+
+from tfm_zoo.converters import ARCHITECTURES
+from tfm_zoo.converters.architecture import Architecture, Head
+from tfm_zoo.converters.official_names import is_converted
+
+SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+LIKE_LLAMA = ("llama", "mistral", "qwen2")
+LIKE_BART = ("marian", "bart", "mbart", "fsmt")
+#: sizes and settings under the names that most official encoders have, and under those of others
+TINY = {
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+    "hidden_act": "silu",
+    "layer_norm_eps": 1e-3,
+}
+TINY_GPT = {
+    "vocab_size": 99,
+    "n_embd": 32,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_positions": 40,
+    "layer_norm_epsilon": 1e-3,
+    **SPECIAL_TOKENS,
+}
+TINY_LLAMA = {
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+    "rms_norm_eps": 1e-3,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
+    **SPECIAL_TOKENS,
+}
+TINY_BART = {
+    "vocab_size": 99,
+    "d_model": 32,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 40,
+    "activation_function": "silu",
+}
+TINY_OF = {
+    "distilbert": {
+        "vocab_size": 99,
+        "dim": 32,
+        "n_layers": 3,
+        "n_heads": 4,
+        "hidden_dim": 48,
+        "max_position_embeddings": 40,
+        "activation": "silu",
+    },
+    "gpt2": TINY_GPT | {"n_inner": 48, "activation_function": "gelu_new"},
+    "openai-gpt": TINY_GPT | {"afn": "swish"},
+    "llama": TINY_LLAMA | {"attention_bias": True, "head_dim": 10},
+    "mistral": TINY_LLAMA | {"sliding_window": 4},
+    "qwen2": TINY_LLAMA | {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 1},
+    # as in OPUS-MT, decoding begins with padding
+    "marian": TINY_BART | {"scale_embedding": True, "pad_token_id": 3, "decoder_start_token_id": 3},
+    "bart": TINY_BART,
+    "mbart": TINY_BART | {"scale_embedding": True},
+    "fsmt": {name: value for name, value in TINY_BART.items() if name != "vocab_size"}
+    | {"src_vocab_size": 99, "tgt_vocab_size": 91},
+}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+NO_DROPOUT_OF = {
+    "distilbert": dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), 0.0),
+    "gpt2": dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop", "classifier_dropout"), 0.0),
+    "openai-gpt": dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
+    **{name: {"attention_dropout": 0.0, "classifier_dropout": 0.0} for name in LIKE_LLAMA},
+    **{name: {"dropout": 0.0} for name in LIKE_BART},
+}
+#: each dropout with a rate of its own
+DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout": 0.3}
+DROPOUT_OF = {
+    "distilbert": {"dropout": 0.1, "attention_dropout": 0.2, "qa_dropout": 0.3, "seq_classif_dropout": 0.4},
+    "gpt2": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3, "classifier_dropout": 0.4},
+    "openai-gpt": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3},
+    **{name: {"attention_dropout": 0.2, "hidden_dropout": 0.4} for name in LIKE_LLAMA},
+    **{name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3} for name in ("marian", "fsmt")},
+    **{
+        name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3, "classifier_dropout": 0.4}
+        for name in ("bart", "mbart")
+    },
+}
+PUBLISHED = {
+    "bert": {},
+    "roberta": {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    "distilbert": {},
+    "gpt2": {},
+    # SmolLM-135M
+    "llama": {
+        "vocab_size": 49152,
+        "hidden_size": 576,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "intermediate_size": 1536,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+    },
+    # OPUS-MT and BART-base, but for vocabularies that are soon multiplied with
+    "marian": {
+        "vocab_size": 8000,
+        "pad_token_id": 3,
+        "decoder_start_token_id": 3,
+        "d_model": 512,
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "encoder_attention_heads": 8,
+        "decoder_attention_heads": 8,
+        "encoder_ffn_dim": 2048,
+        "decoder_ffn_dim": 2048,
+        "max_position_embeddings": 512,
+        "activation_function": "swish",
+        "scale_embedding": True,
+    },
+    "bart": {
+        "vocab_size": 8000,
+        "d_model": 768,
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "encoder_attention_heads": 12,
+        "decoder_attention_heads": 12,
+        "encoder_ffn_dim": 3072,
+        "decoder_ffn_dim": 3072,
+    },
+}
+
+#: every kind of rotary positions, for heads of 8 channels
+ROPE = {
+    "default": {"rope_type": "default", "rope_theta": 100.0},
+    "linear": {"rope_type": "linear", "rope_theta": 100.0, "factor": 2.0},
+    "dynamic": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0},
+    "yarn": {"rope_type": "yarn", "rope_theta": 100.0, "factor": 2.0, "original_max_position_embeddings": 20},
+    "longrope": {
+        "rope_type": "longrope",
+        "rope_theta": 100.0,
+        "factor": 2.0,
+        "short_factor": [1.0] * 4,
+        "long_factor": [1.0, 2.0, 3.0, 4.0],
+        "original_max_position_embeddings": 20,
+    },
+    "llama3": {
+        "rope_type": "llama3",
+        "rope_theta": 100.0,
+        "factor": 2.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 20,
+    },
+    "proportional": {"rope_type": "proportional", "rope_theta": 100.0, "partial_rotary_factor": 0.5},
+}
+
+
+@dataclass(frozen=True)
+class OfficialClass:
+    """One official class: an architecture of the tables, with one of its heads."""
+
+    architecture: Architecture
+    head: Head
+
+    @property
+    def takes_choices(self) -> bool:
+        return self.head.official.endswith("MultipleChoice")
+
+    @property
+    def is_decoder(self) -> bool:
+        return self.architecture.family == "tfm_gpt"
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        return self.architecture.family == "tfm_encoder_decoder"
+
+    @property
+    def chooses_attention(self) -> bool:
+        """Whether the official class has more than one implementation of attention."""
+        return self.architecture.model_type not in ("openai-gpt", "fsmt")
+
+    def __str__(self) -> str:
+        return self.head.official
+
+
+OFFICIAL_CLASSES = [
+    OfficialClass(architecture, head)
+    for architecture in ARCHITECTURES.values()
+    if architecture.library == "transformers"
+    for head in architecture.heads
+]
+BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
+
+
+def build(
+    official_class: OfficialClass, seed: int = 0, labels: int | None = None, large_matrices: bool = True, **config
+) -> PreTrainedModel:
+    """An official model with random weights, made from its configuration, in evaluation mode."""
+    torch.manual_seed(seed)
+    labels = labels or (2 if official_class.head.official.endswith("QuestionAnswering") else 3)
+    config = CONFIG_MAPPING[official_class.architecture.model_type](num_labels=labels, **config)
+    model_class = getattr(transformers, official_class.head.official)
+    if not official_class.chooses_attention:
+        config._attn_implementation = "eager"
+    model = model_class(config)
+    randomize(model, official_class.architecture, large_matrices)
+    return model.eval()
+
+
+def build_tiny(official_class: OfficialClass, seed: int = 0, dropout: bool = False, **config) -> PreTrainedModel:
+    model_type = official_class.architecture.model_type
+    rates = DROPOUT_OF.get(model_type, DROPOUT) if dropout else NO_DROPOUT_OF.get(model_type, NO_DROPOUT)
+    return build(official_class, seed, **(TINY_OF.get(model_type, TINY) | rates | config))
+
+
+def keep_every_layer() -> AbstractContextManager:
+    """Before transformers 5.23, official stacks draw a number for each layer, even where no layer is dropped."""
+    return patch.object(torch, "rand", torch.ones)
+
+
+@torch.no_grad()
+def randomize(model: PreTrainedModel, architecture: Architecture, large_matrices: bool) -> None:
+    """Moves what initialisation leaves at zero or one, and makes matrices large enough to turn and bend what they read:
+    no bias and no norm can be forgotten unseen, and attention is not uniform."""
+    initial = getattr(model.config, "initializer_range", None) or model.config.init_std
+    for name, parameter in model.named_parameters():
+        if not is_converted(architecture, name):  # sinusoids
+            continue
+        if parameter.dim() == 1:
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        elif large_matrices:
+            parameter.mul_(parameter.shape[-1] ** -0.5 / initial)
+    if hasattr(model, "final_logits_bias"):  # a buffer
+        model.final_logits_bias.normal_()

@@ -1,0 +1,246 @@
+"""Padding is not computed, wherever it can be left out, by every way of running attention."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import flash_attention_mask
+
+from tfm_zoo import (
+    TfmBertForMaskedLM,
+    TfmBertForQuestionAnswering,
+    TfmBertForSequenceClassification,
+    TfmBertModel,
+    TfmEncoderDecoderForConditionalGeneration,
+)
+from tfm_zoo.models.layout import Layout, Padding, attend_padded, attend_split, find_padding
+
+from ..tiny import LENGTHS, ragged_batch, ragged_mask, tiny_model
+
+REAL = sum(LENGTHS)
+ALL = len(LENGTHS) * max(LENGTHS)
+VARLEN_CALLS = []
+
+
+def varlen_attention(module, query, key, value, attention_mask, scaling, dropout=0.0, sliding_window=None, **kwargs):
+    """What a kernel for sequences laid end to end computes, written out; like flash attention it knows no mask."""
+    bounds = kwargs["cu_seq_lens_q"]
+    assert attention_mask is None and not module.is_causal
+    assert bounds.dtype == kwargs["cu_seq_lens_k"].dtype == torch.int32
+    VARLEN_CALLS.append((query.shape[2], bounds.tolist(), kwargs["max_length_q"], kwargs["max_length_k"]))
+    groups = module.num_key_value_groups
+    outputs = []
+    for start, end in pairwise(bounds.tolist()):
+        q, k, v = (states[:, :, start:end] for states in (query, key, value))
+        places = torch.arange(end - start)
+        # A window of n counts the position itself: n - 1 on either side.
+        seen = None if sliding_window is None else (places[:, None] - places).abs() < sliding_window
+        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+        outputs.append(nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scaling))
+    return torch.cat(outputs, dim=2).transpose(1, 2), None
+
+
+AttentionInterface.register("flash_varlen_in_torch", varlen_attention)
+AttentionMaskInterface.register("flash_varlen_in_torch", flash_attention_mask)
+ARCHITECTURES = {
+    "bert": {},
+    "rotary": {"position_embedding_type": "rotary", "num_key_value_heads": 2, "norm_position": "pre"},
+    "window": {"sliding_window": 2, "position_embedding_type": "sinusoidal"},
+    "counted": {"position_ids_from_padding": True, "classifier_pooling": "mean"},
+}
+
+
+def outputs_and_gradients(model, batch: dict) -> tuple:
+    mask = batch["attention_mask"].bool()
+    outputs = model(**batch)
+    outputs.last_hidden_state[mask].square().sum().add(outputs.pooler_output.sum()).backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    return outputs.last_hidden_state[mask].detach(), outputs.pooler_output.detach(), gradients
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_sequence_lengths_reach_the_kernel(name):
+    batch = ragged_batch()
+    reference = tiny_model(TfmBertModel, skip_padding=False, **ARCHITECTURES[name])
+    model = tiny_model(TfmBertModel, **ARCHITECTURES[name])
+    model.config._attn_implementation = "flash_varlen_in_torch"  # its setter would look for a kernel on the Hub
+    VARLEN_CALLS.clear()
+    ours = outputs_and_gradients(model, batch)
+    bounds = [0, *torch.tensor(LENGTHS).cumsum(0).tolist()]
+    assert [(REAL, bounds, max(LENGTHS), max(LENGTHS))] * 2 == VARLEN_CALLS
+    torch.testing.assert_close(ours, outputs_and_gradients(reference, batch), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", ["right", "left", "holes"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_attention_weights_are_those_of_the_padded_batch(name, side):
+    """Asking for them keeps padding out of all but the attention call."""
+    batch = ragged_batch(side=side)
+    fields = ARCHITECTURES[name] | {"classifier_pooling": "mean"}
+    model, reference = (tiny_model(TfmBertModel, skip_padding=skip, **fields) for skip in (True, False))
+    computed = count_tokens(model.base_model)
+    mask = batch["attention_mask"].bool()
+    weights = []
+    for each in (model, reference):
+        each.set_attn_implementation("eager")
+        outputs = each(**batch, output_attentions=True)
+        weights.append([layer.transpose(1, 2)[mask] for layer in outputs.attentions])
+        assert [layer.shape for layer in outputs.attentions] == [(len(LENGTHS), 4, max(LENGTHS), max(LENGTHS))] * 2
+    assert computed == [REAL] * 2
+    torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-6)
+
+
+def count_tokens(stack) -> list[int]:
+    """Fills with the number of tokens that each layer's feed-forward sees."""
+    seen = []
+    for layer in stack.layers:
+        layer.mlp.register_forward_hook(lambda mlp, inputs, output: seen.append(inputs[0].shape[:-1].numel()))
+    return seen
+
+
+def case(name: str, computed: int, head: type = TfmBertModel, fields: dict | None = None, **inputs):
+    return pytest.param(head, fields or {}, ragged_batch(head) | inputs, computed, id=name)
+
+
+LEFT, LABELS_AT_PADDING = ragged_mask(side="left"), torch.where(ragged_mask().bool(), -100, 5)
+ONE_IS_EMPTY = ragged_mask() * torch.tensor([[1], [0], [1], [1]])
+ANSWERS = {"start_positions": torch.zeros(4).long(), "end_positions": torch.zeros(4).long()}
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize(
+    ("head", "fields", "batch", "computed"),
+    [
+        case("default", REAL),
+        case("boolean mask", REAL, attention_mask=ragged_mask().bool()),
+        case("float mask", REAL, attention_mask=ragged_mask().float()),
+        case("labels at tokens", REAL, TfmBertForMaskedLM, **ragged_batch(TfmBertForMaskedLM, labels=True)),
+        case("classes", REAL, TfmBertForSequenceClassification, labels=torch.tensor([0, 1, 1, 0])),
+        case("switched off", ALL, fields={"skip_padding": False}),
+        case("no padding", ALL, attention_mask=torch.ones_like(LEFT)),
+        case("no mask", ALL, attention_mask=None),
+        case("an empty sequence", ALL, attention_mask=ONE_IS_EMPTY),
+        case("a mask of pairs", ALL, attention_mask=torch.zeros(4, 1, 9, 9)),
+        case("a padded position is pooled", ALL, attention_mask=LEFT),
+        case("the mean is pooled", REAL, fields={"classifier_pooling": "mean"}, attention_mask=LEFT),
+        case("nothing is pooled", REAL, fields={"add_pooling_layer": False}, attention_mask=LEFT),
+        case("labels at padding", ALL, TfmBertForMaskedLM, labels=LABELS_AT_PADDING),
+        case("answers to find", REAL, TfmBertForQuestionAnswering),
+        case("answers to learn", ALL, TfmBertForQuestionAnswering, **ANSWERS),
+        case("hidden states with gradients", ALL, output_hidden_states=True),
+    ],
+)
+def test_tokens_computed(head, fields, batch, computed, attention):
+    """Skipped where it can be, and computed where its outputs count; the result is always the padded model's."""
+    model, reference = tiny_model(head, **fields), tiny_model(head, **fields | {"skip_padding": False})
+    seen = count_tokens(model.base_model)
+    outputs = []
+    for each in (model, reference):
+        each.set_attn_implementation(attention)
+        outputs.append(each(**batch))
+    assert seen == [computed] * 2
+    mask = batch["attention_mask"]
+    real = mask.bool() if computed == REAL else torch.ones(len(LENGTHS), max(LENGTHS), dtype=torch.bool)
+    ours, theirs = (each[0][real] if each[0].shape[:2] == real.shape else each[0] for each in outputs)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("side", ["right", "left", "holes"])
+@pytest.mark.parametrize(
+    ("fields", "inputs", "computed"),
+    [
+        ({}, {}, REAL),
+        ({"sliding_window": 2, "position_ids_from_padding": True}, {}, REAL),
+        ({}, {"attention_mask": None}, REAL),  # padding is known by its id
+        ({"pad_token_id": None}, {"attention_mask": None}, ALL),
+        ({"skip_padding": False}, {}, ALL),
+        ({}, {"output_hidden_states": True}, ALL),  # with gradients
+    ],
+    ids=["default", "counted", "no mask", "nothing is padding", "switched off", "hidden states"],
+)
+def test_tokens_of_a_source_computed(fields, inputs, computed, side, attention):
+    """By the encoder, that is; the decoder reads the same of it, and every gradient is the same."""
+    head = TfmEncoderDecoderForConditionalGeneration
+    batch = ragged_batch(head, side, labels=True) | inputs
+    results = []
+    for skip in (True, False):
+        model = tiny_model(head, **{"skip_padding": skip, "hidden_dropout": 0.0} | fields).train()
+        model.set_attn_implementation(attention)
+        seen, decoded = (count_tokens(stack) for stack in (model.model.encoder, model.model.decoder))
+        outputs = model(**batch, return_logits=True)
+        outputs.loss.backward()
+        assert seen == [computed if skip else ALL] * 2 and decoded == [batch["labels"].numel()] * 3
+        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+        results.append((outputs.logits, outputs.loss, gradients))
+    (logits, loss, ours), (wanted_logits, wanted_loss, theirs) = results
+    torch.testing.assert_close(logits, wanted_logits, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(loss, wanted_loss, rtol=1e-6, atol=0)
+    scale = torch.stack([gradient.norm() for gradient in theirs.values()]).norm()
+    for name, wanted in theirs.items():  # (that of a key's bias is rounding alone)
+        assert (ours[name] - wanted).norm() <= 1e-5 * wanted.norm() + 1e-7 * scale, name
+
+
+def test_hidden_states_without_gradients_are_restored():
+    model, reference = (tiny_model(TfmBertModel, skip_padding=skip) for skip in (True, False))
+    batch, mask = ragged_batch(), ragged_mask().bool()
+    seen = count_tokens(model.base_model)
+    with torch.no_grad():
+        ours, theirs = (each(**batch, output_hidden_states=True).hidden_states for each in (model, reference))
+    assert seen == [REAL] * 2
+    assert len(ours) == len(theirs) == 3
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.shape == other.shape
+        assert one[~mask].eq(0).all()
+        torch.testing.assert_close(one[mask], other[mask], rtol=1e-5, atol=1e-5)
+
+
+def test_drop_and_restore():
+    mask = ragged_mask(side="holes")
+    padding = find_padding(mask)
+    states = torch.randn(*mask.shape, 5)
+    dropped = padding.drop(states)
+    assert dropped.shape == (1, REAL, 5)
+    assert padding.restore(dropped).equal(states * mask[..., None])
+    # A row that stands for every sequence, as position ids do.
+    assert padding.drop(torch.arange(9)[None]).equal(torch.arange(9).expand(4, 9)[mask.bool()][None])
+
+
+def test_split_and_padded_are_one_attention():
+    """Called by themselves, on the same heads, they give the same result."""
+    mask = ragged_mask(side="holes")
+    found = find_padding(mask)
+    torch.manual_seed(0)
+    heads = [torch.randn(1, 4, REAL, 8) for _ in range(3)]
+    allowed = mask.bool()[:, None, None, :].expand(-1, 1, mask.shape[1], -1)
+
+    def attention(module, query, key, value, attention_mask, **kwargs):
+        attended = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=attention_mask)
+        return attended.transpose(1, 2), None
+
+    padding = Padding(*found[:3], mode="split")
+    places = torch.arange(mask.shape[1])
+    near = allowed & ((places[:, None] - places).abs() <= 2)
+    for own, whole in ((None, allowed), (near, near)):
+        split = attend_split(Layout(own, padding=padding), attention, None, *heads, own)[0]
+        padded = attend_padded(Layout(whole, padding=padding), attention, None, *heads, whole)[0]
+        torch.testing.assert_close(split, padded)
+
+
+def test_logits_at_padding_are_zero_with_and_without_labels():
+    batch = ragged_batch(TfmBertForMaskedLM, labels=True)
+    labels, padded = batch.pop("labels"), batch["attention_mask"] == 0
+    model = tiny_model(TfmBertForMaskedLM)
+    with torch.no_grad():
+        for logits in (model(**batch).logits, model(**batch, labels=labels).logits):
+            assert not logits[padded].any() and logits[~padded].any()
+
+
+def test_mean_of_real_tokens_needs_to_know_them():
+    batch = ragged_batch()
+    mask = batch.pop("attention_mask")
+    pairs = mask[:, None, None, :].expand(-1, 1, mask.shape[1], -1)
+    with pytest.raises(ValueError, match="classifier_pooling='mean' needs to know"):
+        tiny_model(TfmBertModel, classifier_pooling="mean")(**batch, attention_mask=pairs)

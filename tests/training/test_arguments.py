@@ -1,0 +1,209 @@
+"""Options from YAML and the command line."""
+
+import json
+from dataclasses import asdict, fields
+
+import pytest
+import yaml
+from accelerate.commands.config.config_args import load_config_from_file
+
+from tfm_zoo.training.arguments import LoopArguments, parse_arguments
+from tfm_zoo.training.classification.data import TextDataArguments
+from tfm_zoo.training.classification.model import ClassifierArguments
+from tfm_zoo.training.classification.task import ClassificationArguments
+from tfm_zoo.training.comparison.model import VariantArguments
+from tfm_zoo.training.comparison.task import ComparisonArguments
+from tfm_zoo.training.language_modeling.data import CorpusArguments, StreamedCorpusArguments
+from tfm_zoo.training.language_modeling.model import LanguageModelArguments
+from tfm_zoo.training.language_modeling.task import LanguageModelingArguments
+from tfm_zoo.training.pretraining.data import DocumentArguments
+from tfm_zoo.training.pretraining.model import EncoderArguments
+from tfm_zoo.training.pretraining.task import PretrainingArguments
+from tfm_zoo.training.translation.data import ParallelTextArguments
+from tfm_zoo.training.translation.model import TranslationModelArguments
+from tfm_zoo.training.translation.task import TranslationArguments
+
+from ..recipes.conftest import ROOT
+
+CLASSES = (ClassifierArguments, TextDataArguments, ClassificationArguments)
+LANGUAGE_MODEL = (LanguageModelArguments, StreamedCorpusArguments, LanguageModelingArguments)
+TRANSLATION = (TranslationModelArguments, ParallelTextArguments, TranslationArguments)
+PRETRAINING = (EncoderArguments, DocumentArguments, PretrainingArguments)
+COMPARISON = (VariantArguments, CorpusArguments, ComparisonArguments)
+CONFIGS = sorted((ROOT / "recipes" / "configs").glob("*.yaml"))
+LAUNCHERS = sorted((ROOT / "recipes" / "accelerate").glob("*.yaml"))
+
+
+def parse(*argv: str, classes: tuple = CLASSES) -> dict:
+    return {name: value for part in parse_arguments(classes, argv) for name, value in asdict(part).items()}
+
+
+@pytest.fixture
+def config(tmp_path):
+    def write(text: str) -> str:
+        (tmp_path / "config.yaml").write_text(text)
+        return f"--config={tmp_path / 'config.yaml'}"
+
+    return write
+
+
+def refusal(capsys, *argv: str, classes: tuple = CLASSES) -> str:
+    with pytest.raises(SystemExit) as stop:
+        parse(*argv, classes=classes)
+    assert stop.value.code == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1, message
+    return message
+
+
+def test_command_line_overrides_yaml_overrides_defaults(config):
+    path = config(
+        "learning_rate: 3e-4\nseed: 7\ngroup_by_length: true\nmax_train_steps: null\ntext_column_name: [a, b]"
+    )
+    options = parse("--seed", "8", path)
+    assert options["learning_rate"] == 3e-4  # YAML reads 3e-4 as a string
+    assert options["seed"] == 8
+    assert options["group_by_length"] is True
+    assert options["max_train_steps"] is None
+    assert options["text_column_name"] == ["a", "b"]
+    assert options["weight_decay"] == LoopArguments().weight_decay
+    assert parse(path, "--group_by_length", "false")["group_by_length"] is False
+
+
+def test_names_that_other_scripts_use(config):
+    path = config("num_warmup_steps: 30\nmax_length: 99")
+    assert parse(path)["warmup_steps"] == 30
+    assert parse(path)["max_seq_length"] == 99
+    assert parse("--warmup_ratio", "0.2")["warmup_steps"] == 0.2
+
+
+def test_unknown_names_are_refused_with_the_nearest(config, capsys):
+    assert "unknown key 'learning_rte'; did you mean 'learning_rate'?" in refusal(capsys, config("learning_rte: 1"))
+    message = refusal(capsys, "--num_epochs", "3")
+    assert "unknown option --num_epochs; did you mean 'num_train_epochs'?" in message
+    assert "unknown key 'zzz'\n" in refusal(capsys, config("zzz: 1"))  # nothing is near
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed: many", "invalid int value: 'many'"),
+        ("mixed_precision: fp4", "fp4"),
+        ("- seed", "expected `option: value` lines"),
+        ("seed: [", "config.yaml: not YAML"),
+        ("seed: 1\nseed: 2", "config.yaml: not YAML: 'seed' is there twice"),
+        ("per_device_train_batch_size: 0", "per_device_train_batch_size must be at least 1, not 0"),
+        ("learning_rate: 0", "learning_rate must be above 0"),
+        ("checkpointing_steps: often", "checkpointing_steps must be a number of steps or 'epoch', not 'often'"),
+        ("validation_split_percentage: 100", "leave something to train on"),
+        ("text_column_name: [a, b, c]", "one or two columns"),
+        ("dataset_name: x\ntrain_file: y.csv", "either dataset_name or train_file"),
+        ("test_file: y.csv", "need a train_file"),
+        ("adam_beta2: 1", "adam_beta2 must be below 1, not 1.0"),
+        ("adam_beta1: -0.1", "adam_beta1 must be at least 0, not -0.1"),
+        ("adam_epsilon: 0", "adam_epsilon must be above 0, not 0.0"),
+        ("lr_scheduler_type: falling", "invalid choice: 'falling'"),
+    ],
+)
+def test_bad_values_are_refused(config, capsys, text, message):
+    assert message in refusal(capsys, config(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("block_size: 1", "block_size must be at least 2, not 1"),
+        ("top_p: 0", "top_p must be above 0 and at most 1, not 0.0"),
+        ("temperature: 0", "temperature must be above 0"),
+        (
+            "model_name_or_path: x\nmodel_type: gpt2",
+            "model_type makes a new model and cannot go with model_name_or_path",
+        ),
+        ("model_type: gpt2\nconfig_name: gpt2", "either model_type or config_name"),
+        ("tokenizer_name: x\ntokenizer_vocab_size: 300", "tokenizer_vocab_size is for a tokenizer made from"),
+        ("config_overrides: n_embd", "config_overrides 'n_embd': expected field=value,field=value"),
+        ("config_overrides: '{n_embd: 3'", "config_overrides '{n_embd: 3': not a mapping"),
+        ("validation_file: y.txt", "need a train_file"),
+        ("sampel_prompt: x", "unknown key 'sampel_prompt'; did you mean 'sample_prompt'?"),
+    ],
+)
+def test_bad_values_of_language_modelling_are_refused(config, capsys, text, message):
+    assert message in refusal(capsys, config(text), classes=LANGUAGE_MODEL)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("label_smoothing_factor: 1", "label_smoothing_factor must be at least 0 and below 1, not 1.0"),
+        ("label_smoothing_over: some", "invalid choice: 'some' (choose from 'others', 'all')"),
+        ("num_beams: 0", "num_beams must be at least 1, not 0"),
+        ("max_source_length: 0", "max_source_length must be at least 1, not 0"),
+        ("source_lang: en\ntarget_lang: en", "source_lang and target_lang are both 'en'"),
+        ("per_device_train_batch_tokens: -1", "per_device_train_batch_tokens must be at least 0, not -1"),
+        ("num_beam: 4", "unknown key 'num_beam'; did you mean 'num_beams'?"),
+    ],
+)
+def test_bad_values_of_translation_are_refused(config, capsys, text, message):
+    assert message in refusal(capsys, config(text), classes=TRANSLATION)
+
+
+def test_translation_trains_as_the_paper_unless_told_otherwise():
+    options = parse(classes=TRANSLATION)
+    adam = {name: options[name] for name in ("adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay")}
+    assert adam == {"adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9, "weight_decay": 0}
+    assert (options["label_smoothing_factor"], options["label_smoothing_over"]) == (0.1, "others")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "config_overrides: hidden_size=8, norm_eps=1e-3,mlp_type=gated",
+        "config_overrides: {hidden_size: 8, norm_eps: 1e-3, mlp_type: gated}",
+    ],
+)
+def test_overrides_of_a_configuration(config, text):
+    (model_args, *_) = parse_arguments(LANGUAGE_MODEL, [config(text)])
+    assert model_args.overrides() == {"hidden_size": 8, "norm_eps": 1e-3, "mlp_type": "gated"}
+
+
+def test_a_config_that_the_options_do_not_name(config):
+    path = config("seed: 7\nlearning_rate: 1.0").partition("=")[2]
+    (_, _, args) = parse_arguments(CLASSES, ["--learning_rate", "2"], default_config=path)
+    assert (args.seed, args.learning_rate) == (7, 2)
+    (_, _, args) = parse_arguments(CLASSES, ["--config", str(CONFIGS[0])], default_config=path)
+    assert args.learning_rate != 1
+
+
+def test_missing_config_is_refused(capsys):
+    assert "nowhere.yaml: no such file" in refusal(capsys, "--config", "nowhere.yaml")
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_shipped_configs_fit_the_recipe(path):
+    other = {"tiny_shakespeare": LANGUAGE_MODEL, "multi30k": TRANSLATION, "imdb_pretraining": PRETRAINING}
+    other |= dict.fromkeys(("architectures", "post_or_pre_norm"), COMPARISON)
+    options = parse("--config", str(path), classes=other.get(path.stem, CLASSES))
+    for name, value in yaml.safe_load(path.read_text()).items():
+        assert options[name] == (json.dumps(value) if isinstance(value, dict) else value)
+
+
+@pytest.mark.parametrize("path", LAUNCHERS, ids=lambda path: path.stem)
+def test_shipped_launchers_fit_accelerate(path):
+    config = load_config_from_file(str(path))  # refuses keys that it does not know
+    assert config.num_processes == 2
+
+
+def test_configs_are_there():
+    assert {path.stem for path in CONFIGS} >= {"imdb", "ag_news", "rotten_tomatoes", "tiny_shakespeare", "multi30k"}
+    assert {path.stem for path in LAUNCHERS} == {"cpu", "ddp", "fsdp", "deepspeed"}
+
+
+@pytest.mark.parametrize("classes", [CLASSES, LANGUAGE_MODEL, TRANSLATION, PRETRAINING])
+def test_no_option_has_two_meanings(classes):
+    names = [f.name for part in classes for f in fields(part)]
+    assert len(names) == len(set(names))
+
+
+def test_number_of_steps():
+    assert LoopArguments(num_train_epochs=1.5, warmup_steps=0.1).number_of_steps(100) == (150, 15)
+    assert LoopArguments(max_train_steps=7, warmup_steps=3).number_of_steps(100) == (7, 3)

@@ -1,0 +1,49 @@
+"""Models that start from nothing: how many tokens the tokenizer has that is made for them."""
+
+import pytest
+
+import tfm_zoo
+from tfm_zoo.training.classification.model import ClassifierArguments, new_classifier
+from tfm_zoo.training.initial_models import tokens_to_learn
+from tfm_zoo.training.language_modeling.model import LanguageModelArguments, new_tokenizer
+from tfm_zoo.training.pretraining.model import PAIRS, EncoderArguments, new_encoder
+from tfm_zoo.training.translation.model import TranslationModelArguments, new_translation_model
+
+SMALL = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
+TEXTS = [" ".join(f"{i:x}{j:x}" for i in range(256)) for j in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("options", "tokens"),
+    [
+        ({}, 1000),
+        ({"config_name": "gpt2"}, 50257),
+        ({"config_name": "bert-base"}, 30522),
+        ({"model_type": "llama"}, 32000),
+        ({"config_name": "gpt2", "tokenizer_vocab_size": 600}, 600),
+        ({"config_name": "gpt2", "config_overrides": "vocab_size=700"}, 700),
+        ({"config_overrides": "vocab_size=700"}, 700),
+    ],
+    ids=str,
+)
+def test_as_many_as_the_configuration_has(options, tokens):
+    assert tokens_to_learn(LanguageModelArguments(**options), 1000) == tokens
+
+
+def test_every_task_asks_for_so_many():
+    sizes = {"config_overrides": f"{SMALL},vocab_size=650"}
+    assert len(new_tokenizer(LanguageModelArguments(**sizes), TEXTS)) == 650
+    named = {"config_name": "bert-base", **sizes}
+    model, tokenizer = new_encoder(EncoderArguments(**named), PAIRS, lambda: TEXTS, 32)
+    assert model.config.vocab_size == len(tokenizer) == 650
+    model, tokenizer = new_classifier(ClassifierArguments(**named), ["a", "b"], TEXTS, 32)
+    assert model.config.vocab_size == len(tokenizer) == 650
+    model, tokenizer = new_translation_model(TranslationModelArguments(**sizes), TEXTS)
+    assert model.config.vocab_size == len(tokenizer) == 650
+
+
+def test_fewer_where_the_text_does_not_give_as_many():
+    args = EncoderArguments(config_name="bert-base", config_overrides=SMALL)
+    model, tokenizer = new_encoder(args, PAIRS, lambda: TEXTS, 32)
+    assert type(model) is tfm_zoo.TfmBertForPreTraining
+    assert model.config.vocab_size == len(tokenizer) < 30522

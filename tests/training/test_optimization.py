@@ -1,0 +1,89 @@
+"""The paper's schedule at every step, transformers' own, and Adam."""
+
+import pytest
+import torch
+
+from tfm_zoo.schedules import SCHEDULES, create_schedule, noam_schedule
+from tfm_zoo.training.arguments import LoopArguments
+from tfm_zoo.training.optimization import create_optimizer
+
+
+def optimizer(learning_rate: float = 1.0) -> torch.optim.Optimizer:
+    return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=learning_rate)
+
+
+def rates(schedule, optimizer, steps: int) -> list[float]:
+    """The learning rate that each step is taken with."""
+    taken = []
+    for _ in range(steps):
+        taken.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    return taken
+
+
+@pytest.mark.parametrize(("d_model", "warmup", "factor"), [(512, 4000, 1.0), (256, 100, 0.5), (1024, 16000, 2.0)])
+def test_the_papers_schedule_at_every_step(d_model, warmup, factor):
+    adam = optimizer(factor)
+    taken = rates(noam_schedule(adam, d_model, warmup), adam, 20_000)
+    expected = [factor * d_model**-0.5 * min(step**-0.5, step * warmup**-1.5) for step in range(1, 20_001)]
+    assert taken == pytest.approx(expected, rel=1e-12)
+    assert taken.index(max(taken)) == warmup - 1
+    assert max(taken) == pytest.approx(factor * (d_model * warmup) ** -0.5)
+
+
+def test_the_schedule_goes_on_where_it_was():
+    whole = optimizer()
+    expected = rates(noam_schedule(whole, 64, 10), whole, 30)
+    first, then = optimizer(), optimizer()
+    schedule = noam_schedule(first, 64, 10)
+    rates(schedule, first, 17)
+    resumed = noam_schedule(then, 64, 10)
+    resumed.load_state_dict(schedule.state_dict())
+    then.load_state_dict(first.state_dict())
+    assert rates(resumed, then, 13) == expected[17:]
+
+
+def test_without_warm_up_the_first_step_is_the_largest():
+    adam = optimizer()
+    taken = rates(noam_schedule(adam, 64, 0), adam, 4)
+    assert taken == pytest.approx([64**-0.5 * step**-0.5 for step in (1, 2, 3, 4)])
+
+
+def test_schedules_by_name():
+    adam = optimizer()
+    assert rates(create_schedule("noam", adam, 10, 30, 64), adam, 10)[-1] == pytest.approx((64 * 10) ** -0.5)
+    adam = optimizer(0.1)
+    taken = rates(create_schedule("inverse_sqrt", adam, 10, 50, 64), adam, 41)
+    assert (taken[0], taken[10], taken[40]) == pytest.approx((0.0, 0.1, 0.05))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_schedule_takes_steps(schedule):
+    adam = optimizer(0.1)
+    taken = rates(create_schedule(schedule, adam, 3, 10, 64), adam, 10)
+    assert len(taken) == 10 and all(rate >= 0 for rate in taken) and max(taken) > 0
+
+
+@pytest.mark.parametrize(("schedule", "new", "checkpoint"), [("noam", 1.0, 1.0), ("linear", 1e-3, 5e-5)])
+def test_default_learning_rates(schedule, new, checkpoint):
+    for is_new, expected in ((True, new), (False, checkpoint)):
+        assert LoopArguments(lr_scheduler_type=schedule).resolved(is_new).learning_rate == expected
+    assert LoopArguments(lr_scheduler_type=schedule, learning_rate=0.3).resolved(True).learning_rate == 0.3
+
+
+def test_without_decay_it_is_adam_with_its_options():
+    models = [torch.nn.Linear(5, 3) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    args = LoopArguments(learning_rate=0.1, weight_decay=0.0, adam_beta1=0.8, adam_beta2=0.98, adam_epsilon=1e-9)
+    optimizers = [
+        create_optimizer(models[0], args),
+        torch.optim.Adam(models[1].parameters(), lr=0.1, betas=(0.8, 0.98), eps=1e-9),
+    ]
+    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+    for _ in range(5):
+        for model, adam in zip(models, optimizers, strict=True):
+            model(x).square().sum().backward()
+            adam.step()
+            adam.zero_grad()
+    assert torch.equal(models[0].weight, models[1].weight) and torch.equal(models[0].bias, models[1].bias)

@@ -1,0 +1,195 @@
+"""Freezing, decay groups, checkpoints' heads, cards, pictures."""
+
+from dataclasses import asdict, fields, replace
+
+import pytest
+import torch
+from huggingface_hub import ModelCard, ModelCardData
+from matplotlib.figure import Figure
+from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
+
+import tfm_zoo
+from tfm_zoo.hub.cards import licence_of, write_card
+from tfm_zoo.training.arguments import LoopArguments
+from tfm_zoo.training.checkpoints import TrainState
+from tfm_zoo.training.classification.data import TextDataArguments
+from tfm_zoo.training.classification.model import ClassifierArguments, load_classifier
+from tfm_zoo.training.classification.task import ClassificationArguments
+from tfm_zoo.training.freezing import freeze_base_model
+from tfm_zoo.training.identity import LEFT_OUT, check_identity, identity
+from tfm_zoo.training.models import longest_input
+from tfm_zoo.training.optimization import parameter_groups
+from tfm_zoo.training.reports import command_line
+from tfm_zoo.training.runs import tracker_values
+from tfm_zoo.visualization import plot_training
+
+from ..recipes.conftest import TINY
+
+
+@pytest.fixture
+def model():
+    return tfm_zoo.TfmBertForSequenceClassification(tfm_zoo.TfmBertConfig(vocab_size=50, **TINY))
+
+
+def test_frozen_means_all_but_head_and_pooler(model):
+    freeze_base_model(model)
+    free = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert free == {"model.pooler.dense.weight", "model.pooler.dense.bias", "classifier.weight", "classifier.bias"}
+    freeze_base_model(model, False)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_biases_and_norms_do_not_decay(model):
+    freeze_base_model(model)  # what is frozen now may learn later, and must be in the optimiser
+    decaying, plain = parameter_groups(model, 1e-3, 0.1)
+    assert (decaying["weight_decay"], plain["weight_decay"]) == (0.1, 0.0)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    assert {names[id(p)] for p in plain["params"]} == {
+        name for name in names.values() if name.endswith("bias") or "norm" in name
+    }
+    assert len(decaying["params"]) + len(plain["params"]) == len(names)
+
+
+@pytest.fixture
+def classifier(checkpoint, tmp_path):
+    """A native classifier of the labels bad (0), good (1) and its tokenizer."""
+    labels = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
+    model = AutoModelForSequenceClassification.from_pretrained(checkpoint, **labels)
+    model.save_pretrained(tmp_path / "classifier")
+    for file in checkpoint.glob("tokenizer*"):
+        (tmp_path / "classifier" / file.name).write_bytes(file.read_bytes())
+    return tmp_path / "classifier"
+
+
+@pytest.mark.parametrize("model_class", ["zoo", "native"])
+def test_a_checkpoints_own_head_keeps_its_weights_and_label_order(classifier, model_class):
+    own = AutoModelForSequenceClassification.from_pretrained(classifier).classifier.weight
+    args = ClassifierArguments(model_name_or_path=str(classifier), model_class=model_class)
+    model, _ = load_classifier(args, ["good", "bad"])
+    assert type(model).__name__ == {"zoo": "Tfm", "native": ""}[model_class] + "BertForSequenceClassification"
+    assert model.config.id2label == {0: "bad", 1: "good"}
+    assert torch.equal(model.classifier.weight, own)
+
+
+@pytest.mark.parametrize("model_class", ["zoo", "native"])
+def test_other_number_of_labels_is_refused_unless_the_head_may_go(classifier, model_class):
+    labels = ["bad", "good", "ugly"]
+    args = ClassifierArguments(model_name_or_path=str(classifier), model_class=model_class)
+    with pytest.raises(ValueError, match=r"2 labels \['bad', 'good'\] and the data have 3: \['bad', 'good', 'ugly'\]"):
+        load_classifier(args, labels)
+    model, _ = load_classifier(replace(args, ignore_mismatched_sizes=True), labels)
+    assert model.classifier.weight.shape == (3, 32)
+    assert model.config.id2label == dict(enumerate(labels))
+
+
+def test_zoo_checkpoint_stays_what_it_is(checkpoint, tmp_path):
+    model, tokenizer = load_classifier(ClassifierArguments(model_name_or_path=str(checkpoint)), ["a", "b"])
+    model.save_pretrained(tmp_path / "zoo")
+    tokenizer.save_pretrained(tmp_path / "zoo")
+    for model_class in ("zoo", "native"):
+        args = ClassifierArguments(model_name_or_path=str(tmp_path / "zoo"), model_class=model_class)
+        again, _ = load_classifier(args, ["a", "b"])
+        assert isinstance(again, tfm_zoo.TfmBertForSequenceClassification)
+        assert torch.equal(again.classifier.weight, model.classifier.weight)
+
+
+def test_tokenizer_of_another_model_is_refused(checkpoint, tmp_path):
+    BertForSequenceClassification(BertConfig(vocab_size=20, **TINY)).save_pretrained(tmp_path)
+    args = ClassifierArguments(model_name_or_path=str(tmp_path), tokenizer_name=str(checkpoint), model_class="native")
+    with pytest.raises(ValueError, match=r"tokenizer .* has \d+ tokens, more than the 20 of"):
+        load_classifier(args, ["a", "b"])
+
+
+def test_longest_input(checkpoint):
+    _, tokenizer = load_classifier(ClassifierArguments(model_name_or_path=str(checkpoint)), ["a", "b"])
+    assert longest_input(BertConfig(max_position_embeddings=50), tokenizer) == 50
+    assert longest_input(BertConfig(max_position_embeddings=512), tokenizer) == 64
+    config = tfm_zoo.TfmBertConfig(max_position_embeddings=50, pad_token_id=1, position_ids_from_padding=True)
+    assert longest_input(config, tokenizer) == 48
+
+
+def test_card_is_filled_and_replaced_but_never_a_persons(tmp_path):
+    data = ModelCardData(library_name="transformers", license="mit", datasets=["stanfordnlp/imdb"])
+    assert write_card(tmp_path, "# First", data, "here")
+    assert write_card(tmp_path, "# Second", data, "here")
+    card = ModelCard.load(tmp_path / "README.md")
+    assert card.data.license == "mit"
+    assert card.data.datasets == ["stanfordnlp/imdb"]
+    assert "# Second" in card.text and "# First" not in card.text
+    assert licence_of(str(tmp_path)) == "mit"
+
+    (tmp_path / "README.md").write_text("# Mine\n")
+    assert not write_card(tmp_path, "# Third", data, "here")
+    assert (tmp_path / "README.md").read_text() == "# Mine\n"
+    assert licence_of(str(tmp_path)) is None
+    assert licence_of(str(tmp_path / "nowhere")) is None
+
+
+@pytest.mark.parametrize("token", ["--hub_token hf_secret", "--hub_token=hf_secret", "--hub-token hf_secret"])
+def test_published_command_has_no_token_and_no_paths(token):
+    script = "/home/me/recipes/finetune_classification.py"
+    command = command_line([script, *token.split(), "--train_file=/home/me/a b.csv"])
+    assert "secret" not in command and "/home" not in command
+    assert command.startswith("accelerate launch recipes/finetune_classification.py --hub")
+    assert command.endswith("'--train_file=a b.csv'")
+
+
+def test_trackers_get_simple_values_and_no_token():
+    values = tracker_values(LoopArguments(hub_token="hf_secret"))
+    assert "hf_secret" not in str(values)
+    assert values["eval_steps"] == "None"
+    assert values.keys() | {"hub_token"} == asdict(LoopArguments()).keys()
+
+
+def test_resuming_another_run_is_refused():
+    state = TrainState(run={"seed": 1, "global_batch_size": 16})
+    check_identity(state, {"seed": 1, "global_batch_size": 16})
+    with pytest.raises(ValueError, match="another run: global_batch_size was 16 and is 8"):
+        check_identity(state, {"seed": 1, "global_batch_size": 8})
+
+
+def test_every_option_counts_that_is_not_left_out_by_name():
+    parts = [part() for part in (ClassifierArguments, TextDataArguments, ClassificationArguments)]
+    names = {f.name for part in parts for f in fields(part)}
+    left_out = {name for group in LEFT_OUT.values() for name in group}
+    assert identity({}, *parts).keys() == names - left_out
+    assert {"metric_for_best_model", "greater_is_better", "mixed_precision", "label_column_name"} <= names - left_out
+    assert identity({"warmup_steps": 7, "total_steps": 70}, *parts)["warmup_steps"] == 7  # a fact, and not the option
+
+
+def test_another_metric_is_refused():
+    """An F1 is never compared with a loss, whether the checkpoint recorded its metric or (version 0.1) did not."""
+    evaluated = {"best_metric": 0.7, "best_step": 4, "log_history": [{"step": 4, "eval_loss": 0.7, "eval_f1": 0.5}]}
+    recorded = TrainState(run={"metric_for_best_model": "loss"}, **evaluated)
+    with pytest.raises(ValueError, match="another run: metric_for_best_model was loss and is f1"):
+        check_identity(recorded, {"metric_for_best_model": "f1"})
+    with pytest.raises(ValueError, match=r"of version 0\.1, did not choose its best model by 'f1'"):
+        check_identity(TrainState(**evaluated), {"metric_for_best_model": "f1"})
+    check_identity(TrainState(**evaluated), {"metric_for_best_model": "loss"})
+
+
+def test_picture_shows_losses_and_metric_with_labelled_axes(tmp_path, monkeypatch):
+    drawn = {}
+    save = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, path, **k: (drawn.update(axes=self.axes), save(self, path, **k))
+    )
+    history = [
+        {"step": 1, "loss": 0.9},
+        {"step": 2, "loss": 0.7},
+        {"step": 2, "eval_loss": 0.8, "eval_f1": 0.5},
+    ]
+    plot_training(history, tmp_path / "curves.png", "f1")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    losses, metric = drawn["axes"]
+    assert [line.get_xydata().tolist() for line in losses.lines] == [[[1, 0.9], [2, 0.7]], [[2, 0.8]]]
+    assert [line.get_xydata().tolist() for line in metric.lines] == [[[2, 0.5]]]
+    assert (losses.get_ylabel(), metric.get_ylabel(), metric.get_xlabel()) == (
+        "loss",
+        "validation f1",
+        "optimiser step",
+    )
+    plot_training(history, tmp_path / "curves.png")
+    assert [panel.get_xlabel() for panel in drawn["axes"]] == ["optimiser step"]
+    plot_training(history, tmp_path / "curves.png", "f1", "accuracy")
+    assert [panel.get_ylabel() for panel in drawn["axes"]] == ["loss", "validation f1", "validation accuracy"]

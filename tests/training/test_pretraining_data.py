@@ -1,0 +1,279 @@
+"""Documents to sentences, to pairs and segments, to masked examples."""
+
+from collections import Counter
+from itertools import pairwise
+from time import process_time
+
+import numpy as np
+import pytest
+from transformers import DataCollatorForTokenClassification
+
+from tfm_zoo.training.pretraining.examples import Masking, Padding, PretrainingExamples
+from tfm_zoo.training.pretraining.sentences import segments, sentence_pairs, split_sentences
+from tfm_zoo.training.tokenizers import learned_word_piece
+
+WORDS = ["".join(letters) for letters in np.random.default_rng(0).choice([*"abcdefghij"], (400, 6))]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """Of 400 words half are one token, the others several."""
+    return learned_word_piece([" ".join(WORDS[:200] * 5)], 600)
+
+
+def corpus(documents: int = 30, sentences: int = 9) -> list[list[np.ndarray]]:
+    """Sentences of 1 to 12 tokens; a token's number says its document, sentence and place."""
+    lengths = np.random.default_rng(1).integers(1, 13, (documents, sentences))
+    return [
+        [np.array([10_000 * d + 100 * s + np.arange(length), [1] * length]) for s, length in enumerate(row)]
+        for d, row in enumerate(lengths)
+    ]
+
+
+def pairs(documents, room: int = 40, short: float = 0.0, seed: int = 0) -> list[tuple[list[int], list[int], bool]]:
+    rng = np.random.default_rng(seed)
+    made = sentence_pairs(documents, room, short, rng)
+    return [(first[0].tolist(), second[0].tolist(), is_random) for first, second, is_random in made]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("I saw Mr. Smith. He was well!", ["I saw Mr. Smith.", "He was well!"]),
+        ('"Really?" she said. "Yes." They left.', ['"Really?" she said.', '"Yes."', "They left."]),
+        (
+            "It cost 3.50 at 5 p.m. or so. J. K. Rowling, e.g. this.",
+            ["It cost 3.50 at 5 p.m. or so.", "J. K. Rowling, e.g. this."],
+        ),
+        ("Good.<br /><br />I think so... but no.", ["Good.", "<br /><br />I think so... but no."]),
+        ("the film was dull . it ran !", ["the film was dull .", "it ran !"]),
+        ("one\n two\n\nthree.", ["one", "two", "three."]),
+        ("\u4f60\u597d\u3002\u518d\u89c1", ["\u4f60\u597d\u3002", "\u518d\u89c1"]),
+        (" \n", []),
+    ],
+)
+def test_sentences(text, sentences):
+    assert split_sentences(text) == sentences
+
+
+def test_blanks_take_linear_time():
+    start = process_time()
+    assert split_sentences("a" + " " * 100_000 + "b")[0][-1] == "b"
+    assert process_time() - start < 1
+
+
+def test_half_of_the_pairs_are_random_and_never_of_the_same_document():
+    documents = corpus(2000)
+    made = pairs(documents, short=0.1)
+    assert len(made) > 4000
+    random = sum(is_random for *_, is_random in made)
+    assert abs(random - len(made) / 2) < 3 * (len(made) / 4) ** 0.5
+    assert all((first[0] // 10_000 != second[0] // 10_000) == is_random for first, second, is_random in made)
+    others = Counter(second[0] // 10_000 for *_, second, is_random in made if is_random)
+    assert len(others) > 1250 and max(others.values()) < 12  # of all documents
+
+
+def test_two_documents_are_enough_and_one_is_not():
+    assert all(
+        (first[0] // 10_000 != second[0] // 10_000) == is_random for first, second, is_random in pairs(corpus(2))
+    )
+    assert {is_random for seed in range(9) for *_, is_random in pairs(corpus(2), seed=seed)} == {True, False}
+    assert pairs(corpus(1)) == []
+    assert pairs(corpus(30, sentences=1)) == []  # nothing that follows anything
+
+
+@pytest.mark.parametrize("short", [0.0, 1.0])
+def test_segments_run_on_and_no_text_is_thrown_away(short):
+    documents = corpus()
+    made = pairs(documents, room=10_000 if short else 40, short=short)
+    seen = {token for first, second, is_random in made for token in first + ([] if is_random else second)}
+    for document in documents:
+        tokens = [int(token) for sentence in document for token in sentence[0]]
+        without_last = [int(token) for sentence in document[:-1] for token in sentence[0]]
+        mine = [pair for pair in made if pair[0][0] // 10_000 == tokens[0] // 10_000]
+        if short:  # nothing was cut
+            assert set(without_last) <= seen
+        for first, second, is_random in mine:
+            begin = tokens.index(first[0])
+            assert tokens[begin : begin + len(first)] == first
+            if not is_random and short:
+                assert tokens[begin + len(first) : begin + len(first) + len(second)] == second
+        for before, after in pairwise(mine):  # after a random B, the next A begins where B would have
+            last = before[0] if before[2] else before[1]
+            if short:
+                assert tokens.index(after[0][0]) == tokens.index(last[-1]) + 1
+
+
+def test_pairs_are_filled_up_and_cut_to_the_room():
+    lengths = [len(first) + len(second) for first, second, _ in pairs(corpus(200), room=40)]
+    assert max(lengths) == 40 and np.median(lengths) == 40
+    assert all(first and second for first, second, _ in pairs(corpus(200), room=2))
+    short = [len(first) + len(second) for first, second, _ in pairs(corpus(200), room=40, short=1.0)]
+    assert np.mean(short) < 0.75 * np.mean(lengths)
+
+
+def test_cutting_takes_from_the_longer_segment_at_both_ends():
+    long, short = (np.array([np.arange(n), [1] * n]) for n in (101, 5))
+    rng = np.random.default_rng(0)
+    made = [(first, second) for _ in range(20) for first, second, _ in sentence_pairs([[long, short]] * 2, 30, 0, rng)]
+    assert {second.shape[1] for _, second in made} <= {5, 15, 25}
+    begins = {int(first[0, 0]) for first, _ in made}
+    assert len(begins) > 5 and min(begins) > 20 and max(int(first[0, -1]) for first, _ in made) < 80
+
+
+def test_segments_are_of_one_document_and_hold_all_of_it():
+    documents = corpus()
+    made = [segment[0].tolist() for segment in segments(documents, 25)]
+    tokens = [token for segment in made for token in segment]
+    assert tokens == [int(token) for document in documents for sentence in document for token in sentence[0]]
+    assert all(len({token // 10_000 for token in segment}) == 1 and len(segment) <= 25 for segment in made)
+    assert sum(len(segment) < 25 for segment in made) <= len(documents)
+
+
+def million(tokenizer, rng):
+    """A million tokens with a special one at each hundredth place."""
+    ids = rng.choice(np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids), 10**6)
+    ids[::100] = rng.choice(tokenizer.all_special_ids, 10**4)
+    return ids
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_masking_of_a_million_tokens(tokenizer, whole_words):
+    rng = np.random.default_rng(5)
+    ids = million(tokenizer, rng)
+    begins = np.ones(len(ids), dtype=int)
+    if whole_words:
+        begins = (rng.random(len(ids)) < 0.6).astype(int)
+        begins[0] = begins[::100] = begins[1::100] = 1
+    seen, labels = Masking(tokenizer, 0.15)(ids, begins, rng)
+    special = np.isin(ids, tokenizer.all_special_ids)
+    chosen = labels != -100
+    assert (labels[chosen] == ids[chosen]).all() and (seen[~chosen] == ids[~chosen]).all()
+    assert not (chosen & special).any()
+
+    def within(count, total, share, variance=None):
+        sigma = (variance or total * share * (1 - share)) ** 0.5
+        return abs(count - total * share) < 3 * sigma
+
+    words = np.bincount(np.cumsum(begins) - 1, weights=~special)  # tokens of each
+    assert within(chosen.sum(), (~special).sum(), 0.15, variance=0.15 * 0.85 * (words**2).sum())
+    if whole_words:
+        word = np.cumsum(begins) - 1
+        part = np.bincount(word, weights=chosen) / np.bincount(word)
+        assert set(part) == {0.0, 1.0} and words.max() > 5
+    total = chosen.sum()
+    masked = seen == tokenizer.mask_token_id
+    same = 1 / (len(tokenizer) - len(tokenizer.all_special_ids))  # another token, drawn at random, may be the same
+    assert within((masked & chosen).sum(), total, 0.8)
+    assert within((chosen & ~masked & (seen != ids)).sum(), total, 0.1 * (1 - same))
+    assert within((chosen & (seen == ids)).sum(), total, 0.1 + 0.1 * same)
+    replaced = chosen & ~masked & (seen != ids)
+    assert not np.isin(seen[replaced], tokenizer.all_special_ids).any()
+    assert len(np.unique(seen[replaced])) > 0.95 * len(tokenizer)
+
+
+def make(tokenizer, **options):
+    masking = Masking(tokenizer, options.pop("probability", 0.15))
+    return PretrainingExamples(tokenizer, masking=masking, **{"split": split_sentences, "max_length": 32} | options)
+
+
+def documents_of_words(count: int = 40) -> list[str]:
+    rng = np.random.default_rng(3)
+    return [" ".join(" ".join(rng.choice(WORDS, rng.integers(3, 8))) + " ." for _ in range(6)) for _ in range(count)]
+
+
+def unmasked(example) -> list[int]:
+    return np.where(example["labels"] == -100, example["input_ids"], example["labels"]).tolist()
+
+
+def test_examples_are_what_the_tokenizer_makes_of_a_pair(tokenizer):
+    examples = make(tokenizer)(documents_of_words(), np.random.default_rng(0))
+    assert {example["next_sentence_label"] for example in examples} == {0, 1}
+    for example in examples:
+        ids = unmasked(example)
+        middle = ids.index(tokenizer.sep_token_id)
+        first, second = ids[1:middle], ids[middle + 1 : -1]
+        assert ids == [tokenizer.cls_token_id, *first, tokenizer.sep_token_id, *second, tokenizer.sep_token_id]
+        assert example["token_type_ids"].tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1)
+        assert len(ids) <= 32 and len(example["labels"]) == len(ids)
+
+
+def test_examples_of_masked_tokens_alone_hold_the_documents(tokenizer):
+    documents = documents_of_words()
+    examples = make(tokenizer, pairs=False, split=pytest.fail)(documents, np.random.default_rng(0))
+    assert all(set(example) == {"input_ids", "labels", "token_type_ids"} for example in examples)
+    tokens = [token for example in examples for token in unmasked(example)[1:-1]]
+    assert tokens == [token for row in tokenizer(documents, add_special_tokens=False)["input_ids"] for token in row]
+
+
+def test_whole_words_of_a_tokenizer(tokenizer):
+    examples = make(tokenizer, pairs=False, whole_words=True)(documents_of_words(), np.random.default_rng(0))
+    parts = 0
+    for example in examples:
+        tokens = tokenizer.convert_ids_to_tokens(unmasked(example))
+        chosen = example["labels"] != -100
+        for before, after, token in zip(chosen[1:-2], chosen[2:-1], tokens[2:-1], strict=True):
+            if token.startswith("##"):
+                assert before == after
+                parts += after
+    assert parts > 50
+
+
+@pytest.mark.parametrize("options", [{}, {"pairs": False}], ids=["pairs", "segments"])
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_padding_is_that_of_transformers(options, side, multiple):
+    tokenizer = learned_word_piece([" ".join(WORDS)], 600)
+    tokenizer.padding_side = side
+    examples = make(tokenizer, **options)(documents_of_words(), np.random.default_rng(0))[-9:]
+    assert len({len(example["labels"]) for example in examples}) > 1
+    batch = Padding(tokenizer, multiple)(examples)
+    expected = DataCollatorForTokenClassification(tokenizer, pad_to_multiple_of=multiple)(examples)
+    assert set(batch) == set(expected) and batch["input_ids"].shape[1] % multiple == 0
+    for name, values in batch.items():
+        assert values.dtype == expected[name].dtype and values.equal(expected[name]), name
+
+
+def test_a_document_by_itself_is_not_tokenized_in_vain(tokenizer, monkeypatch):
+    monkeypatch.setattr(PretrainingExamples, "encode", lambda *_: pytest.fail("it tokenizes"))
+    examples = make(tokenizer)
+    assert examples(documents_of_words(1), np.random.default_rng(0)) == []
+    assert "documents of 2,000,000 characters or more are read by themselves" in examples.needs
+
+
+def test_nothing_comes_of_nothing(tokenizer):
+    examples = make(tokenizer)
+    assert examples(["", " \n "], np.random.default_rng(0)) == []
+    assert examples(["one . two ."], np.random.default_rng(0)) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_length": 4}, r"max_seq_length must be at least 5 \(\[CLS\] A \[SEP\] B \[SEP\]\), not 4"),
+        ({"max_length": 2, "pairs": False}, "max_seq_length must be at least 3"),
+        ({"probability": 0.0}, "mlm_probability must be above 0 and below 1, not 0.0"),
+        ({"probability": 1.0}, "mlm_probability must be above 0 and below 1, not 1.0"),
+        ({"without": "mask_token"}, "has no mask token"),
+        ({"without": "cls_token"}, "has no cls_token"),
+        ({"without": "sep_token"}, "has no sep_token"),
+    ],
+)
+def test_bad_input_is_refused(options, message):
+    tokenizer = learned_word_piece(["a b"], 100)
+    if name := options.pop("without", None):
+        setattr(tokenizer, name, None)
+    with pytest.raises(ValueError, match=message):
+        make(tokenizer, **options)
+
+
+def test_learned_word_pieces():
+    texts = ["the cats and the dogs", "Cats, cats and dogs!"] * 5
+    tokenizer, again = (learned_word_piece(texts, 60) for _ in range(2))
+    assert tokenizer.get_vocab() == again.get_vocab() and len(tokenizer) <= 60
+    assert tokenizer.convert_ids_to_tokens(tokenizer("The cats, cat")["input_ids"])[1:3] == ["the", "cats"]
+    assert tokenizer.decode(tokenizer("the gods")["input_ids"], skip_special_tokens=True) == "the gods"
+    assert tokenizer.unk_token_id in tokenizer("\u4f60")["input_ids"]
+    assert tokenizer("a", "b")["token_type_ids"] == [0, 0, 0, 1, 1]
+    with pytest.raises(ValueError, match="tokenizer_vocab_size must be at least 29"):
+        learned_word_piece(texts, 20)

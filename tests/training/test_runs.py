@@ -1,0 +1,36 @@
+"""What a user did wrong is told in one line; anything that goes wrong while training shows where."""
+
+import pytest
+
+from tfm_zoo.hub import PushError
+from tfm_zoo.training.runs import run_script
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("error", [ValueError("no such column"), FileNotFoundError("no such file")])
+def test_errors_before_training_are_one_line(error, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        run_script(lambda: fail(error), lambda prepared: pytest.fail("training was begun"))
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.endswith(f": error: {error}\n")
+
+
+@pytest.mark.parametrize("error", [ValueError("a shape"), OSError("disk full"), FloatingPointError("the loss is nan")])
+def test_errors_of_training_keep_their_traceback(error):
+    with pytest.raises(type(error), match=str(error)):
+        run_script(lambda: error, fail)
+
+
+def test_an_upload_that_fails_is_one_line(capsys):
+    with pytest.raises(SystemExit):
+        run_script(lambda: PushError("push again"), fail)
+    assert capsys.readouterr().err.endswith("error: push again\n")
+
+
+def test_a_traceback_is_shown_on_request(monkeypatch):
+    monkeypatch.setenv("TFM_ZOO_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="no such column"):
+        run_script(lambda: fail(ValueError("no such column")), fail)

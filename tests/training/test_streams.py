@@ -1,0 +1,337 @@
+"""Streams of texts: the same batches on any number of processes, and from any step on."""
+
+import json
+from dataclasses import replace
+from itertools import islice, takewhile
+
+import pytest
+from datasets import Dataset, DatasetDict, load_dataset
+from torch.utils.data import DataLoader
+
+from tfm_zoo.training import streams, text_sources
+from tfm_zoo.training.pretraining.data import DocumentArguments, load_documents
+from tfm_zoo.training.pretraining.task import PretrainingArguments
+from tfm_zoo.training.streams import Stream, StreamBatches, unchanged
+from tfm_zoo.training.text_sources import Place, TextSource
+
+TEXTS = [f"text {i} " + "word " * (i % 7) for i in range(100)]
+KINDS = ["memory", "text", "json", "parquet"]
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """The texts in three files of each kind: a line a document in text files, with an empty line behind each."""
+    folder = tmp_path_factory.mktemp("shards")
+    for shard, (begin, end) in enumerate([(0, 50), (50, 85), (85, 100)]):
+        texts = TEXTS[begin:end]
+        (folder / f"{shard}.txt").write_text("".join(text.replace(" ", "\n", 1) + "\n\n" for text in texts))
+        (folder / f"{shard}.jsonl").write_text("".join(json.dumps({"n": 1, "text": text}) + "\n" for text in texts))
+        Dataset.from_dict({"text": texts}).to_parquet(folder / f"{shard}.parquet")
+    return folder
+
+
+@pytest.fixture(params=KINDS)
+def source(request, shards) -> TextSource:
+    kind = request.param
+    if kind == "memory":
+        return TextSource(Dataset.from_dict({"text": TEXTS}))
+    files = str(shards / {"text": "*.txt", "json": "*.jsonl", "parquet": "*.parquet"}[kind])
+    rows = load_dataset(kind, data_files=files, split="train", streaming=True)
+    return TextSource(rows, by_line=kind == "text")
+
+
+def pieces(texts, rng):
+    """Each text as two examples, or one, with a number that is drawn."""
+    return [
+        {"text": text.replace("\n", " ", 1), "half": half, "drawn": int(rng.integers(10**9))}
+        for text in texts
+        for half in range(1 + len(text) % 2)
+    ]
+
+
+def batches(stream: Stream, workers: int = 0, **division) -> tuple[StreamBatches, DataLoader]:
+    options = {"collate": unchanged, "max_steps": 1000}
+    sampler = StreamBatches(stream, division.pop("per_device", 8), **options, **division)
+    loader = DataLoader(stream, sampler=sampler, batch_size=None, collate_fn=unchanged, num_workers=workers)
+    return sampler, loader
+
+
+def steps(stream: Stream, count: int, **division) -> list:
+    sampler, loader = batches(stream, **division)
+    return list(islice(sampler.steps(loader), count))
+
+
+def test_a_pass_holds_every_text_once_and_no_two_are_alike(source):
+    stream = Stream(source, lambda texts, rng: list(texts), seed=0, chunk_size=16)
+    taken = list(islice((stream[chunk] for chunk in stream.chunks(Place())), 14))
+    passes = [[text for place, made in taken if place.epoch == epoch for text in made] for epoch in (0, 1)]
+    assert [place.chunk for place, _ in taken] == [*range(7)] * 2
+    for texts in passes:
+        assert sorted(text.replace("\n", " ", 1).strip() for text in texts) == sorted(text.strip() for text in TEXTS)
+    assert passes[0] != passes[1]
+    assert list(stream.first_pass()) == passes[0]
+
+
+def test_the_same_batches_on_one_process_and_on_two(source):
+    stream = Stream(source, pieces, seed=3, chunk_size=16)
+    whole = steps(stream, 30, per_device=8)
+    for per_device, processes, accumulated in [(4, 2, 1), (2, 2, 2), (8, 1, 1), (2, 1, 4), (1, 4, 2)]:
+        division = {"per_device": per_device, "num_processes": processes, "accumulation_steps": accumulated}
+        shares = [steps(stream, 30, process_index=index, **division) for index in range(processes)]
+        for (batch,), *divided in zip(whole, *shares, strict=True):
+            assert len(batch) == 8
+            assert all(len(micro) == per_device for share in divided for micro in share)
+            found = [example for share in divided for micro in share for example in micro]
+            assert sorted(map(str, found)) == sorted(map(str, batch))
+
+
+def test_goes_on_from_any_step(source):
+    """Between chunks and within them, over shards and passes; the state survives being written as JSON."""
+    stream = Stream(source, pieces, seed=3, chunk_size=16)
+    whole = steps(stream, 45)
+    assert len({example["drawn"] for (batch,) in whole for example in batch}) == 45 * 8
+    for done in range(0, 45, 4):
+        sampler, loader = batches(stream)
+        for _ in islice(sampler.steps(loader), done):
+            pass
+        state = json.loads(json.dumps(sampler.state_dict()))
+        again, its_loader = batches(Stream(source, pieces, seed=3, chunk_size=16))
+        again.load_state_dict(state)
+        assert list(islice(again.steps(its_loader), 45 - done)) == whole[done:]
+        assert list(islice(sampler.steps(loader), 1)) == whole[done : done + 1]
+
+
+def test_rows_that_are_held_out_are_not_read_wherever_one_begins(shards):
+    rows = load_dataset("json", data_files=str(shards / "*.jsonl"), split="train", streaming=True)
+    stream = Stream(TextSource(rows, held_out=20), lambda texts, rng: texts, seed=1, chunk_size=7)
+    chunks = list(islice(stream.chunks(Place()), 25))
+    one_pass = [text for chunk in chunks for text in chunk.texts if chunk.place.epoch == 0]
+    assert sorted(one_pass) == sorted(TEXTS[20:])
+    for index, chunk in enumerate(chunks):
+        rest = islice(stream.chunks(chunk.place), len(chunks) - index)
+        assert [chunk.texts for chunk in rest] == [chunk.texts for chunk in chunks[index:]]
+
+
+def test_epochs_of_known_length_end_and_go_on():
+    stream = Stream(TextSource(Dataset.from_dict({"text": TEXTS})), pieces, seed=3, chunk_size=16)
+    whole = steps(stream, 40)
+    stream.size = sum(1 for _ in stream.first_pass())
+    sampler, loader = batches(stream)
+    assert len(sampler) == -(-stream.size // 8)
+    found = []
+    for epoch in range(2):
+        sampler.set_position(epoch)
+        found += sampler.steps(loader)
+    assert found == whole[: 2 * len(sampler)]
+    sampler.set_position(2, len(sampler) - 1)
+    assert len(list(sampler.steps(loader))) == 1
+
+
+def test_workers_make_the_same_batches(source):
+    stream = Stream(source, pieces, seed=3, chunk_size=16)
+    assert steps(stream, 30, workers=2) == steps(stream, 30)
+
+
+def test_seeds_differ(source):
+    one, two = (steps(Stream(source, pieces, seed=seed, chunk_size=16), 3) for seed in (1, 2))
+    assert one != two
+
+
+@pytest.mark.parametrize("kind", ["json", "text"])
+def test_long_texts_are_read_in_pieces_that_never_share_a_block(tmp_path, monkeypatch, kind):
+    """Memory is bounded whatever a document is; and one goes on in the middle of it."""
+    for module in (streams, text_sources):
+        monkeypatch.setattr(module, "CHARACTERS", 100)
+    words = [f"{i:04d}" for i in range(300)]
+    long = {"json": " ", "text": "\n"}[kind].join(words)
+    path = tmp_path / f"long.{kind}"
+    documents = ["before", long, "after", "", long[:120]]
+    if kind == "json":
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+    else:
+        path.write_text("\n\n".join(documents))
+    source = TextSource(load_dataset(kind, data_files=str(path), split="train", streaming=True), by_line=kind == "text")
+    stream = Stream(source, lambda texts, rng: texts, seed=0, chunk_size=50)
+    chunks = [chunk for chunk in islice(stream.chunks(Place()), 40) if chunk.place.epoch == 0]
+    assert max(sum(map(len, chunk.texts)) for chunk in chunks) < 300
+    texts = [text for chunk in chunks for text in chunk.texts]
+    assert " ".join(texts).split() == " ".join(documents).split()
+    for chunk in chunks:
+        assert sum("0" in text for text in chunk.texts) <= 1
+        state = json.loads(json.dumps(vars(chunk.place)))
+        rest = takewhile(lambda chunk: chunk.place.epoch == 0, stream.chunks(Place(**state)))
+        assert [chunk.texts for chunk in rest] == [chunk.texts for chunk in chunks[chunk.place.chunk :]]
+
+
+def test_a_source_without_text_is_refused():
+    stream = Stream(TextSource(Dataset.from_dict({"text": ["", " "]})), pieces, seed=0)
+    with pytest.raises(ValueError, match="there is no text to train on"):
+        steps(stream, 1)
+    with pytest.raises(ValueError, match="needs max_train_steps"):
+        StreamBatches(stream, 8)
+
+
+def source_texts(source: TextSource) -> list[str]:
+    return list(Stream(source, lambda texts, rng: texts, seed=0).first_pass())
+
+
+def load(**options):
+    documents = load_documents(DocumentArguments(**options), seed=0)
+    read = {}
+    for role in ("train", "validation"):
+        read[role] = sorted(text.replace("\n", " ", 1) for text in source_texts(getattr(documents, role)))
+    return documents, read
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("kind", ["txt", "jsonl", "parquet", "folder"])
+def test_documents_are_divided(shards, tmp_path, streaming, kind):
+    options = {"train_file": str(shards / f"*.{kind}")}
+    if kind == "folder":
+        for file in shards.glob("*.jsonl"):
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+        options = {"dataset_name": str(tmp_path)}
+    documents, read = load(streaming=streaming, max_eval_samples=7, **options)
+    assert len(read["validation"]) == 7
+    assert documents.is_stream == streaming and not documents.has_own_validation
+    if streaming:  # the first of the first shard
+        assert read["validation"] == sorted(TEXTS[:7])
+        assert read["train"] == sorted(TEXTS[7:])
+        assert "characters (7 documents) were taken" in documents.notes[0]
+    else:  # picked by the seed; those beyond max_eval_samples are not used
+        assert len(read["train"]) == 90 and not set(read["train"]) & set(read["validation"])
+    assert documents.split("One. Two\nThree") == (["One. Two", "Three"] if kind == "txt" else ["One.", "Two", "Three"])
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_documents_with_a_validation_split(shards, streaming):
+    files = {"train_file": str(shards / "0.txt"), "validation_file": str(shards / "2.txt")}
+    documents, read = load(streaming=streaming, **files)
+    assert read == {"train": sorted(TEXTS[:50]), "validation": sorted(TEXTS[85:])}
+    assert documents.has_own_validation and not documents.notes
+
+
+@pytest.fixture
+def unbroken(tmp_path):
+    """Four files without an empty line at their end: a pattern that they fit, and their documents."""
+    texts = [[f"{i} one\n{i} two", f"{i} three\n{i} four"] for i in range(4)]
+    for i, (first, second) in enumerate(texts):
+        (tmp_path / f"{i}.txt").write_text(f"{first}\n\n{second}\n")
+    return str(tmp_path / "*.txt"), [text for part in texts for text in part]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_the_end_of_a_file_is_that_of_a_document(unbroken, streaming):
+    files, texts = unbroken
+    documents = load_documents(DocumentArguments(train_file=files, validation_file=files, streaming=streaming), seed=0)
+    for source in (documents.train, documents.validation):
+        assert sorted(source_texts(source)) == texts
+    documents = load_documents(DocumentArguments(train_file=files, streaming=streaming, max_eval_samples=1), seed=0)
+    divided = [*source_texts(documents.train), *source_texts(documents.validation)]
+    assert sorted(divided) == texts
+
+
+def test_a_document_in_memory_is_whole(tmp_path, monkeypatch):
+    """Its parts would be shuffled, and meet in a chunk as if they were different documents."""
+    for module in (streams, text_sources):
+        monkeypatch.setattr(module, "CHARACTERS", 100)
+    long = "\n".join(f"{i:04d}" for i in range(90))
+    path = tmp_path / "long.txt"
+    path.write_text("\n\n".join(["before", long, "after"]))
+    documents = load_documents(DocumentArguments(train_file=str(path), validation_file=str(path)), seed=0)
+    assert sorted(documents.train.rows["text"]) == [long, "after", "before"]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_what_is_held_out_of_a_stream_has_an_end(tmp_path, monkeypatch, own):
+    """In characters too: a file without an empty line is one document."""
+    monkeypatch.setattr("tfm_zoo.training.pretraining.data.CHARACTERS", 50)
+    path = tmp_path / "unbroken.txt"
+    path.write_text("".join(f"line {i:02d} of many\n" for i in range(40)))
+    files = {"train_file": str(path)} | ({"validation_file": str(path)} if own else {})
+    documents = load_documents(DocumentArguments(streaming=True, max_eval_samples=3, **files), seed=0)
+    (held_out,) = documents.validation.rows["text"]
+    assert held_out.split("\n") == [f"line {i:02d} of many" for i in range(4)]
+    assert "the first 63 characters (1 document) were" in documents.notes[0]
+    (rest,) = source_texts(documents.train)
+    assert len(rest.split("\n")) == (40 if own else 36)
+
+
+@pytest.mark.parametrize("kind", ["folder", "saved", "built-in"])
+def test_any_data_set_is_streamed(tmp_path, kind):
+    name = "generated" if kind == "built-in" else str(tmp_path / "data")
+    rows = Dataset.from_dict({"text": TEXTS})
+    if kind == "saved":
+        DatasetDict(train=rows).save_to_disk(name)
+    elif kind == "folder":
+        (tmp_path / "data").mkdir()
+        rows.to_json(tmp_path / "data" / "train.jsonl")
+    documents, read = load(dataset_name=name, streaming=True, max_eval_samples=7)
+    assert documents.is_stream and len(read["validation"]) == 7 and len(read["train"]) > 90
+
+
+def test_a_row_of_a_stream_without_a_value_is_an_empty_text(tmp_path):
+    rows = [{"text": None if i % 3 else f"text {i}"} for i in range(12)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, read = load(train_file=str(tmp_path / "a.jsonl"), streaming=True, max_eval_samples=1)
+    assert read == {"validation": ["text 0"], "train": ["text 3", "text 6", "text 9"]}
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_any_split_can_be_trained_on(tmp_path, streaming):
+    for split in ("train", "unsupervised", "test"):
+        Dataset.from_dict({"text": [f"{split} {i}" for i in range(30)]}).to_parquet(tmp_path / f"{split}.parquet")
+    readme = ["configs:", "- config_name: default", "  data_files:"]
+    readme += [f"  - {{split: {split}, path: {split}.parquet}}" for split in ("train", "unsupervised", "test")]
+    (tmp_path / "README.md").write_text("\n".join(["---", *readme, "---", ""]))
+    options = {"dataset_name": str(tmp_path), "streaming": streaming, "max_eval_samples": 3}
+    _, read = load(train_split_name="unsupervised", **options)
+    assert all(text.startswith("unsupervised") for texts in read.values() for text in texts)
+    with pytest.raises(ValueError, match=r"train_split_name 'other': no such split among \['train'"):
+        load(train_split_name="other", **options)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        ("a.jsonl", '{"a": "x", "b": 1}\n', {}, r"give text_column_name: none .* \['a', 'b'\]"),
+        ("b.jsonl", '{"a": "x", "b": 1}\n', {"text_column_name": "c"}, "text_column_name 'c': no such column"),
+        ("c.jsonl", '{"a": "x", "b": 1}\n', {"text_column_name": "b"}, "text_column_name 'b'"),
+        ("c.txt", "", {}, "there is no text in the train split: train_file '.*c.txt' is empty"),
+        ("d.py", "", {}, "expected one of .txt, .csv, .tsv, .json, .jsonl, .parquet, not '.py'"),
+        (None, "", {}, "train_file 'nowhere': no such file"),
+    ],
+)
+def test_bad_documents_are_refused(tmp_path, streaming, name, content, options, message):
+    if name:
+        (tmp_path / name).write_text(content)
+    file = str(tmp_path / name) if name else "nowhere"
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        load(train_file=file, streaming=streaming, **options)
+
+
+def test_a_pattern_that_fits_files_of_several_kinds_is_refused(shards):
+    with pytest.raises(ValueError, match=r"fits files of several kinds: \.jsonl, \.parquet, \.txt"):
+        load(train_file=str(shards / "*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "message"),
+    [
+        ({"max_train_samples": 3}, {"max_train_steps": 2}, "max_train_samples is for texts in memory"),
+        ({}, {}, "streaming needs max_train_steps"),
+        ({}, {"max_train_steps": 2, "gradual_unfreezing": "epoch"}, "gradual_unfreezing 'epoch': a stream has no"),
+        ({}, {"max_train_steps": 2, "checkpointing_steps": "epoch"}, "checkpointing_steps 'epoch': a stream has no"),
+    ],
+)
+def test_what_needs_the_length_of_a_stream_is_refused(shards, options, steps, message):
+    arguments = DocumentArguments(train_file=str(shards / "*.txt"), streaming=True, **options)
+    with pytest.raises(ValueError, match=message):
+        arguments.check_loop(PretrainingArguments(**steps))
+    replace(arguments, streaming=False).check_loop(PretrainingArguments(**steps))
+
+
+def test_a_stream_that_only_validates_is_refused(shards):
+    with pytest.raises(ValueError, match=r"nothing is left to train on: .* or do not stream it"):
+        load(train_file=str(shards / "2.jsonl"), streaming=True)

@@ -1,0 +1,182 @@
+"""Every way to name a data set, and every way to get it wrong."""
+
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+
+from tfm_zoo.training import generated
+from tfm_zoo.training.classification import data as text_data
+from tfm_zoo.training.classification.data import TextDataArguments, choose_dataset, load_text_classification
+from tfm_zoo.training.tokenizers import word_piece_tokenizer
+
+WRITERS = {
+    "csv": lambda data, path: data.to_csv(path),
+    "tsv": lambda data, path: data.to_csv(path, sep="\t"),
+    "json": lambda data, path: data.to_json(path, lines=False),
+    "jsonl": lambda data, path: data.to_json(path),
+    "parquet": lambda data, path: data.to_parquet(path),
+}
+
+
+def load(seed: int = 0, **options):
+    return load_text_classification(TextDataArguments(**options), seed)
+
+
+def texts(n: int, labels=("bad", "good"), **columns) -> Dataset:
+    return Dataset.from_dict(
+        {"text": [f"text {i}" for i in range(n)], "label": [labels[i % len(labels)] for i in range(n)]} | columns
+    )
+
+
+def saved(folder, **splits: Dataset) -> str:
+    DatasetDict(splits).save_to_disk(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_files(rows, tmp_path, kind):
+    path = str(tmp_path / f"train.{kind}")
+    WRITERS[kind](Dataset.from_list(rows), path)
+    data = load(train_file=path, test_file=path, text_column_name=["review"], label_column_name="stars")
+    assert data.label_names == ["bad", "good"]
+    assert {name: len(split) for name, split in data.splits.items()} == {"train": 81, "validation": 9, "test": 90}
+    assert data.splits["test"].to_list() == [{"review": row["review"], "label": row["stars"]} for row in rows]
+
+
+def test_folder_of_files(tmp_path):
+    texts(8).to_parquet(tmp_path / "train.parquet")
+    texts(4).to_parquet(tmp_path / "test.parquet")
+    data = load(dataset_name=str(tmp_path), validation_split_percentage=25)
+    assert {name: len(split) for name, split in data.splits.items()} == {"train": 6, "validation": 2, "test": 4}
+    assert data.own_splits == ["train", "test"]
+
+
+def test_missing_splits_are_cut_by_the_seed_and_said(tmp_path):
+    folder = saved(tmp_path / "data", test=texts(40))
+    data = load(dataset_name=folder, validation_split_percentage=10, test_split_percentage=20)
+    parts = {name: set(split["text"]) for name, split in data.splits.items()}
+    assert {name: len(part) for name, part in parts.items()} == {"train": 28, "validation": 4, "test": 8}
+    assert len(set.union(*parts.values())) == 40
+    assert data.own_splits == []
+    assert "only the split 'test'" in data.notes[0]
+    again = load(dataset_name=folder, validation_split_percentage=10, test_split_percentage=20)
+    assert again.splits["test"]["text"][:] == data.splits["test"]["text"][:]
+    other = load(dataset_name=folder, validation_split_percentage=10, test_split_percentage=20, seed=1)
+    assert other.splits["test"]["text"][:] != data.splits["test"]["text"][:]
+
+
+def test_samples_are_shuffled_before_they_are_cut(tmp_path):
+    sorted_by_label = Dataset.from_dict({"text": [str(i) for i in range(200)], "label": [0] * 100 + [1] * 100})
+    folder = saved(tmp_path / "data", train=sorted_by_label, validation=sorted_by_label, test=sorted_by_label)
+    data = load(dataset_name=folder, max_train_samples=50, max_eval_samples=40)
+    for name, size in {"train": 50, "validation": 40, "test": 40}.items():
+        assert len(data.splits[name]) == size
+        assert 0.2 < data.splits[name]["label"][:].count("1") / size < 0.8
+
+
+def test_class_labels_keep_their_names_and_order(tmp_path):
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["zebra", "ant", "bee"])})
+    train = Dataset.from_dict({"text": ["a", "b", "c"] * 4, "label": [0, 1, 0] * 4}, features=features)
+    unlabelled = Dataset.from_dict({"text": ["d"], "label": [-1]}, features=features)
+    data = load(dataset_name=saved(tmp_path / "data", train=train, test=unlabelled))
+    assert data.label_names == ["zebra", "ant", "bee"]
+    assert "test" not in data.splits
+    assert "'test' is not labelled" in data.notes[0]
+
+
+def test_whole_numbers_are_ordered_by_value(tmp_path):
+    data = load(dataset_name=saved(tmp_path / "data", train=texts(40, labels=(10, 9, 2))))
+    assert data.label_names == ["2", "9", "10"]
+
+
+def test_pairs_and_label_ids(tmp_path):
+    pairs = texts(10).rename_column("text", "premise").add_column("hypothesis", ["so"] * 10)
+    data = load(dataset_name=saved(tmp_path / "data", train=pairs, validation=pairs))
+    assert data.text_columns == ["premise", "hypothesis"]
+    tokenizer = word_piece_tokenizer(["text so 0 1 2"])
+    encoded = data.encode(tokenizer, {"bad": 1, "good": 0}, max_length=8)["validation"]
+    assert tokenizer.decode(encoded[0]["input_ids"]) == "[CLS] text 0 [SEP] so [SEP]"
+    assert encoded[0]["token_type_ids"] == [0, 0, 0, 0, 1, 1]
+    assert encoded["labels"][:] == [1, 0] * 5
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"train_file": "nowhere.csv"}, FileNotFoundError, "train_file 'nowhere.csv': no such file"),
+        ({"train_file": __file__}, ValueError, "expected one of .csv, .tsv, .json, .jsonl, .parquet, not '.py'"),
+        ({"text_column_name": ["body"]}, ValueError, "text_column_name 'body': no such column.*'text', 'label'"),
+        ({"label_column_name": "stars"}, ValueError, "label_column_name 'stars': no such column"),
+        ({"text_column_name": ["label"]}, ValueError, "'label' cannot be both"),
+        ({"text_column_name": ["number"]}, ValueError, "text_column_name 'number' holds .*int64.*, not text"),
+        ({"label_column_name": "share"}, ValueError, "'share' holds .*float64"),
+        ({"text_column_name": ["holes"]}, ValueError, "split 'train' has no text in row 3 of column 'holes'"),
+        ({"label_column_name": "holes"}, ValueError, "split 'train' has 1 rows without a label, the first is row 3"),
+        ({"label_column_name": "same"}, ValueError, r"two labels or more; 'same' holds only \['one'\]"),
+        ({"validation_split_percentage": 0}, ValueError, "no validation split"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_bad_input_is_refused(tmp_path, options, error, message):
+    holes = ["a", "b", "a", None] + ["b"] * 6
+    columns = {"number": [1] * 10, "share": [0.5] * 10, "holes": holes, "same": ["one"] * 10}
+    if "train_file" not in options:
+        options = {"dataset_name": saved(tmp_path / "data", train=texts(10, **columns)), **options}
+    with pytest.raises(error, match=message):
+        load(**options)
+
+
+def test_labels_that_train_has_not_are_refused(tmp_path):
+    folder = saved(tmp_path / "data", train=texts(8), validation=texts(6, labels=("bad", "ugly", "good")))
+    with pytest.raises(ValueError, match=r"split 'validation' has labels that train has not: \['ugly'\]"):
+        load(dataset_name=folder)
+
+
+def test_splits_with_other_columns_are_refused(tmp_path):
+    texts(8).to_csv(tmp_path / "train.csv")
+    texts(8).rename_column("text", "body").to_csv(tmp_path / "test.csv")
+    with pytest.raises(ValueError, match="split 'test' has no column 'text'"):
+        load(train_file=str(tmp_path / "train.csv"), test_file=str(tmp_path / "test.csv"))
+
+
+def test_nothing_to_train_on_is_refused(tmp_path):
+    folder = saved(tmp_path / "data", validation=texts(8), test=texts(8))
+    with pytest.raises(ValueError, match=r"no split to train on among \['validation', 'test'\]"):
+        load(dataset_name=folder)
+
+
+def test_no_network_and_no_data_means_the_built_in_set(monkeypatch):
+    asked = []
+
+    def unreachable(name, *args, **kwargs):
+        asked.append(name)
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(text_data, "load_dataset", unreachable)
+    assert choose_dataset(TextDataArguments()) == generated.NAME
+    assert asked == ["stanfordnlp/imdb"]
+    # What was asked for by name is never replaced.
+    assert choose_dataset(TextDataArguments(dataset_name="user/data")) == "user/data"
+    with pytest.raises(ValueError, match="dataset_name 'user/data': no such folder, and the Hub cannot be reached"):
+        load(dataset_name="user/data")
+    monkeypatch.setattr(text_data, "load_dataset", lambda name: None)
+    assert choose_dataset(TextDataArguments()) == "stanfordnlp/imdb"
+
+
+def test_generated_reviews_are_the_same_each_time_and_hold_words_back():
+    data = generated.generated_reviews()
+    assert data["test"].to_list() == generated.generated_reviews()["test"].to_list()
+    assert {name: len(split) for name, split in data.items()} == generated.SIZES
+    words = {name: set(" ".join(split["text"]).split()) for name, split in data.items()}
+    held_back = "fresh tender dazzling sincere hollow noisy grating confusing"
+    assert words["test"] - words["train"] == set(held_back.split())
+    assert set(data["train"]["text"]).isdisjoint(data["test"]["text"])
+    assert data["train"]["label"][:].count(1) == 1000
+
+
+def test_tokenizer_is_made_of_the_texts_words():
+    tokenizer = word_piece_tokenizer(["The cat sat", "the mat"])
+    assert tokenizer.tokenize("The CAT mats!") == ["the", "cat", "mat", "##s", "!"]
+    pair = tokenizer("cat", "mat")
+    assert tokenizer.convert_ids_to_tokens(pair["input_ids"]) == ["[CLS]", "cat", "[SEP]", "mat", "[SEP]"]
+    assert word_piece_tokenizer(["The cat sat", "the mat"]).get_vocab() == tokenizer.get_vocab()
+    assert len(word_piece_tokenizer(["The cat sat"], vocab_size=50)) == 50

@@ -1,0 +1,4 @@
+"""The subcommands of `tfm-zoo`, a file per group.
+
+A subcommand imports torch and transformers when it runs, not before: `tfm-zoo --help` answers at once.
+"""

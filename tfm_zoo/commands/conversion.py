@@ -1,0 +1,76 @@
+"""`tfm-zoo convert`, `export` and `list`: official checkpoints to zoo models and back."""
+
+from functools import partial
+from typing import Annotated
+
+import typer
+from rich.progress import track
+from rich.table import Table
+
+from ..converters import ARCHITECTURES
+from .options import Debug, Out, Overwrite, ZooModel
+from .screen import errors_in_one_line, notes, report, results
+
+
+def convert(
+    source: Annotated[str, typer.Argument(help="A folder or a Hub id, such as google-bert/bert-base-uncased.")],
+    out: Out,
+    model_class: Annotated[
+        str | None,
+        typer.Option(
+            *("--model-class", "--head"),
+            help="The zoo class, such as TfmBertForTokenClassification, or TokenClassification for short. "
+            "By default, the class for the head in the checkpoint.",
+        ),
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16, ...; by default the checkpoint's.")] = None,
+    overwrite: Overwrite = False,
+    debug: Debug = False,
+) -> None:
+    """Convert an official checkpoint to a zoo model, which carries its code and its tokenizer."""
+    from ..converters import conversion
+    from ..converters.checkpoint import fetch, open_checkpoint
+    from ..converters.choosing import architecture_of
+    from ..converters.folders import copy_companions, new_folder
+    from ..hub.cards import write_conversion_card
+    from .models import find_class, save
+
+    with errors_in_one_line(debug), new_folder(out, overwrite) as folder:
+        checkpoint_folder = fetch(source)
+        checkpoint = open_checkpoint(checkpoint_folder)
+        architecture = architecture_of(checkpoint)
+        zoo_class = None if model_class is None else find_class(model_class, architecture.family)
+        bar = {"description": "Converting", "console": notes, "disable": not notes.is_terminal, "transient": True}
+        model = conversion.convert(checkpoint, zoo_class, partial(track, **bar), dtype=dtype)
+        save(model, folder, source)
+        copy_companions(checkpoint_folder, folder, architecture.tokenizer)
+        write_conversion_card(folder, model, source, architecture.title, out.resolve().name)
+    report(f"{architecture.title} as {type(model).__name__} in {out}")
+
+
+def export(zoo_dir: ZooModel, out: Out, overwrite: Overwrite = False, debug: Debug = False) -> None:
+    """Write a zoo model, with its tokenizer, as a checkpoint of the official class that computes the same."""
+    from ..converters import to_official
+    from ..converters.checkpoint import fetch
+    from ..converters.folders import copy_companions, new_folder
+    from ..quiet import quiet_loading
+    from .models import load, save
+
+    with errors_in_one_line(debug), new_folder(out, overwrite) as folder:
+        zoo_folder = fetch(zoo_dir)
+        with notes.status("Converting"), quiet_loading():
+            official = to_official(load(zoo_folder))
+        save(official, folder, zoo_dir)
+        copy_companions(zoo_folder, folder)
+    report(f"{type(official).__name__} in {out}")
+
+
+def list_architectures() -> None:
+    """List the official architectures that the zoo converts, with the heads that both sides have."""
+    table = Table("architecture", "heads that both have", show_lines=True)
+    for architecture in ARCHITECTURES.values():
+        family = architecture.heads[0].zoo_name.partition("For")[0].removesuffix("Model")
+        names = f"{architecture.title}\n[dim]{architecture.model_type} - {family}[/dim]"
+        heads = ", ".join(head.zoo_name.partition("For")[2] for head in architecture.heads if not head.is_bare)
+        table.add_row(names, heads or "in memory; blocks without a head")
+    results.print(table)

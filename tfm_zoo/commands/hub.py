@@ -1,0 +1,73 @@
+"""`tfm-zoo verify`, `push` and `serve`: zoo models on the Hub, and behind a server."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import Debug, Token, ZooModel
+from .screen import errors_in_one_line, in_one_line, notes, report
+
+
+def verify(
+    zoo_dir: ZooModel,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit; by default the main branch.")] = None,
+    dtype: Annotated[str, typer.Option(help="Load the model in this type; a coarser one allows more drift.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON, for programs.")] = False,
+    token: Token = None,
+    debug: Debug = False,
+) -> None:
+    """Check that a model's code, weights and outputs are those it was saved with: exit code 0 if they are, else 1.
+
+    The model is loaded in a fresh process with transformers and its own code. That code runs: verify only what you
+    would load.
+
+    JSON: {"source", "ok", "differences": [...], "warnings": [...], "figures": {...}}. If the check itself fails:
+    {"source", "ok": false, "error"}, also with exit code 1.
+    """
+    from .. import hub
+
+    with errors_in_one_line(debug):
+        try:
+            with notes.status("Verifying"):
+                verdict = hub.verify(zoo_dir, revision=revision, token=token, dtype=dtype)
+        except Exception as error:
+            if as_json:
+                print(json.dumps({"source": zoo_dir, "ok": False, "error": in_one_line(error)}, indent=1))
+            raise
+        print(json.dumps({"source": zoo_dir, "ok": verdict.ok} | asdict(verdict), indent=1) if as_json else verdict)
+    raise typer.Exit(0 if verdict.ok else 1)
+
+
+def push(
+    zoo_dir: Annotated[Path, typer.Argument(help="Folder of a zoo model.")],
+    repo_id: Annotated[str, typer.Argument(help="The repository, such as user/name; a new one is created.")],
+    private: Annotated[bool | None, typer.Option(help="Whether a new repository is private.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch; a new one is created. By default main.")] = None,
+    commit_message: Annotated[str | None, typer.Option(help="By default it names the folder.")] = None,
+    token: Token = None,
+    debug: Debug = False,
+) -> None:
+    """Upload a zoo model to the Hub in one commit: code, weights, tokenizer, card and manifest."""
+    from .. import hub
+
+    with errors_in_one_line(debug):
+        options = {"private": private, "revision": revision, "token": token, "commit_message": commit_message}
+        commit = hub.push(zoo_dir, repo_id, **options)
+    report(f"{zoo_dir} is at {commit.commit_url}{f', branch {revision}' if revision else ''}")
+
+
+def serve(context: typer.Context) -> None:
+    """Serve zoo models to OpenAI-compatible clients. Takes the arguments of `transformers serve`."""
+    from transformers.cli.transformers import main as transformers_main
+
+    from ..patches import add_classes_to_transformers
+    from ..registration import register
+
+    register()  # `import tfm_zoo` leaves it out in the process of the command
+    add_classes_to_transformers()
+    sys.argv = ["transformers", "serve", *context.args]
+    transformers_main()

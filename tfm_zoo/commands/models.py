@@ -1,0 +1,65 @@
+"""Zoo classes by name, and models for subcommands to work with. (Importing this module takes seconds.)"""
+
+from pathlib import Path
+
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..converters import ConversionError, from_official
+from ..converters.checkpoint import fetch, read_json
+from ..quiet import quiet_loading
+from ..registration import FAMILIES, register
+from .screen import notes
+
+register()  # `import tfm_zoo` leaves it out in the process of the command
+
+
+def find_class(name: str, family: str | None = None) -> type[PreTrainedModel]:
+    """A zoo class, of a family, by its name or by its head's: `TfmBertForMaskedLM`, `MaskedLM` or `masked-lm`."""
+    classes = {
+        class_name: getattr(module, class_name)
+        for module, config_class in FAMILIES.items()
+        for auto_name, class_name in config_class.auto_classes.items()
+        if family in (None, config_class.model_type) and auto_name != "AutoConfig"
+    }
+    wanted = name.replace("-", "").replace("_", "").lower()
+    for class_name, model_class in classes.items():
+        if wanted in (class_name.lower(), class_name.partition("For")[2].lower()):
+            return model_class
+    group = "the zoo" if family is None else f"the zoo's family {family}"
+    raise ConversionError(f"{name!r} is no class of {group}; those there are: {', '.join(classes)}.")
+
+
+def load(folder: Path) -> PreTrainedModel:
+    """A zoo model, by the class that its `config.json` names."""
+    config = read_json(folder / "config.json")
+    if not str(config.get("model_type")).startswith("tfm_"):
+        raise ConversionError(f"{folder} holds a model of type {config.get('model_type')!r}, not one of the zoo.")
+    return find_class((config.get("architectures") or ["None"])[0]).from_pretrained(folder)
+
+
+def load_any(source: str) -> PreTrainedModel:
+    """The zoo model in a folder or on the Hub; an official checkpoint is converted to one."""
+    folder = fetch(source)
+    is_zoo = str(read_json(folder / "config.json").get("model_type")).startswith("tfm_")
+    with quiet_loading():
+        model = load(folder) if is_zoo else from_official(folder)
+    model.name_or_path = source
+    return model
+
+
+def load_with_tokenizer(source: str, trust_remote_code: bool) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """[`load_any`], and its tokenizer. The flag is for the tokenizer: models run the installed zoo's code."""
+    model = load_any(source)
+    folder = source if trust_remote_code else fetch(source, weights=False)  # which fetches no code
+    try:
+        return model, AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        reason = str(error).replace("`trust_remote_code=True`", "--trust-remote-code")
+        raise ConversionError(f"{source} holds no tokenizer that can be loaded: {reason}") from error
+
+
+def save(model: PreTrainedModel, folder: Path, source: str) -> None:
+    """Saves a model made from `source`, whose name stays with it."""
+    model.name_or_path = model.config.name_or_path = source
+    with notes.status("Saving"), quiet_loading():
+        model.save_pretrained(folder)

@@ -1,0 +1,31 @@
+"""What the command writes to the screen: results to stdout; progress and errors to stderr."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+results, notes = Console(), Console(stderr=True)
+
+
+def report(result: str) -> None:
+    """Prints a result on one line, however long, so that programs can read it."""
+    results.print(result, soft_wrap=True, highlight=False, markup=False)
+
+
+@contextmanager
+def errors_in_one_line(debug: bool) -> Iterator[None]:
+    """Turns an error into one line on stderr and exit code 1; with `debug`, into its traceback."""
+    try:
+        yield
+    except Exception as error:
+        if debug:
+            raise
+        notes.print(f"[bold red]error:[/] {escape(in_one_line(error))}", soft_wrap=True, highlight=False)
+        raise typer.Exit(1) from None
+
+
+def in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,114 @@
+"""`tfm-zoo show`: pictures of what a model does, and of learning-rate schedules."""
+
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import typer
+
+from .options import Debug
+from .screen import errors_in_one_line, notes, report
+
+Model = Annotated[str, typer.Argument(help="Folder or Hub id of a zoo model or an official one.")]
+Text = Annotated[str, typer.Argument(help="The text that the model reads.")]
+Picture = Annotated[Path, typer.Option("--out", "-o", help="The picture: .png, .svg or .pdf.")]
+TrustRemoteCode = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run the tokenizer code that the checkpoint brings along.")
+]
+
+
+def attention(
+    model: Model,
+    text: Text,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Text that an encoder-decoder writes; by default its own greedy output for the text."),
+    ] = None,
+    layer: Annotated[int | None, typer.Option(help="One layer, counted from 0; by default all.")] = None,
+    head: Annotated[int | None, typer.Option(help="One head, counted from 0; by default all.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="For an encoder-decoder: encoder, decoder or cross; by default cross.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="A page to browse all maps (.html), or a picture: .png, .svg, .pdf.")
+    ] = Path("attention.html"),
+    trust_remote_code: TrustRemoteCode = False,
+    debug: Debug = False,
+) -> None:
+    """Draw which tokens of a text attend to which, in each layer and head."""
+    from .models import load_with_tokenizer
+
+    with errors_in_one_line(debug):
+        pictures = visualization()
+        is_page = pictures.check_suffix(out, pictures.PAGES + pictures.IMAGES).suffix.lower() in pictures.PAGES
+        with notes.status("Reading"):
+            maps = pictures.attention_maps(*load_with_tokenizer(model, trust_remote_code), text, target)
+            if is_page:
+                pictures.attention_page(maps, out, kind, layer, head)
+            else:
+                pictures.plot_attention(pictures.choose(maps, kind), out, layer, head)
+    report(f"Attention of {model} in {out}")
+
+
+def rollout(
+    model: Model,
+    text: Text,
+    out: Picture = Path("rollout.png"),
+    trust_remote_code: TrustRemoteCode = False,
+    debug: Debug = False,
+) -> None:
+    """Draw which tokens a classifier's decision rests on, by attention rollout."""
+    from .models import load_with_tokenizer
+
+    with errors_in_one_line(debug):
+        pictures = visualization()
+        pictures.check_suffix(out)
+        with notes.status("Reading"):
+            rollout = pictures.decision_rollout(*load_with_tokenizer(model, trust_remote_code), text)
+            pictures.plot_rollout(rollout, out)
+    report(f"What {rollout.decision} rests on in {out}")
+
+
+def positions(
+    model: Model,
+    length: Annotated[int | None, typer.Option(help="Number of positions; by default all, at most 512.")] = None,
+    out: Picture = Path("positions.png"),
+    debug: Debug = False,
+) -> None:
+    """Draw a model's positions: a heat map, and their similarity by distance."""
+    from .models import load_any
+
+    with errors_in_one_line(debug):
+        pictures = visualization()
+        pictures.check_suffix(out)
+        with notes.status("Drawing"):
+            pictures.plot_positions(load_any(model), out, length)
+    report(f"Positions of {model} in {out}")
+
+
+def schedule(
+    names: Annotated[list[str], typer.Argument(help="Schedules of transformers, such as linear and cosine, and noam.")],
+    steps: Annotated[int, typer.Option(help="Number of optimiser steps.")] = 10_000,
+    warmup_steps: Annotated[int, typer.Option(help="Number of them in which the rate rises.")] = 1_000,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="The highest rate, by default 5e-5; for noam a factor, by default 1.")
+    ] = None,
+    hidden_size: Annotated[int, typer.Option(help="The model's width; noam alone uses it.")] = 512,
+    out: Picture = Path("schedule.png"),
+    debug: Debug = False,
+) -> None:
+    """Draw the learning rate of schedules by optimiser step."""
+    with errors_in_one_line(debug):
+        visualization().plot_schedules(names, out, steps, warmup_steps, learning_rate, hidden_size)
+    report(f"{', '.join(names)} in {out}")
+
+
+def visualization() -> ModuleType:
+    """`tfm_zoo.visualization`. It needs matplotlib, which only the extra 'recipes' installs."""
+    try:
+        from .. import visualization
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        message = f"`tfm-zoo show` needs {package}, which is not installed: it comes with tfm_zoo's extra 'recipes'."
+        raise ModuleNotFoundError(message, name=package) from error
+    return visualization

@@ -1,0 +1,139 @@
+"""BART (Lewis et al. 2019), and the encoder-decoders that share its code: mBART, Marian, FSMT."""
+
+from ..architecture import Architecture, Head
+from ..config_rules import Computed, ConfigRule, Field, Fields, Free, constants, only, same
+from ..tensor_rules import NotConverted, Rename, Row, Sinusoids
+
+SIDES = ("encoder", "decoder")
+
+CONFIG = (
+    *same("decoder_layers", "max_position_embeddings", "attention_dropout", "activation_dropout", "scale_embedding"),
+    *same("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "tie_word_embeddings", "use_cache"),
+    Field("d_model", "hidden_size"),
+    Field("encoder_layers", "num_hidden_layers"),
+    Field(("encoder_attention_heads", "decoder_attention_heads"), "num_attention_heads"),
+    Field(("encoder_ffn_dim", "decoder_ffn_dim"), "intermediate_size"),
+    Field("activation_function", "hidden_act"),
+    Field("dropout", "hidden_dropout"),
+    Field("init_std", "initializer_range"),
+    *constants(norm_eps=1e-5, weight_init="normal"),
+    *only(encoder_layerdrop=0, decoder_layerdrop=0, is_decoder=False, is_encoder_decoder=True),
+)
+#: for classes whose output projection has a bias that is not trained. No bias is the same as a bias of zeros.
+LOGITS_BIAS = (*constants(final_logits_bias=True), Free("final_logits_bias"))
+
+ATTENTIONS = [("encoder", "self_attn"), ("decoder", "self_attn"), ("decoder", "encoder_attn")]
+ATTENTION = {"q_proj": "q_proj", "k_proj": "k_proj", "v_proj": "v_proj", "out_proj": "o_proj"}
+MLP = {"fc1": "mlp.up_proj", "fc2": "mlp.down_proj", "final_layer_norm": "mlp_norm"}
+BLOCKS = (
+    *(
+        Rename(f"{side}.layers.{{i}}.{attention}.{official}", f"{side}.layers.{{i}}.{attention}.{zoo}")
+        for side, attention in ATTENTIONS
+        for official, zoo in ATTENTION.items()
+    ),
+    *(
+        Rename(f"{side}.layers.{{i}}.{attention}_layer_norm", f"{side}.layers.{{i}}.{attention}_norm")
+        for side, attention in ATTENTIONS
+    ),
+    *(
+        Rename(f"{side}.layers.{{i}}.{official}", f"{side}.layers.{{i}}.{zoo}")
+        for side in SIDES
+        for official, zoo in MLP.items()
+    ),
+    *(NotConverted(f"{side}.version") for side in SIDES),
+)
+#: `shared` is the source's embedding, which the target may share. If `encoder.embed_tokens` differs, that one is read.
+SHARED_EMBEDDINGS = (
+    Rename("shared.weight", "encoder.embeddings.embed_tokens.weight", also="encoder.embed_tokens.weight"),
+    Rename("decoder.embed_tokens", "decoder.embeddings.embed_tokens"),
+)
+SINUSOIDS = tuple(Sinusoids(f"{side}.embed_positions.weight") for side in SIDES)
+LANGUAGE_MODEL = (Rename("lm_head.weight", "lm_head.weight"), Row("final_logits_bias", "lm_head.bias", optional=True))
+CLASSIFIER = tuple(
+    Rename(f"classification_head.{name}", f"classification_head.{name}") for name in ("dense", "out_proj")
+)
+
+
+def bart(model_type: str, title: str, name: str, config: tuple[ConfigRule, ...] = ()) -> Architecture:
+    """The table of BART, for official classes whose names begin with `name` and that differ from it by `config`."""
+    return Architecture(
+        model_type=model_type,
+        title=title,
+        prefix="model",
+        config=(
+            *CONFIG,
+            *same("vocab_size", "classifier_dropout"),
+            *constants(position_embedding_type="learned", position_offset=2, embedding_norm=True),
+            *constants(share_encoder_decoder_embeddings=lambda zoo: zoo["tie_word_embeddings"]),
+            *LOGITS_BIAS,
+            *config,
+        ),
+        tensors=(
+            *SHARED_EMBEDDINGS,
+            *BLOCKS,
+            *(Rename(f"{side}.embed_positions", f"{side}.embeddings.embed_positions") for side in SIDES),
+            *(Rename(f"{side}.layernorm_embedding", f"{side}.embeddings.norm") for side in SIDES),
+            *(Rename(f"{side}.layer_norm", f"{side}.norm") for side in SIDES),
+        ),
+        heads=(
+            Head(f"{name}Model", "TfmEncoderDecoderModel"),
+            Head(f"{name}ForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", LANGUAGE_MODEL),
+            Head(f"{name}ForSequenceClassification", "TfmEncoderDecoderForSequenceClassification", CLASSIFIER),
+        ),
+        tokenizer=f"{name}Tokenizer",
+    )
+
+
+BART = bart("bart", "BART", "Bart")
+#: Liu et al. 2020: BART with pre-norm, for many languages
+MBART = bart("mbart", "mBART", "MBart", constants(norm_position="pre", start_with_last_token=True))
+
+
+def is_shared(official: Fields) -> bool:
+    """Whether source and target share their embeddings: with `tie_word_embeddings=False` nothing is tied."""
+    return official.get("share_encoder_decoder_embeddings", True) and official["tie_word_embeddings"]
+
+
+#: Junczys-Dowmunt et al. 2018; the architecture of the OPUS-MT translation models
+MARIAN = Architecture(
+    model_type="marian",
+    title="Marian",
+    prefix="model",
+    config=(
+        *CONFIG,
+        *same("vocab_size", "decoder_vocab_size"),
+        Computed("share_encoder_decoder_embeddings", is_shared),
+        *constants(position_embedding_type="sinusoidal", sinusoid_type="halves"),
+        *LOGITS_BIAS,
+    ),
+    tensors=(*SHARED_EMBEDDINGS, *BLOCKS, *SINUSOIDS),
+    heads=(
+        Head("MarianModel", "TfmEncoderDecoderModel"),
+        Head("MarianMTModel", "TfmEncoderDecoderForConditionalGeneration", LANGUAGE_MODEL),
+    ),
+    tokenizer="MarianTokenizer",
+)
+
+FSMT_HEAD = (Rename("model.decoder.output_projection.weight", "lm_head.weight"),)
+#: the translation models of fairseq (Ng et al. 2019). Their official base class holds the projection too and returns
+#: logits: there is no model without a head.
+FSMT = Architecture(
+    model_type="fsmt",
+    title="FSMT",
+    prefix="model",
+    config=(
+        *CONFIG,
+        Field("src_vocab_size", "vocab_size"),
+        Field("tgt_vocab_size", "decoder_vocab_size"),
+        *constants(position_embedding_type="sinusoidal", sinusoid_type="tensor2tensor"),
+        *constants(position_ids_from_padding=True, start_with_last_token=True),
+        *constants(share_encoder_decoder_embeddings=lambda zoo: zoo["tie_word_embeddings"]),
+    ),
+    tensors=(
+        *(Rename(f"{side}.embed_tokens", f"{side}.embeddings.embed_tokens") for side in SIDES),
+        *BLOCKS,
+        *SINUSOIDS,
+    ),
+    heads=(Head("FSMTForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", FSMT_HEAD),),
+    tokenizer="FSMTTokenizer",
+)

@@ -1,0 +1,159 @@
+"""BERT (Devlin et al. 2018), and the encoders that share its code: RoBERTa, XLM-R, CamemBERT; and DistilBERT."""
+
+from ..architecture import Architecture, Head
+from ..config_rules import Constant, Field, Fields, LabelCount, Requires, constants, only, same
+from ..tensor_rules import NotConverted, Rename
+
+CONFIG = (
+    *same("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
+    *same("max_position_embeddings", "type_vocab_size", "classifier_dropout", "initializer_range"),
+    *same("pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings"),
+    Field("hidden_dropout_prob", "hidden_dropout"),
+    Field("attention_probs_dropout_prob", "attention_dropout"),
+    Field("layer_norm_eps", "norm_eps"),
+    *only(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False),
+    Requires("type_vocab_size", lambda size: size > 0, "at least 1"),
+)
+TENSORS = (
+    Rename("embeddings.word_embeddings", "embeddings.embed_tokens"),
+    Rename("embeddings.position_embeddings", "embeddings.embed_positions"),
+    Rename("embeddings.token_type_embeddings", "embeddings.embed_token_types"),
+    Rename("embeddings.LayerNorm", "embeddings.norm"),
+    Rename("encoder.layer.{i}.attention.self.query", "layers.{i}.self_attn.q_proj"),
+    Rename("encoder.layer.{i}.attention.self.key", "layers.{i}.self_attn.k_proj"),
+    Rename("encoder.layer.{i}.attention.self.value", "layers.{i}.self_attn.v_proj"),
+    Rename("encoder.layer.{i}.attention.output.dense", "layers.{i}.self_attn.o_proj"),
+    Rename("encoder.layer.{i}.attention.output.LayerNorm", "layers.{i}.self_attn_norm"),
+    Rename("encoder.layer.{i}.intermediate.dense", "layers.{i}.mlp.up_proj"),
+    Rename("encoder.layer.{i}.output.dense", "layers.{i}.mlp.down_proj"),
+    Rename("encoder.layer.{i}.output.LayerNorm", "layers.{i}.mlp_norm"),
+    NotConverted("embeddings.position_ids"),
+    NotConverted("embeddings.token_type_ids"),
+)
+CLASSIFIER = Rename("classifier", "classifier")
+QUESTION_ANSWERING = Rename("qa_outputs", "qa_outputs")
+
+BERT_POOLER = Rename("bert.pooler.dense", "model.pooler.dense")
+NEXT_SENTENCE = Rename("cls.seq_relationship", "seq_relationship")
+BERT_MASKED_LM = (
+    Rename("cls.predictions.transform.dense", "head.dense"),
+    Rename("cls.predictions.transform.LayerNorm", "head.norm"),
+    Rename("cls.predictions.decoder.weight", "lm_head.weight"),
+    Rename("cls.predictions.bias", "lm_head.bias", also="cls.predictions.decoder.bias"),
+)
+
+BERT = Architecture(
+    model_type="bert",
+    title="BERT",
+    prefix="bert",
+    config=CONFIG,
+    tensors=TENSORS,
+    heads=(
+        Head("BertModel", "TfmBertModel", (BERT_POOLER,)),
+        Head("BertForPreTraining", "TfmBertForPreTraining", (BERT_POOLER, *BERT_MASKED_LM, NEXT_SENTENCE)),
+        Head("BertForMaskedLM", "TfmBertForMaskedLM", BERT_MASKED_LM),
+        Head("BertForNextSentencePrediction", "TfmBertForNextSentencePrediction", (BERT_POOLER, NEXT_SENTENCE)),
+        Head("BertForSequenceClassification", "TfmBertForSequenceClassification", (BERT_POOLER, CLASSIFIER)),
+        Head("BertForMultipleChoice", "TfmBertForMultipleChoice", (BERT_POOLER, CLASSIFIER)),
+        Head("BertForTokenClassification", "TfmBertForTokenClassification", (CLASSIFIER,)),
+        Head("BertForQuestionAnswering", "TfmBertForQuestionAnswering", (QUESTION_ANSWERING,), (LabelCount(2),)),
+    ),
+    tokenizer="BertTokenizer",
+)
+
+ROBERTA_POOLER = Rename("roberta.pooler.dense", "model.pooler.dense")
+ROBERTA_MASKED_LM = (
+    Rename("lm_head.dense", "head.dense"),
+    Rename("lm_head.layer_norm", "head.norm"),
+    Rename("lm_head.decoder.weight", "lm_head.weight"),
+    Rename("lm_head.bias", "lm_head.bias", also="lm_head.decoder.bias"),
+)
+#: RoBERTa's classifier of sequences has a pooler of its own, with dropout on both sides of the dense layer
+SEQUENCE_CLASSIFIER = (Rename("classifier.dense", "model.pooler.dense"), Rename("classifier.out_proj", "classifier"))
+
+
+def classifier_dropout(zoo: Fields) -> float:
+    rate = zoo["classifier_dropout"]
+    return zoo["hidden_dropout"] if rate is None else rate
+
+
+def roberta(model_type: str, title: str, name: str) -> Architecture:
+    """The table of RoBERTa, for official classes whose names begin with `name`."""
+    no_pooler_dropout = Constant("pooler_dropout", 0.0)
+    #: this official class drops at the rate of the hidden states, whatever `classifier_dropout` says
+    multiple_choice = (no_pooler_dropout, Constant("classifier_dropout", None))
+    return Architecture(
+        model_type=model_type,
+        title=title,
+        prefix="roberta",
+        config=(
+            *CONFIG,
+            *constants(position_ids_from_padding=True, lm_head_act="gelu", pooler_dropout=classifier_dropout),
+        ),
+        tensors=TENSORS,
+        heads=(
+            Head(f"{name}Model", "TfmBertModel", (ROBERTA_POOLER,), (no_pooler_dropout,)),
+            Head(f"{name}ForMaskedLM", "TfmBertForMaskedLM", ROBERTA_MASKED_LM),
+            Head(f"{name}ForSequenceClassification", "TfmBertForSequenceClassification", SEQUENCE_CLASSIFIER),
+            Head(f"{name}ForMultipleChoice", "TfmBertForMultipleChoice", (ROBERTA_POOLER, CLASSIFIER), multiple_choice),
+            Head(f"{name}ForTokenClassification", "TfmBertForTokenClassification", (CLASSIFIER,)),
+            Head(f"{name}ForQuestionAnswering", "TfmBertForQuestionAnswering", (QUESTION_ANSWERING,), (LabelCount(2),)),
+        ),
+        tokenizer=f"{name}Tokenizer",
+    )
+
+
+ROBERTA = roberta("roberta", "RoBERTa", "Roberta")
+XLM_ROBERTA = roberta("xlm-roberta", "XLM-R", "XLMRoberta")
+CAMEMBERT = roberta("camembert", "CamemBERT", "Camembert")
+
+PRE_CLASSIFIER = Rename("pre_classifier", "model.pooler.dense")
+DISTILBERT_MASKED_LM = (
+    Rename("vocab_transform", "head.dense"),
+    Rename("vocab_layer_norm", "head.norm"),
+    Rename("vocab_projector", "lm_head"),
+)
+#: this official class drops at the rate of the hidden states, whatever `seq_classif_dropout` says
+TOKEN_DROPOUT = (Constant("classifier_dropout", None),)
+
+DISTILBERT = Architecture(
+    model_type="distilbert",
+    title="DistilBERT",
+    prefix="distilbert",
+    config=(
+        *same("vocab_size", "max_position_embeddings", "attention_dropout", "qa_dropout", "initializer_range"),
+        *same("pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings"),
+        Field("dim", "hidden_size"),
+        Field("n_layers", "num_hidden_layers"),
+        Field("n_heads", "num_attention_heads"),
+        Field("hidden_dim", "intermediate_size"),
+        Field("activation", "hidden_act"),
+        Field("dropout", "hidden_dropout"),
+        Field("seq_classif_dropout", "classifier_dropout", in_place_of_none="hidden_dropout"),
+        *constants(norm_eps=1e-12, type_vocab_size=0, attention_output_dropout=0.0),
+        *constants(add_pooling_layer=False, pooler_act="relu"),
+    ),
+    tensors=(
+        Rename("embeddings.word_embeddings", "embeddings.embed_tokens"),
+        Rename("embeddings.position_embeddings", "embeddings.embed_positions"),
+        Rename("embeddings.LayerNorm", "embeddings.norm"),
+        Rename("transformer.layer.{i}.attention.q_lin", "layers.{i}.self_attn.q_proj"),
+        Rename("transformer.layer.{i}.attention.k_lin", "layers.{i}.self_attn.k_proj"),
+        Rename("transformer.layer.{i}.attention.v_lin", "layers.{i}.self_attn.v_proj"),
+        Rename("transformer.layer.{i}.attention.out_lin", "layers.{i}.self_attn.o_proj"),
+        Rename("transformer.layer.{i}.sa_layer_norm", "layers.{i}.self_attn_norm"),
+        Rename("transformer.layer.{i}.ffn.lin1", "layers.{i}.mlp.up_proj"),
+        Rename("transformer.layer.{i}.ffn.lin2", "layers.{i}.mlp.down_proj"),
+        Rename("transformer.layer.{i}.output_layer_norm", "layers.{i}.mlp_norm"),
+        NotConverted("embeddings.position_ids"),
+    ),
+    heads=(
+        Head("DistilBertModel", "TfmBertModel"),
+        Head("DistilBertForMaskedLM", "TfmBertForMaskedLM", DISTILBERT_MASKED_LM),
+        Head("DistilBertForSequenceClassification", "TfmBertForSequenceClassification", (PRE_CLASSIFIER, CLASSIFIER)),
+        Head("DistilBertForMultipleChoice", "TfmBertForMultipleChoice", (PRE_CLASSIFIER, CLASSIFIER)),
+        Head("DistilBertForTokenClassification", "TfmBertForTokenClassification", (CLASSIFIER,), TOKEN_DROPOUT),
+        Head("DistilBertForQuestionAnswering", "TfmBertForQuestionAnswering", (QUESTION_ANSWERING,), (LabelCount(2),)),
+    ),
+    tokenizer="BertTokenizer",
+)

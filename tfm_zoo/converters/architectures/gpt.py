@@ -1,0 +1,96 @@
+"""GPT-2 (Radford et al. 2019), and the first OpenAI GPT (Radford et al. 2018), whose blocks have the same names."""
+
+from ..architecture import Architecture, Head
+from ..config_rules import Computed, Field, Fields, Requires, constants, only, same
+from ..tensor_rules import NotConverted, Rename, Split, Transpose
+from .decoder_family import CONFIG as DECODER_CONFIG
+from .decoder_family import LM_HEAD, QUESTION_ANSWERING, SCORE
+
+CONFIG = (
+    *DECODER_CONFIG,
+    Field("n_embd", "hidden_size"),
+    Field("n_layer", "num_hidden_layers"),
+    Field("n_head", "num_attention_heads"),
+    Field("n_positions", "max_position_embeddings"),
+    Field("resid_pdrop", "hidden_dropout"),
+    Field("embd_pdrop", "embedding_dropout"),
+    Field("attn_pdrop", "attention_dropout"),
+    Field("layer_norm_epsilon", "norm_eps"),
+    *constants(token_types_as_tokens=True),
+)
+BLOCK = (
+    Rename("h.{i}.ln_1", "layers.{i}.self_attn_norm"),
+    Split("h.{i}.attn.c_attn", tuple(f"layers.{{i}}.self_attn.{part}_proj" for part in "qkv"), transposed=True),
+    Transpose("h.{i}.attn.c_proj", "layers.{i}.self_attn.o_proj"),
+    Rename("h.{i}.ln_2", "layers.{i}.mlp_norm"),
+    Transpose("h.{i}.mlp.c_fc", "layers.{i}.mlp.up_proj"),
+    Transpose("h.{i}.mlp.c_proj", "layers.{i}.mlp.down_proj"),
+    NotConverted("h.{i}.attn.bias"),  # the causal mask
+    NotConverted("h.{i}.attn.masked_bias"),  # what a masked score was set to
+)
+
+
+def intermediate_size(official: Fields) -> int:
+    width = official.get("n_inner")
+    return 4 * official["n_embd"] if width is None else width
+
+
+GPT2 = Architecture(
+    model_type="gpt2",
+    title="GPT-2",
+    prefix="transformer",
+    config=(
+        *CONFIG,
+        *same("use_cache"),
+        Field("activation_function", "hidden_act"),
+        Computed("intermediate_size", intermediate_size, lambda width: {"n_inner": width}),
+        *only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False),
+    ),
+    tensors=(
+        Rename("wte", "embeddings.embed_tokens"),
+        Rename("wpe", "embeddings.embed_positions"),
+        *BLOCK,
+        Rename("ln_f", "norm"),
+    ),
+    heads=(
+        Head("GPT2Model", "TfmGPTModel"),
+        Head("GPT2LMHeadModel", "TfmGPTForCausalLM", (LM_HEAD,)),
+        Head("GPT2ForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
+        Head("GPT2ForTokenClassification", "TfmGPTForTokenClassification", (Rename("classifier", "score"),)),
+        Head("GPT2ForQuestionAnswering", "TfmGPTForQuestionAnswering", (QUESTION_ANSWERING,)),
+    ),
+    tokenizer="GPT2Tokenizer",
+)
+
+#: the first GPT's names for its activations -> the zoo's. Its "gelu" is what others call "gelu_new"; of two names for
+#: one activation, the last is written.
+ACTIVATIONS = {"swish": "silu", "gelu": "gelu_new", "relu": "relu", "silu": "silu"}
+OFFICIAL_ACTIVATIONS = {zoo: official for official, zoo in ACTIVATIONS.items()}
+
+OPENAI_GPT = Architecture(
+    model_type="openai-gpt",
+    title="OpenAI GPT",
+    prefix="transformer",
+    config=(
+        *CONFIG,
+        Computed(
+            "hidden_act",
+            lambda official: ACTIVATIONS.get(official.get("afn", "gelu")),
+            lambda act: {"afn": OFFICIAL_ACTIVATIONS.get(act, act)},
+        ),
+        Requires("afn", ACTIVATIONS.__contains__, " or ".join(ACTIVATIONS)),
+        *constants(norm_position="post", scaled_residual_init=False),
+        *constants(intermediate_size=lambda zoo: 4 * zoo["hidden_size"]),
+    ),
+    tensors=(
+        Rename("tokens_embed", "embeddings.embed_tokens"),
+        Rename("positions_embed", "embeddings.embed_positions"),
+        *BLOCK,
+    ),
+    heads=(
+        Head("OpenAIGPTModel", "TfmGPTModel"),
+        Head("OpenAIGPTLMHeadModel", "TfmGPTForCausalLM", (LM_HEAD,)),
+        Head("OpenAIGPTForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
+    ),
+    tokenizer="OpenAIGPTTokenizer",
+)

@@ -1,0 +1,102 @@
+"""LLaMA (Touvron et al. 2023) and the decoders that took over its code: Mistral, Qwen2.
+
+They have RMSNorm, rotary positions and a gated feed-forward.
+"""
+
+from typing import Any
+
+from ..architecture import Architecture, Head
+from ..config_rules import Computed, ConfigRule, Field, Fields, Requires, constants, only, same
+from ..tensor_rules import NotConverted, Rename
+from .decoder_family import CONFIG, LM_HEAD, QUESTION_ANSWERING, SCORE
+
+PROJECTIONS = (
+    *(f"layers.{{i}}.self_attn.{part}_proj" for part in "qkvo"),
+    *(f"layers.{{i}}.mlp.{part}_proj" for part in ("gate", "up", "down")),
+)
+TENSORS = (
+    Rename("embed_tokens", "embeddings.embed_tokens"),
+    *(Rename(name, name) for name in PROJECTIONS),
+    Rename("layers.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
+    Rename("layers.{i}.post_attention_layernorm", "layers.{i}.mlp_norm"),
+    Rename("norm", "norm"),
+    NotConverted("rotary_emb.inv_freq"),
+    NotConverted("layers.{i}.self_attn.rotary_emb.inv_freq"),
+)
+
+
+def head_dim(official: Fields) -> int:
+    return official.get("head_dim") or official["hidden_size"] // official["num_attention_heads"]
+
+
+def rotates_whole_heads(rope_parameters: dict[str, Any] | None) -> bool:
+    """Whether positions rotate every channel, as the official classes do whatever `partial_rotary_factor` says."""
+    share = (rope_parameters or {}).get("partial_rotary_factor")
+    return share in (None, 1.0) or rope_parameters["rope_type"] == "proportional"
+
+
+def llama(
+    model_type: str, title: str, name: str, *config: ConfigRule, tokenizer: str = "LlamaTokenizer"
+) -> Architecture:
+    """The table of LLaMA, for official classes whose names begin with `name` and that differ from it by `config`."""
+    token_classifier = (SCORE, Rename("score.bias", "score.bias"))
+    return Architecture(
+        model_type=model_type,
+        title=title,
+        prefix="model",
+        other_prefixes=("transformer",),  # of the classes for question answering
+        config=(
+            *CONFIG,
+            *same("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+            *same("intermediate_size", "hidden_act", "max_position_embeddings", "rope_parameters", "use_cache"),
+            Field("rms_norm_eps", "norm_eps"),
+            Computed("head_dim", head_dim),
+            Computed("attention_dropout", lambda official: official.get("attention_dropout") or 0.0),
+            *constants(norm_type="rmsnorm", position_embedding_type="rotary", mlp_type="gated", hidden_dropout=0.0),
+            *constants(scaled_residual_init=False, train_padding_embedding=False),
+            Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"),
+            *only(token_classification_bias=True),
+            *config,
+        ),
+        tensors=TENSORS,
+        heads=(
+            Head(f"{name}Model", "TfmGPTModel"),
+            Head(f"{name}ForCausalLM", "TfmGPTForCausalLM", (LM_HEAD,)),
+            Head(f"{name}ForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
+            Head(f"{name}ForTokenClassification", "TfmGPTForTokenClassification", token_classifier),
+            Head(f"{name}ForQuestionAnswering", "TfmGPTForQuestionAnswering", (QUESTION_ANSWERING,)),
+        ),
+        tokenizer=tokenizer,
+    )
+
+
+def window(official: Fields) -> int | None:
+    return official.get("sliding_window") if official.get("use_sliding_window") else None
+
+
+def layer_types(official: Fields) -> list[str] | None:
+    """The kind of each layer; `None` without a window, so that all layers get one that the caller chooses."""
+    return None if window(official) is None else official.get("layer_types")
+
+
+LLAMA = llama(
+    *("llama", "LLaMA", "Llama"),
+    *same("attention_bias", "mlp_bias"),
+    # With a window, the official class's cache forgets positions that its mask does not hide.
+    *only(sliding_window=None, layer_types=None),
+)
+#: Jiang et al. 2023: with a sliding window, and without biases
+MISTRAL = llama(
+    *("mistral", "Mistral", "Mistral"),
+    *same("sliding_window"),
+    *constants(attention_bias=False, mlp_bias=False),
+    *only(layer_types=None),
+)
+#: Yang et al. 2024: with biases of queries, keys and values, and a window in some layers
+QWEN2 = llama(
+    *("qwen2", "Qwen2", "Qwen2"),
+    *constants(attention_bias=True, attention_output_bias=False, mlp_bias=False),
+    Computed("sliding_window", window, lambda size: {"sliding_window": size, "use_sliding_window": size is not None}),
+    Computed("layer_types", layer_types),
+    tokenizer="Qwen2Tokenizer",
+)

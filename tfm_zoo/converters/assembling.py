@@ -1,0 +1,70 @@
+"""Models, the zoo's and official ones, from a configuration and tensors, without ever holding a weight twice."""
+
+from collections.abc import Iterable
+from functools import reduce
+
+import torch
+import transformers
+from torch import nn
+from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
+
+from ..quiet import quiet_loading
+from . import torch_modules
+from .architecture import Architecture, Head
+from .checkpoint import LazyTensor
+from .config_rules import Fields
+from .errors import ConversionError
+
+
+def skeleton_of(model_class: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedModel:
+    """A model whose parameters have names and shapes, but no memory."""
+    with torch.device("meta"):
+        return model_class(config)
+
+
+def official_skeleton(architecture: Architecture, head: Head, fields: Fields) -> nn.Module:
+    """A skeleton of an official class, whose configuration has these fields."""
+    if architecture.library == "torch":
+        return torch_modules.skeleton_of(head.official, fields)
+    return skeleton_of(getattr(transformers, head.official), CONFIG_MAPPING[architecture.model_type](**fields))
+
+
+def assemble(
+    skeleton: nn.Module, weights: dict[str, torch.Tensor], dtype: torch.dtype, attention: str | None
+) -> nn.Module:
+    """A model like `skeleton` that holds these very tensors; its class initialises what they lack.
+
+    A model of transformers is filled by `from_pretrained` itself: ties, buffers that no checkpoint holds and evaluation
+    mode come out as they do for any model.
+    """
+    if not isinstance(skeleton, PreTrainedModel):
+        skeleton.load_state_dict(weights, assign=True)
+        return skeleton.eval()
+    options = {"dtype": dtype} | ({"attn_implementation": attention} if supports(skeleton, attention) else {})
+    with quiet_loading():  # the converter itself lists what is initialised
+        return type(skeleton).from_pretrained(None, config=skeleton.config, state_dict=weights, **options)
+
+
+def common_dtype(tensors: Iterable[LazyTensor]) -> torch.dtype:
+    """The narrowest type that holds every floating tensor of a checkpoint."""
+    floating = [tensor.meta.dtype for tensor in tensors if tensor.meta.dtype.is_floating_point]
+    return reduce(torch.promote_types, floating or [torch.get_default_dtype()])
+
+
+def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
+    """The floating type with this name, such as `"float32"`."""
+    torch_dtype = getattr(torch, str(dtype).removeprefix("torch."), None)
+    if not isinstance(torch_dtype, torch.dtype) or not torch_dtype.is_floating_point:
+        raise ConversionError(f"dtype={dtype!r} is not a floating type of torch, such as 'float32' or 'bfloat16'.")
+    return torch_dtype
+
+
+def attention_of(model: nn.Module | None) -> str | None:
+    """The attention implementation of a transformers model; `None` for a class that has only one."""
+    return model.config._attn_implementation if getattr(model, "_supports_sdpa", False) else None
+
+
+def supports(model: PreTrainedModel, attention: str | None) -> bool:
+    """Whether a model of transformers has this attention implementation; false for `None`."""
+    optional = {"sdpa": model._supports_sdpa, "flex_attention": model._supports_flex_attn}
+    return attention is not None and optional.get(attention, True)

@@ -1,0 +1,60 @@
+"""Which table a checkpoint needs, and which one a zoo model is exported by."""
+
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from .architecture import Architecture, Head
+from .architectures import ARCHITECTURES
+from .checkpoint import Checkpoint
+from .config_comparison import differences, is_decisive
+from .errors import ConversionError
+
+
+def architecture_of(checkpoint: Checkpoint) -> Architecture:
+    """The table for a checkpoint.
+
+    Raises:
+        ConversionError: if there is none; the message lists the architectures that the zoo converts.
+    """
+    model_type, classes = checkpoint.config.get("model_type"), checkpoint.config.get("architectures") or ()
+    if model_type is None:  # a configuration from before transformers 2.3
+        heads = ((name, head.official) for name, table in ARCHITECTURES.items() for head in table.heads)
+        model_type = next((name for name, official in heads if official in classes), None)
+    if model_type in ARCHITECTURES:
+        return ARCHITECTURES[model_type]
+    if str(model_type).startswith("tfm_"):
+        raise ConversionError(f"{checkpoint.title} is a model of the zoo already: load it with from_pretrained.")
+    title, known = f"{checkpoint.title} is of architecture {model_type!r}", ", ".join(ARCHITECTURES)
+    raise ConversionError(f"{title}, which the zoo does not convert; it converts {known}.")
+
+
+def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, tuple[Any, str]]]:
+    """The architecture and the head that a zoo model is exported to, and the zoo fields that they cannot express.
+
+    Those fields matter in training only; each comes with its value and the one it has in the official class.
+    """
+    origin = (getattr(model.config, "official", None) or {}).get("model_type")
+    # A module of torch has no embeddings: only a model that came from one is exported to it.
+    tables = [table for table in ARCHITECTURES.values() if table.library == "transformers"]
+    candidates = [ARCHITECTURES[origin]] if origin in ARCHITECTURES else tables
+    with_head = [(architecture, head) for architecture in candidates if (head := architecture.head(type(model)))]
+    if not with_head:
+        titles = ", ".join(architecture.title for architecture in candidates)
+        raise ConversionError(f"{type(model).__name__} has no counterpart among the classes of {titles}.")
+    fits, errors = [], []
+    for architecture, head in with_head:
+        try:
+            fits.append((architecture, head, differences(architecture, model.config, head)))
+        except ConversionError as error:
+            errors.append(error)
+    if not fits:
+        raise errors[0]
+    nearest = min(fits, key=lambda fit: sum(map(is_decisive, fit[2])))
+    _, head, fields = nearest
+    values = [f"{name}={value!r} (it has {other})" for name, (value, other) in fields.items() if is_decisive(name)]
+    if values:
+        # "native" is what version 0.1 called an official class; scripts may look for this sentence.
+        lacks = f"{head.official}, the nearest, lacks {', '.join(values)}"
+        raise ConversionError(f"No native class can express this model: {lacks}.")
+    return nearest

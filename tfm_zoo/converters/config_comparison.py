@@ -1,0 +1,81 @@
+"""What of a zoo model an official class cannot express.
+
+No table lists that: the configuration is converted there and back, and compared.
+"""
+
+from dataclasses import fields
+from typing import Any
+
+from huggingface_hub.errors import StrictDataclassError
+from transformers import PreTrainedConfig
+
+from .architecture import Architecture, Head
+from .config_conversion import COMMON, completed, refused, to_official_fields, to_zoo_config
+from .config_rules import Field, Free
+from .errors import ConversionError
+
+#: zoo fields that change no output
+WITHOUT_EFFECT = COMMON | {
+    *("official", "skip_padding", "use_cache"),
+    *("initializer_range", "scaled_residual_init", "weight_init"),
+}
+#: how the names of fields end that matter in training only
+IN_TRAINING = ("dropout", "train_padding_embedding")
+#: zoo fields that only some classes read
+POOLED = ("Model", "ForPreTraining", "ForNextSentencePrediction", "ForSequenceClassification", "ForMultipleChoice")
+READ_BY = {
+    "add_pooling_layer": ("TfmBertModel",),
+    **dict.fromkeys(("classifier_pooling", "pooler_act", "pooler_dropout"), tuple(f"TfmBert{name}" for name in POOLED)),
+    "classifier_dropout": (
+        *(f"TfmBertFor{name}" for name in ("SequenceClassification", "MultipleChoice", "TokenClassification")),
+        "TfmGPTForTokenClassification",
+        "TfmEncoderDecoderForSequenceClassification",
+    ),
+    "qa_dropout": ("TfmBertForQuestionAnswering",),
+    "lm_head_act": ("TfmBertForPreTraining", "TfmBertForMaskedLM"),
+    "final_logits_bias": ("TfmEncoderDecoderForConditionalGeneration",),
+}
+#: zoo fields that may be `None`, and the field that is read instead
+IN_PLACE_OF_NONE = {
+    "attention_output_dropout": "hidden_dropout",
+    "classifier_dropout": "hidden_dropout",
+    "lm_head_act": "hidden_act",
+}
+
+
+def differences(architecture: Architecture, config: PreTrainedConfig, head: Head) -> dict[str, tuple[Any, str]]:
+    """The zoo fields that the official class cannot express: the value of each, and the one of the official class."""
+    rules = architecture.config_rules(head)
+    try:
+        official = completed(architecture, to_official_fields(architecture, config, head))
+        if wanted := refused(rules, official):
+            zoo_names = {name: rule.zoo for rule in rules if isinstance(rule, Field) for name in rule.names}
+            return {zoo_names.get(name, name): (official[name], value) for name, value in wanted.items()}
+        round_trip = to_zoo_config(architecture, official, head.zoo, {})
+    except (ValueError, StrictDataclassError) as error:
+        raise ConversionError(f"{head.official} cannot express this model: {error}") from error
+    free = {rule.zoo for rule in rules if isinstance(rule, Free)}
+    values, official_values = effective_values(config, head), effective_values(round_trip, head)
+    return {
+        name: (value, repr(official_values.get(name)))
+        for name, value in values.items()
+        if name not in free and value != official_values.get(name)
+    }
+
+
+def is_decisive(field: str) -> bool:
+    """Whether a zoo field changes what a model computes in evaluation mode."""
+    return not field.endswith(IN_TRAINING)
+
+
+def effective_values(config: PreTrainedConfig, head: Head) -> dict[str, Any]:
+    """The fields that decide what a model with this head computes, with what is read in place of each `None`."""
+    # Rotary models alone have the attribute, which is no field.
+    values = {"rope_parameters": getattr(config, "rope_parameters", None)}
+    for name in {field.name for field in fields(config)} - WITHOUT_EFFECT:
+        if head.zoo_name in READ_BY.get(name, (head.zoo_name,)):
+            value = getattr(config, name)
+            values[name] = getattr(config, IN_PLACE_OF_NONE.get(name, name)) if value is None else value
+    if config.pad_token_id is None:
+        del values["train_padding_embedding"]
+    return values

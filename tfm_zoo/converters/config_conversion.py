@@ -1,0 +1,91 @@
+"""Configurations, converted by a table in either direction."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any
+
+from transformers import CONFIG_MAPPING, PreTrainedConfig
+
+from .architecture import Architecture, Head
+from .config_rules import ConfigRule, Field, Fields, only
+from .errors import ConversionError
+
+#: what every configuration of transformers has: the same on both sides
+COMMON = {field.name for field in fields(PreTrainedConfig)} | {"output_attentions"}
+#: those of them that transformers sets anew in each configuration: they say nothing about the model
+SET_ANEW = {"transformers_version", "model_type", "architectures", "dtype", "_name_or_path", "auto_map"}
+
+
+def completed(architecture: Architecture, fields: Fields) -> dict[str, Any]:
+    """These fields of an official configuration, completed by its defaults."""
+    if architecture.library == "transformers":
+        fields = CONFIG_MAPPING[architecture.model_type].from_dict(dict(fields)).to_dict()
+    return {name: value for name, value in fields.items() if name not in SET_ANEW}
+
+
+def to_zoo_config(
+    architecture: Architecture, official: Fields, zoo_class: type, overrides: Mapping[str, Any]
+) -> PreTrainedConfig:
+    """The configuration with which a zoo class computes what the official class computes, except for `overrides`.
+
+    Raises:
+        ConversionError: for an official value that the zoo does not convert, or an override that is no field.
+    """
+    config_class = zoo_class.config_class
+    overrides = {config_class.attribute_map.get(name, name): value for name, value in overrides.items()}
+    check_overrides(overrides, config_class)
+    rules = architecture.config_rules(architecture.head(zoo_class))
+    check_official(architecture, rules, official)
+    zoo = dict(overrides)
+    for rule in rules:
+        zoo = rule.to_zoo(official, zoo) | zoo
+    common = {name: official[name] for name in COMMON & official.keys()}
+    renamed = COMMON.union(*(rule.names for rule in rules if isinstance(rule, Field)))
+    rest = {name: value for name, value in official.items() if name not in renamed}
+    return config_class(**with_labels(common, overrides) | zoo, official={"model_type": architecture.model_type} | rest)
+
+
+def with_labels(common: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The common fields. If the overrides choose other labels, the official ones are left out, and `label2id` follows
+    from a new `id2label`."""
+    count = overrides.get("num_labels")
+    if "id2label" not in overrides and count in (None, len(common.get("id2label") or ())):
+        return common
+    common = {name: value for name, value in common.items() if name not in ("id2label", "label2id")}
+    if "id2label" in overrides:
+        common["label2id"] = {label: int(index) for index, label in overrides["id2label"].items()}
+    return common
+
+
+def to_official_fields(architecture: Architecture, config: PreTrainedConfig, head: Head) -> dict[str, Any]:
+    """The official fields nearest to a zoo configuration."""
+    zoo_names = {field.name for field in fields(config)} - COMMON
+    zoo = config.to_dict() | {name: getattr(config, name) for name in zoo_names}
+    official = {name: value for name, value in (config.official or {}).items() if name != "model_type"}
+    official |= {name: zoo[name] for name in (COMMON - SET_ANEW) & zoo.keys()}
+    for rule in architecture.config_rules(head):
+        official |= rule.to_official(zoo, official)
+    return official
+
+
+def check_official(architecture: Architecture, rules: Iterable[ConfigRule], official: Fields) -> None:
+    """Refuses an official configuration, naming each value that the zoo does not convert and what it converts."""
+    if wanted := refused((*only(quantization_config=None), *rules), official):
+        values = ", ".join(f"{name}={official[name]!r}" for name in wanted)
+        choices = ", ".join(dict.fromkeys(f"{name}: {value}" for name, value in wanted.items()))
+        raise ConversionError(f"{architecture.title} with {values} is not converted. What is converted: {choices}.")
+
+
+def refused(rules: Iterable[ConfigRule], official: Fields) -> dict[str, str]:
+    """The official fields whose values a rule refuses -> what each would have to be."""
+    return {name: wanted for rule in rules for name, wanted in rule.refused(official).items()}
+
+
+def check_overrides(overrides: Mapping[str, Any], config_class: type) -> None:
+    """Refuses a name that is no field of the configuration, with the field that it resembles."""
+    names = {field.name for field in fields(config_class)} | {"num_labels", "output_attentions", "rope_parameters"}
+    for name in overrides.keys() - names:
+        nearest = get_close_matches(name, names, n=1)
+        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+        raise ConversionError(f"{config_class.__name__} has no field {name!r}.{hint}")

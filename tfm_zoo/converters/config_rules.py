@@ -1,0 +1,136 @@
+"""Reversible rules between the fields of an official configuration and the fields of the zoo's.
+
+A table is a sequence of rules, and runs in its order in both directions: a rule may read what those before it wrote.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Fields = Mapping[str, Any]
+
+
+class ConfigRule:
+    """One line of a configuration's table."""
+
+    zoo: str | None  # the zoo's field; a head's rule takes the place of the architecture's for the same field
+
+    def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
+        """What the rule sets in the zoo's configuration. `zoo`: what the caller chose and earlier rules have set."""
+        return {}
+
+    def to_official(self, zoo: Fields, official: Fields) -> dict[str, Any]:
+        """The reverse. `official`: what a converted model has kept of its original, and what earlier rules have set."""
+        return {}
+
+    def refused(self, official: Fields) -> dict[str, str]:
+        """The official fields whose values the zoo does not convert -> what each would have to be."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Field(ConfigRule):
+    """A field that both sides have, with the same value: `Field("d_model", "hidden_size")`."""
+
+    official: str | tuple[str, ...]  # several, where official fields that must agree are one field of the zoo
+    zoo: str
+    in_place_of_none: str | None = None  # the zoo field to read instead, if the official field cannot be `None`
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.official,) if isinstance(self.official, str) else self.official
+
+    def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
+        values = [official[name] for name in self.names if name in official]
+        return {self.zoo: values[0]} if values else {}
+
+    def to_official(self, zoo: Fields, official: Fields) -> dict[str, Any]:
+        value = zoo.get(self.zoo)
+        return dict.fromkeys(self.names, zoo.get(self.in_place_of_none) if value is None else value)
+
+    def refused(self, official: Fields) -> dict[str, str]:
+        differ = any(official.get(name) != official.get(self.names[0]) for name in self.names)
+        return dict.fromkeys(self.names, "equal to " + " and ".join(self.names)) if differ else {}
+
+
+@dataclass(frozen=True)
+class Constant(ConfigRule):
+    """A zoo field with the same value in every model of the architecture, which has no field for it."""
+
+    zoo: str
+    value: Any  # or a function of the zoo fields known so far
+
+    def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
+        return {self.zoo: self.value(zoo) if callable(self.value) else self.value}
+
+
+@dataclass(frozen=True)
+class Computed(ConfigRule):
+    """A zoo field whose value is computed from official fields.
+
+    A converted model remembers those official fields, also which of them were `None` or absent. As long as the zoo's
+    value follows from them, they come back unchanged.
+    """
+
+    zoo: str
+    read: Callable[[Fields], Any]  # official fields -> the zoo's value
+    write: Callable[[Any], dict[str, Any]] | None = None  # the reverse; by default to the official field of this name
+
+    def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
+        return {self.zoo: self.read(official)}
+
+    def to_official(self, zoo: Fields, official: Fields) -> dict[str, Any]:
+        value = zoo[self.zoo]
+        if self.read(official) == value:
+            return {}
+        return {self.zoo: value} if self.write is None else self.write(value)
+
+
+@dataclass(frozen=True)
+class Free(ConfigRule):
+    """A zoo field that makes no difference to the official class: a model with any value of it can be exported."""
+
+    zoo: str
+
+
+@dataclass(frozen=True)
+class Requires(ConfigRule):
+    """An official field of which the zoo converts only some values. A configuration may lack the field."""
+
+    official: str
+    is_converted: Callable[[Any], bool]
+    wanted: str  # the values that are converted, in words, for the error
+    zoo = None
+
+    def refused(self, official: Fields) -> dict[str, str]:
+        known = self.official not in official or self.is_converted(official[self.official])
+        return {} if known else {self.official: self.wanted}
+
+
+@dataclass(frozen=True)
+class LabelCount(ConfigRule):
+    """An official head that must have this many labels; the zoo's head does not read their number."""
+
+    count: int
+    zoo = None
+
+    def to_official(self, zoo: Fields, official: Fields) -> dict[str, Any]:
+        if len(official.get("id2label") or range(self.count)) == self.count:
+            return {}
+        names = {index: f"LABEL_{index}" for index in range(self.count)}
+        return {"id2label": names, "label2id": {name: index for index, name in names.items()}}
+
+
+def same(*names: str) -> tuple[Field, ...]:
+    """Fields that have the same name on both sides."""
+    return tuple(Field(name, name) for name in names)
+
+
+def constants(**values: Any) -> tuple[Constant, ...]:
+    """`zoo_field=value`."""
+    return tuple(Constant(name, value) for name, value in values.items())
+
+
+def only(**values: Any) -> tuple[Requires, ...]:
+    """`official_field=value`, which is the one value that the zoo converts."""
+    return tuple(Requires(name, (value,).__contains__, repr(value)) for name, value in values.items())

@@ -1,0 +1,151 @@
+"""`from_official` and `to_official`: what the tables say, carried out."""
+
+import copy
+import logging
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from ..models.positions import TfmSinusoidalPositions
+from .architecture import Architecture
+from .assembling import as_dtype, assemble, attention_of, common_dtype, official_skeleton, skeleton_of
+from .checkpoint import Checkpoint, open_checkpoint
+from .choosing import architecture_of, official_for
+from .config_conversion import completed, to_official_fields, to_zoo_config
+from .errors import ConversionError
+from .official_names import canonical_name, checkpoint_head, is_converted, rule_of
+from .tensor_matching import by_canonical_name, match, zoo_names
+from .tensor_rules import Sinusoids, Step, plan
+from .torch_modules import settings_of
+
+logger = logging.getLogger(__name__)
+
+
+def from_official(
+    source: str | Path | nn.Module, model_class: type[PreTrainedModel] | None = None, **config_overrides
+) -> PreTrainedModel:
+    """A zoo model that computes what an official checkpoint computes.
+
+    Args:
+        source: a Hub id, a local folder (safetensors or `.bin`, in one file or in shards), or an official model in
+            memory (a transformers model, an `nn.TransformerEncoder` or an `nn.Transformer`), whose weights are copied.
+        model_class: a class of the zoo. `None`: the one for the head that the checkpoint holds. For another head, what
+            the checkpoint lacks is initialised and what the class does not need is left out; warnings list both.
+        config_overrides: fields of the zoo's configuration; also `dtype` (default: the checkpoint's) and
+            `attn_implementation`.
+
+    Returns:
+        The model, in evaluation mode.
+
+    Raises:
+        ConversionError: if the source is no checkpoint, is truncated, has an architecture that the zoo does not
+            convert, or holds tensors that do not fit. The message names the file, the value or the tensors. It is
+            raised before any weight is read, from names and shapes alone.
+    """
+    return convert(open_checkpoint(source), model_class, **config_overrides)
+
+
+def convert(
+    checkpoint: Checkpoint,
+    model_class: type[PreTrainedModel] | None = None,
+    progress: Callable[[Collection[Step]], Iterable[Step]] = iter,
+    dtype: torch.dtype | str | None = None,
+    attn_implementation: str | None = None,
+    **config_overrides,
+) -> PreTrainedModel:
+    """[`from_official`] for an open checkpoint; `progress` iterates over the steps and may draw a bar."""
+    dtype = common_dtype(checkpoint.tensors.values()) if dtype is None else as_dtype(dtype)
+    architecture = architecture_of(checkpoint)
+    head = checkpoint_head(architecture, checkpoint.config.get("architectures"), checkpoint.tensors)
+    model_class = model_class or head.zoo
+    if model_class.config_class.model_type != architecture.family:
+        result = f"{checkpoint.title} ({architecture.title}) becomes a model of the family {architecture.family}"
+        raise ConversionError(f"{result}, which {model_class.__name__} is not of.")
+    # A module of torch has settings in place of a configuration.
+    fields = settings_of(checkpoint.model) if architecture.library == "torch" else checkpoint.config
+    config = to_zoo_config(architecture, completed(architecture, fields), model_class, config_overrides)
+    skeleton = skeleton_of(model_class, config)
+    matched = match(architecture, head, checkpoint, skeleton)
+    check_sinusoids(architecture, checkpoint, config)
+
+    tensors, names_in_model = by_canonical_name(architecture, checkpoint), zoo_names(skeleton)
+    weights = {}
+    for step in progress(matched.steps):
+        values = step.run([tensors[name].read() for name in step.reads])
+        weights.update(zip(map(names_in_model.get, step.writes), values, strict=True))
+
+    original = checkpoint.model
+    model = assemble(skeleton, weights, dtype, attn_implementation or attention_of(original))
+    if original is not None:
+        model.to(next(original.parameters()).device)
+    if model.can_generate():
+        model.generation_config = checkpoint.generation_config
+    model.name_or_path = model.config.name_or_path = checkpoint.source or getattr(original, "name_or_path", "")
+    notices = {"initialised anew, to be trained first": matched.fresh, "left out, as of another head": matched.unused}
+    for notice, names in notices.items():
+        if names:
+            logger.warning(f"{model_class.__name__} from {checkpoint.title}: {notice}: {', '.join(names)}.")
+    return model
+
+
+def to_official(model: PreTrainedModel) -> nn.Module:
+    """The official model that computes what a zoo model computes, with copies of its weights.
+
+    Its architecture is the one that the zoo model was converted from, or else the first that can express it.
+
+    Returns:
+        The model, in evaluation mode.
+
+    Raises:
+        ConversionError: if no official class can express the zoo model; the message names the configuration's fields.
+    """
+    architecture, head, differences = official_for(model)
+    for name, (value, other) in differences.items():
+        logger.warning(f"{head.official} has no {name}={value}: it computes the same, but trains with {other}.")
+    skeleton = official_skeleton(architecture, head, to_official_fields(architecture, model.config, head))
+    names = [name for name in skeleton.state_dict() if is_converted(architecture, name)]
+    canonical = {name: canonical_name(architecture, name) for name in names}
+
+    state = model.state_dict()
+    tensors = {full_name: state[name] for full_name, name in zoo_names(model).items()}
+    steps, missing = plan(architecture.tensor_rules([head]), canonical.values(), to="official")
+    values = {}
+    for step in steps:
+        absent = [name for name in step.reads if name not in tensors]
+        if not absent:
+            values.update(zip(step.writes, step.run([tensors[name].clone() for name in step.reads]), strict=True))
+        elif not step.rule.optional:
+            missing += absent
+    if missing:
+        raise ConversionError(f"{type(model).__name__} lacks tensors that {head.official} has: {', '.join(missing)}.")
+
+    # An official model may hold one tensor under two names. If it does not tie them, each needs memory of its own.
+    first_name = {full_name: name for name, full_name in reversed(canonical.items())}
+    weights = {
+        name: values[full_name] if name == first_name[full_name] else values[full_name].clone()
+        for name, full_name in canonical.items()
+        if full_name in values
+    }
+    official = assemble(skeleton, weights, model.dtype, attention_of(model))
+    if isinstance(official, PreTrainedModel):
+        if official.can_generate():
+            official.generation_config = copy.deepcopy(model.generation_config)
+        official.name_or_path = official.config.name_or_path = model.name_or_path
+    return official.to(model.device)
+
+
+def check_sinusoids(architecture: Architecture, checkpoint: Checkpoint, config: PreTrainedConfig) -> None:
+    """Refuses trained sinusoids, which some official classes keep among the weights: the zoo computes its own."""
+    for name in checkpoint.tensors if config.position_embedding_type == "sinusoidal" else ():
+        if isinstance(rule_of(architecture, name), Sinusoids):
+            table = checkpoint.tensors[name].read()
+            expected = TfmSinusoidalPositions(config).sinusoids(torch.arange(len(table), device=table.device))
+            difference = (table.float() - expected).abs().max().item()
+            if difference > max(1e-3, torch.finfo(table.dtype).eps):  # half precision rounds more than that away
+                raise ConversionError(
+                    f"{name} of {checkpoint.title} is not the table of sinusoids that {architecture.title} begins "
+                    f"with: it differs by {difference:.2g}, as after training. The zoo's is not trained."
+                )

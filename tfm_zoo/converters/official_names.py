@@ -1,0 +1,61 @@
+"""Official tensors by the names that a table's rules have for them, whatever a checkpoint calls them."""
+
+from collections.abc import Collection, Iterable
+
+from .architecture import Architecture, Head
+from .tensor_rules import NotConverted, TensorRule, find
+
+#: what checkpoints from before PyTorch call the weight and the bias of a LayerNorm
+OLD_LEAVES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+
+
+def canonical_name(architecture: Architecture, name: str) -> str:
+    """The name of an official tensor in the rules: with the prefix, and with none of its other names."""
+    for old, leaf in OLD_LEAVES.items():
+        if name.endswith(old):
+            name = name.removesuffix(old) + leaf
+    rules = architecture.tensor_rules(architecture.heads)
+    first_names = {rule.also: rule.names("official")[0] for rule in rules if rule.also}
+    prefixes = ("", *(f"{prefix}." for prefix in architecture.other_prefixes))
+    inner_names = (name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix))
+    for full_name in (name, *(f"{architecture.prefix}.{inner_name}" for inner_name in inner_names)):
+        full_name = first_names.get(full_name, full_name)
+        if find(rules, full_name, "official"):
+            return full_name
+    return name
+
+
+def rule_of(architecture: Architecture, name: str) -> TensorRule | None:
+    """The rule for an official tensor, whatever it is called."""
+    match = find(architecture.tensor_rules(architecture.heads), canonical_name(architecture, name), "official")
+    return match and match[0]
+
+
+def is_converted(architecture: Architecture, name: str) -> bool:
+    """Whether an official tensor is a weight, and not one that both sides make for themselves."""
+    return not isinstance(rule_of(architecture, name), NotConverted)
+
+
+def is_of_a_head(architecture: Architecture, name: str) -> bool:
+    """Whether an official tensor belongs to one of the architecture's heads, and not to its base model."""
+    return any(find(head.tensors, canonical_name(architecture, name), "official") for head in architecture.heads)
+
+
+def checkpoint_head(architecture: Architecture, classes: Iterable[str] | None, tensors: Collection[str]) -> Head:
+    """The head that a checkpoint holds: by the `classes` that its `config.json` names, else by its tensors' names."""
+    for head in architecture.heads:
+        if head.official in (classes or ()):
+            return head
+    names = {canonical_name(architecture, name) for name in tensors}
+    prefixes = tuple(f"{prefix}." for prefix in (architecture.prefix, *architecture.other_prefixes))
+    has_prefix = any(name.startswith(prefixes) for name in tensors)
+
+    def agreement(head: Head) -> tuple[int, bool]:
+        """The number of its rules that find a tensor, less those that miss one which is neither tied nor optional. Of
+        equals, the bare model wins if names have no prefix."""
+        tied = head.zoo._tied_weights_keys or ()
+        hits = [rule for rule in head.tensors if any(find([rule], name, "official") for name in names)]
+        misses = [rule for rule in head.tensors if rule not in hits and not rule.optional and rule.zoo not in tied]
+        return len(hits) - len(misses), has_prefix != head.is_bare
+
+    return max(architecture.heads, key=agreement)

@@ -1,0 +1,133 @@
+"""Which tensors of a checkpoint become which of a zoo model, decided on names and shapes before anything is read."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from transformers import PreTrainedModel
+
+from .architecture import Architecture, Head
+from .checkpoint import Checkpoint, LazyTensor
+from .errors import ConversionError
+from .official_names import canonical_name, is_converted, is_of_a_head
+from .tensor_rules import Step, plan
+
+SHOWN = 10  # names in a message
+
+
+@dataclass
+class Match:
+    """A checkpoint held against a zoo model that it is to fill."""
+
+    steps: list[Step] = field(default_factory=list)  # what to read from the checkpoint, and what it becomes
+    fresh: list[str] = field(default_factory=list)  # parameters that the checkpoint lacks and the class initialises
+    unused: list[str] = field(default_factory=list)  # tensors of the checkpoint that belong to other heads
+    missing: list[str] = field(default_factory=list)  # tensors that the checkpoint lacks and the model needs
+    misshapen: list[str] = field(default_factory=list)  # tensors of another shape than the model's, with both shapes
+    unexpected: list[str] = field(default_factory=list)  # tensors of the checkpoint that nothing in the table knows
+
+    def sort(self, steps: list[Step], tensors: dict[str, LazyTensor], skeleton: PreTrainedModel, head: Head) -> None:
+        """Sorts the steps that would fill `skeleton` with the tensors of a checkpoint that holds `head`."""
+        names, parameters, tied = zoo_names(skeleton), skeleton.state_dict(), skeleton.all_tied_weights_keys
+        is_other_head = head.zoo_name != type(skeleton).__name__
+
+        def is_complete(step: Step) -> bool:
+            return bool(step.reads) and tensors.keys() >= set(step.reads)
+
+        def sources(step: Step) -> set[str]:
+            """The parameters that a step writes, or those that they are tied to."""
+            return {tied.get(names[name], names[name]) for name in step.writes}
+
+        filled = set().union(*(sources(step) for step in steps if is_complete(step)))
+        for step in steps:
+            is_of_head = all(map(is_of_zoo_head, step.writes))
+            if is_complete(step):
+                misfits = misfits_of(step, tensors, [parameters[names[name]] for name in step.writes])
+                if not misfits:
+                    self.steps.append(step)
+                elif is_of_head and is_other_head:
+                    self.fresh += step.writes
+                else:
+                    self.misshapen += misfits
+            elif step.rule.optional or sources(step) <= filled:  # of tied parameters one is enough
+                continue
+            # Official base models are often saved without a pooler; any other head of a checkpoint has to be whole.
+            elif not step.reads or (is_of_head and (is_other_head or head.is_bare)):
+                self.fresh += step.writes
+            else:
+                self.missing += [name for name in step.reads if name not in tensors]
+
+
+def match(architecture: Architecture, head: Head, checkpoint: Checkpoint, skeleton: PreTrainedModel) -> Match:
+    """How a checkpoint, of this architecture and with this head, fills the zoo model that `skeleton` stands for.
+
+    Raises:
+        ConversionError: naming every tensor that is missing, unexpected or of another shape.
+    """
+    tensors = by_canonical_name(architecture, checkpoint)
+    heads = [head, architecture.head(type(skeleton))]
+    steps, without_rule = plan(architecture.tensor_rules(heads), zoo_names(skeleton), to="zoo")
+    result = Match()
+    for name in without_rule:
+        (result.fresh if is_of_zoo_head(name) else result.missing).append(name)
+    result.sort(steps, tensors, skeleton, head)
+    tied, names_in_model = skeleton.all_tied_weights_keys, map(zoo_names(skeleton).get, result.fresh)
+    result.fresh = [name for name in names_in_model if name not in tied]
+
+    needed = {name for step in steps for name in step.reads} | declined_by(skeleton, architecture, tensors)
+    for name in tensors:
+        if name not in needed and is_converted(architecture, name):
+            (result.unused if is_of_a_head(architecture, name) else result.unexpected).append(name)
+    complaints = {kind: getattr(result, kind) for kind in ("missing", "unexpected", "misshapen")}
+    if listed := "; ".join(f"{kind}: {enumerated(names)}" for kind, names in complaints.items() if names):
+        raise ConversionError(f"{checkpoint.title} does not fit {type(skeleton).__name__}: {listed}.")
+    return result
+
+
+def zoo_names(model: PreTrainedModel) -> dict[str, str]:
+    """The tensors of a zoo model: their names in the rules, as in a class with a head -> their names in this model."""
+    prefix = "" if hasattr(model, model.base_model_prefix) else f"{model.base_model_prefix}."
+    return {prefix + name: name for name in model.state_dict()}
+
+
+def by_canonical_name(architecture: Architecture, checkpoint: Checkpoint) -> dict[str, LazyTensor]:
+    """A checkpoint's tensors under the names that the rules have."""
+    canonical = {name: canonical_name(architecture, name) for name in checkpoint.tensors}
+    # Of a tensor that a checkpoint holds under two names, the official model reads the second: it comes last here.
+    order = sorted(canonical, key=lambda name: not name.endswith(canonical[name]))
+    return {canonical[name]: checkpoint.tensors[name] for name in order}
+
+
+def is_of_zoo_head(name: str) -> bool:
+    """Whether a tensor of the zoo belongs to a head; the pooler counts as part of one."""
+    return not name.startswith("model.") or name.startswith("model.pooler.")
+
+
+def misfits_of(step: Step, tensors: dict[str, LazyTensor], parameters: list[torch.Tensor]) -> list[str]:
+    """For each parameter that a step cannot fill: what the checkpoint has, and what the parameter is."""
+    values = step.run([tensors[name].meta for name in step.reads])
+    return [
+        f"{', '.join(step.reads)} {described(value)}, where {name} is {described(parameter)}"
+        for name, value, parameter in zip(step.writes, values, parameters, strict=True)
+        if described(value) != described(parameter)
+    ]
+
+
+def declined_by(skeleton: PreTrainedModel, architecture: Architecture, names: Iterable[str]) -> set[str]:
+    """The official tensors that a zoo class leaves unread, such as those of the decoder if it is an encoder alone."""
+    patterns = skeleton._keys_to_ignore_on_load_unexpected
+    if not patterns:
+        return set()
+    declined = re.compile("|".join(patterns))
+    steps, _ = plan(architecture.tensor_rules(architecture.heads), names, to="official")
+    return {name for step in steps if step.reads and all(map(declined.search, step.reads)) for name in step.writes}
+
+
+def described(tensor: torch.Tensor) -> str:
+    return f"of shape {tuple(tensor.shape)}" + ("" if tensor.is_floating_point() else ", not of a floating type")
+
+
+def enumerated(names: list[str]) -> str:
+    shown = ", ".join(names[:SHOWN])
+    return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"

@@ -1,0 +1,150 @@
+"""Reversible rules between the tensors of the two sides, "official" and "zoo": one sequence of rules serves both ways.
+
+Names in a rule are patterns. `{i}` stands for a layer's number, and a name that stops at a module stands for its
+weight and its bias: `Rename("encoder.layer.{i}.output.dense", "layers.{i}.mlp.down_proj")`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:  # a table is data: importing it does not load torch
+    import torch
+
+Tensors = Sequence["torch.Tensor"]
+Side = Literal["official", "zoo"]
+LEAVES = (".weight", ".bias")
+
+
+@dataclass(frozen=True)
+class TensorRule:
+    """Tensors that the two sides hold under different names, and perhaps in different pieces.
+
+    Args:
+        official, zoo: the name on that side, or the names of the pieces; none where that side lacks the tensor.
+        also: a second official name of the same tensor. Where a checkpoint has both, the official model reads this one.
+        optional: whether either side may lack the tensor; the other then has it as its class initialises it.
+    """
+
+    official: str | tuple[str, ...] = ()
+    zoo: str | tuple[str, ...] = ()
+    also: str | None = None
+    optional: bool = False
+
+    def names(self, side: Side) -> tuple[str, ...]:
+        names = getattr(self, side)
+        return (names,) if isinstance(names, str) else names
+
+    def under(self, official: str, zoo: str) -> "TensorRule":
+        """The same rule for names below a module, which is called `official` on one side and `zoo` on the other."""
+        return replace(
+            self,
+            official=tuple(f"{official}.{name}" for name in self.names("official")),
+            zoo=tuple(f"{zoo}.{name}" for name in self.names("zoo")),
+            also=self.also and f"{official}.{self.also}",
+        )
+
+    def to_zoo(self, tensors: Tensors) -> Tensors:
+        return tensors
+
+    def to_official(self, tensors: Tensors) -> Tensors:
+        return tensors
+
+
+class Rename(TensorRule):
+    """One tensor, which has another name."""
+
+
+@dataclass(frozen=True)
+class Split(TensorRule):
+    """One official tensor, in which several of the zoo's, all of one size, lie one below the other."""
+
+    transposed: bool = False  # whether the official side holds it as `(in, out)`
+
+    def to_zoo(self, tensors: Tensors) -> Tensors:
+        import torch
+
+        packed = tensors[0].t() if self.transposed else tensors[0]
+        return [part.clone(memory_format=torch.contiguous_format) for part in packed.chunk(len(self.zoo))]
+
+    def to_official(self, tensors: Tensors) -> Tensors:
+        import torch
+
+        packed = torch.cat(list(tensors))
+        return [packed.t().contiguous() if self.transposed else packed]
+
+
+class Transpose(TensorRule):
+    """One tensor, which the official side holds as `(in, out)` and the zoo, as `nn.Linear` does, as `(out, in)`."""
+
+    def to_zoo(self, tensors: Tensors) -> Tensors:
+        return [tensors[0].t().contiguous()]
+
+    to_official = to_zoo
+
+
+class Row(TensorRule):
+    """One tensor, which the official side holds as one row, `(1, n)`, and the zoo as `(n,)`."""
+
+    def to_zoo(self, tensors: Tensors) -> Tensors:
+        return [tensors[0].squeeze(0)]
+
+    def to_official(self, tensors: Tensors) -> Tensors:
+        return [tensors[0].unsqueeze(0)]
+
+
+class NotConverted(TensorRule):
+    """An official tensor that is no weight, such as a mask that old versions saved: neither side needs it."""
+
+
+class Sinusoids(NotConverted):
+    """A table of sinusoidal positions, which both sides make for themselves; a trained one is refused."""
+
+
+class ZooOnly(TensorRule):
+    """A tensor that the zoo's class has and the official one has not: the zoo initialises it."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A rule at work on one weight or bias of one layer: it reads tensors of one side and writes those of the other."""
+
+    rule: TensorRule
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    run: Callable[[Tensors], Tensors]
+
+
+def plan(rules: Iterable[TensorRule], wanted: Iterable[str], to: Side) -> tuple[list[Step], list[str]]:
+    """The steps that make the `wanted` tensors of one side out of those of the other, each by the first rule that fits;
+    and the names that no rule fits."""
+    rules = tuple(rules)
+    steps, without_rule = {}, []
+    for name in wanted:
+        match = find(rules, name, to)
+        if match is None:
+            without_rule.append(name)
+            continue
+        rule, layer, leaf = match
+        sides = ("official", "zoo") if to == "zoo" else ("zoo", "official")
+        reads, writes = (tuple(name.replace("{i}", layer) + leaf for name in rule.names(side)) for side in sides)
+        # Several wanted tensors may come out of the same step, which then stands here once.
+        steps[match] = Step(rule, reads, writes, rule.to_zoo if to == "zoo" else rule.to_official)
+    return list(steps.values()), without_rule
+
+
+def find(rules: Iterable[TensorRule], name: str, side: Side) -> tuple[TensorRule, str, str] | None:
+    """The first rule that has the tensor `name` on its `side`, with the layer's number and the name's leaf."""
+    for rule in rules:
+        for pattern in rule.names(side):
+            if match := compiled(pattern).fullmatch(name):
+                return rule, match.groupdict().get("i", ""), match["leaf"]
+    return None
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern:
+    leaf = "" if pattern.endswith(LEAVES) else "|".join(map(re.escape, LEAVES))
+    return re.compile(re.escape(pattern).replace(r"\{i\}", r"(?P<i>\d+)") + f"(?P<leaf>{leaf}|)")

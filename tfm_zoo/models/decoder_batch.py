@@ -1,0 +1,184 @@
+"""The entrance of decoders: like [`encoder_batch`] for encoders, with a cache."""
+
+import torch
+from transformers import Cache, DynamicCache
+
+from .batch import Batch, check_ids, check_inputs, count_positions, empty_states, find_window, one_of
+from .cache import add_states, new_cache
+from .compat import CacheLayerMixin, create_causal_mask, create_sliding_window_causal_mask
+from .layout import EVERYTHING, Layout, is_traced, marks_padding
+from .linear_attention import padding_mask
+
+MASKS = {
+    "full_attention": create_causal_mask,
+    "sliding_attention": create_sliding_window_causal_mask,
+    "linear_attention": padding_mask,
+}
+
+
+def decoder_batch(
+    model,
+    input_ids: torch.LongTensor | None,
+    attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
+    position_ids: torch.LongTensor | None,
+    past_key_values: Cache | None,
+    inputs_embeds: torch.Tensor | None,
+    token_type_ids: torch.LongTensor | None = None,
+    use_cache: bool | None = None,
+) -> Batch:
+    """Makes the batch of a causal [`TfmStack`] from the inputs of [`TfmGPTModel`].
+
+    Raises:
+        ValueError: for inputs that do not fit each other, the cache or the model.
+    """
+    config, prefix = model.config, model.argument_prefix
+    inputs = one_of(input_ids, inputs_embeds, prefix)
+    # transformers' masks look for packed sequences if there is neither a mask nor a cache.
+    is_packed = attention_mask is None and past_key_values is None and restarts(position_ids)
+    if is_packed and "linear_attention" in model.layer_types:
+        raise ValueError(
+            f"{prefix}position_ids begin anew within a row: the state of linear attention would carry one sequence "
+            "into the next. They should be rows of their own, padded."
+        )
+    use_cache = wants_cache(model, use_cache, is_packed)
+    seen = check_cache(model, past_key_values, batch=inputs.shape[0])
+    shape = check_inputs(
+        config, inputs, attention_mask, token_type_ids, position_ids, seen=seen, has_cache=True, prefix=prefix
+    )
+    passed_positions, position_range = position_ids, None
+    if position_ids is None:
+        if model.counts_real_tokens and past_key_values is not None and marks_padding(attention_mask):
+            seen = attention_mask[:, : -inputs.shape[1]].sum(dim=1, keepdim=True)
+        elif seen is None:
+            seen = past_key_values.get_seq_length()
+        position_ids, position_range = count_positions(config, inputs, seen)
+    check_ids(model, input_ids, token_type_ids, position_ids, position_range)
+    if use_cache and past_key_values is None:
+        past_key_values = new_cache(config)
+
+    if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
+        layouts = {layer_type: Layout(mask) for layer_type, mask in attention_mask.items()}
+    else:
+        # A single token sees itself and all before it.
+        everything = EVERYTHING if shape[1] == 1 and sees_all(model, inputs, past_key_values, attention_mask) else None
+        states = None if everything else empty_states(model, inputs, shape)
+        masking = (states, attention_mask, past_key_values, passed_positions)
+        layouts = {
+            layer_type: everything or decoder_layout(config, layer_type, *masking)
+            for layer_type in dict.fromkeys(model.layer_types)
+        }
+    return Batch(
+        input_ids, inputs_embeds, token_type_ids, position_ids, layouts, cache=past_key_values, use_cache=use_cache
+    )
+
+
+def decoder_layout(
+    config,
+    layer_type: str,
+    states: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    past_key_values: Cache | None,
+    position_ids: torch.LongTensor | None,
+) -> Layout:
+    """Who attends to whom in a decoder; `states` are [`empty_states`], `position_ids` those that the caller passed."""
+    # Attention runs in blocks only without packed sequences and without earlier positions in a cache.
+    window = None
+    if layer_type == "sliding_attention" and is_new(past_key_values) and not restarts(position_ids):
+        window = find_window(config, states, attention_mask, is_causal=True)
+    if window is not None:
+        return Layout(window=window)
+    return Layout(
+        MASKS[layer_type](
+            config=config,
+            inputs_embeds=states,
+            attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            position_ids=position_ids,
+        )
+    )
+
+
+def sees_all(model, inputs: torch.Tensor, past_key_values: Cache | None, attention_mask: torch.Tensor | None) -> bool:
+    """Whether a single new token sees the whole cache, so that it needs no mask."""
+    if model.config._attn_implementation not in ("eager", "sdpa") or "sliding_attention" in model.layer_types:
+        return False
+    if is_traced(inputs) or not (past_key_values is None or isinstance(past_key_values, DynamicCache)):
+        return False
+    return attention_mask is None or (marks_padding(attention_mask) and bool(attention_mask.all()))
+
+
+def wants_cache(model, use_cache: bool | None, is_packed: bool = False) -> bool:
+    """Whether to fill and return a cache; `use_cache` is the caller's choice, or `None`."""
+    if model.training and model.layers[0].gradient_checkpointing:
+        return False  # a block that is run again would write to the cache again
+    if use_cache is None:
+        # Training does not decode, and a cache would hold all keys and values a second time.
+        return model.config.use_cache and not model.training and not is_packed
+    return use_cache
+
+
+def is_new(past_key_values: Cache | None) -> bool:
+    """Whether attention reads only the positions of this pass: there is no cache, or an empty one that grows."""
+    return past_key_values is None or (
+        isinstance(past_key_values, DynamicCache) and past_key_values.get_seq_length() == 0
+    )
+
+
+def restarts(position_ids: torch.LongTensor | None) -> bool:
+    """Whether positions restart within a row, into which several sequences are packed."""
+    if position_ids is None or position_ids.shape[-1] == 1 or is_traced(position_ids):
+        return False
+    return bool((position_ids.diff(dim=-1) < 0).any())
+
+
+def check_cache(model, past_key_values: Cache | None, batch: int) -> int | None:
+    """The number of positions in a cache, `None` if only the device knows it.
+
+    Raises:
+        ValueError: for a cache of another model or another number of sequences.
+    """
+    if past_key_values is None:
+        return 0
+    check_is_cache(past_key_values)
+    if "linear_attention" in model.layer_types:
+        add_states(past_key_values, model.config)
+    if torch.compiler.is_compiling():
+        return None
+    layers, expected = past_key_values.layers, (model.depth, *model.cache_sizes)
+    sizes = sizes_of(layers[0]) if layers else None
+    if sizes is None:
+        stored, fits = (len(layers), "?", "?"), len(layers) in (0, expected[0])
+    else:
+        sequences, heads, head_dim = sizes
+        stored = (len(layers), heads, head_dim)
+        # Tensor parallelism leaves some of the heads to other processes.
+        fits = stored[0] == expected[0] and expected[1] % heads == 0 and head_dim == expected[2]
+        if fits and sequences not in (0, batch):
+            raise ValueError(f"past_key_values holds {sequences} sequences, and the inputs are {batch}.")
+    if not fits:
+        raise ValueError(
+            "past_key_values is the cache of another model: (layers, key-value heads, head_dim) are "
+            f"({', '.join(map(str, stored))}) in it, and {expected} in this model."
+        )
+    seen = past_key_values.get_seq_length()
+    return seen if isinstance(seen, int) else None
+
+
+def check_is_cache(past_key_values: object) -> None:
+    """Raises a `ValueError` for what is neither `None` nor one of transformers' caches."""
+    if past_key_values is not None and not isinstance(past_key_values, Cache):
+        raise ValueError(
+            f"past_key_values is a {type(past_key_values).__name__}; it should be a Cache of transformers, such as "
+            "DynamicCache(config=model.config)."
+        )
+
+
+def sizes_of(layer: CacheLayerMixin) -> tuple[int, int, int] | None:
+    """Sequences (0: none yet), heads and head size in a layer of a cache; `None` for a layer without tensors."""
+    state = getattr(layer, "recurrent_states", {}).get(0)
+    if state is not None:  # (batch, heads, head_dim, head_dim + 1)
+        return len(state) if layer.has_previous_state[0] else 0, state.shape[1], state.shape[2]
+    keys = getattr(layer, "keys", None)
+    if keys is not None and keys.dim() == 4:  # (batch, heads, length, head_dim)
+        return len(keys) if keys.shape[2] else 0, keys.shape[1], keys.shape[3]
+    return None

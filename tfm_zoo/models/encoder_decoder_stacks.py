@@ -1,0 +1,277 @@
+"""The two stacks of the encoder-decoder family, and the base of its models."""
+
+import torch
+from torch import nn
+from transformers import Cache, EncoderDecoderCache
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
+
+from .attention import TfmAttention, TfmCrossAttention
+from .batch import Batch, encoder_batch
+from .cache import TfmSourceCache, takes_source
+from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple, create_bidirectional_mask
+from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
+from .decoder_batch import check_is_cache, decoder_batch
+from .hub_manifest import fixed_inputs
+from .layers import TfmLayer
+from .layout import EVERYTHING, Layout, find_padding, is_traced, marks_padding
+from .pretrained import TfmPreTrainedModel
+from .stack import TfmStack
+from .targets import real_tokens
+from .vocabularies import TwoVocabularies
+
+
+class TfmEncoderDecoderPreTrainedModel(TwoVocabularies, TfmPreTrainedModel):
+    """Base of the family's models."""
+
+    config_class = TfmEncoderDecoderConfig
+    reads_target = False  # whether `forward` needs `decoder_input_ids`
+    _can_compile_fullgraph = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if self.config.weight_init == "xavier" and isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+        elif self.config.weight_init == "xavier" and isinstance(module, nn.Embedding):
+            init.normal_(module.weight, std=module.embedding_dim**-0.5)
+            if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
+                init.zeros_(module.weight[module.padding_idx])
+
+    def fingerprint_inputs(self) -> dict[str, torch.LongTensor]:
+        """Two sources, and two targets for the models that read a target."""
+        inputs = super().fingerprint_inputs()
+        if self.reads_target:
+            targets = fixed_inputs(self.config, self.config.decoder_vocab_size, length=5)
+            inputs["decoder_input_ids"] = targets["input_ids"]
+        return inputs
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """What is tied depends on `share_encoder_decoder_embeddings` too, not on `tie_word_embeddings` alone."""
+        if all_submodels:
+            return super().get_expanded_tied_weights_keys(all_submodels=True)
+        return dict(self._tied_weights_keys or {})
+
+    def init_parallel_plans(self) -> None:
+        """Keeps the entries for this model's modules of the configuration's plans, which name both stacks."""
+        super().init_parallel_plans()
+        # Tensor parallelism cannot shard a bias that is a buffer: the head stays whole, with what it is tied to.
+        whole = ("embed_tokens", "lm_head") if self.config.final_logits_bias else ()
+        for name in ("_tp_plan", "_fsdp_plan"):
+            plan = getattr(self, name).items()
+            plan = {key: style for key, style in plan if hasattr(self, key.partition(".")[0])}
+            setattr(self, name, {key: style for key, style in plan.items() if not key.endswith(whole)})
+
+
+class TfmEncoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
+    """The encoder: its embeddings and its blocks."""
+
+    def __init__(self, config: TfmEncoderDecoderConfig):
+        super().__init__(config)
+        self.add_stack([config.layer_type] * config.num_hidden_layers, config.vocab_size)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        batch: Batch | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        """Inputs and outputs as documented at [`TfmEncoderDecoderEncoder`], and:
+
+        Args:
+            batch: made by [`encoder_batch`], in place of the inputs.
+        """
+        if batch is None:
+            batch = encoder_batch(
+                self,
+                input_ids=input_ids,
+                attention_mask=real_tokens(self.config, input_ids, attention_mask),
+                token_type_ids=token_type_ids,
+                position_ids=position_ids,
+                inputs_embeds=inputs_embeds,
+                **kwargs,
+            )
+        return BaseModelOutput(**batch.restore(self.run(batch, return_dict=True, **kwargs)))
+
+
+class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
+    """The decoder: its embeddings and its blocks."""
+
+    argument_prefix = "decoder_"
+    _can_record_outputs = {
+        "hidden_states": TfmLayer,
+        "attentions": OutputRecorder(TfmAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(TfmCrossAttention, index=1, layer_name="encoder_attn"),
+    }
+
+    def __init__(self, config: TfmEncoderDecoderConfig):
+        super().__init__(config)
+        self.add_stack(config.decoder_layer_types, config.decoder_vocab_size, is_causal=True, has_cross_attention=True)
+        self.post_init()
+
+    @property
+    def depth(self) -> int:
+        return self.config.decoder_layers
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        batch: Batch | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Inputs as the decoder's of [`TfmEncoderDecoderModel`], and:
+
+        Args:
+            encoder_hidden_states: `(batch, source length, hidden_size)`.
+            encoder_attention_mask: `(batch, source length)`, 1 at real tokens and 0 at padding.
+            batch: made by [`enter`], in place of the target's inputs.
+        """
+        states = encoder_hidden_states
+        if batch is None:
+            check_encoder_states(self.config, states)
+            batch = self.enter(
+                source_shape=tuple(states.shape[:2]),
+                source_mask=encoder_attention_mask,
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                position_ids=position_ids,
+                past_key_values=past_key_values,
+                inputs_embeds=inputs_embeds,
+                use_cache=use_cache,
+            )
+        beams = self.share_source(batch.encoder_cache, states, encoder_attention_mask)
+        layout = self.source_layout(batch, states, encoder_attention_mask, beams)
+        states = states[::beams] if beams > 1 else states
+        # Flash attention sees packed sequences in the positions that a caller passes.
+        return self.run(batch, states, layout, position_ids=position_ids, return_dict=True, **kwargs)
+
+    def enter(
+        self,
+        source_shape: tuple[int, int],
+        source_mask: torch.Tensor | None,
+        past_key_values: Cache | None,
+        **inputs: torch.Tensor | bool | None,
+    ) -> Batch:
+        """Makes the decoder's batch.
+
+        Args:
+            source_shape: (batch, source length).
+            source_mask: of padding `(batch, source length)`, or as cross-attention takes it.
+            inputs: those of [`decoder_batch`].
+
+        Raises:
+            ValueError: for inputs that do not fit each other, the source, the cache or the model.
+        """
+        check_is_cache(past_key_values)
+        cache = past_key_values if isinstance(past_key_values, EncoderDecoderCache) else None
+        target_cache = past_key_values if cache is None else cache.self_attention_cache
+        batch = decoder_batch(self, past_key_values=target_cache, **inputs)
+        tokens = batch.input_ids if batch.inputs_embeds is None else batch.inputs_embeds
+        check_source(self.config, source_shape, source_mask, tuple(tokens.shape[:2]), cache)
+        # An empty cache of the caller that does not fit the source is left alone.
+        is_empty = cache is not None and not cache.is_updated.get(0)
+        if is_empty and not takes_source(cache.cross_attention_cache, source_shape[1]):
+            cache = None
+        if cache is None and batch.cache is not None:
+            cache = EncoderDecoderCache(batch.cache, TfmSourceCache())
+        return batch._replace(encoder_cache=cache)
+
+    def share_source(
+        self,
+        cache: EncoderDecoderCache | None,
+        encoder_hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+    ) -> int:
+        """How many consecutive rows of the target read the same source, as the beams of a sentence do."""
+        if cache is None:
+            return 1
+        sources = cache.cross_attention_cache
+        if isinstance(sources, TfmSourceCache) and not cache.is_updated.get(0):
+            sources.share(encoder_hidden_states, attention_mask)
+        return getattr(sources, "beams", 1)
+
+    def source_layout(
+        self, batch: Batch, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, beams: int
+    ) -> Layout:
+        """Which positions of the source the target sees: those that are not padding.
+
+        It is made once for a generation, which passes the same `attention_mask` at every step.
+        """
+        if attention_mask is None:
+            return EVERYTHING
+        sources = None if batch.encoder_cache is None else batch.encoder_cache.cross_attention_cache
+        is_kept = isinstance(sources, TfmSourceCache) and not is_traced(encoder_hidden_states)
+        version = 0 if not is_kept or attention_mask.is_inference() else attention_mask._version
+        made_for = (self.config._attn_implementation, version)
+        if is_kept and sources.masked_by is attention_mask and sources.made_for == made_for:
+            return sources.layout
+        # Every position of the target sees the same; only flex attention needs their number.
+        positions = beams * batch.position_ids.shape[1] if self.config._attn_implementation == "flex_attention" else 1
+        mask = create_bidirectional_mask(
+            config=self.config,
+            inputs_embeds=encoder_hidden_states.new_empty(encoder_hidden_states.shape[0] // beams, positions, 0),
+            attention_mask=attention_mask[::beams],
+            encoder_hidden_states=encoder_hidden_states[::beams],
+        )
+        # Flash attention takes a mask of padding, which transformers would take for the target's.
+        padding = find_padding(mask, mode="cross") if marks_padding(mask) else None
+        layout = Layout(mask) if padding is None else Layout(padding=padding)
+        if is_kept and positions == 1:
+            sources.masked_by, sources.made_for, sources.layout = attention_mask, made_for, layout
+        return layout
+
+
+def check_source(
+    config,
+    shape: tuple[int, int],
+    attention_mask: torch.Tensor | None,
+    target: tuple[int, int],
+    past_key_values: EncoderDecoderCache | None,
+) -> None:
+    """Raises a `ValueError` if a source does not fit its mask, the target, or a cache of a source.
+
+    Args:
+        shape: (batch, source length).
+        target: (batch, length).
+    """
+    if shape[0] != target[0]:
+        raise ValueError(
+            f"The source is a batch of {shape[0]} sequences, and the target (decoder_input_ids, or the labels that "
+            f"they are made of) one of {target[0]}."
+        )
+    if isinstance(attention_mask, torch.Tensor) and attention_mask.shape != shape:
+        mask_shape = tuple(attention_mask.shape)
+        sizes = ((1, shape[0]), (1, config.num_attention_heads), (1, target[1]), shape[1:])
+        if len(mask_shape) != 4 or any(size not in fit for size, fit in zip(mask_shape, sizes, strict=True)):
+            raise ValueError(
+                f"attention_mask of shape {mask_shape} does not fit the source: it should be of shape {tuple(shape)}."
+            )
+    if past_key_values is not None and past_key_values.is_updated.get(0):
+        seen = past_key_values.cross_attention_cache.layers[0].keys.shape[2]
+        if seen != shape[1]:
+            raise ValueError(
+                f"past_key_values holds the keys of a source of {seen} positions, and this one has {shape[1]}."
+            )
+
+
+def check_encoder_states(config, states: torch.Tensor | None) -> None:
+    """Raises a `ValueError` unless an encoder's hidden states have the model's width."""
+    if not isinstance(states, torch.Tensor):
+        raise ValueError(f"encoder_hidden_states={states}: the decoder reads an encoder's last hidden state.")
+    if states.dim() != 3 or states.shape[2] != config.hidden_size:
+        shape = f"(batch, source length, {config.hidden_size}), the last hidden_size"
+        raise ValueError(f"The encoder's last hidden state of shape {tuple(states.shape)} should be of shape {shape}.")

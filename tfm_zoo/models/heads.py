@@ -1,0 +1,275 @@
+"""The heads that families share: their `forward`, their labels and losses."""
+
+import inspect
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+from transformers.modeling_outputs import (
+    MaskedLMOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.utils import ModelOutput
+
+from .batch import check_values, one_of
+from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
+from .layers import make_norm
+from .layout import find_padding
+from .losses import IGNORED, labelled_only, vocabulary_loss
+
+Inputs = dict[str, Any]  # the arguments of a base model
+
+
+class TfmHead:
+    """Writes the `forward` of a `PreTrainedModel` that has a base model, `self.model`, of `base_class`.
+
+    `forward` calls `prepare`, which checks and may change the inputs, then the base model, then `predict`, which makes
+    the output. It takes the inputs of the base model, then the labels and options that `predict` takes.
+    """
+
+    base_class: ClassVar[type]
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if hasattr(cls, "base_class") and hasattr(cls, "predict"):
+            cls.forward = forward_around(cls.base_class.forward, cls.predict)
+
+    def prepare(self, inputs: Inputs, **options) -> Inputs:
+        """The inputs of the base model. Raises a `ValueError` for labels that do not fit them."""
+        return inputs
+
+    def reading(self, inputs: Inputs, positions: torch.BoolTensor | None) -> Inputs:
+        """Adds to the inputs where `(batch, length)` the head reads hidden states, if the base model wants to know."""
+        return inputs
+
+    def without_padding(self, logits: torch.Tensor, inputs: Inputs) -> torch.Tensor:
+        """Scores `(batch, length, 2)` that rule out answers at padding which was not computed."""
+        return logits
+
+
+def forward_around(base_forward, predict):
+    """A `forward` with the parameters of both; see [`TfmHead`]."""
+    self_parameter, *parameters = inspect.signature(base_forward).parameters.values()
+    base = [parameter for parameter in parameters if parameter.name not in ("read_positions", "kwargs")]
+    added = list(inspect.signature(predict).parameters.values())[3:]  # after self, outputs and inputs
+    # Labels stand behind the embeddings, as in the official classes; other options come last.
+    place = max(index for index, parameter in enumerate(base) if parameter.name.endswith("inputs_embeds")) + 1
+    labels = [parameter for parameter in added if parameter.name.endswith(("label", "labels", "_positions"))]
+    others = [parameter for parameter in added if parameter not in labels]
+    ordered = [*base[:place], *labels, *base[place:], *others]
+    names = [parameter.name for parameter in base]
+    positional, options = [parameter.name for parameter in ordered], {parameter.name for parameter in added}
+
+    def forward(self, *args, **kwargs: Unpack[TransformersKwargs]) -> ModelOutput:
+        given = dict(zip(positional, args, strict=False))
+        if len(args) > len(positional) or given.keys() & kwargs.keys():
+            names_given = f"{len(args)} by place and {', '.join(kwargs)} by name"
+            raise TypeError(f"forward takes {', '.join(positional)}, each once; given were {names_given}.")
+        kwargs |= given
+        chosen = {name: kwargs.pop(name) for name in options & kwargs.keys()}
+        inputs = dict.fromkeys(names) | kwargs
+        outputs = self.model(**self.prepare(inputs, **chosen), return_dict=True)
+        return self.predict(outputs, inputs, **chosen)
+
+    rest = inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD, annotation=Unpack[TransformersKwargs])
+    forward.__signature__ = inspect.Signature([self_parameter, *ordered, rest])
+    forward.__doc__ = f"Inputs as for the base model; then:\n\n{predict.__doc__}"
+    return can_return_tuple(forward)
+
+
+class SequenceClassification(TfmHead):
+    """A classifier, or a regressor, of whole sequences; `logits` makes `(batch, num_labels)` of the outputs."""
+
+    accepts_loss_kwargs = False
+    output_class = SequenceClassifierOutput
+
+    def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None) -> Inputs:
+        are_classes = labels is not None and labels.numel() == len(labels) and not labels.is_floating_point()
+        classes = self.config.num_labels if are_classes and self.config.num_labels > 1 else None
+        check_labels(labels, tokens_of(inputs).shape[:1], classes, "the classes (num_labels)")
+        return inputs
+
+    def predict(self, outputs: ModelOutput, inputs: Inputs, labels: torch.Tensor | None = None) -> ModelOutput:
+        """
+        Args:
+            labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is set
+                from the labels where it is `None`.
+        """
+        logits, loss = self.logits(outputs, inputs), None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return self.output_class(loss=loss, logits=logits, **passed_on(outputs))
+
+
+class TokenClassification(TfmHead):
+    """A classifier of every position; `logits` makes `(batch, length, num_labels)` of the outputs."""
+
+    def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None, **options) -> Inputs:
+        check_labels(labels, tokens_of(inputs).shape[:2], self.config.num_labels, "the classes (num_labels)")
+        return self.reading(inputs, None if labels is None else labels != IGNORED)
+
+    def predict(
+        self,
+        outputs: ModelOutput,
+        inputs: Inputs,
+        labels: torch.LongTensor | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+    ) -> TokenClassifierOutput:
+        """
+        Args:
+            labels: `(batch, length)`, classes, -100 where there is none.
+            num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
+        """
+        logits, loss = self.logits(outputs, inputs), None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, config=self.config, num_items_in_batch=num_items_in_batch)
+        return TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class QuestionAnswering(TfmHead):
+    """Scores for the first and the last token of an answer; `logits` makes `(batch, length, 2)` of the outputs."""
+
+    accepts_loss_kwargs = False
+
+    def prepare(
+        self,
+        inputs: Inputs,
+        start_positions: torch.LongTensor | None = None,
+        end_positions: torch.LongTensor | None = None,
+    ) -> Inputs:
+        tokens = tokens_of(inputs)
+        check_labels(start_positions, tokens.shape[:1], None, "", name="start_positions")
+        check_labels(end_positions, tokens.shape[:1], None, "", name="end_positions")
+        if start_positions is None or end_positions is None:
+            return self.reading(inputs, None)
+        # The loss is a softmax over all positions, padded ones included.
+        return self.reading(inputs, tokens.new_ones(tokens.shape[:2], dtype=torch.bool))
+
+    def predict(
+        self,
+        outputs: ModelOutput,
+        inputs: Inputs,
+        start_positions: torch.LongTensor | None = None,
+        end_positions: torch.LongTensor | None = None,
+    ) -> QuestionAnsweringModelOutput:
+        """
+        Args:
+            start_positions: `(batch,)`, the first of the answer; one outside the sequence does not count in the loss.
+            end_positions: `(batch,)`, its last.
+
+        Returns:
+            `start_logits` and `end_logits`, each `(batch, length)`; the lowest number at padding that an encoder did
+            not compute.
+        """
+        logits, has_answers = self.logits(outputs, inputs), start_positions is not None and end_positions is not None
+        if not has_answers:
+            logits = self.without_padding(logits, inputs)
+        start_logits, end_logits = (scores.squeeze(-1).contiguous() for scores in logits.split(1, dim=-1))
+        loss = self.loss_function(start_logits, end_logits, start_positions, end_positions) if has_answers else None
+        return QuestionAnsweringModelOutput(
+            loss=loss,
+            start_logits=start_logits,
+            end_logits=end_logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+@dataclass
+class TfmBertForPreTrainingOutput(ModelOutput):
+    """`prediction_logits` `(batch, length, vocab_size)`, `seq_relationship_logits` `(batch, 2)`, and summed losses."""
+
+    loss: torch.Tensor | None = None
+    prediction_logits: torch.Tensor | None = None
+    seq_relationship_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+class TfmPredictionHead(nn.Module):
+    """The layers between an encoder and its projection onto the vocabulary: dense, activation, norm."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.act_fn = ACT2FN[config.lm_head_act or config.hidden_act]
+        self.norm = make_norm(config)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(..., hidden_size)` in and out."""
+        return self.norm(self.act_fn(self.dense(hidden_states)))
+
+
+class MaskedLanguageModeling(TfmHead):
+    """Predicts masked tokens, by `self.head`, a [`TfmPredictionHead`], and `self.lm_head`."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
+    _tp_plan = {"lm_head": "colwise_gather_output"}
+
+    def prepare(self, inputs: Inputs, labels: torch.LongTensor | None = None, **options) -> Inputs:
+        check_labels(labels, tokens_of(inputs).shape[:2], self.lm_head.out_features, "the vocabulary (vocab_size)")
+        return self.reading(inputs, None if labels is None else labels != IGNORED)
+
+    def predict(
+        self,
+        outputs: ModelOutput,
+        inputs: Inputs,
+        labels: torch.LongTensor | None = None,
+        return_logits: bool | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+    ) -> MaskedLMOutput:
+        """
+        Args:
+            labels: `(batch, length)`, token ids, -100 where there is nothing to predict.
+            return_logits: whether to make the `(batch, length, vocab_size)` logits. `None`: unless training on labels.
+            num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
+        """
+        hidden_states, loss, logits = outputs.last_hidden_state, None, None
+        if labels is not None:
+            states, targets = labelled_only(hidden_states, labels)
+            loss = vocabulary_loss(self.head(states), self.lm_head, targets, num_items_in_batch)
+        if labels is None or (not self.training if return_logits is None else return_logits):
+            logits = self.all_logits(hidden_states, inputs["attention_mask"])
+        return MaskedLMOutput(loss=loss, logits=logits, **passed_on(outputs))
+
+    def all_logits(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+        """`(batch, length, vocab_size)`, zero at padding that was skipped."""
+        padding = find_padding(attention_mask) if self.config.skip_padding else None
+        if padding is None:
+            return self.lm_head(self.head(hidden_states))
+        return padding.restore(self.lm_head(self.head(padding.drop(hidden_states))))
+
+
+def tokens_of(inputs: Inputs) -> torch.Tensor:
+    """The ids or the embeddings in the inputs of a base model."""
+    return one_of(inputs["input_ids"], inputs["inputs_embeds"])
+
+
+def passed_on(outputs: ModelOutput) -> Inputs:
+    """The outputs of a base model that a head returns as they are."""
+    return {name: value for name, value in outputs.items() if name not in ("last_hidden_state", "pooler_output")}
+
+
+def check_labels(
+    labels: torch.Tensor | None,
+    shape: tuple[int, ...],
+    classes: int | None,
+    table: str,
+    name: str = "labels",
+    inputs: str = "the inputs",
+) -> None:
+    """Raises a `ValueError` unless labels have `shape` and are -100 or less than `classes` (`None`: any value).
+
+    `table`, `name` and `inputs` name the classes, the labels and what has that `shape` in the message.
+    """
+    if labels is None:
+        return
+    if labels.shape[: len(shape)] != shape:
+        raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as {inputs}.")
+    if classes is not None:
+        check_values(name, labels, classes, table, ignored=IGNORED)

@@ -1,0 +1,86 @@
+"""The model card of a push without one, and what all cards of zoo models share."""
+
+import json
+import re
+import shlex
+from typing import Any
+
+from huggingface_hub import ModelCard, ModelCardData
+from transformers import PreTrainedModel
+
+#: the head of a model -> the pipeline that the Hub shows it with
+PIPELINES = {
+    "Model": "feature-extraction",
+    "MaskedLM": "fill-mask",
+    "PreTraining": "fill-mask",
+    "CausalLM": "text-generation",
+    "ConditionalGeneration": "translation",
+    "SequenceClassification": "text-classification",
+    "NextSentencePrediction": "text-classification",
+    "TokenClassification": "token-classification",
+    "QuestionAnswering": "question-answering",
+    "MultipleChoice": "multiple-choice",
+}
+#: marks a card that the zoo wrote and may replace; names the source, from which the card loads the model
+MARK = "<!-- Written by tfm_zoo for {}. Remove this line to keep the card from being replaced. -->"
+HEAD = "---\n{{ card_data }}\n---\n\n" + MARK.format("{{ source }}") + "\n\n"
+TEMPLATE = """
+# {{ name }}
+
+`{{ class_name }}`, a Transformer with its own code: transformers runs it without `tfm_zoo` installed.
+
+```python
+from transformers import {{ auto_class }}
+
+model = {{ auto_class }}.from_pretrained({{ quoted_source }}, trust_remote_code=True)
+```
+
+This card was written when the model was pushed. Its author has yet to say what the model was trained on, and what it
+cannot do. `{{ verify_command }}` checks that code, weights and outputs are those that were saved.
+"""
+
+
+def card_of_model(model: PreTrainedModel, repo_id: str) -> ModelCard:
+    """The card of a zoo model in the repository `repo_id`, written from the model alone."""
+    name = repo_id.split("/")[-1]
+    return make_card(TEMPLATE, metadata_of(model, model_name=name), repo_id, name=name, **class_names(model))
+
+
+def make_card(template: str, data: ModelCardData, source: str, **values: Any) -> ModelCard:
+    """A card that the zoo may replace, from the Jinja text below its metadata and the `values` that it names.
+
+    It may also name `source`, from where the model is loaded, `quoted_source` (for Python) and `verify_command`.
+    """
+    values |= {"source": source, "quoted_source": json.dumps(source), "verify_command": verify_command(source)}
+    return ModelCard.from_template(data, template_str=HEAD + template.strip() + "\n\n", **values)
+
+
+def verify_command(source: str) -> str:
+    return f"tfm-zoo verify {shlex.quote(source)}"
+
+
+def source_of(card: str) -> str | None:
+    """The source that a card of the zoo names; `None` for a card that somebody else wrote."""
+    match = re.search(re.escape(MARK).replace(r"\{\}", "(.+)"), card)
+    return match and match[1]
+
+
+def metadata_of(model: PreTrainedModel, **fields: Any) -> ModelCardData:
+    """The metadata that every card of a zoo model has, and `fields`."""
+    tags = tags_of(model)
+    # BART's class does not tell the pipeline: it serves many tasks.
+    pipeline = None if "bart" in tags else PIPELINES.get(type(model).__name__.partition("For")[2] or "Model")
+    return ModelCardData(library_name="transformers", pipeline_tag=pipeline, tags=tags, **fields)
+
+
+def tags_of(model: PreTrainedModel) -> list[str]:
+    """The zoo's tag, the family's and, for a converted model, that of its official architecture."""
+    official = (model.config.official or {}).get("model_type")
+    return ["tfm_zoo", model.config.model_type, *([official] if official else [])]
+
+
+def class_names(model: PreTrainedModel) -> dict[str, str]:
+    """The names of a model's class and of the Auto class that loads it, for templates."""
+    name = type(model).__name__
+    auto_class = next(auto for auto, target in model.config.auto_classes.items() if target == name)
+    return {"class_name": name, "auto_class": auto_class}

@@ -1,0 +1,122 @@
+"""Functions of transformers' attention interface: attention written out, with dropout on a CPU, and within a window.
+
+They take a [`TfmAttention`], `query` `(batch, heads, length, head_dim)`, `key` and `value`, which may have fewer heads,
+and a mask; they return the output `(batch, length, heads, head_dim)`, and weights or `None`.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+FAR = -(1 << 30)  # stands for the position of padding, out of reach of every real position
+
+
+def eager_attention_forward(module, query, key, value, attention_mask, scaling: float, dropout: float = 0.0, **kwargs):
+    """Scaled dot-product attention written out (Vaswani et al. 2017, equation 1); returns its weights."""
+    key, value = repeat_heads(module, key, value)
+    scores = query @ key.transpose(2, 3) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = scores.softmax(dim=-1, dtype=torch.float).to(query.dtype)
+    weights = F.dropout(weights, p=dropout, training=module.training)
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def repeat_heads(module: nn.Module, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Repeats each key-value head for the query heads that share it."""
+    groups = module.num_key_value_groups
+    return states if groups == 1 else tuple(heads.repeat_interleave(groups, dim=1) for heads in states)
+
+
+def drops_in_place(config, device: torch.device) -> bool:
+    """Whether [`dropped_attention_forward`] can replace the chosen implementation, and is faster."""
+    return config._attn_implementation == "sdpa" and device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def dropped_attention_forward(module, query, key, value, attention_mask, scaling: float, dropout: float, **kwargs):
+    """Attention with dropout on a CPU, whose fused kernels have no dropout. Takes the masks of `"eager"` and `"sdpa"`.
+
+    torch would write out every weight three times; here each is kept once, with a byte that says whether it is dropped.
+    """
+    key, value = repeat_heads(module, key, value)
+    if attention_mask is None and module.is_causal and query.shape[2] > 1:
+        # transformers makes no mask for the first pass, although a static cache has more keys than queries.
+        attention_mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).tril()
+    scores = (query * scaling) @ key.transpose(2, 3)
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    elif attention_mask is not None:
+        scores = scores + attention_mask
+    return DroppedAttention.apply(scores, value, dropout).transpose(1, 2).contiguous(), None
+
+
+class DroppedAttention(torch.autograd.Function):
+    """`dropout(softmax(scores)) @ value`, of shapes `(..., queries, keys)` and `(..., keys, head_dim)`."""
+
+    @staticmethod
+    def forward(ctx, scores: torch.Tensor, value: torch.Tensor, dropout: float) -> torch.Tensor:
+        weights = scores.softmax(dim=-1, dtype=torch.float).to(value.dtype)
+        # Drawn as by torch's dropout: the same seed drops the same weights.
+        stays = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
+        ctx.save_for_backward(weights, stays, value)
+        ctx.scale = 1 / (1 - dropout)
+        return (weights * stays).mul_(ctx.scale) @ value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        weights, stays, value = ctx.saved_tensors
+        value_gradient = (weights * stays).mul_(ctx.scale).transpose(-2, -1) @ gradient
+        weights_gradient = (gradient @ value.transpose(-2, -1)).mul_(stays).mul_(ctx.scale)
+        scores_gradient = torch._softmax_backward_data(weights_gradient, weights, -1, weights.dtype)
+        return scores_gradient, value_gradient, None
+
+
+class Window(NamedTuple):
+    """Who sees whom: a position sees `left` positions before it and `right` after it.
+
+    `positions` are int32 `(batch or 1, length)`, `FAR` at padding. (A tuple, since device hooks move its tensor.)
+    """
+
+    positions: torch.IntTensor
+    left: int
+    right: int
+
+    def sees(self, queries: torch.IntTensor, keys: torch.IntTensor) -> torch.BoolTensor:
+        """Whether queries at positions `(..., queries)` see keys at `(..., keys)`: `(..., queries, keys)`."""
+        distance = queries.unsqueeze(-1) - keys.unsqueeze(-2)
+        return (distance <= self.left) & (distance >= -self.right)
+
+
+def attend_in_blocks(attend: Callable, window: Window, module, query, key, value, attention_mask: None, **kwargs):
+    """Attention within a window: each block of positions attends to itself and the blocks beside it.
+
+    The work grows with length times window; a mask over all pairs would cost the square of the length. `attend`, a
+    function of the same interface, is called once for all blocks.
+    """
+    batch, _, length, _ = query.shape
+    block = max(window.left, window.right, 1)
+    blocks = -(-length // block)
+    gap = blocks * block - length
+    sides = (block if window.left else 0, gap + (block if window.right else 0))
+    span = block + sides[0] + sides[1] - gap
+
+    def in_blocks(states: torch.Tensor) -> torch.Tensor:
+        """`(batch, heads, length, head_dim)` to `(batch * blocks, heads, block, head_dim)`."""
+        return F.pad(states, (0, 0, 0, gap)).unflatten(2, (blocks, block)).transpose(1, 2).flatten(0, 1)
+
+    def beside(states: torch.Tensor) -> torch.Tensor:
+        """Each block with those beside it: `(batch * blocks, heads, span, head_dim)`."""
+        parts = F.pad(states, (0, 0, *sides)).unfold(2, span, block)  # (batch, heads, blocks, head_dim, span)
+        return parts.permute(0, 2, 1, 4, 3).flatten(0, 1)
+
+    positions = window.positions.expand(batch, -1)
+    queries = F.pad(positions, (0, gap), value=FAR).unflatten(1, (blocks, block))
+    keys = F.pad(positions, sides, value=FAR).unfold(1, span, block)
+    mask = window.sees(queries, keys).flatten(0, 1).unsqueeze(1)
+    output, _ = attend(module, in_blocks(query), beside(key), beside(value), mask, **kwargs)
+    return output.unflatten(0, (batch, blocks)).flatten(1, 2)[:, :length], None

@@ -1,0 +1,169 @@
+"""Who attends to whom, and which positions are computed.
+
+Padding is dropped before the first block and restored after the last: projections, feed-forwards and norms run on the
+real tokens of the batch, laid end to end in one row. Only attention has to know where each sequence begins and ends.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional as F
+
+from .compat import ALL_ATTENTION_FUNCTIONS
+from .kernels import Window, attend_in_blocks, dropped_attention_forward, drops_in_place, eager_attention_forward
+from .linear_attention import linear_attention_forward
+
+
+class Padding(NamedTuple):
+    """Where the real tokens of a padded batch stand. (A tuple, since device hooks move the tensors in a tuple.)
+
+    Args:
+        indices: `(real tokens,)`, the index of each in the flattened padded batch.
+        shape: (batch, length) of the padded batch.
+        lengths: number of real tokens of each sequence.
+        mode: how attention runs, a key of `ATTEND`.
+    """
+
+    indices: torch.LongTensor
+    shape: tuple[int, int]
+    lengths: list[int]
+    mode: str
+
+    def drop(self, states: torch.Tensor) -> torch.Tensor:
+        """`(batch or 1, length, ...)` to `(1, real tokens, ...)`."""
+        flat = states.expand(*self.shape, *states.shape[2:]).flatten(0, 1)
+        return flat.index_select(0, self.indices.to(flat.device)).unsqueeze(0)
+
+    def restore(self, states: torch.Tensor) -> torch.Tensor:
+        """`(1, real tokens, ...)` to `(batch, length, ...)`, zero at padding."""
+        batch, length = self.shape
+        padded = states.new_zeros(batch * length, *states.shape[2:])
+        return padded.index_copy(0, self.indices.to(states.device), states[0]).unflatten(0, (batch, length))
+
+    def bounds(self, device: torch.device) -> torch.IntTensor:
+        """`(batch + 1,)`, where each sequence begins in the row of real tokens, and where the last one ends."""
+        return F.pad(torch.tensor(self.lengths, device=device).cumsum(0), (1, 0)).to(torch.int32)
+
+
+class Layout(NamedTuple):
+    """Who attends to whom in the layers of one kind.
+
+    Args:
+        mask: made by transformers' mask functions for the attention implementation; for linear attention
+            `(batch, length)`, 0 at padding. `None`: each position sees all others, or (causal) all before it.
+        window: replaces the mask where attention runs in blocks.
+        padding: the padding that was dropped.
+    """
+
+    mask: torch.Tensor | None = None
+    window: Window | None = None
+    padding: Padding | None = None
+
+    def kernel(self, module: torch.nn.Module, query: torch.Tensor) -> Callable:
+        """The attention function for `module` and this layout, called as those of transformers' attention interface."""
+        if module.layer_type == "linear_attention":
+            attend = linear_attention_forward
+        elif module.training and module.attention_dropout and drops_in_place(module.config, query.device):
+            attend = dropped_attention_forward
+        else:
+            implementation = module.config._attn_implementation
+            attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        if self.padding is None:
+            return self.within_window(attend)
+        return partial(ATTEND[self.padding.mode], self, attend)
+
+    def within_window(self, attend: Callable) -> Callable:
+        """`attend`, limited to the window if there is one."""
+        return attend if self.window is None else partial(attend_in_blocks, attend, self.window)
+
+    def of_each_sequence(self) -> list["Layout"]:
+        """A layout for each sequence of a batch whose padding was dropped."""
+        count = len(self.padding.lengths)
+        if self.mask is None and self.window is None:
+            return [Layout()] * count
+        columns = (self.padding.indices % self.padding.shape[1]).split(self.padding.lengths)
+        if self.window is not None:  # distances are those in the padded batch
+            return [Layout(window=self.window._replace(positions=real.unsqueeze(0))) for real in columns]
+        return [Layout(mask[None, :, real][..., real]) for mask, real in zip(self.mask, columns, strict=True)]
+
+
+EVERYTHING = Layout()  # no limits but causality
+
+
+def attend_split(layout: Layout, attend: Callable, module, query, key, value, attention_mask, **kwargs):
+    """Sequence by sequence."""
+    outputs = []
+    heads = zip(*(states.split(layout.padding.lengths, dim=2) for states in (query, key, value)), strict=True)
+    for sequence, part in zip(heads, layout.of_each_sequence(), strict=True):
+        outputs.append(part.within_window(attend)(module, *sequence, part.mask, **kwargs)[0])
+    return torch.cat(outputs, dim=1), None
+
+
+def attend_varlen(layout: Layout, attend: Callable, module, query, key, value, attention_mask, **kwargs):
+    """All sequences at once, with a kernel that takes the bounds of each."""
+    bounds, longest = layout.padding.bounds(query.device), max(layout.padding.lengths)
+    kwargs |= {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": longest, "max_length_k": longest}
+    return attend(module, query, key, value, None, **kwargs)
+
+
+def attend_cross(layout: Layout, attend: Callable, module, query, key, value, attention_mask, **kwargs):
+    """As `attend_varlen`, where the keys have padding and the queries have none."""
+    padding, (rows, _, length, _) = layout.padding, query.shape
+    query = query.transpose(1, 2).flatten(0, 1).unsqueeze(0).transpose(1, 2)  # (1, heads, rows * length, head_dim)
+    key, value = (padding.drop(states.transpose(1, 2)).transpose(1, 2) for states in (key, value))
+    bounds = torch.arange(rows + 1, device=query.device, dtype=torch.int32) * length
+    kwargs |= {"cu_seq_lens_q": bounds, "cu_seq_lens_k": padding.bounds(query.device)}
+    kwargs |= {"max_length_q": length, "max_length_k": max(padding.lengths)}
+    output, weights = attend(module, query, key, value, None, **kwargs)
+    return output[0].unflatten(0, (rows, length)), weights
+
+
+def attend_padded(layout: Layout, attend: Callable, module, query, key, value, attention_mask, **kwargs):
+    """On the padded batch, restored for the attention call only."""
+    heads = (layout.padding.restore(states.transpose(1, 2)).transpose(1, 2) for states in (query, key, value))
+    output, weights = layout.within_window(attend)(module, *heads, attention_mask, **kwargs)
+    return layout.padding.drop(output), weights
+
+
+ATTEND = {"split": attend_split, "varlen": attend_varlen, "cross": attend_cross, "padded": attend_padded}
+
+
+def find_padding(attention_mask: torch.Tensor | None, mode: str = "padded") -> Padding | None:
+    """The padding that a mask `(batch, length)` marks with 0; `None` where it cannot or need not be dropped.
+
+    It cannot in a graph, nor where a sequence has no real token (the official classes define an output for it).
+    """
+    if not marks_padding(attention_mask) or is_traced(attention_mask):
+        return None
+    real = attention_mask.bool()
+    lengths = real.sum(dim=1).tolist()
+    if min(lengths) == 0 or min(lengths) == real.shape[1]:
+        return None
+    return Padding(real.flatten().nonzero().flatten(), tuple(real.shape), lengths, mode)
+
+
+def attention_mode(config, device: torch.device, output_attentions: bool) -> str:
+    """The best `mode` of a [`Padding`]."""
+    implementation = "linear" if config.attention_type == "linear" else config._attn_implementation or "eager"
+    if "flash" in implementation:
+        return "varlen"
+    # On a CPU, a call for each sequence costs nothing and needs no mask; on a GPU it would starve the device.
+    if device.type == "cpu" and implementation in ("eager", "sdpa", "linear") and not output_attentions:
+        return "split"
+    return "padded"
+
+
+def marks_padding(attention_mask: object) -> bool:
+    """Whether a mask is one of padding, `(batch, length)`, and not one of who attends to whom."""
+    return isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2
+
+
+def is_traced(states: torch.Tensor) -> bool:
+    """Whether a graph is being made, in which the values of a tensor cannot be read."""
+    if type(states) is not torch.Tensor or states.is_meta:  # a fake tensor, or another stand-in
+        return True
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return True
+    return states.is_cuda and torch.cuda.is_current_stream_capturing()

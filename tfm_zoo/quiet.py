@@ -1,0 +1,66 @@
+"""Keeps off the screen what other libraries print and its reader can do nothing about.
+
+This file switches loggers and progress bars. It never looks at what a message says, which changes between releases.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# Loggers that warn while transformers is being imported, which imports torchao wherever that is installed.
+WARN_AT_IMPORT = (
+    "torchao",  # of kernels that were built for another GPU, or for none: nothing here calls them
+    "torch.utils._pytree",  # of an Enum that torchao registers in a way that torch will drop: a matter between the two
+)
+
+
+@contextmanager
+def quiet_imports() -> Iterator[None]:
+    """While it is open, the loggers that warn when transformers is imported show only errors."""
+    loggers = [logging.getLogger(name) for name in WARN_AT_IMPORT]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """While it is open, transformers shows no progress bar and does not list the parameters that a model initialises.
+
+    The logger is switched off: with a higher level, transformers checks more.
+    """
+    from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
+
+    loader, shows_bars = logging.getLogger("transformers.modeling_utils"), is_progress_bar_enabled()
+    was_disabled, loader.disabled = loader.disabled, True
+    disable_progress_bar()
+    try:
+        yield
+    finally:
+        loader.disabled = was_disabled
+        if shows_bars:
+            enable_progress_bar()
+
+
+def hush_progress_bars() -> None:
+    """Show no bar for loading weights or mapping a data set; downloads, which take long, keep theirs.
+
+    Bars of work that takes a moment hide the lines that tell what happens.
+    """
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    if "datasets" in sys.modules:  # an optional dependency
+        sys.modules["datasets"].disable_progress_bars()
+
+
+def hush_tokenizers() -> None:
+    """Stop the tokenizers' warning in forked workers of a `DataLoader`, which need no threads of their own."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -1,0 +1,1 @@
+"""Classification of texts: the task, its model and its data."""

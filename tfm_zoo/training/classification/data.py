@@ -1,0 +1,160 @@
+"""Any text classification data set, as splits of texts and label ids."""
+
+import logging
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from datasets import ClassLabel, Dataset, DatasetDict, Value, load_dataset
+from transformers import PreTrainedTokenizerBase
+from typing_extensions import Self
+
+from tfm_zoo.training import generated
+from tfm_zoo.training.arguments import check_at_least, option
+from tfm_zoo.training.sources import (
+    SplitArguments,
+    check_texts,
+    complete_splits,
+    digest_of,
+    find_columns,
+    limit_splits,
+    load_source,
+)
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_DATASET = "stanfordnlp/imdb"
+PAIRS_OF_COLUMNS = "sentence1 sentence2", "premise hypothesis", "question sentence", "question1 question2"
+TEXT_COLUMNS = [names.split() for names in ("text", "sentence", *PAIRS_OF_COLUMNS)]
+LABEL_COLUMNS = [["label"], ["labels"]]
+
+
+@dataclass(frozen=True)
+class TextDataArguments(SplitArguments):
+    """Where the texts and labels are, and how much of them to use."""
+
+    dataset_name: str | None = option(
+        None, f"Hub id or local folder; default: {DEFAULT_DATASET}. 'generated': the built-in data set."
+    )
+    text_column_name: list[str] | None = field(
+        default=None,
+        metadata={"help": "One text column or two; default: by usual names.", "aliases": ["--text_column_names"]},
+    )
+    label_column_name: str | None = option(None, "Column of the labels; default: 'label' or 'labels'.")
+    max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length")
+    pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest text.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.text_column_name is not None and not 1 <= len(self.text_column_name) <= 2:
+            raise ValueError(f"text_column_name takes one or two columns, not {self.text_column_name}")
+        check_at_least(self, max_seq_length=1)
+
+    def resolved(self) -> Self:
+        """These options with a data set: the default one, or where nobody can reach it the built-in one."""
+        name = choose_dataset(self)
+        if name == generated.NAME != self.dataset_name:
+            logger.warning(
+                "No data set was named and the default one cannot be reached: using the built-in GENERATED one"
+            )
+        return replace(self, dataset_name=name)
+
+
+@dataclass
+class TextClassificationData:
+    """Splits "train", "validation" and perhaps "test", whose columns are `text_columns` and "label", a label's name."""
+
+    splits: DatasetDict
+    text_columns: list[str]
+    label_names: list[str]
+    own_splits: list[str]  # those that the data set came with; the others were cut from its train split
+    notes: list[str]  # what a reader of the figures must know of the data
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a resumed run must find again."""
+        train, validation = digest_of(self.splits["train"]), digest_of(self.splits["validation"])
+        return {"training texts": train, "validation texts": validation}
+
+    def encode(
+        self, tokenizer: PreTrainedTokenizerBase, label2id: dict[str, int], max_length: int, num_proc: int | None = None
+    ) -> DatasetDict:
+        """The splits as token ids, with label ids in the column "labels"."""
+
+        def encode_batch(rows: dict[str, list]) -> dict[str, list]:
+            texts = [rows[column] for column in self.text_columns]
+            encoded = tokenizer(*texts, truncation=True, max_length=max_length)
+            return {**encoded, "labels": [label2id[name] for name in rows["label"]]}
+
+        columns = [*self.text_columns, "label"]
+        return self.splits.map(encode_batch, batched=True, remove_columns=columns, num_proc=num_proc)
+
+
+def choose_dataset(args: TextDataArguments) -> str | None:
+    """The data set to use: the one that is named, else the default, else the built-in one; None if files are named."""
+    if args.dataset_name or args.train_file:
+        return args.dataset_name
+    try:
+        load_dataset(DEFAULT_DATASET)
+    except (ConnectionError, FileNotFoundError):
+        return generated.NAME
+    return DEFAULT_DATASET
+
+
+def load_text_classification(args: TextDataArguments, seed: int) -> TextClassificationData:
+    """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
+    raw = load_source(args)
+    first = next(iter(raw.values()))
+    text_columns = find_columns(first, args.text_column_name, TEXT_COLUMNS, "text_column_name")
+    asked = args.label_column_name and [args.label_column_name]
+    (label_column,) = find_columns(first, asked, LABEL_COLUMNS, "label_column_name")
+    if label_column in text_columns:
+        raise ValueError(f"column {label_column!r} cannot be both a text and the label")
+
+    notes: list[str] = []
+    if args.is_generated:
+        notes.append("The data set is generated: its reviews are made from templates. It tests the machinery alone.")
+    splits = {}
+    for name, split in raw.items():
+        for column in text_columns:
+            check_texts(name, split, column)
+        if label_column not in split.column_names:
+            raise ValueError(f"split {name!r} has no column {label_column!r}; its columns: {split.column_names}")
+        labelled = _with_label_names(name, split.select_columns([*text_columns, label_column]), label_column)
+        if labelled is None:
+            notes.append(f"Split {name!r} is not labelled and was not used.")
+        else:
+            splits[name] = labelled
+    splits, own_splits = complete_splits(splits, args, seed, notes)
+
+    feature = raw.get("train", first).features[label_column]
+    label_names = feature.names if isinstance(feature, ClassLabel) else _in_order(splits["train"].unique("label"))
+    for name, split in splits.items():
+        unknown = sorted(set(split.unique("label")) - set(label_names))
+        if unknown:
+            raise ValueError(f"split {name!r} has labels that train has not: {unknown}; train has {label_names}")
+    if len(label_names) < 2:
+        raise ValueError(f"classification needs two labels or more; {label_column!r} holds only {label_names}")
+
+    splits = limit_splits(splits, args, seed)
+    return TextClassificationData(DatasetDict(splits), text_columns, label_names, own_splits, notes)
+
+
+def _with_label_names(name: str, split: Dataset, column: str) -> Dataset | None:
+    """The split with a string column "label"; None if it has no labels at all."""
+    feature = split.features[column]
+    labels = split[column][:]
+    if isinstance(feature, ClassLabel):
+        labels = [feature.int2str(label) if label is not None and label >= 0 else None for label in labels]
+    elif not isinstance(feature, Value) or feature.dtype.startswith(("float", "double")):
+        raise ValueError(f"label_column_name {column!r} holds {feature}; expected text, whole numbers or booleans")
+    missing = labels.count(None)
+    if missing == len(labels):
+        return None
+    if missing:
+        raise ValueError(f"split {name!r} has {missing} rows without a label, the first is row {labels.index(None)}")
+    return split.remove_columns(column).add_column("label", [str(label) for label in labels])
+
+
+def _in_order(names: list[str]) -> list[str]:
+    """Names in alphabetical order, whole numbers before them by value."""
+    return sorted(names, key=lambda name: (0, int(name), "") if name.lstrip("-").isdigit() else (1, 0, name))

@@ -1,0 +1,141 @@
+"""A sequence classifier with its tokenizer, from any checkpoint or with new weights."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from transformers import (
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+)
+from typing_extensions import Self
+
+import tfm_zoo
+from tfm_zoo.training.arguments import option
+from tfm_zoo.training.initial_models import ModelAndTokenizer, initial_config, tokens_to_learn, vocabulary_option
+from tfm_zoo.training.models import WEIGHTS, Head, ModelArguments, check_vocabulary, load_config, load_tokenizer
+from tfm_zoo.training.sources import DataArguments
+from tfm_zoo.training.tokenizers import word_piece_tokenizer
+
+logger = logging.getLogger(__name__)
+
+VOCAB_SIZE = 8000  # of a tokenizer made from the training texts
+DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+HEAD = Head(
+    AutoModelForSequenceClassification,
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    tfm_zoo.TfmBertForSequenceClassification,
+    "sequence classifier",
+)
+
+
+@dataclass(frozen=True)
+class ClassifierArguments(ModelArguments):
+    """Which checkpoint to start from, or which new model to make."""
+
+    small_fields: ClassVar = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 256,
+    }
+
+    model_name_or_path: str | None = option(
+        None,
+        f"Zoo or official checkpoint, Hub id or folder; default: {DEFAULT_MODEL}, or with the built-in data a small"
+        " new model.",
+    )
+    tokenizer_vocab_size: int | None = vocabulary_option("of its frequent words", VOCAB_SIZE)
+    ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
+    classifier_pooling: Literal["cls", "mean"] | None = option(
+        None,
+        "What the head of a zoo encoder reads: the first position, or the mean of all tokens, which says more of a text"
+        " where pre-training was short, but which no official class does; default: as the configuration has it.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.classifier_pooling and self.model_class == "native":
+            raise ValueError("classifier_pooling is for encoders of the zoo, not for model_class 'native'")
+        if self.classifier_pooling and "classifier_pooling" in self.overrides():
+            raise ValueError("give classifier_pooling either by itself or in config_overrides, not both")
+
+    def resolved(self, data_args: DataArguments) -> Self:
+        """These options with the default checkpoint, if they name no model and the data are not the built-in ones."""
+        if self.model_name_or_path or self.new_model_options or data_args.is_generated:
+            return self
+        return replace(self, model_name_or_path=DEFAULT_MODEL)
+
+    @property
+    def small_type(self) -> str:
+        return "bert" if self.model_class == "native" else "tfm_bert"
+
+    def pooling(self, config: PreTrainedConfig) -> dict[str, str]:
+        """`classifier_pooling` as a field of the model's configuration; empty if it is not given."""
+        if self.classifier_pooling is None:
+            return {}
+        if not self.becomes_zoo(config) and config.model_type != "tfm_bert":
+            raise ValueError(f"classifier_pooling is for encoders, and {config.model_type!r} is not one")
+        return {"classifier_pooling": self.classifier_pooling}
+
+
+def load_classifier(args: ClassifierArguments, label_names: list[str]) -> ModelAndTokenizer:
+    """The checkpoint with a head for these labels, its own if that has as many of them; and its tokenizer."""
+    name = args.model_name_or_path
+    config = load_config(args, name)
+    has_head = any("ForSequenceClassification" in architecture for architecture in config.architectures or [])
+    is_misfit = has_head and config.num_labels != len(label_names)
+    if is_misfit and not args.ignore_mismatched_sizes:
+        raise ValueError(
+            f"{name!r} classifies into {config.num_labels} labels {list(config.label2id)} and the data have"
+            f" {len(label_names)}: {label_names}; ignore_mismatched_sizes replaces its head"
+        )
+    if has_head and set(config.label2id) == set(label_names):
+        label_names = [config.id2label[index] for index in range(len(label_names))]
+    elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in config.label2id):
+        logger.warning(f"{name!r} classifies into {list(config.label2id)}: its head now learns {label_names}")
+
+    fields = label_fields(label_names) | args.pooling(config)
+    if not args.becomes_zoo(config):
+        model = HEAD.load(args, config, **fields, ignore_mismatched_sizes=args.ignore_mismatched_sizes)
+    elif is_misfit:  # the body alone
+        model = tfm_zoo.from_official(AutoModel.from_pretrained(name), HEAD.zoo_class, dtype=WEIGHTS, **fields)
+    else:
+        model = HEAD.load(args, config, **fields)
+    tokenizer = load_tokenizer(args)
+    check_vocabulary(tokenizer, model.config)
+    return model, tokenizer
+
+
+def new_classifier(
+    args: ClassifierArguments, label_names: list[str], texts: Iterable[str], max_length: int
+) -> ModelAndTokenizer:
+    """A model with new weights and a head for these labels; and the tokenizer named, or one made from the texts.
+
+    The small model, and a tokenizer that is made, take `max_length` tokens.
+    """
+    if args.tokenizer_name:
+        tokenizer = load_tokenizer(args)
+    else:
+        tokenizer = word_piece_tokenizer(texts, tokens_to_learn(args, VOCAB_SIZE))
+        tokenizer.model_max_length = max_length
+    positions = {} if args.is_named else {"max_position_embeddings": max_length}
+    config = initial_config(args, HEAD, tokenizer, **label_fields(label_names), **positions)
+    pooling = args.pooling(config)
+    if not args.becomes_zoo(config):
+        config.update(pooling)
+    return HEAD.new(args, config, **pooling), tokenizer
+
+
+def label_fields(names: list[str]) -> dict[str, Any]:
+    """The fields of a configuration that name the labels."""
+    ids = {name: index for index, name in enumerate(names)}
+    return {"num_labels": len(names), "id2label": dict(enumerate(names)), "label2id": ids}
+
+
+def reads_mean(config: PreTrainedConfig) -> bool:
+    """Whether a classifier's head reads the mean of all tokens."""
+    return getattr(config, "classifier_pooling", None) == "mean"

@@ -1,0 +1,1 @@
+"""Architectures side by side: their training under one budget, the models, what they cost, and the report."""

@@ -1,0 +1,124 @@
+"""What training costs: the seconds of a step, memory at its peak, and a loop that measures both."""
+
+import ctypes
+import gc
+import math
+import statistics
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+from tfm_zoo.training.loop import Loop
+from tfm_zoo.training.runs import Run
+from tfm_zoo.training.task import Task
+
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+EXPLODED = 2.0  # times the loss of a uniform guess: training ends there
+
+
+class Stopwatch:
+    """Seconds of laps. A lap begins where the one before it ended, or at a `restart`."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.laps: list[float] = []
+        self.restart()
+
+    def restart(self) -> None:
+        self.start = self._now()
+
+    def lap(self) -> None:
+        now = self._now()
+        self.laps.append(now - self.start)
+        self.start = now
+
+    @property
+    def median(self) -> float | None:
+        return statistics.median(self.laps) if self.laps else None
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return perf_counter()
+
+
+class PeakMemory:
+    """The most bytes in use at any time between `start` and `stop`, beyond those in use when this object was made.
+
+    On a GPU these are the bytes of torch's tensors. On a CPU they are the memory of the process, which only Linux
+    reports: `bytes` is `None` on other systems.
+    """
+
+    def __init__(self, device: torch.device):
+        self.device, self.before = device, 0
+        self.is_known = device.type == "cuda" or (device.type == "cpu" and _reset_peak())
+        self.bytes: int | None = 0 if self.is_known else None
+        if self.is_known:
+            gc.collect()
+            self.start()
+            self.before = self._peak()
+
+    def start(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        elif self.is_known:
+            # The allocator returns free memory to the system, which would count it as in use. Only glibc's does.
+            getattr(ctypes.CDLL(None), "malloc_trim", bool)(0)
+            _reset_peak()
+
+    def stop(self) -> None:
+        if self.is_known:
+            self.bytes = max(self.bytes, self._peak() - self.before)
+
+    def _peak(self) -> int:
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device)
+        line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+
+
+def _reset_peak() -> bool:
+    """Set the peak of this process to its memory now. Returns False if the system keeps no peak."""
+    try:
+        return bool(RESET.write_text("5"))
+    except OSError:
+        return False
+
+
+class VariantLoop(Loop):
+    """A loop that measures what training costs, saves no model unless asked to, and ends if the loss explodes."""
+
+    def __init__(self, run: Run, task: Task, memory: PeakMemory):
+        super().__init__(run, task)
+        self.memory, self.stopwatch = memory, Stopwatch(run.accelerator.device)
+        self.limit = EXPLODED * math.log(task.model.config.vocab_size)
+        self.optimizer.optimizer.register_step_post_hook(lambda *_: self.stopwatch.lap())
+
+    def train(self) -> None:
+        """Train to the end, or until the loss explodes, which raises a `FloatingPointError`."""
+        self.measure()
+        try:
+            super().train()
+        finally:
+            self.memory.stop()
+
+    def measure(self) -> None:
+        self.memory.start()
+        self.stopwatch.restart()
+
+    def evaluate(self) -> None:
+        self.memory.stop()
+        super().evaluate()
+        self.measure()
+
+    def keep(self) -> None:
+        if self.args.save_models:
+            super().keep()
+
+    def log(self, values: dict[str, float]) -> None:
+        loss = values.get("loss", values.get("eval_loss"))
+        if math.isfinite(loss):
+            super().log(values)
+        if not loss <= self.limit:
+            raise FloatingPointError(f"the loss is {loss} at step {self.state.step}")

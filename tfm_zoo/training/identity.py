@@ -1,0 +1,60 @@
+"""Which run a checkpoint belongs to: all of its options and data count, but for what is left out here by name."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from tfm_zoo.training.checkpoints import TrainState
+
+#: Options that a resumed run may change, and why it may.
+LEFT_OUT = {
+    "These name places. What lies there counts: digests of the texts and the tokenizer, weights in the checkpoint.": (
+        "output_dir model_name_or_path tokenizer_name dataset_name train_file validation_file test_file"
+    ),
+    "These divide the work. What they come to counts: the global batch size, the processes, the number of steps.": (
+        "per_device_train_batch_size per_device_train_batch_tokens per_device_eval_batch_size"
+        " gradient_accumulation_steps gradient_checkpointing dataloader_num_workers preprocessing_num_workers"
+        " num_train_epochs max_train_steps"
+    ),
+    "These say how often a run is judged and saved, and when it ends; no step and no figure depends on them.": (
+        "eval_steps early_stopping_patience checkpointing_steps save_total_limit resume_from_checkpoint"
+        " overwrite_output_dir"
+    ),
+    "These say what is shown, and to whom.": (
+        "sample_prompt sample_length num_samples top_p temperature with_tracking report_to push_to_hub hub_model_id"
+        " hub_token hub_private_repo hub_revision trust_remote_code"
+    ),
+}
+LEFT_OUT = {reason: names.split() for reason, names in LEFT_OUT.items()}
+
+
+def identity(facts: Mapping[str, Any], *options: Any) -> dict[str, Any]:
+    """What a resumed run must have in common with the run that it continues, as JSON reads it again.
+
+    Args:
+        facts: what the options came to, such as the number of steps; a fact stands for the option of its name.
+        options: dataclasses of options.
+    """
+    left_out = {name for names in LEFT_OUT.values() for name in names}
+    settings = {name: value for part in options for name, value in asdict(part).items() if name not in left_out}
+    return json.loads(json.dumps({**facts, **settings, **facts}))  # facts first, in the order of the message, too
+
+
+def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
+    """Refuse to continue with the checkpoint of another run.
+
+    What the checkpoint did not record, which in version 0.1 was most options, is not compared.
+    """
+    recorded, metric = state.run, identity.get("metric_for_best_model")
+    if metric and "metric_for_best_model" not in recorded and state.best_step is not None:
+        figures = [entry.get(f"eval_{metric}") for entry in state.log_history if entry["step"] == state.best_step]
+        if state.best_metric not in figures:
+            raise ValueError(
+                f"resume_from_checkpoint: the checkpoint, of version 0.1, did not choose its best model by {metric!r}:"
+                " give the metric_for_best_model of its run"
+            )
+    differing = [name for name, value in identity.items() if name in recorded and recorded[name] != value]
+    if differing:
+        changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in differing)
+        raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}")

@@ -1,0 +1,1 @@
+"""Causal language modelling: the task, its model and its data."""

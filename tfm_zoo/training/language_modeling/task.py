@@ -1,0 +1,171 @@
+"""Causal language modelling as a task: its options, its figures, samples, its card. The loss is the model's own."""
+
+import copy
+import inspect
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from tfm_zoo.hub.cards import table
+from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
+from tfm_zoo.training.checkpoints import TrainState
+from tfm_zoo.training.evaluation import loss_and_perplexity
+from tfm_zoo.training.language_modeling.data import Blocks, Corpus
+from tfm_zoo.training.reports import Report
+from tfm_zoo.training.runs import is_sharded
+from tfm_zoo.training.task import Batch, Task
+
+
+@dataclass(frozen=True)
+class LanguageModelingArguments(LoopArguments):
+    """The options that a language modelling loop has beyond those of any other."""
+
+    figures: ClassVar = ("loss", "perplexity")
+
+    sample_prompt: str | None = option(None, "How the samples begin; default: at the start of a text.")
+    sample_length: int = option(100, "Tokens of a sample that is drawn at each evaluation; 0: no samples.")
+    num_samples: int = option(1, "Samples drawn at each evaluation.")
+    top_p: float = option(0.95, "Nucleus sampling: draw from the likeliest tokens that hold this much probability.")
+    temperature: float = option(1.0, "Below 1, likely tokens are drawn more often.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, sample_length=0, num_samples=1)
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be above 0, not {self.temperature}")
+
+
+class Sampler:
+    """Draws text from a model (nucleus sampling, Holtzman et al. 2020).
+
+    The seed and the step decide what is drawn, and the random numbers of training do not change.
+
+    Args:
+        config: the model's own settings of generation, which the options change.
+        longest: how many tokens the model takes.
+    """
+
+    def __init__(
+        self,
+        args: LanguageModelingArguments,
+        tokenizer: PreTrainedTokenizerBase,
+        config: GenerationConfig,
+        longest: int,
+    ):
+        self.args, self.tokenizer = args, tokenizer
+        start = next((i for i in (tokenizer.bos_token_id, tokenizer.eos_token_id) if i is not None), 0)
+        prompt = tokenizer(args.sample_prompt or "")["input_ids"] or [start]
+        self.prompt = torch.tensor([prompt] * args.num_samples)
+        self.length = max(0, min(args.sample_length, longest - len(prompt)))
+        if args.sample_length and self.length < 1:
+            raise ValueError(f"sample_prompt has {len(prompt)} tokens, of {longest} that the model takes: shorten it")
+        self.config = copy.deepcopy(config)
+        self.config.update(
+            do_sample=True,
+            top_p=args.top_p,
+            temperature=args.temperature,
+            top_k=0,
+            max_new_tokens=self.length or None,
+            pad_token_id=start if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
+        )
+
+    @torch.no_grad()
+    def draw(self, model: PreTrainedModel, step: int) -> list[str]:
+        """Samples of a model after `step` steps."""
+        training = model.training
+        model.eval()
+        with torch.random.fork_rng():
+            torch.manual_seed(self.args.seed + step)
+            prompt = self.prompt.to(model.device)
+            ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=self.config)
+        model.train(training)
+        return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+
+
+@dataclass
+class LanguageModelReport(Report):
+    """How the training of a language model ended, and its card."""
+
+    task: "LanguageModelingTask"
+
+    pipeline_tag = "text-generation"
+    picture_metrics = ("perplexity",)
+    figure_names = {"loss": "loss per token", "perplexity": "perplexity"}
+    headline = ("loss", "perplexity")
+
+    def own_splits(self) -> tuple[str, ...]:
+        return ("validation",) if self.task.corpus.has_own_validation else ()
+
+    def task_values(self) -> dict[str, Any]:
+        task, best_step = self.task, self.state.best_step
+        tokens = {"train": "not counted"} | {name: f"{len(split):,}" for name, split in task.tokens.items()}
+        samples = task.sampler.draw(self.model, best_step) if task.sampler.length else []  # of the folder's model
+        early = next((entry for entry in self.state.log_history if "samples" in entry), None)
+        return {
+            "prompt": repr(self.run.args.sample_prompt or "Once"),
+            "block_size": task.block_size,
+            "tokens": table(tokens, ("split", "tokens")),
+            "notes": task.corpus.notes,
+            "samples": samples,
+            "early": early if early and early["step"] != best_step else None,
+        }
+
+    def task_settings(self) -> dict[str, Any]:
+        return {"tokens per block": self.task.block_size}
+
+
+@dataclass(kw_only=True)
+class LanguageModelingTask(Task):
+    """A decoder learns to predict the next token."""
+
+    validation: Blocks
+    eval_batch_size: int
+    sampler: Sampler | None = None
+    #: what the card tells of the data
+    corpus: Corpus | None = None
+    tokens: dict[str, Tensor] = field(default_factory=dict)
+    block_size: int | None = None
+
+    report = LanguageModelReport
+
+    def __post_init__(self) -> None:
+        self.loader = self.eval_loader(self.validation, self.eval_batch_size)
+
+    def count(self, batch: Batch) -> int:
+        """The tokens of a batch that are predicted: all but the first of each row."""
+        return int((batch["labels"][:, 1:] != IGNORED).sum())
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Mean loss per token, its exponential (perplexity) and blocks per second, the same on every process."""
+        forward = inspect.signature(self.accelerator.unwrap_model(model).forward).parameters
+        # A zoo model computes its loss without logits if told to; an official model always makes them.
+        options = {"return_logits": False} if "return_logits" in forward else {}
+        model.eval()
+        loss_sum, tokens = 0.0, 0
+        start = perf_counter()
+        for batch in self.loader:
+            loss_sum += model(**batch, num_items_in_batch=1, **options).loss.item()  # the sum, and not the mean
+            tokens += self.count(batch)
+        totals = torch.tensor([loss_sum, tokens], device=self.accelerator.device)
+        loss_sum, tokens = self.accelerator.reduce(totals, "sum").tolist()
+        rate = self.validation.size / (perf_counter() - start)
+        model.train()
+        return {**loss_and_perplexity(loss_sum, tokens), "samples_per_second": rate}
+
+    def after_evaluation(self, model: nn.Module, state: TrainState) -> None:
+        """Draw samples on the main process, print them, and log them."""
+        accelerator, sampler = self.accelerator, self.sampler
+        if not sampler or not sampler.length or is_sharded(accelerator) or not accelerator.is_main_process:
+            return
+        samples = sampler.draw(accelerator.unwrap_model(model), state.step)
+        state.log_history.append({"step": state.step, "samples": samples})
+        for sample in samples:
+            print(f"--- sample after step {state.step}\n{sample}\n---", flush=True)

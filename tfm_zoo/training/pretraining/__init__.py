@@ -1,0 +1,1 @@
+"""Pre-training of encoders: the task, its model and its data."""

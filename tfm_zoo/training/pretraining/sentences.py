@@ -1,0 +1,101 @@
+"""Sentences, pairs of segments for next-sentence prediction (Devlin et al. 2019), and segments of single documents.
+
+A tokenized text is an array `(2, tokens)`: token ids, and true where a word begins. A document is a list of sentences.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+Text = np.ndarray
+
+# A sentence may end at a line break; after a full stop of a language that writes no space behind it; and after other
+# such marks, and quotes or brackets around them, unless the text continues in lower case. A mark with a space before
+# it, as in tokenized text, ends a sentence whatever follows.
+BOUNDARY = re.compile(
+    r"""
+      \n
+    | (?<=[\u3002\uff01\uff1f])
+    | (?<=\s[.!?])\s+
+    | (?: (?<=[.!?…]) | (?<=[.!?…]["'\u201d\u2019»)\]]) )
+      (?<!\b[A-Z]\.)
+      (?<!\b(?:Mr|Ms|Dr|St|Jr|Sr|vs)\.)(?<!\b(?:Mrs|Rev|Gen|Col)\.)(?<!\b(?:Prof|Capt)\.)(?<!\b[ei]\.[ge]\.)
+      (?: \s+ (?![a-zà-öø-ÿ,;:)]) | (?=<) )
+    """,
+    re.VERBOSE,
+)
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a text. An abbreviation that the rules do not know ends one too soon, which does little harm."""
+    return [sentence for part in BOUNDARY.split(text) if (sentence := part.strip())]
+
+
+def sentence_pairs(
+    documents: Sequence[Sequence[Text]], room: int, short_probability: float, rng: np.random.Generator
+) -> Iterator[tuple[Text, Text, bool]]:
+    """Segments A and B, and whether B is random: in half of the pairs it is, in the others it follows A.
+
+    A is a few sentences of a document in a row. B is the sentences after them, up to `room` tokens of both together; or
+    it is as many tokens of another document, from a random sentence on, and then the next A begins where B would have.
+    A document's last sentence, left alone, begins no pair.
+
+    Args:
+        room: tokens of a pair at most, without special ones. If sentences do not fit, the longer segment is cut at its
+            beginning and its end.
+        short_probability: share of the pairs that are made up to a random smaller length.
+    """
+    if len(documents) < 2:
+        return
+    for index, document in enumerate(documents):
+        start = 0
+        while start < len(document) - 1:
+            length = room if rng.random() >= short_probability else int(rng.integers(2, room + 1))
+            end = _reach(document, start, length, at_least=2)
+            middle = int(rng.integers(start + 1, end))
+            first = join(document[start:middle])
+            is_random = bool(rng.random() < 0.5)
+            if is_random:
+                other = documents[(index + int(rng.integers(1, len(documents)))) % len(documents)]
+                begin = int(rng.integers(len(other)))
+                second = join(other[begin : _reach(other, begin, length - first.shape[1], at_least=1)])
+                start = middle
+            else:
+                second = join(document[middle:end])
+                start = end
+            yield *_fitted(first, second, room, rng), is_random
+
+
+def segments(documents: Sequence[Sequence[Text]], room: int) -> Iterator[Text]:
+    """Each document's text in pieces of `room` tokens; the last piece may be shorter."""
+    for document in documents:
+        text = join(document)
+        yield from (text[:, start : start + room] for start in range(0, text.shape[1], room))
+
+
+def join(texts: Sequence[Text]) -> Text:
+    return np.concatenate(texts, axis=1)
+
+
+def _reach(document: Sequence[Text], start: int, length: int, at_least: int) -> int:
+    """The end of the fewest sentences from `start` on, `at_least` as many, that have `length` tokens, if there are."""
+    end, tokens = start, 0
+    while end < len(document) and (tokens < length or end - start < at_least):
+        tokens += document[end].shape[1]
+        end += 1
+    return end
+
+
+def _fitted(first: Text, second: Text, room: int, rng: np.random.Generator) -> tuple[Text, Text]:
+    """Two segments, of which the longer loses tokens, at either end by chance, until both fit into 2 tokens or more."""
+    lengths = first.shape[1], second.shape[1]
+    if sum(lengths) > room:
+        length = min(lengths[0], max(room - lengths[1], room // 2))
+        lengths = length, room - length
+    fitted = []
+    for text, length in zip((first, second), lengths, strict=True):
+        surplus = text.shape[1] - length
+        begin = int(rng.binomial(surplus, 0.5)) if surplus else 0
+        fitted.append(text[:, begin : begin + length])
+    return tuple(fitted)

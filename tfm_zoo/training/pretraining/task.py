@@ -1,0 +1,210 @@
+"""Pre-training of encoders as a task: its options, its losses, its figures, its card."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from torch import Tensor, nn
+from transformers.utils import ModelOutput
+
+from tfm_zoo.hub.cards import table
+from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
+from tfm_zoo.training.evaluation import evaluate_examples, sums_of_rows
+from tfm_zoo.training.models import is_zoo
+from tfm_zoo.training.pretraining.data import Documents
+from tfm_zoo.training.reports import Report
+from tfm_zoo.training.runs import is_sharded
+from tfm_zoo.training.task import Batch, Task
+from tfm_zoo.training.text_sources import CHARACTERS
+
+#: an evaluation's figures, and what the card calls them
+FIGURES = {
+    "mlm_accuracy": "accuracy of masked tokens",
+    "nsp_accuracy": "accuracy of next sentences",
+    "mlm_loss": "loss per masked token",
+    "nsp_loss": "loss per pair",
+    "loss": "sum of losses",
+}
+
+
+@dataclass(frozen=True)
+class PretrainingArguments(LoopArguments):
+    """The options that a pre-training loop has beyond those of any other. Defaults are BERT's (Devlin et al. 2019)."""
+
+    next_sentence_prediction: bool = option(
+        True, "Train on pairs of segments, half of which follow one another, too; false: on masked tokens alone."
+    )
+    max_seq_length: int = option(128, "Tokens of an example at most.", "max_length")
+    short_seq_prob: float = option(0.1, "Share of the pairs that are made shorter than that.")
+    mlm_probability: float = option(0.15, "Share of the tokens that are to be predicted.")
+    whole_word_mask: bool = option(False, "Mask all tokens of a word, or none of them.")
+    block_documents: int = option(
+        2000,
+        f"Documents, or {CHARACTERS:,} characters of them, that are read and mixed together; the second segment of a"
+        " pair comes from another of them.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, block_documents=2)
+        if not 0 <= self.short_seq_prob <= 1:
+            raise ValueError(f"short_seq_prob must be at least 0 and at most 1, not {self.short_seq_prob}")
+
+    @property
+    def figures(self) -> list[str]:
+        return [name for name in FIGURES if self.next_sentence_prediction or "nsp" not in name]
+
+
+@dataclass
+class PretrainingReport(Report):
+    """How the pre-training of an encoder ended, and its card."""
+
+    task: "PretrainingTask"
+
+    pipeline_tag = "fill-mask"
+
+    @property
+    def figure_names(self) -> dict[str, str]:
+        return {name: FIGURES[name] for name in self.run.args.figures}
+
+    @property
+    def picture_metrics(self) -> tuple[str, ...]:
+        if not self.run.args.next_sentence_prediction:  # the loss is that of masked tokens
+            return ("mlm_accuracy",)
+        return tuple(name for name in self.run.args.figures if name != "loss")
+
+    @property
+    def headline(self) -> tuple[str, ...]:
+        return tuple(name for name in self.run.args.figures if name.endswith("accuracy"))
+
+    def own_splits(self) -> tuple[str, ...]:
+        return ("validation",) if self.task.documents.has_own_validation else ()
+
+    def task_values(self) -> dict[str, Any]:
+        size = self.task.examples.size
+        learned = f"{size:,} an epoch" if size else "not counted"
+        sizes = {"train": learned, "validation": f"{len(self.task.validation):,}"}
+        return {
+            "split_sizes": table(sizes, ("split", "examples")),
+            "notes": self.task.documents.notes,
+            "entropy": self.task.entropy,
+        }
+
+    def task_settings(self) -> dict[str, Any]:
+        args = self.run.args
+        short = f", {args.short_seq_prob:.0%} of the pairs shorter" if args.next_sentence_prediction else ""
+        words = "words, all tokens of each" if args.whole_word_mask else "tokens"
+        return {
+            "tokens per example": f"at most {args.max_seq_length}{short}",
+            "masked": f"{args.mlm_probability:.0%} of the {words}; of these 80 % by [MASK], 10 % by another token",
+            "documents mixed": f"{args.block_documents:,}, or {CHARACTERS:,} characters, at a time",
+        }
+
+
+@dataclass(kw_only=True)
+class PretrainingTask(Task):
+    """An encoder learns to predict masked tokens and, of pairs of segments, whether one follows the other."""
+
+    args: PretrainingArguments
+    documents: Documents
+    validation: list[dict[str, Any]]  # examples
+
+    report = PretrainingReport
+
+    def __post_init__(self) -> None:
+        self.is_zoo = is_zoo(self.model.config)
+        self.entropy = unigram_entropy(self.validation)
+        self.loader = self.eval_loader(self.validation, self.args.per_device_eval_batch_size)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return losses(model, batch, self.is_zoo)
+
+    @staticmethod
+    def count(batch: Batch) -> Tensor:
+        """How many items each part of the loss is the mean over: masked tokens and, of pairs, examples."""
+        pairs = [len(batch["labels"])] if "next_sentence_label" in batch else []
+        return torch.tensor([int((batch["labels"] != IGNORED).sum()), *pairs])
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        return evaluate_pretraining(self.accelerator, model, self.loader, self.is_zoo)
+
+
+def losses(model: nn.Module, batch: Batch, is_zoo: bool) -> Tensor:
+    """The mean loss per masked token (0 if there is none) and, of pairs, per pair; `(1,)` or `(2,)`.
+
+    A model of the zoo (`is_zoo`) makes logits for the labelled tokens only.
+    """
+    labels = batch["labels"]
+    labelled = labels != IGNORED
+    if is_zoo and labelled.any():
+        outputs = model(**inputs_of(batch), labels=labels)
+        parts = [outputs.loss]
+    else:
+        outputs = model(**inputs_of(batch))
+        summed = F.cross_entropy(token_logits(outputs)[labelled].float(), labels[labelled], reduction="sum")
+        parts = [summed / labelled.sum().clamp(min=1)]
+    if "next_sentence_label" in batch:
+        parts.append(F.cross_entropy(outputs.seq_relationship_logits.float(), batch["next_sentence_label"]))
+    return torch.stack(parts)
+
+
+def evaluate_pretraining(
+    accelerator: Accelerator, model: nn.Module, loader: Iterable[Batch], is_zoo: bool
+) -> dict[str, float]:
+    """Loss and accuracy per masked token and per pair, and examples per second, the same on every process."""
+
+    def measure(batch: Batch) -> Tensor:
+        labelled = batch["labels"] != IGNORED
+        if is_zoo and not is_sharded(accelerator):  # no part of a sharded model can be called by itself
+            options = {"return_logits": False, "output_hidden_states": True}
+            outputs = model(**inputs_of(batch), labels=batch["labels"], **options)
+            whole = accelerator.unwrap_model(model)
+            with accelerator.autocast():
+                logits = whole.lm_head(whole.head(outputs.hidden_states[-1][labelled]))
+        else:
+            outputs = model(**inputs_of(batch))
+            logits = token_logits(outputs)[labelled]
+        tokens = sums_of_rows(judged(logits, batch["labels"][labelled]), labelled)
+        columns = [labelled.sum(dim=1, keepdim=True), tokens]
+        if "next_sentence_label" in batch:
+            columns.append(judged(outputs.seq_relationship_logits, batch["next_sentence_label"]))
+        return torch.cat(columns, dim=1)
+
+    columns, speed = evaluate_examples(accelerator, model, loader, measure)
+    tokens, mlm_loss, mlm_correct, *pairs = columns.sum(dim=1).tolist()
+    values = {"mlm_loss": mlm_loss / tokens, "mlm_accuracy": mlm_correct / tokens}
+    if pairs:
+        examples = columns.shape[1]
+        values |= {"nsp_loss": pairs[0] / examples, "nsp_accuracy": pairs[1] / examples}
+    return {"loss": values["mlm_loss"] + values.get("nsp_loss", 0), **values, **speed}
+
+
+def inputs_of(batch: Batch) -> Batch:
+    """The part of a batch that the model reads: all but what it predicts."""
+    return {name: value for name, value in batch.items() if name not in ("labels", "next_sentence_label")}
+
+
+def token_logits(outputs: ModelOutput) -> Tensor:
+    """The logits of the tokens, `(batch, length, vocab_size)`, from either head."""
+    return outputs.prediction_logits if "prediction_logits" in outputs else outputs.logits
+
+
+def judged(logits: Tensor, labels: Tensor) -> Tensor:
+    """The loss of each item, and 1 for each that was predicted right: `(items, 2)`."""
+    loss = F.cross_entropy(logits.float(), labels, reduction="none")
+    return torch.stack([loss, logits.argmax(dim=-1) == labels], dim=1)
+
+
+def unigram_entropy(examples: Iterable[dict[str, Any]]) -> float:
+    """The loss, in nats, of a guess that knows only how frequent each label is."""
+    labels = np.concatenate([example["labels"] for example in examples])
+    counts = np.unique(labels[labels != IGNORED], return_counts=True)[1]
+    if not len(counts):
+        raise ValueError("no token of the validation documents is masked: give more of them")
+    shares = counts / counts.sum()
+    return float(-(shares * np.log(shares)).sum())

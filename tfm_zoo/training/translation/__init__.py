@@ -1,0 +1,1 @@
+"""Translation: the task, its model and its data."""

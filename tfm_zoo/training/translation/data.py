@@ -1,0 +1,144 @@
+"""Sentences and their translations, from any source, as pairs of token ids."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, DatasetDict
+from transformers import PreTrainedTokenizerBase
+
+from tfm_zoo.training import generated
+from tfm_zoo.training.arguments import check_at_least, option
+from tfm_zoo.training.sources import SplitArguments, check_texts, complete_splits, digest_of, limit_splits, load_source
+
+SIDES = ("source", "target")  # the columns of pairs, those of the generated data among them
+NESTED = "translation"  # a column of mappings from language to text, as many data sets on the Hub have it
+
+
+@dataclass(frozen=True)
+class ParallelTextArguments(SplitArguments):
+    """Where the pairs are, and how much of them to use. Names are those of transformers' `run_translation.py`."""
+
+    dataset_name: str | None = option(
+        None, "Hub id or local folder. 'generated', the default: the built-in sequences, to be reversed."
+    )
+    train_file: str | None = option(
+        None,
+        "Instead of dataset_name: a CSV, TSV, JSON (lines) or Parquet file with a column for each language, or one"
+        f" {NESTED!r}; or a name such as 'corpus/train' of two text files, 'corpus/train.en' and 'corpus/train.de',"
+        " with a sentence on each line.",
+    )
+    source_lang: str | None = option(
+        None,
+        "The language to translate from: the name of its column, or, for a tokenizer of many languages, its code, such"
+        " as en_XX, which begins with that name.",
+    )
+    target_lang: str | None = option(None, "The language to translate into, likewise.")
+    max_source_length: int = option(128, "Longer sources are truncated to this many tokens.")
+    max_target_length: int = option(128, "Likewise targets, in training and in the validation loss; and translations.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, max_source_length=1, max_target_length=1)
+        if self.source_lang is not None and self.source_lang == self.target_lang:
+            raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}")
+
+    def built_in(self) -> DatasetDict:
+        return generated.reversed_sequences()
+
+    def load_file(self, split: str, file: str) -> Dataset:
+        sides = {language: Path(f"{file}.{language}") for language in (self.source_lang, self.target_lang) if language}
+        if len(sides) < 2 or Path(file).is_file() or not all(path.is_file() for path in sides.values()):
+            return super().load_file(split, file)
+        try:
+            lines = {language: path.read_text("utf-8").splitlines() for language, path in sides.items()}
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{split}_file {file!r} cannot be read: {error}") from error
+        if len(set(map(len, lines.values()))) > 1:
+            counts = " and ".join(f"{path} has {len(lines[language])}" for language, path in sides.items())
+            raise ValueError(f"{split}_file {file!r}: as many lines are needed on both sides; {counts}")
+        return Dataset.from_dict(lines)
+
+
+@dataclass
+class ParallelTexts:
+    """Splits "train", "validation" and perhaps "test", whose columns "source" and "target" hold texts."""
+
+    splits: dict[str, Dataset]
+    languages: tuple[str, str]  # of source and target: names of columns, or codes that begin with them
+    own_splits: list[str]  # those that the data set came with; the others were cut from its train split
+    notes: list[str]  # what a reader of the figures must know of the data
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a resumed run must find again."""
+        train, validation = digest_of(self.splits["train"]), digest_of(self.splits["validation"])
+        return {"training texts": train, "validation texts": validation}
+
+    def encode(self, tokenizer: PreTrainedTokenizerBase, args: ParallelTextArguments) -> dict[str, Dataset]:
+        """The splits as token ids, "input_ids" and "labels"; `notes` then say how many had to be truncated."""
+        max_source, max_target = args.max_source_length, args.max_target_length
+
+        def encode_batch(rows: dict[str, list[str]]) -> dict[str, list]:
+            sources = tokenizer(rows["source"], verbose=False)["input_ids"]
+            targets = tokenizer(text_target=rows["target"], verbose=False)["input_ids"]
+            longer = [len(s) > max_source or len(t) > max_target for s, t in zip(sources, targets, strict=True)]
+            if any(longer):
+                sources = tokenizer(rows["source"], truncation=True, max_length=max_source)["input_ids"]
+                targets = tokenizer(text_target=rows["target"], truncation=True, max_length=max_target)["input_ids"]
+            return {"input_ids": sources, "labels": targets, "truncated": longer}
+
+        encoded = {}
+        for name, split in self.splits.items():
+            rows = split.map(
+                encode_batch, batched=True, remove_columns=split.column_names, num_proc=args.preprocessing_num_workers
+            )
+            if truncated := sum(rows["truncated"]):
+                self.notes.append(
+                    f"{truncated:,} of the {len(rows):,} pairs of the {name} split were truncated, to {max_source}"
+                    f" tokens of the source and {max_target} of the target."
+                )
+            encoded[name] = rows.remove_columns("truncated")
+        return encoded
+
+    def training_texts(self) -> Iterable[str]:
+        """The training texts of both sides."""
+        for column in SIDES:
+            yield from self.splits["train"][column][:]
+
+
+def load_parallel_texts(args: ParallelTextArguments, seed: int) -> ParallelTexts:
+    """Load and check the pairs; the seed decides which rows a missing split and `max_*_samples` take."""
+    notes: list[str] = []
+    languages = args.source_lang, args.target_lang
+    if args.is_generated:
+        notes.append("The data set is generated: letters, to be put in the reverse order.")
+        languages = tuple(given or usual for given, usual in zip(languages, SIDES, strict=True))
+    raw = {}
+    for name, split in load_source(args).items():
+        flat = split.flatten()  # a column of mappings from language to text becomes a column for each language
+        raw[name] = flat.rename_columns({column: column.removeprefix(f"{NESTED}.") for column in flat.column_names})
+    columns = next(iter(raw.values())).column_names
+    sides = {}
+    for side, option_name, language in zip(SIDES, ("source_lang", "target_lang"), languages, strict=True):
+        if language is None:
+            raise ValueError(f"give source_lang and target_lang: the columns are {columns}")
+        sides[side] = next((name for name in (language, language.split("_")[0]) if name in columns), None)
+        if sides[side] is None:
+            raise ValueError(f"{option_name} {language!r}: no such column; the columns are {columns}")
+    splits = {name: _pairs(name, split, sides) for name, split in raw.items()}
+    splits, own_splits = complete_splits(splits, args, seed, notes)
+    return ParallelTexts(limit_splits(splits, args, seed), languages, own_splits, notes)
+
+
+def _pairs(name: str, split: Dataset, sides: dict[str, str]) -> Dataset:
+    """The texts of a split in the columns "source" and "target"; `sides` says which columns they come from."""
+    texts = {}
+    for side, column in sides.items():
+        check_texts(name, split, column, "column")
+        texts[side] = split[column][:]
+        empty = next((row for row, text in enumerate(texts[side]) if not text.strip()), None)
+        if empty is not None:
+            raise ValueError(f"split {name!r} has an empty text in row {empty} of column {column!r}")
+    return Dataset.from_dict(texts)
