@@ -4,6 +4,8 @@ import torch
 from torch import nn
 from transformers import Cache, EncoderDecoderCache
 
+from .compat import ALL_ATTENTION_FUNCTIONS
+from .kernels import eager_attention_forward
 from .layout import EVERYTHING, Layout
 from .positions import rotate
 
@@ -46,10 +48,9 @@ class TfmAttention(nn.Module):
         past_key_values: Cache | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Output in the shape of `hidden_states`, and weights `(batch, heads, length, length)` or `None`.
+        """`(batch, length, hidden_size)` in and out, and weights `(batch, heads, length, length)` or `None`.
 
         Args:
-            hidden_states: `(batch, length, hidden_size)`, or `(1, real tokens, hidden_size)` with padding dropped.
             position_embeddings: cosines and sines of rotary positions, each `(batch, length, rotated channels)`.
             past_key_values: keys and values (linear attention: a state) of earlier positions; it is added to.
         """
@@ -65,9 +66,11 @@ class TfmAttention(nn.Module):
         elif past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
 
-        kwargs |= {"scaling": self.scaling, "dropout": self.attention_dropout if self.training else 0.0}
-        kwargs["sliding_window"] = self.sliding_window
-        output, weights = layout.kernel(self, query)(self, query, key, value, layout.mask, **kwargs)
+        # vLLM and transformers look in this file for the lookup, and vLLM for one call of what it returns.
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        attend = layout.around(attend, self, query)
+        kwargs |= {"dropout": self.attention_dropout if self.training else 0.0, "sliding_window": self.sliding_window}
+        output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **kwargs)
         return self.o_proj(output.reshape(*hidden_states.shape[:-1], -1)), weights
 
 
@@ -110,8 +113,10 @@ class TfmCrossAttention(TfmAttention):
         sources = key.shape[0]  # the rows that read one source are laid end to end, as if they were one row
         query = self.q_proj(hidden_states)  # tensor parallelism leaves some of the heads to other processes
         query = query.view(sources, -1, query.shape[-1] // self.head_dim, self.head_dim)
-        kwargs |= {"scaling": self.scaling, "dropout": self.attention_dropout if self.training else 0.0}
-        output, weights = layout.kernel(self, query)(self, query.transpose(1, 2), key, value, layout.mask, **kwargs)
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        attend, query = layout.around(attend, self, query), query.transpose(1, 2)
+        kwargs["dropout"] = self.attention_dropout if self.training else 0.0
+        output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **kwargs)
         if weights is not None and rows != sources:
             weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
         return self.o_proj(output.reshape(rows, length, -1)), weights

@@ -1,6 +1,5 @@
 """The entrance: checks a caller's inputs once, counts positions, drops padding, and makes masks for the core."""
 
-import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,9 +8,8 @@ from transformers import Cache, EncoderDecoderCache
 
 from .compat import create_bidirectional_mask, create_bidirectional_sliding_window_mask
 from .kernels import FAR, Window
-from .layout import Layout, Padding, attention_mode, find_padding, is_traced, marks_padding
+from .layout import EVERYTHING, Layout, Padding, attention_mode, find_padding, is_traced, marks_padding
 from .linear_attention import padding_mask
-from .positions import TfmSinusoidalPositions
 
 MASKS = {
     "full_attention": create_bidirectional_mask,
@@ -22,28 +20,43 @@ BLOCKS_FROM = 4  # inputs of at least this many windows are attended to in block
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
 
 
-class Batch(NamedTuple):
-    """What the core reads. (A tuple, since device hooks move the tensors in a tuple.)
-
-    Ids and embeddings have the shapes that the caller gave them or, where `padding` was dropped, `(1, real tokens)`.
+class Tokens(NamedTuple):
+    """What is read at each position. (This and others are tuples, since device hooks move the tensors in a tuple.)
 
     Args:
+        input_ids: `(batch, length)`, or `None` with `inputs_embeds` `(batch, length, hidden_size)` in their place.
+        token_type_ids: `(batch or 1, length)`, segments, or `None`.
+        position_ids: `(batch or 1, length)`; of a caller, `None` has them counted.
+    """
+
+    input_ids: torch.LongTensor | None
+    inputs_embeds: torch.Tensor | None = None
+    token_type_ids: torch.LongTensor | None = None
+    position_ids: torch.LongTensor | None = None
+
+
+class Batch(NamedTuple):
+    """What the core reads.
+
+    Args:
+        tokens: of shape `(1, real tokens)` where `padding` was dropped.
         layouts: who attends to whom, for each kind of layer.
         padding: what was dropped.
         cache: keys and values of earlier positions.
         encoder_cache: `cache` and the keys and values of the source.
-        use_cache: whether the caller gets the cache.
+        returned_cache: the one that the caller gets.
+        encoder_hidden_states: the source, `(sources, source length, hidden_size)`.
+        encoder_layout: which positions of the source are seen.
     """
 
-    input_ids: torch.LongTensor | None
-    inputs_embeds: torch.Tensor | None
-    token_type_ids: torch.LongTensor | None
-    position_ids: torch.LongTensor
+    tokens: Tokens
     layouts: dict[str, Layout]
     padding: Padding | None = None
     cache: Cache | None = None
     encoder_cache: EncoderDecoderCache | None = None
-    use_cache: bool = False
+    returned_cache: Cache | None = None
+    encoder_hidden_states: torch.Tensor | None = None
+    encoder_layout: Layout = EVERYTHING
 
     def restore(self, outputs):
         """Restores padding in the hidden states of the core's outputs, as zeros."""
@@ -56,30 +69,18 @@ class Batch(NamedTuple):
         return outputs
 
 
-def encoder_batch(
-    model,
-    input_ids: torch.LongTensor | None,
-    attention_mask: torch.Tensor | None,
-    token_type_ids: torch.LongTensor | None,
-    position_ids: torch.LongTensor | None,
-    inputs_embeds: torch.Tensor | None,
-    read_positions: torch.BoolTensor | None = None,
-    reads_first: bool = False,
-    **kwargs,
-) -> Batch:
+def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, reads_first=False, **kwargs) -> Batch:
     """Makes an encoder's batch from the inputs of [`TfmBertModel`].
 
     `reads_first`: whether the caller reads the first position of each sequence, even if it is padding.
     """
-    config, inputs = model.config, one_of(input_ids, inputs_embeds)
-    shape = check_inputs(config, inputs, attention_mask, token_type_ids, position_ids)
-    position_range = None
-    if position_ids is None:
-        position_ids, position_range = count_positions(config, inputs)
-    check_ids(model, input_ids, token_type_ids, position_ids, position_range)
+    config, inputs = model.config, one_of(tokens.input_ids, tokens.inputs_embeds)
+    check_inputs(model, inputs, tokens, attention_mask)
     if isinstance(attention_mask, torch.Tensor):
         attention_mask = attention_mask.to(inputs.device)
-
+    if tokens.position_ids is None:
+        tokens = tokens._replace(position_ids=count_positions(model, inputs))
+    check_ids(model, tokens)
     padding = None
     # Restored hidden states are copies, which gradients do not pass through.
     if config.skip_padding and not (torch.is_grad_enabled() and asks_for(config, kwargs, "output_hidden_states")):
@@ -87,12 +88,10 @@ def encoder_batch(
     if padding is not None:
         mode = attention_mode(config, inputs.device, asks_for(config, kwargs, "output_attentions"))
         padding = padding._replace(mode=mode)
-    states = empty_states(model, inputs, shape)
-    layouts = {config.layer_type: encoder_layout(config, states, attention_mask, padding)}
-    tensors = (input_ids, inputs_embeds, token_type_ids, position_ids)
-    if padding is not None:
-        tensors = tuple(None if tensor is None else padding.drop(tensor) for tensor in tensors)
-    return Batch(*tensors, layouts, padding)
+        tokens = Tokens(*(None if tensor is None else padding.drop(tensor) for tensor in tokens))
+    masking = (empty_states(model, inputs), attention_mask, padding)
+    layouts = {kind: encoder_layout(config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
+    return Batch(tokens, layouts, padding)
 
 
 def asks_for(config, options: dict, name: str) -> bool:
@@ -100,16 +99,14 @@ def asks_for(config, options: dict, name: str) -> bool:
     return getattr(config, name) if options.get(name) is None else options[name]
 
 
-def encoder_layout(
-    config, states: torch.Tensor, attention_mask: torch.Tensor | None, padding: Padding | None
-) -> Layout:
-    """Who attends to whom in an encoder; `states` has the shape, type and device of the padded hidden states."""
-    if config.layer_type == "sliding_attention":
+def encoder_layout(config, layer_type: str, states: torch.Tensor, attention_mask, padding: Padding | None) -> Layout:
+    """Who attends to whom in an encoder; `states` are [`empty_states`]."""
+    if layer_type == "sliding_attention":
         if (window := find_window(config, states, attention_mask)) is not None:
             return Layout(window=window, padding=padding)
     elif padding is not None and padding.mode != "padded":
         return Layout(padding=padding)
-    mask = MASKS[config.layer_type](config=config, inputs_embeds=states, attention_mask=attention_mask)
+    mask = MASKS[layer_type](config=config, inputs_embeds=states, attention_mask=attention_mask)
     return Layout(mask=mask, padding=padding)
 
 
@@ -135,40 +132,36 @@ def find_window(
     return Window(positions, size - 1, 0) if is_causal else Window(positions, size, size)
 
 
-def unread_padding(
-    attention_mask: torch.Tensor | None, read_positions: torch.BoolTensor | None, reads_first: bool
-) -> Padding | None:
+def unread_padding(attention_mask, read_positions: torch.BoolTensor | None, reads_first: bool) -> Padding | None:
     """The padding of a batch; `None` if there is none, or if the caller reads hidden states at it."""
     padding = find_padding(attention_mask)
     if padding is None or (reads_first and not attention_mask[:, 0].all()):
         return None
-    if read_positions is not None and read_positions.to(attention_mask.device)[attention_mask == 0].any():
-        return None
-    return padding
+    reads_it = read_positions is not None and read_positions.to(attention_mask.device)[attention_mask == 0].any()
+    return None if reads_it else padding
 
 
-def count_positions(
-    config, inputs: torch.Tensor, seen: int | torch.Tensor = 0
-) -> tuple[torch.LongTensor, tuple[int, int] | None]:
-    """Default positions `(batch or 1, length)`, with the first and the last if they are known without reading values.
+def count_positions(model, inputs: torch.Tensor, seen: int | torch.Tensor = 0) -> torch.LongTensor:
+    """Default positions `(batch or 1, length)`; raises a `ValueError` if there are more than the model has.
 
     All tokens are counted, after the `seen` ones in a cache. With `config.position_ids_from_padding` real tokens count
     from `pad_token_id + 1`, and padding has position `pad_token_id`; embeddings are all taken for real tokens.
     """
+    config, length = model.config, inputs.shape[1]
     if config.position_ids_from_padding and inputs.dim() == 2:
         real = inputs != config.pad_token_id
-        return (real.cumsum(dim=1) + seen) * real + config.pad_token_id, None
-    length = inputs.shape[1]
+        return (real.cumsum(dim=1) + seen) * real + config.pad_token_id
     first = seen + config.pad_token_id + 1 if config.position_ids_from_padding else seen
-    if isinstance(first, int):
-        return torch.arange(first, first + length, device=inputs.device).unsqueeze(0), (first, first + length - 1)
-    return (torch.arange(length, device=inputs.device) + first).unsqueeze(0), None
+    if not isinstance(first, int):
+        return (torch.arange(length, device=inputs.device) + first).view(-1, length)
+    if model.num_positions is not None:
+        check_range(f"{model.argument_prefix}position_ids", (first, first + length - 1), model.num_positions, POSITIONS)
+    return torch.arange(first, first + length, device=inputs.device).unsqueeze(0)
 
 
-def empty_states(model, inputs: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+def empty_states(model, inputs: torch.Tensor) -> torch.Tensor:
     """`(batch, length, 0)`, with the type and device of the hidden states, as mask functions need it."""
-    dtype = model.embeddings.embed_tokens.weight.dtype if inputs.dim() == 2 else inputs.dtype
-    return inputs.new_empty(*shape, 0, dtype=dtype if dtype.is_floating_point else model.dtype)
+    return inputs.new_empty(*inputs.shape[:2], 0, dtype=model.dtype if inputs.dim() == 2 else inputs.dtype)
 
 
 def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, prefix: str = "") -> torch.Tensor:
@@ -179,17 +172,17 @@ def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, p
     return input_ids if inputs_embeds is None else inputs_embeds
 
 
-def check_inputs(config, inputs, attention_mask, token_type_ids, position_ids, seen=0, has_cache=False, prefix=""):
-    """Returns (batch, length) of the inputs; raises a `ValueError` where shapes do not fit each other.
+def check_inputs(model, inputs, tokens: Tokens, attention_mask, seen: int | None = 0, has_cache: bool = False) -> None:
+    """Raises a `ValueError` where the shapes of a caller's inputs do not fit each other or the model.
 
     Args:
         seen: number of positions in a cache, which the mask covers too. `None`: only the device knows.
         has_cache: whether a 4-D mask may cover more keys: those of a static, sliding or paged cache.
     """
-    shape, is_ids = tuple(inputs.shape), not inputs.is_floating_point()
-    if is_ids and len(shape) != 2:
+    config, prefix, shape = model.config, model.argument_prefix, tuple(inputs.shape)
+    if tokens.inputs_embeds is None and len(shape) != 2:
         raise ValueError(f"{prefix}input_ids of shape {shape} should be of shape (batch, length).")
-    if not is_ids and (len(shape) != 3 or shape[2] != config.hidden_size):
+    if tokens.inputs_embeds is not None and (len(shape) != 3 or shape[2] != config.hidden_size):
         expected = f"(batch, length, {config.hidden_size}), the last hidden_size"
         raise ValueError(f"{prefix}inputs_embeds of shape {shape} should be of shape {expected}.")
     batch, length = shape[:2]
@@ -197,12 +190,11 @@ def check_inputs(config, inputs, attention_mask, token_type_ids, position_ids, s
         raise ValueError(f"Inputs of shape {shape} hold no token.")
     if isinstance(attention_mask, torch.Tensor) and seen is not None and attention_mask.shape != (batch, seen + length):
         check_full_mask(config, attention_mask, batch, length, seen, has_cache, prefix)
-    for name, ids in (("token_type_ids", token_type_ids), ("position_ids", position_ids)):
+    for name, ids in (("token_type_ids", tokens.token_type_ids), ("position_ids", tokens.position_ids)):
         # Not `in`: in a graph, sizes may be symbols, which have no hash.
         if ids is not None and ids.shape != (batch, length) and ids.shape != (1, length):
-            expected = f"({batch}, {length}), as the inputs"
-            raise ValueError(f"{prefix}{name} of shape {tuple(ids.shape)} should be of shape {expected}.")
-    return batch, length
+            misfit = f"{prefix}{name} of shape {tuple(ids.shape)}"
+            raise ValueError(f"{misfit} should be of shape ({batch}, {length}), as the inputs.")
 
 
 def check_full_mask(
@@ -225,21 +217,19 @@ def check_full_mask(
         )
 
 
-def check_ids(model, input_ids, token_type_ids, position_ids, position_range: tuple[int, int] | None) -> None:
-    """Raises a `ValueError` for an id without a row in its table; `position_range` as from [`count_positions`]."""
-    tables, config, prefix = model.embeddings, model.config, model.argument_prefix
+def check_ids(model, tokens: Tokens) -> None:
+    """Raises a `ValueError` for a token, a segment or a position without a row in its table."""
+    prefix, embeddings = model.argument_prefix, model.embeddings
     # The table may have been resized; wrapped in an adapter, it has no `num_embeddings`.
-    rows, vocabulary = getattr(tables.embed_tokens, "num_embeddings", model.vocab_size), f"{prefix}vocab_size"
-    check_values(f"{prefix}input_ids", input_ids, rows, f"the vocabulary ({vocabulary})")
-    if tables.token_types_as_tokens:
-        check_values("token_type_ids", token_type_ids, rows, f"the vocabulary ({vocabulary})")
-    elif tables.embed_token_types is not None:
-        check_values("token_type_ids", token_type_ids, config.type_vocab_size, "the segments (type_vocab_size)")
-    if tables.embed_positions is not None:
-        is_learned = not isinstance(tables.embed_positions, TfmSinusoidalPositions)
-        rows = config.max_position_embeddings if is_learned else sys.maxsize
-        check = check_values if position_range is None else check_range
-        check(f"{prefix}position_ids", position_ids if position_range is None else position_range, rows, POSITIONS)
+    rows, vocabulary = getattr(embeddings.embed_tokens, "num_embeddings", model.vocab_size), f"{prefix}vocab_size"
+    check_values(f"{prefix}input_ids", tokens.input_ids, rows, f"the vocabulary ({vocabulary})")
+    if embeddings.token_types_as_tokens:
+        check_values("token_type_ids", tokens.token_type_ids, rows, f"the vocabulary ({vocabulary})")
+    elif embeddings.embed_token_types is not None:
+        segments = model.config.type_vocab_size
+        check_values("token_type_ids", tokens.token_type_ids, segments, "the segments (type_vocab_size)")
+    if model.num_positions is not None:
+        check_values(f"{prefix}position_ids", tokens.position_ids, model.num_positions, POSITIONS)
 
 
 def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ignored: int | None = None) -> None:

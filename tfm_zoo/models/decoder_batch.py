@@ -3,7 +3,7 @@
 import torch
 from transformers import Cache, DynamicCache
 
-from .batch import Batch, check_ids, check_inputs, count_positions, empty_states, find_window, one_of
+from .batch import Batch, Tokens, check_ids, check_inputs, count_positions, empty_states, find_window, one_of
 from .cache import add_states, new_cache
 from .compat import CacheLayerMixin, create_causal_mask, create_sliding_window_causal_mask
 from .layout import EVERYTHING, Layout, is_traced, marks_padding
@@ -18,12 +18,9 @@ MASKS = {
 
 def decoder_batch(
     model,
-    input_ids: torch.LongTensor | None,
+    tokens: Tokens,
     attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
-    position_ids: torch.LongTensor | None,
     past_key_values: Cache | None,
-    inputs_embeds: torch.Tensor | None,
-    token_type_ids: torch.LongTensor | None = None,
     use_cache: bool | None = None,
 ) -> Batch:
     """Makes the batch of a causal [`TfmStack`] from the inputs of [`TfmGPTModel`].
@@ -31,45 +28,36 @@ def decoder_batch(
     Raises:
         ValueError: for inputs that do not fit each other, the cache or the model.
     """
-    config, prefix = model.config, model.argument_prefix
-    inputs = one_of(input_ids, inputs_embeds, prefix)
+    config, passed_positions = model.config, tokens.position_ids
+    inputs = one_of(tokens.input_ids, tokens.inputs_embeds, model.argument_prefix)
+    seen = check_cache(model, past_key_values, batch=inputs.shape[0])
+    check_inputs(model, inputs, tokens, attention_mask, seen=seen, has_cache=True)
     # transformers' masks look for packed sequences if there is neither a mask nor a cache.
-    is_packed = attention_mask is None and past_key_values is None and restarts(position_ids)
+    is_packed = attention_mask is None and past_key_values is None and restarts(passed_positions)
     if is_packed and "linear_attention" in model.layer_types:
         raise ValueError(
-            f"{prefix}position_ids begin anew within a row: the state of linear attention would carry one sequence "
-            "into the next. They should be rows of their own, padded."
+            f"{model.argument_prefix}position_ids begin anew within a row: the state of linear attention would carry "
+            "one sequence into the next. They should be rows of their own, padded."
         )
-    use_cache = wants_cache(model, use_cache, is_packed)
-    seen = check_cache(model, past_key_values, batch=inputs.shape[0])
-    shape = check_inputs(
-        config, inputs, attention_mask, token_type_ids, position_ids, seen=seen, has_cache=True, prefix=prefix
-    )
-    passed_positions, position_range = position_ids, None
-    if position_ids is None:
-        if model.counts_real_tokens and past_key_values is not None and marks_padding(attention_mask):
+    if passed_positions is None:
+        if config.position_ids_from_padding and past_key_values is not None and marks_padding(attention_mask):
             seen = attention_mask[:, : -inputs.shape[1]].sum(dim=1, keepdim=True)
         elif seen is None:
             seen = past_key_values.get_seq_length()
-        position_ids, position_range = count_positions(config, inputs, seen)
-    check_ids(model, input_ids, token_type_ids, position_ids, position_range)
+        tokens = tokens._replace(position_ids=count_positions(model, inputs, seen))
+    check_ids(model, tokens)
+    use_cache = wants_cache(model, use_cache, is_packed)
     if use_cache and past_key_values is None:
         past_key_values = new_cache(config)
 
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
         layouts = {layer_type: Layout(mask) for layer_type, mask in attention_mask.items()}
+    elif inputs.shape[1] == 1 and sees_all(model, inputs, past_key_values, attention_mask):
+        layouts = dict.fromkeys(model.layer_types, EVERYTHING)  # a single token sees itself and all before it
     else:
-        # A single token sees itself and all before it.
-        everything = EVERYTHING if shape[1] == 1 and sees_all(model, inputs, past_key_values, attention_mask) else None
-        states = None if everything else empty_states(model, inputs, shape)
-        masking = (states, attention_mask, past_key_values, passed_positions)
-        layouts = {
-            layer_type: everything or decoder_layout(config, layer_type, *masking)
-            for layer_type in dict.fromkeys(model.layer_types)
-        }
-    return Batch(
-        input_ids, inputs_embeds, token_type_ids, position_ids, layouts, cache=past_key_values, use_cache=use_cache
-    )
+        masking = (empty_states(model, inputs), attention_mask, past_key_values, passed_positions)
+        layouts = {kind: decoder_layout(config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
+    return Batch(tokens, layouts, cache=past_key_values, returned_cache=past_key_values if use_cache else None)
 
 
 def decoder_layout(
@@ -144,7 +132,7 @@ def check_cache(model, past_key_values: Cache | None, batch: int) -> int | None:
         add_states(past_key_values, model.config)
     if torch.compiler.is_compiling():
         return None
-    layers, expected = past_key_values.layers, (model.depth, *model.cache_sizes)
+    layers, expected = past_key_values.layers, (model.depth, model.config.num_key_value_heads, model.config.head_dim)
     sizes = sizes_of(layers[0]) if layers else None
     if sizes is None:
         stored, fits = (len(layers), "?", "?"), len(layers) in (0, expected[0])

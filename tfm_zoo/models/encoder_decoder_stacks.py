@@ -7,14 +7,14 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 
 from .attention import TfmAttention, TfmCrossAttention
-from .batch import Batch, encoder_batch
+from .batch import Batch, Tokens, encoder_batch
 from .cache import TfmSourceCache, takes_source
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple, create_bidirectional_mask
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .decoder_batch import check_is_cache, decoder_batch
 from .hub_manifest import fixed_inputs
 from .layers import TfmLayer
-from .layout import EVERYTHING, Layout, find_padding, is_traced, marks_padding
+from .layout import Layout, find_padding, is_traced, marks_padding
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
 from .targets import real_tokens
@@ -88,15 +88,8 @@ class TfmEncoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             batch: made by [`encoder_batch`], in place of the inputs.
         """
         if batch is None:
-            batch = encoder_batch(
-                self,
-                input_ids=input_ids,
-                attention_mask=real_tokens(self.config, input_ids, attention_mask),
-                token_type_ids=token_type_ids,
-                position_ids=position_ids,
-                inputs_embeds=inputs_embeds,
-                **kwargs,
-            )
+            tokens = Tokens(input_ids, inputs_embeds, token_type_ids, position_ids)
+            batch = encoder_batch(self, tokens, real_tokens(self.config, input_ids, attention_mask), **kwargs)
         return BaseModelOutput(**batch.restore(self.run(batch, return_dict=True, **kwargs)))
 
 
@@ -140,38 +133,34 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             encoder_attention_mask: `(batch, source length)`, 1 at real tokens and 0 at padding.
             batch: made by [`enter`], in place of the target's inputs.
         """
-        states = encoder_hidden_states
         if batch is None:
-            check_encoder_states(self.config, states)
+            check_encoder_states(self.config, encoder_hidden_states)
             batch = self.enter(
-                source_shape=tuple(states.shape[:2]),
+                Tokens(input_ids, inputs_embeds, position_ids=position_ids),
+                attention_mask,
+                past_key_values,
+                use_cache,
+                source_shape=encoder_hidden_states.shape[:2],
                 source_mask=encoder_attention_mask,
-                input_ids=input_ids,
-                attention_mask=attention_mask,
-                position_ids=position_ids,
-                past_key_values=past_key_values,
-                inputs_embeds=inputs_embeds,
-                use_cache=use_cache,
             )
-        beams = self.share_source(batch.encoder_cache, states, encoder_attention_mask)
-        layout = self.source_layout(batch, states, encoder_attention_mask, beams)
-        states = states[::beams] if beams > 1 else states
+        batch = self.with_source(batch, encoder_hidden_states, encoder_attention_mask)
         # Flash attention sees packed sequences in the positions that a caller passes.
-        return self.run(batch, states, layout, position_ids=position_ids, return_dict=True, **kwargs)
+        return self.run(batch, position_ids=position_ids, return_dict=True, **kwargs)
 
     def enter(
         self,
+        tokens: Tokens,
+        attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
+        past_key_values: Cache | None,
+        use_cache: bool | None,
         source_shape: tuple[int, int],
         source_mask: torch.Tensor | None,
-        past_key_values: Cache | None,
-        **inputs: torch.Tensor | bool | None,
     ) -> Batch:
-        """Makes the decoder's batch.
+        """Makes the decoder's batch, still without the source.
 
         Args:
             source_shape: (batch, source length).
             source_mask: of padding `(batch, source length)`, or as cross-attention takes it.
-            inputs: those of [`decoder_batch`].
 
         Raises:
             ValueError: for inputs that do not fit each other, the source, the cache or the model.
@@ -179,60 +168,54 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         check_is_cache(past_key_values)
         cache = past_key_values if isinstance(past_key_values, EncoderDecoderCache) else None
         target_cache = past_key_values if cache is None else cache.self_attention_cache
-        batch = decoder_batch(self, past_key_values=target_cache, **inputs)
-        tokens = batch.input_ids if batch.inputs_embeds is None else batch.inputs_embeds
-        check_source(self.config, source_shape, source_mask, tuple(tokens.shape[:2]), cache)
+        batch = decoder_batch(self, tokens, attention_mask, target_cache, use_cache)
+        target = tokens.input_ids if tokens.inputs_embeds is None else tokens.inputs_embeds
+        check_source(self.config, source_shape, source_mask, target.shape[:2], cache)
         # An empty cache of the caller that does not fit the source is left alone.
         is_empty = cache is not None and not cache.is_updated.get(0)
         if is_empty and not takes_source(cache.cross_attention_cache, source_shape[1]):
             cache = None
         if cache is None and batch.cache is not None:
             cache = EncoderDecoderCache(batch.cache, TfmSourceCache())
-        return batch._replace(encoder_cache=cache)
+        return batch._replace(encoder_cache=cache, returned_cache=None if batch.returned_cache is None else cache)
 
-    def share_source(
-        self,
-        cache: EncoderDecoderCache | None,
-        encoder_hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-    ) -> int:
-        """How many consecutive rows of the target read the same source, as the beams of a sentence do."""
-        if cache is None:
-            return 1
-        sources = cache.cross_attention_cache
-        if isinstance(sources, TfmSourceCache) and not cache.is_updated.get(0):
-            sources.share(encoder_hidden_states, attention_mask)
-        return getattr(sources, "beams", 1)
+    def with_source(
+        self, batch: Batch, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> Batch:
+        """The batch with the states of the source, once for all beams of a sentence, and its positions that are seen.
 
-    def source_layout(
-        self, batch: Batch, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, beams: int
-    ) -> Layout:
-        """Which positions of the source the target sees: those that are not padding.
-
-        It is made once for a generation, which passes the same `attention_mask` at every step.
+        Who sees what is found out once for a generation, which passes the same `attention_mask` at every step.
         """
-        if attention_mask is None:
-            return EVERYTHING
+        states = encoder_hidden_states
         sources = None if batch.encoder_cache is None else batch.encoder_cache.cross_attention_cache
-        is_kept = isinstance(sources, TfmSourceCache) and not is_traced(encoder_hidden_states)
+        is_shared = isinstance(sources, TfmSourceCache)
+        if is_shared and not batch.encoder_cache.is_updated.get(0):
+            sources.share(states, attention_mask)
+        beams = sources.beams if is_shared else 1
+        states = states[::beams] if beams > 1 else states
+        if attention_mask is None:
+            return batch._replace(encoder_hidden_states=states)
+
+        is_kept = is_shared and not is_traced(states)
         version = 0 if not is_kept or attention_mask.is_inference() else attention_mask._version
         made_for = (self.config._attn_implementation, version)
         if is_kept and sources.masked_by is attention_mask and sources.made_for == made_for:
-            return sources.layout
+            return batch._replace(encoder_hidden_states=states, encoder_layout=sources.layout)
         # Every position of the target sees the same; only flex attention needs their number.
-        positions = beams * batch.position_ids.shape[1] if self.config._attn_implementation == "flex_attention" else 1
+        length = batch.tokens.position_ids.shape[1]
+        positions = beams * length if self.config._attn_implementation == "flex_attention" else 1
         mask = create_bidirectional_mask(
             config=self.config,
-            inputs_embeds=encoder_hidden_states.new_empty(encoder_hidden_states.shape[0] // beams, positions, 0),
+            inputs_embeds=states.new_empty(states.shape[0], positions, 0),
             attention_mask=attention_mask[::beams],
-            encoder_hidden_states=encoder_hidden_states[::beams],
+            encoder_hidden_states=states,
         )
         # Flash attention takes a mask of padding, which transformers would take for the target's.
         padding = find_padding(mask, mode="cross") if marks_padding(mask) else None
         layout = Layout(mask) if padding is None else Layout(padding=padding)
         if is_kept and positions == 1:
             sources.masked_by, sources.made_for, sources.layout = attention_mask, made_for, layout
-        return layout
+        return batch._replace(encoder_hidden_states=states, encoder_layout=layout)
 
 
 def check_source(

@@ -68,42 +68,28 @@ class TfmLayer(GradientCheckpointingLayer):
     ) -> torch.Tensor:
         """Hidden states `(batch, length, hidden_size)` in and out; the arguments `encoder_...` are for
         [`TfmCrossAttention`], `kwargs` for [`TfmAttention`]."""
-        normed = self.before(self.self_attn_norm, hidden_states)
+        normed = hidden_states if self.is_post_norm else self.self_attn_norm(hidden_states)
         attended = self.self_attn(normed, **kwargs)[0]
         if self.is_parallel:
             normed = normed if self.mlp_norm is None else self.mlp_norm(hidden_states)
-            attended, fed = self.self_attn_dropout(attended), self.mlp_dropout(self.mlp(normed))
-            return hidden_states + attended + fed
+            return hidden_states + self.self_attn_dropout(attended) + self.mlp_dropout(self.mlp(normed))
         slots = (self.self_attn_norm, self.self_attn_output_norm, self.self_attn_dropout)
-        hidden_states = self.after(hidden_states, attended, *slots)
+        hidden_states = self.add(hidden_states, attended, *slots)
 
         if self.encoder_attn is not None:
-            normed = self.before(self.encoder_attn_norm, hidden_states)
+            normed = hidden_states if self.is_post_norm else self.encoder_attn_norm(hidden_states)
             attended = self.encoder_attn(normed, encoder_hidden_states, encoder_layout, encoder_cache)[0]
             slots = (self.encoder_attn_norm, self.encoder_attn_output_norm, self.encoder_attn_dropout)
-            hidden_states = self.after(hidden_states, attended, *slots)
+            hidden_states = self.add(hidden_states, attended, *slots)
 
-        fed = self.mlp(self.before(self.mlp_norm, hidden_states))
-        return self.after(hidden_states, fed, self.mlp_norm, self.mlp_output_norm, self.mlp_dropout)
+        fed = self.mlp(hidden_states if self.is_post_norm else self.mlp_norm(hidden_states))
+        return self.add(hidden_states, fed, self.mlp_norm, self.mlp_output_norm, self.mlp_dropout)
 
-    def before(self, norm: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
-        """The input of a sub-layer."""
-        return hidden_states if self.is_post_norm else norm(hidden_states)
-
-    def after(
-        self,
-        hidden_states: torch.Tensor,
-        output: torch.Tensor,
-        norm: nn.Module,
-        output_norm: nn.Module | None,
-        dropout: nn.Module,
-    ) -> torch.Tensor:
-        """Adds a sub-layer's output to the residual stream."""
+    def add(self, hidden_states: torch.Tensor, output: torch.Tensor, norm, output_norm, dropout) -> torch.Tensor:
+        """Adds a sub-layer's output to the residual stream; the last three are what stands in the sub-layer's slots."""
         if output_norm is not None:
             output = output_norm(output)
-        if dropout.training:
-            output = dropout(output)
-        hidden_states = hidden_states + output
+        hidden_states = hidden_states + (dropout(output) if dropout.training else output)
         return norm(hidden_states) if self.is_post_norm else hidden_states
 
 

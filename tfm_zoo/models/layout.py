@@ -11,8 +11,7 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional as F
 
-from .compat import ALL_ATTENTION_FUNCTIONS
-from .kernels import Window, attend_in_blocks, dropped_attention_forward, drops_in_place, eager_attention_forward
+from .kernels import Window, attend_in_blocks, dropped_attention_forward, drops_in_place
 from .linear_attention import linear_attention_forward
 
 
@@ -61,15 +60,12 @@ class Layout(NamedTuple):
     window: Window | None = None
     padding: Padding | None = None
 
-    def kernel(self, module: torch.nn.Module, query: torch.Tensor) -> Callable:
-        """The attention function for `module` and this layout, called as those of transformers' attention interface."""
+    def around(self, attend: Callable, module: torch.nn.Module, query: torch.Tensor) -> Callable:
+        """The function of the attention interface that `module` calls: `attend`, or one that replaces it, here."""
         if module.layer_type == "linear_attention":
             attend = linear_attention_forward
         elif module.training and module.attention_dropout and drops_in_place(module.config, query.device):
             attend = dropped_attention_forward
-        else:
-            implementation = module.config._attn_implementation
-            attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         if self.padding is None:
             return self.within_window(attend)
         return partial(ATTEND[self.padding.mode], self, attend)

@@ -10,7 +10,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput
 
-from .batch import encoder_batch
+from .batch import Tokens, encoder_batch
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
 from .heads import (
@@ -77,19 +77,9 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
         """Inputs and outputs as the class documents them."""
-        if self.pooler is not None:
-            self.pooler.check(attention_mask)
-        batch = encoder_batch(
-            self,
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            read_positions=read_positions,
-            reads_first=self.pooler is not None and self.pooler.pooling == "cls",
-            **kwargs,
-        )
+        tokens = Tokens(input_ids, inputs_embeds, token_type_ids, position_ids)
+        reads_first = self.pooler is not None and self.pooler.reads_first(attention_mask)
+        batch = encoder_batch(self, tokens, attention_mask, read_positions, reads_first, **kwargs)
         outputs = batch.restore(self.run(batch, return_dict=True, **kwargs))
         pooled = None if self.pooler is None else self.pooler(outputs.last_hidden_state, attention_mask)
         return BaseModelOutputWithPooling(pooler_output=pooled, **outputs)

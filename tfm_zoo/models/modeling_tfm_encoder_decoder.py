@@ -11,7 +11,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput
 
-from .batch import encoder_batch, one_of
+from .batch import Tokens, encoder_batch, one_of
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .encoder_decoder_stacks import (
@@ -95,23 +95,20 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         attention_mask = real_tokens(self.config, input_ids, attention_mask)
         # Both sides are checked before either of them runs.
         if encoder_outputs is None:
-            source = encoder_batch(
-                self.encoder, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs
-            )
+            tokens = Tokens(input_ids, inputs_embeds, token_type_ids, position_ids)
+            source = encoder_batch(self.encoder, tokens, attention_mask, **kwargs)
             source_shape = one_of(input_ids, inputs_embeds).shape[:2]
         else:
             encoder_outputs = as_encoder_outputs(encoder_outputs)
             check_encoder_states(self.config, encoder_outputs.last_hidden_state)
             source_shape = encoder_outputs.last_hidden_state.shape[:2]
         target = self.decoder.enter(
+            Tokens(decoder_input_ids, decoder_inputs_embeds, position_ids=decoder_position_ids),
+            decoder_attention_mask,
+            past_key_values,
+            use_cache,
             source_shape=source_shape,
             source_mask=attention_mask,
-            input_ids=decoder_input_ids,
-            attention_mask=decoder_attention_mask,
-            position_ids=decoder_position_ids,
-            past_key_values=past_key_values,
-            inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
         )
         if encoder_outputs is None:
             encoder_outputs = self.encoder(batch=source, return_dict=True, **kwargs)

@@ -12,6 +12,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput
 
+from .batch import Tokens
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_gpt import TfmGPTConfig
 from .decoder_batch import decoder_batch
@@ -90,16 +91,8 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         Raises:
             ValueError: for inputs that do not fit each other, the cache or the model; the message names the value.
         """
-        batch = decoder_batch(
-            self,
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            token_type_ids=token_type_ids,
-            use_cache=use_cache,
-        )
+        tokens = Tokens(input_ids, inputs_embeds, token_type_ids, position_ids)
+        batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache)
         # Flash attention sees packed sequences in the positions that a caller passes.
         return self.run(batch, position_ids=position_ids, return_dict=True, **kwargs)
 

@@ -1,15 +1,16 @@
 """The core of every model: embeddings, blocks, a last norm, and a pooler. Its inputs have been checked."""
 
+import sys
 from itertools import islice
 
 import torch
 from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-from .batch import Batch
+from .batch import Batch, Tokens
 from .compat import ACT2FN, capture_outputs
 from .layers import TfmLayer, make_norm, norm_or_identity
-from .layout import EVERYTHING, Layout, marks_padding
+from .layout import marks_padding
 from .positions import TfmRotaryEmbedding, TfmSinusoidalPositions
 
 
@@ -43,15 +44,11 @@ class TfmEmbeddings(nn.Module):
         self.norm = make_norm(config) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.embedding_dropout)
 
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None,
-        inputs_embeds: torch.Tensor | None,
-        token_type_ids: torch.LongTensor | None,
-        position_ids: torch.LongTensor,
-    ) -> torch.Tensor:
-        """Ids `(batch, length)`, or `inputs_embeds`, to `(batch, length, hidden_size)`."""
-        embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+    def forward(self, tokens: Tokens) -> torch.Tensor:
+        """Ids `(batch, length)`, or embeddings in their place, to `(batch, length, hidden_size)`."""
+        input_ids, embeddings, token_type_ids, position_ids = tokens
+        if embeddings is None:
+            embeddings = self.embed_tokens(input_ids)
         if self.embed_token_types is not None:
             segments = torch.zeros_like(position_ids) if token_type_ids is None else token_type_ids
             embeddings = embeddings + self.embed_token_types(segments)
@@ -74,13 +71,14 @@ class TfmPooler(nn.Module):
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.act_fn = ACT2FN[config.pooler_act]
 
-    def check(self, attention_mask: torch.Tensor | None) -> None:
-        """Raises a `ValueError` if the mean of the real tokens needs a mask of padding, and the mask is another."""
+    def reads_first(self, attention_mask: torch.Tensor | None) -> bool:
+        """Whether the first position is read; raises a `ValueError` for a mask that does not tell the mean's tokens."""
         if self.pooling == "mean" and attention_mask is not None and not marks_padding(attention_mask):
             raise ValueError(
                 f"attention_mask of shape {tuple(attention_mask.shape)} does not say which tokens are real, which "
                 "classifier_pooling='mean' needs to know: it should be of shape (batch, length)."
             )
+        return self.pooling == "cls"
 
     def forward(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """`(batch, length, hidden_size)` to `(batch, hidden_size)`."""
@@ -109,8 +107,10 @@ class TfmStack:
                 f"{type(self).__name__} is made from a {expected.__name__}, not from a {type(config).__name__}."
             )
         self.layer_types, self.vocab_size = layer_types, vocab_size
-        self.counts_real_tokens = config.position_ids_from_padding
-        self.cache_sizes = (config.num_key_value_heads, config.head_dim)
+        #: of positions with a row in a table; `None` without tables
+        self.num_positions = {"learned": config.max_position_embeddings, "sinusoidal": sys.maxsize}.get(
+            config.position_embedding_type
+        )
         self.embeddings = TfmEmbeddings(config, vocab_size)
         self.rotary_emb = TfmRotaryEmbedding(config) if config.position_embedding_type == "rotary" else None
         self.layers = nn.ModuleList(
@@ -125,28 +125,19 @@ class TfmStack:
         return self.config.num_hidden_layers
 
     @capture_outputs
-    def run(
-        self,
-        batch: Batch,
-        encoder_hidden_states: torch.Tensor | None = None,
-        encoder_layout: Layout = EVERYTHING,
-        **kwargs,
-    ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Runs a batch through embeddings, blocks and last norm; `kwargs` go to every layer's attention."""
-        hidden_states = self.embeddings(batch.input_ids, batch.inputs_embeds, batch.token_type_ids, batch.position_ids)
-        rotary = None if self.rotary_emb is None else self.rotary_emb(hidden_states, batch.position_ids)
+    def run(self, batch: Batch, **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Takes a batch through embeddings, blocks and last norm; `kwargs` go to every layer's attention."""
+        hidden_states = self.embeddings(batch.tokens)
+        rotary = None if self.rotary_emb is None else self.rotary_emb(hidden_states, batch.tokens.position_ids)
         for layer in islice(self.layers, self.depth):
             hidden_states = layer(
                 hidden_states,
-                encoder_hidden_states,  # positional: gradient checkpointing looks for gradients there
-                encoder_layout=encoder_layout,
+                batch.encoder_hidden_states,  # positional: gradient checkpointing looks for gradients there
+                encoder_layout=batch.encoder_layout,
                 encoder_cache=batch.encoder_cache,
                 layout=batch.layouts[layer.layer_type],
                 position_embeddings=rotary,
                 past_key_values=batch.cache,
                 **kwargs,
             )
-        cache = batch.cache if batch.encoder_cache is None else batch.encoder_cache
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=self.norm(hidden_states), past_key_values=cache if batch.use_cache else None
-        )
+        return BaseModelOutputWithPastAndCrossAttentions(self.norm(hidden_states), batch.returned_cache)
