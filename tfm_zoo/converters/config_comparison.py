@@ -37,7 +37,6 @@ READ_BY = {
 }
 #: zoo fields that may be `None`, and the field that is read instead
 IN_PLACE_OF_NONE = {
-    "attention_output_dropout": "hidden_dropout",
     "classifier_dropout": "hidden_dropout",
     "lm_head_act": "hidden_act",
 }

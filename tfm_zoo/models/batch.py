@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from transformers import Cache, EncoderDecoderCache
+from transformers import Cache
 
 from .compat import create_bidirectional_mask, create_bidirectional_sliding_window_mask
 from .kernels import FAR, Window
-from .layout import EVERYTHING, Layout, Padding, attention_mode, find_padding, is_traced, marks_padding
+from .layout import Layout, Padding, attention_mode, find_padding, is_traced, marks_padding
 from .linear_attention import padding_mask
 
 MASKS = {
@@ -43,20 +43,16 @@ class Batch(NamedTuple):
         layouts: who attends to whom, for each kind of layer.
         padding: what was dropped.
         cache: keys and values of earlier positions.
-        encoder_cache: `cache` and the keys and values of the source.
         returned_cache: the one that the caller gets.
-        encoder_hidden_states: the source, `(sources, source length, hidden_size)`.
-        encoder_layout: which positions of the source are seen.
+        source: what the layers of a decoder read of an encoder.
     """
 
     tokens: Tokens
     layouts: dict[str, Layout]
     padding: Padding | None = None
     cache: Cache | None = None
-    encoder_cache: EncoderDecoderCache | None = None
     returned_cache: Cache | None = None
-    encoder_hidden_states: torch.Tensor | None = None
-    encoder_layout: Layout = EVERYTHING
+    source: tuple = ()
 
     def restore(self, outputs):
         """Restores padding in the hidden states of the core's outputs, as zeros."""

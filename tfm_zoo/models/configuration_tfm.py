@@ -339,6 +339,7 @@ for field, rule in {
     "head_dim": lambda config: config.hidden_size // max(config.num_attention_heads, 1),
     "final_norm": lambda config: config.norm_position != "post",
     "embedding_dropout": lambda config: config.hidden_dropout,
+    "attention_output_dropout": lambda config: config.hidden_dropout,
     "attention_output_bias": lambda config: config.attention_bias,
 }.items():
     setattr(TfmConfig, field, FollowingField(field, rule))

@@ -6,14 +6,14 @@ from transformers import Cache, EncoderDecoderCache
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 
-from .attention import TfmAttention, TfmCrossAttention
+from .attention import TfmAttention
 from .batch import Batch, Tokens, encoder_batch
 from .cache import TfmSourceCache, takes_source
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple, create_bidirectional_mask
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
+from .cross_attention import Source, TfmCrossAttention, TfmCrossLayer
 from .decoder_batch import check_is_cache, decoder_batch
 from .hub_manifest import fixed_inputs
-from .layers import TfmLayer
 from .layout import Layout, find_padding, is_traced, marks_padding
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
@@ -26,6 +26,7 @@ class TfmEncoderDecoderPreTrainedModel(TwoVocabularies, TfmPreTrainedModel):
 
     config_class = TfmEncoderDecoderConfig
     reads_target = False  # whether `forward` needs `decoder_input_ids`
+    _no_split_modules = ["TfmLayer", "TfmCrossLayer"]  # not the embeddings, which the two stacks may share
     _can_compile_fullgraph = True
 
     @torch.no_grad()
@@ -97,15 +98,16 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
     """The decoder: its embeddings and its blocks."""
 
     argument_prefix = "decoder_"
+    layer_class = TfmCrossLayer
     _can_record_outputs = {
-        "hidden_states": TfmLayer,
+        "hidden_states": TfmCrossLayer,
         "attentions": OutputRecorder(TfmAttention, index=1, layer_name="self_attn"),
         "cross_attentions": OutputRecorder(TfmCrossAttention, index=1, layer_name="encoder_attn"),
     }
 
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
-        self.add_stack(config.decoder_layer_types, config.decoder_vocab_size, is_causal=True, has_cross_attention=True)
+        self.add_stack(config.decoder_layer_types, config.decoder_vocab_size, is_causal=True)
         self.post_init()
 
     @property
@@ -177,7 +179,8 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             cache = None
         if cache is None and batch.cache is not None:
             cache = EncoderDecoderCache(batch.cache, TfmSourceCache())
-        return batch._replace(encoder_cache=cache, returned_cache=None if batch.returned_cache is None else cache)
+        returned_cache = None if batch.returned_cache is None else cache
+        return batch._replace(source=Source(cache=cache), returned_cache=returned_cache)
 
     def with_source(
         self, batch: Batch, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None
@@ -186,36 +189,36 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
 
         Who sees what is found out once for a generation, which passes the same `attention_mask` at every step.
         """
-        states = encoder_hidden_states
-        sources = None if batch.encoder_cache is None else batch.encoder_cache.cross_attention_cache
+        states, cache = encoder_hidden_states, batch.source.cache
+        sources = None if cache is None else cache.cross_attention_cache
         is_shared = isinstance(sources, TfmSourceCache)
-        if is_shared and not batch.encoder_cache.is_updated.get(0):
+        if is_shared and not cache.is_updated.get(0):
             sources.share(states, attention_mask)
         beams = sources.beams if is_shared else 1
-        states = states[::beams] if beams > 1 else states
+        source = Source(states[::beams] if beams > 1 else states, cache=cache)
         if attention_mask is None:
-            return batch._replace(encoder_hidden_states=states)
+            return batch._replace(source=source)
 
         is_kept = is_shared and not is_traced(states)
         version = 0 if not is_kept or attention_mask.is_inference() else attention_mask._version
         made_for = (self.config._attn_implementation, version)
         if is_kept and sources.masked_by is attention_mask and sources.made_for == made_for:
-            return batch._replace(encoder_hidden_states=states, encoder_layout=sources.layout)
+            return batch._replace(source=source._replace(layout=sources.layout))
         # Every position of the target sees the same; only flex attention needs their number.
         length = batch.tokens.position_ids.shape[1]
         positions = beams * length if self.config._attn_implementation == "flex_attention" else 1
         mask = create_bidirectional_mask(
             config=self.config,
-            inputs_embeds=states.new_empty(states.shape[0], positions, 0),
+            inputs_embeds=states.new_empty(source.states.shape[0], positions, 0),
             attention_mask=attention_mask[::beams],
-            encoder_hidden_states=states,
+            encoder_hidden_states=source.states,
         )
         # Flash attention takes a mask of padding, which transformers would take for the target's.
         padding = find_padding(mask, mode="cross") if marks_padding(mask) else None
         layout = Layout(mask) if padding is None else Layout(padding=padding)
         if is_kept and positions == 1:
             sources.masked_by, sources.made_for, sources.layout = attention_mask, made_for, layout
-        return batch._replace(encoder_hidden_states=states, encoder_layout=layout)
+        return batch._replace(source=source._replace(layout=layout))
 
 
 def check_source(

@@ -2,11 +2,10 @@
 
 import torch
 from torch import nn
-from transformers import EncoderDecoderCache, GradientCheckpointingLayer
+from transformers import GradientCheckpointingLayer
 
-from .attention import TfmAttention, TfmCrossAttention
+from .attention import TfmAttention
 from .compat import ACT2FN
-from .layout import EVERYTHING, Layout
 
 #: activations that transformers computes in many steps -> the same function as one kernel
 FUSED = {"gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh"}
@@ -22,66 +21,47 @@ class TfmLayer(GradientCheckpointingLayer):
 
     With `use_parallel_residual`: `x + attention(norm(x)) + mlp(norm'(x))` (GPT-NeoX), or one norm for both (GPT-J).
 
-    `has_cross_attention`: whether the block reads an encoder, between self-attention and feed-forward. The other
-    arguments are those of [`TfmAttention`].
+    The arguments are those of [`TfmAttention`].
     """
 
-    def __init__(
-        self,
-        config,
-        layer_idx: int,
-        layer_type: str | None = None,
-        is_causal: bool = False,
-        has_cross_attention: bool = False,
-    ):
+    def __init__(self, config, layer_idx: int, layer_type: str | None = None, is_causal: bool = False):
         super().__init__()
         self.is_post_norm = config.norm_position == "post"
         self.is_parallel = config.use_parallel_residual
-        has_norm, has_output_norm = config.norm_position != "output", config.norm_position in ("output", "both")
-        shares_norm = self.is_parallel and config.num_ln_in_parallel_attn == 1
-        dropout = config.attention_output_dropout
-        dropout = config.hidden_dropout if dropout is None else dropout
-
-        self.self_attn = TfmAttention(config, layer_idx, layer_type, is_causal)
+        self.add_attention(config, layer_idx, layer_type=layer_type, is_causal=is_causal)
         self.layer_type = self.self_attn.layer_type
-        self.self_attn_norm = norm_or_identity(config, has_norm)
-        self.self_attn_output_norm = make_norm(config) if has_output_norm else None
-        self.self_attn_dropout = nn.Dropout(dropout)
-        self.encoder_attn = None
-        if has_cross_attention:
-            self.encoder_attn = TfmCrossAttention(config, layer_idx)
-            self.encoder_attn_norm = norm_or_identity(config, has_norm)
-            self.encoder_attn_output_norm = make_norm(config) if has_output_norm else None
-            self.encoder_attn_dropout = nn.Dropout(dropout)
-        self.mlp = TfmMLP(config)
-        self.mlp_norm = None if shares_norm else norm_or_identity(config, has_norm)
-        self.mlp_output_norm = make_norm(config) if has_output_norm else None
-        self.mlp_dropout = nn.Dropout(config.hidden_dropout)
+        self.add_sub_layer("mlp", TfmMLP(config), config, config.hidden_dropout)
+        if self.is_parallel and config.num_ln_in_parallel_attn == 1:
+            self.mlp_norm = None
 
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        encoder_hidden_states: torch.Tensor | None = None,
-        encoder_layout: Layout = EVERYTHING,
-        encoder_cache: EncoderDecoderCache | None = None,
-        **kwargs,
-    ) -> torch.Tensor:
-        """Hidden states `(batch, length, hidden_size)` in and out; the arguments `encoder_...` are for
-        [`TfmCrossAttention`], `kwargs` for [`TfmAttention`]."""
+    def add_attention(self, config, layer_idx: int, **options) -> None:
+        self.add_sub_layer("self_attn", TfmAttention(config, layer_idx, **options), config)
+
+    def add_sub_layer(self, name: str, module: nn.Module, config, dropout: float | None = None) -> None:
+        """Adds a sub-layer and what stands around it; `dropout` is by default that of attention's output."""
+        dropout = config.attention_output_dropout if dropout is None else dropout
+        has_norm, has_output_norm = config.norm_position != "output", config.norm_position in ("output", "both")
+        self.add_module(name, module)
+        self.add_module(f"{name}_norm", norm_or_identity(config, has_norm))
+        self.add_module(f"{name}_output_norm", make_norm(config) if has_output_norm else None)
+        self.add_module(f"{name}_dropout", nn.Dropout(dropout))
+
+    def forward(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Hidden states `(batch, length, hidden_size)` in and out; `kwargs` are those of [`TfmAttention`]."""
+        if not self.is_parallel:
+            return self.feed(self.attend(hidden_states, **kwargs))
+        normed = self.self_attn_norm(hidden_states)
+        attended = self.self_attn_dropout(self.self_attn(normed, **kwargs)[0])
+        fed = self.mlp(normed if self.mlp_norm is None else self.mlp_norm(hidden_states))
+        return hidden_states + attended + self.mlp_dropout(fed)
+
+    def attend(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:
         normed = hidden_states if self.is_post_norm else self.self_attn_norm(hidden_states)
         attended = self.self_attn(normed, **kwargs)[0]
-        if self.is_parallel:
-            normed = normed if self.mlp_norm is None else self.mlp_norm(hidden_states)
-            return hidden_states + self.self_attn_dropout(attended) + self.mlp_dropout(self.mlp(normed))
         slots = (self.self_attn_norm, self.self_attn_output_norm, self.self_attn_dropout)
-        hidden_states = self.add(hidden_states, attended, *slots)
+        return self.add(hidden_states, attended, *slots)
 
-        if self.encoder_attn is not None:
-            normed = hidden_states if self.is_post_norm else self.encoder_attn_norm(hidden_states)
-            attended = self.encoder_attn(normed, encoder_hidden_states, encoder_layout, encoder_cache)[0]
-            slots = (self.encoder_attn_norm, self.encoder_attn_output_norm, self.encoder_attn_dropout)
-            hidden_states = self.add(hidden_states, attended, *slots)
-
+    def feed(self, hidden_states: torch.Tensor) -> torch.Tensor:
         fed = self.mlp(hidden_states if self.is_post_norm else self.mlp_norm(hidden_states))
         return self.add(hidden_states, fed, self.mlp_norm, self.mlp_output_norm, self.mlp_dropout)
 

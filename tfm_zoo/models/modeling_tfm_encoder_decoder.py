@@ -23,7 +23,7 @@ from .encoder_decoder_stacks import (
 from .generation import TfmGenerationMixin
 from .heads import Inputs, SequenceClassification, TfmHead, check_labels, passed_on
 from .layout import is_traced
-from .losses import next_tokens
+from .next_tokens import next_tokens
 from .targets import as_encoder_outputs, real_tokens, shift_right
 from .vocabularies import TfmOutputProjection
 

@@ -28,7 +28,8 @@ from .heads import (
     tokens_of,
 )
 from .layout import marks_padding
-from .losses import IGNORED, next_tokens
+from .losses import IGNORED
+from .next_tokens import next_tokens
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
 

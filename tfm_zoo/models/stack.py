@@ -97,10 +97,10 @@ class TfmStack:
 
     argument_prefix = ""  # stands before the names of arguments in errors: "decoder_" of an encoder-decoder
 
-    def add_stack(
-        self, layer_types: list[str], vocab_size: int, is_causal: bool = False, has_cross_attention: bool = False
-    ) -> None:
-        """Makes the modules; `layer_types` names the kind of attention of each layer (see [`TfmLayer`])."""
+    layer_class = TfmLayer
+
+    def add_stack(self, layer_types: list[str], vocab_size: int, is_causal: bool = False) -> None:
+        """Makes the modules; `layer_types` names the kind of attention of each layer (see [`TfmAttention`])."""
         config, expected = self.config, self.config_class
         if config.model_type != expected.model_type:  # not by class: a checkpoint's own code defines another class
             raise ValueError(
@@ -114,8 +114,7 @@ class TfmStack:
         self.embeddings = TfmEmbeddings(config, vocab_size)
         self.rotary_emb = TfmRotaryEmbedding(config) if config.position_embedding_type == "rotary" else None
         self.layers = nn.ModuleList(
-            TfmLayer(config, index, layer_type, is_causal, has_cross_attention)
-            for index, layer_type in enumerate(layer_types)
+            self.layer_class(config, index, layer_type, is_causal) for index, layer_type in enumerate(layer_types)
         )
         self.norm = norm_or_identity(config, config.final_norm)
 
@@ -132,9 +131,7 @@ class TfmStack:
         for layer in islice(self.layers, self.depth):
             hidden_states = layer(
                 hidden_states,
-                batch.encoder_hidden_states,  # positional: gradient checkpointing looks for gradients there
-                encoder_layout=batch.encoder_layout,
-                encoder_cache=batch.encoder_cache,
+                *batch.source,  # by position: gradient checkpointing looks for gradients there
                 layout=batch.layouts[layer.layer_type],
                 position_embeddings=rotary,
                 past_key_values=batch.cache,

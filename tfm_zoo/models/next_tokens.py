@@ -1,0 +1,53 @@
+"""Next tokens of decoders: the loss and the logits of a language-modelling head."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from .losses import IGNORED, labelled_only, vocabulary_loss
+
+
+def next_tokens(
+    model: nn.Module,
+    hidden_states: torch.Tensor,
+    labels: torch.LongTensor | None,
+    logits_to_keep: int | torch.Tensor,
+    num_items_in_batch: int | torch.Tensor | None,
+    return_logits: bool | None,
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """The loss and the logits of `model.lm_head`, each `None` if not asked for.
+
+    Args:
+        hidden_states: `(batch, length, hidden_size)`.
+        labels: `(batch, length)`, what each position is to predict.
+        logits_to_keep, num_items_in_batch, return_logits: see [`TfmGPTForCausalLM`].
+    """
+    if return_logits is None:
+        return_logits = not (model.training and labels is not None)
+    logits = model.lm_head(select_positions(hidden_states, logits_to_keep)) if return_logits else None
+    if labels is None:
+        return None, logits
+    if isinstance(logits_to_keep, int) and logits is not None and logits.shape[:-1] == labels.shape:
+        return logits_loss(logits, labels, num_items_in_batch), logits
+    states, targets = labelled_only(hidden_states, labels)
+    return vocabulary_loss(states, model.lm_head, targets, num_items_in_batch), logits
+
+
+def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
+    """The hidden states to make logits of; see [`TfmGPTForCausalLM`]."""
+    if isinstance(logits_to_keep, int):
+        return hidden_states[:, -logits_to_keep:]
+    if logits_to_keep.dim() == 1:
+        return hidden_states[:, logits_to_keep]
+    if logits_to_keep.dtype == torch.bool:
+        return hidden_states[logits_to_keep]
+    return hidden_states.take_along_dim(logits_to_keep[..., None], dim=1)
+
+
+def logits_loss(
+    logits: torch.Tensor, labels: torch.LongTensor, num_items: int | torch.Tensor | None = None
+) -> torch.Tensor:
+    """[`vocabulary_loss`] of logits `(batch, length, vocab_size)` that have been made."""
+    labels = labels.flatten().to(logits.device)
+    loss = F.cross_entropy(logits.flatten(0, 1).float(), labels, reduction="sum")
+    return loss / ((labels != IGNORED).sum() if num_items is None else num_items)
