@@ -132,7 +132,7 @@ def check_cache(model, past_key_values: Cache | None, batch: int) -> int | None:
         add_states(past_key_values, model.config)
     if torch.compiler.is_compiling():
         return None
-    layers, expected = past_key_values.layers, (model.depth, model.config.num_key_value_heads, model.config.head_dim)
+    layers, expected = past_key_values.layers, (model.depth, *model.cache_sizes)
     sizes = sizes_of(layers[0]) if layers else None
     if sizes is None:
         stored, fits = (len(layers), "?", "?"), len(layers) in (0, expected[0])

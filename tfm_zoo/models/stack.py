@@ -107,6 +107,7 @@ class TfmStack:
                 f"{type(self).__name__} is made from a {expected.__name__}, not from a {type(config).__name__}."
             )
         self.layer_types, self.vocab_size = layer_types, vocab_size
+        self.cache_sizes = (config.num_key_value_heads, config.head_dim)
         #: of positions with a row in a table; `None` without tables
         self.num_positions = {"learned": config.max_position_embeddings, "sinusoidal": sys.maxsize}.get(
             config.position_embedding_type
