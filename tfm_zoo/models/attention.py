@@ -51,7 +51,7 @@ class TfmAttention(nn.Module):
         """`(batch, length, hidden_size)` in and out, and weights `(batch, heads, length, length)` or `None`.
 
         Args:
-            position_embeddings: cosines and sines of rotary positions, as [`rotate`] takes them.
+            position_embeddings: cosines and sines of rotary positions, each `(batch, length, rotated channels)`.
             past_key_values: keys and values (linear attention: a state) of earlier positions; it is added to.
         """
         heads = (*hidden_states.shape[:-1], -1, self.head_dim)

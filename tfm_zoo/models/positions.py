@@ -87,11 +87,10 @@ class TfmRotaryEmbedding(nn.Module):
     @torch.no_grad()
     @dynamic_rope_update
     def forward(self, hidden_states: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Positions `(batch, length)` to cosines and sines `(batch, 1, length, rotated channels)`, as [`rotate`] takes
-        them: the sines of the first half are negative."""
-        angles = position_ids[:, None, :, None].float() * self.inv_freq.to(hidden_states.device, torch.float)
+        """Positions of shape `(batch, length)` to cosines and sines of shape `(batch, length, rotated channels)`."""
+        angles = position_ids[..., None].float() * self.inv_freq.to(hidden_states.device, torch.float)
+        angles = torch.cat((angles, angles), dim=-1)
         cos, sin = angles.cos() * self.attention_scaling, angles.sin() * self.attention_scaling
-        cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
         return cos.to(hidden_states.dtype), sin.to(hidden_states.dtype)
 
 
@@ -101,4 +100,4 @@ def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.T
     if rotated < heads.shape[-1]:
         return torch.cat((rotate(heads[..., :rotated], cos, sin), heads[..., rotated:]), dim=-1)
     first, second = heads.chunk(2, dim=-1)  # a channel of the first half and one of the second are a pair
-    return heads * cos + torch.cat((second, first), dim=-1) * sin
+    return heads * cos.unsqueeze(1) + torch.cat((-second, first), dim=-1) * sin.unsqueeze(1)
