@@ -27,14 +27,16 @@ from .heads import (
     tokens_of,
 )
 from .layout import marks_padding
+from .pooling import TfmClassificationHead, TfmPooler, first_positions, pool, reads_first
 from .pretrained import TfmPreTrainedModel
-from .stack import TfmPooler, TfmStack
+from .stack import TfmStack
 
 
 class TfmBertPreTrainedModel(TfmPreTrainedModel):
     """Base of the family's models."""
 
     config_class = TfmBertConfig
+    other_names = {r"^classifier\.dense\.": "model.pooler.dense."}  # of the classifier of sequences
 
 
 class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
@@ -62,7 +64,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         super().__init__(config)
         self.add_stack([config.layer_type] * config.num_hidden_layers, config.vocab_size)
         add_pooling_layer = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
-        self.pooler = TfmPooler(config) if add_pooling_layer else None
+        layer = (config.hidden_size, config.pooler_act, config.pooler_dropout)
+        self.pooler = TfmPooler(*layer) if add_pooling_layer else None
         self.post_init()
 
     @can_return_tuple
@@ -78,10 +81,11 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
     ) -> BaseModelOutputWithPooling:
         """Inputs and outputs as the class documents them."""
         tokens = Tokens(input_ids, inputs_embeds, token_type_ids, position_ids)
-        reads_first = self.pooler is not None and self.pooler.reads_first(attention_mask)
-        batch = encoder_batch(self, tokens, attention_mask, read_positions, reads_first, **kwargs)
+        pools_first = self.pooler is not None and reads_first(self.config, attention_mask)
+        batch = encoder_batch(self, tokens, attention_mask, read_positions, pools_first, **kwargs)
         outputs = batch.restore(self.run(batch, return_dict=True, **kwargs))
-        pooled = None if self.pooler is None else self.pooler(outputs.last_hidden_state, attention_mask)
+        states = outputs.last_hidden_state
+        pooled = None if self.pooler is None else self.pooler(pool(self.config, states, attention_mask))
         return BaseModelOutputWithPooling(pooler_output=pooled, **outputs)
 
 
@@ -101,16 +105,25 @@ class TfmBertHead(TfmHead, TfmBertPreTrainedModel):
 
 
 class TfmBertForSequenceClassification(SequenceClassification, TfmBertHead):
-    """The encoder with a classifier (or a regressor) on the pooler."""
+    """The encoder with a classifier (or a regressor), which takes the place of the pooler."""
+
+    other_names = {  # of version 0.1 and of models with a pooler
+        r"^(model\.)?pooler\.dense\.": "classifier.dense.",
+        r"^classifier\.(weight|bias)$": r"classifier.out_proj.\1",
+    }
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        self.dropout = classifier_dropout(config)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.classifier = TfmClassificationHead(self.model.pooler, config.num_labels, classifier_dropout(config).p)
+        self.model.pooler = None
         self.post_init()
 
+    def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None) -> Inputs:
+        inputs, mask = super().prepare(inputs, labels), inputs["attention_mask"]
+        return self.reading(inputs, first_positions(mask) if reads_first(self.config, mask) else None)
+
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        return self.classifier(self.dropout(outputs.pooler_output))
+        return self.classifier(pool(self.config, outputs.last_hidden_state, inputs["attention_mask"]))
 
 
 class TfmBertForTokenClassification(TokenClassification, TfmBertHead):

@@ -24,6 +24,7 @@ from .generation import TfmGenerationMixin
 from .heads import Inputs, SequenceClassification, TfmHead, check_labels, passed_on
 from .layout import is_traced
 from .next_tokens import next_tokens
+from .pooling import TfmClassificationHead, TfmPooler
 from .targets import as_encoder_outputs, real_tokens, shift_right
 from .vocabularies import TfmOutputProjection
 
@@ -191,20 +192,6 @@ class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTra
         return shift_right(self.config, labels)
 
 
-class TfmEncoderDecoderClassificationHead(nn.Module):
-    """A classifier with one hidden layer, as BART's."""
-
-    def __init__(self, config: TfmEncoderDecoderConfig):
-        super().__init__()
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.out_proj = nn.Linear(config.hidden_size, config.num_labels)
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`(batch, hidden_size)` to `(batch, num_labels)`."""
-        return self.out_proj(self.dropout(self.dense(self.dropout(hidden_states)).tanh()))
-
-
 class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEncoderDecoderPreTrainedModel):
     """A classifier (or a regressor) of the source, on the decoder's state at the last end-of-sequence token."""
 
@@ -215,7 +202,8 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = TfmEncoderDecoderModel(config)
-        self.classification_head = TfmEncoderDecoderClassificationHead(config)
+        pooler = TfmPooler(config.hidden_size, "tanh", config.classifier_dropout)
+        self.classification_head = TfmClassificationHead(pooler, config.num_labels, config.classifier_dropout)
         self.post_init()
 
     def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None) -> Inputs:

@@ -1,4 +1,4 @@
-"""The core of every model: embeddings, blocks, a last norm, and a pooler. Its inputs have been checked."""
+"""The core of every model: embeddings, blocks, and a last norm. Its inputs have been checked."""
 
 import sys
 from itertools import islice
@@ -8,9 +8,8 @@ from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from .batch import Batch, Tokens
-from .compat import ACT2FN, capture_outputs
+from .compat import capture_outputs
 from .layers import TfmLayer, make_norm, norm_or_identity
-from .layout import marks_padding
 from .positions import TfmRotaryEmbedding, TfmSinusoidalPositions
 
 
@@ -59,37 +58,6 @@ class TfmEmbeddings(nn.Module):
             embeddings = embeddings + self.embed_positions(rows).to(embeddings.dtype)
         embeddings = embeddings if self.norm is None else self.norm(embeddings)
         return self.dropout(embeddings) if self.dropout.training else embeddings
-
-
-class TfmPooler(nn.Module):
-    """One vector for each sequence: its first position or the mean of its real tokens, through a dense layer."""
-
-    def __init__(self, config):
-        super().__init__()
-        self.pooling = config.classifier_pooling
-        self.dropout = nn.Dropout(config.pooler_dropout)
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.act_fn = ACT2FN[config.pooler_act]
-
-    def reads_first(self, attention_mask: torch.Tensor | None) -> bool:
-        """Whether the first position is read; raises a `ValueError` for a mask that does not tell the mean's tokens."""
-        if self.pooling == "mean" and attention_mask is not None and not marks_padding(attention_mask):
-            raise ValueError(
-                f"attention_mask of shape {tuple(attention_mask.shape)} does not say which tokens are real, which "
-                "classifier_pooling='mean' needs to know: it should be of shape (batch, length)."
-            )
-        return self.pooling == "cls"
-
-    def forward(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        """`(batch, length, hidden_size)` to `(batch, hidden_size)`."""
-        if self.pooling == "cls":
-            pooled = hidden_states[:, 0]
-        elif attention_mask is None:
-            pooled = hidden_states.mean(dim=1)
-        else:
-            real = attention_mask.to(hidden_states).unsqueeze(-1)
-            pooled = (hidden_states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
-        return self.act_fn(self.dense(self.dropout(pooled)))
 
 
 class TfmStack:

@@ -31,9 +31,11 @@ TENSORS = (
     NotConverted("embeddings.token_type_ids"),
 )
 CLASSIFIER = Rename("classifier", "classifier")
+SEQUENCE_CLASSIFIER = Rename("classifier", "classifier.out_proj")
 QUESTION_ANSWERING = Rename("qa_outputs", "qa_outputs")
 
 BERT_POOLER = Rename("bert.pooler.dense", "model.pooler.dense")
+BERT_CLASSIFIER = (Rename("bert.pooler.dense", "classifier.dense"), SEQUENCE_CLASSIFIER)
 NEXT_SENTENCE = Rename("cls.seq_relationship", "seq_relationship")
 BERT_MASKED_LM = (
     Rename("cls.predictions.transform.dense", "head.dense"),
@@ -53,7 +55,7 @@ BERT = Architecture(
         Head("BertForPreTraining", "TfmBertForPreTraining", (BERT_POOLER, *BERT_MASKED_LM, NEXT_SENTENCE)),
         Head("BertForMaskedLM", "TfmBertForMaskedLM", BERT_MASKED_LM),
         Head("BertForNextSentencePrediction", "TfmBertForNextSentencePrediction", (BERT_POOLER, NEXT_SENTENCE)),
-        Head("BertForSequenceClassification", "TfmBertForSequenceClassification", (BERT_POOLER, CLASSIFIER)),
+        Head("BertForSequenceClassification", "TfmBertForSequenceClassification", BERT_CLASSIFIER),
         Head("BertForMultipleChoice", "TfmBertForMultipleChoice", (BERT_POOLER, CLASSIFIER)),
         Head("BertForTokenClassification", "TfmBertForTokenClassification", (CLASSIFIER,)),
         Head("BertForQuestionAnswering", "TfmBertForQuestionAnswering", (QUESTION_ANSWERING,), (LabelCount(2),)),
@@ -68,8 +70,8 @@ ROBERTA_MASKED_LM = (
     Rename("lm_head.decoder.weight", "lm_head.weight"),
     Rename("lm_head.bias", "lm_head.bias", also="lm_head.decoder.bias"),
 )
-#: RoBERTa's classifier of sequences has a pooler of its own, with dropout on both sides of the dense layer
-SEQUENCE_CLASSIFIER = (Rename("classifier.dense", "model.pooler.dense"), Rename("classifier.out_proj", "classifier"))
+#: with dropout on both sides of the dense layer
+ROBERTA_CLASSIFIER = tuple(Rename(f"classifier.{name}", f"classifier.{name}") for name in ("dense", "out_proj"))
 
 
 def classifier_dropout(zoo: Fields) -> float:
@@ -94,7 +96,7 @@ def roberta(model_type: str, title: str, name: str) -> Architecture:
         heads=(
             Head(f"{name}Model", "TfmBertModel", (ROBERTA_POOLER,), (no_pooler_dropout,)),
             Head(f"{name}ForMaskedLM", "TfmBertForMaskedLM", ROBERTA_MASKED_LM),
-            Head(f"{name}ForSequenceClassification", "TfmBertForSequenceClassification", SEQUENCE_CLASSIFIER),
+            Head(f"{name}ForSequenceClassification", "TfmBertForSequenceClassification", ROBERTA_CLASSIFIER),
             Head(f"{name}ForMultipleChoice", "TfmBertForMultipleChoice", (ROBERTA_POOLER, CLASSIFIER), multiple_choice),
             Head(f"{name}ForTokenClassification", "TfmBertForTokenClassification", (CLASSIFIER,)),
             Head(f"{name}ForQuestionAnswering", "TfmBertForQuestionAnswering", (QUESTION_ANSWERING,), (LabelCount(2),)),
@@ -108,6 +110,7 @@ XLM_ROBERTA = roberta("xlm-roberta", "XLM-R", "XLMRoberta")
 CAMEMBERT = roberta("camembert", "CamemBERT", "Camembert")
 
 PRE_CLASSIFIER = Rename("pre_classifier", "model.pooler.dense")
+DISTILBERT_CLASSIFIER = (Rename("pre_classifier", "classifier.dense"), SEQUENCE_CLASSIFIER)
 DISTILBERT_MASKED_LM = (
     Rename("vocab_transform", "head.dense"),
     Rename("vocab_layer_norm", "head.norm"),
@@ -150,7 +153,7 @@ DISTILBERT = Architecture(
     heads=(
         Head("DistilBertModel", "TfmBertModel"),
         Head("DistilBertForMaskedLM", "TfmBertForMaskedLM", DISTILBERT_MASKED_LM),
-        Head("DistilBertForSequenceClassification", "TfmBertForSequenceClassification", (PRE_CLASSIFIER, CLASSIFIER)),
+        Head("DistilBertForSequenceClassification", "TfmBertForSequenceClassification", DISTILBERT_CLASSIFIER),
         Head("DistilBertForMultipleChoice", "TfmBertForMultipleChoice", (PRE_CLASSIFIER, CLASSIFIER)),
         Head("DistilBertForTokenClassification", "TfmBertForTokenClassification", (CLASSIFIER,), TOKEN_DROPOUT),
         Head("DistilBertForQuestionAnswering", "TfmBertForQuestionAnswering", (QUESTION_ANSWERING,), (LabelCount(2),)),
