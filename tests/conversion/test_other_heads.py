@@ -12,19 +12,19 @@ def test_masked_lm_for_a_classifier(tmp_path, caplog):
     original = build_tiny(BY_NAME["RobertaForMaskedLM"])
     original.save_pretrained(tmp_path)
     model = from_official(tmp_path, tfm_zoo.TfmBertForSequenceClassification, num_labels=7)
-    assert model.classifier.weight.shape == (7, 32)
+    assert model.classifier.out_proj.weight.shape == (7, 32)
     expected = original.roberta.encoder.layer[2].output.dense.weight
     assert torch.equal(model.model.layers[2].mlp.down_proj.weight, expected)
     fresh, left_out = caplog.messages
-    for name in ("model.pooler.dense.weight", "model.pooler.dense.bias", "classifier.weight", "classifier.bias"):
-        assert name in fresh
+    for name in ("dense.weight", "dense.bias", "out_proj.weight", "out_proj.bias"):
+        assert f"classifier.{name}" in fresh
     assert "lm_head" not in fresh
     assert "left out, as of another head: " in left_out
     assert "lm_head.dense.weight" in left_out
     assert "roberta" not in left_out
     # as the class itself initialises it
-    assert model.classifier.weight.std().item() == pytest.approx(model.config.initializer_range, rel=0.3)
-    assert not model.classifier.bias.any()
+    assert model.classifier.out_proj.weight.std().item() == pytest.approx(model.config.initializer_range, rel=0.3)
+    assert not model.classifier.out_proj.bias.any()
 
 
 def test_bare_model_from_a_head(caplog):
@@ -46,7 +46,7 @@ def test_tensors_of_further_heads_are_used(tmp_path):
     model = from_official(tmp_path, tfm_zoo.TfmBertForPreTraining)
     assert torch.equal(model(ids).seq_relationship_logits, original(ids).seq_relationship_logits)
     model = from_official(tmp_path, tfm_zoo.TfmBertForSequenceClassification)
-    assert torch.equal(model.model.pooler.dense.weight, original.bert.pooler.dense.weight)
+    assert torch.equal(model.classifier.dense.weight, original.bert.pooler.dense.weight)
 
 
 def test_head_without_a_native_counterpart():
@@ -101,10 +101,10 @@ def test_a_body_that_does_not_fit_is_refused():
 def test_dropouts_follow_an_override():
     """RoBERTa's classifier drops what its dense layer reads at the rate that the other dropouts have."""
     original = build_tiny(BY_NAME["RobertaForSequenceClassification"], hidden_dropout_prob=0.1)
-    assert from_official(original).model.pooler.dropout.p == 0.1
-    assert from_official(original, hidden_dropout=0.3).model.pooler.dropout.p == 0.3
-    assert from_official(original, classifier_dropout=0.2).model.pooler.dropout.p == 0.2
-    assert from_official(original, hidden_dropout=0.3, pooler_dropout=0.0).model.pooler.dropout.p == 0.0
+    assert from_official(original).classifier.pooler_dropout.p == 0.1
+    assert from_official(original, hidden_dropout=0.3).classifier.pooler_dropout.p == 0.3
+    assert from_official(original, classifier_dropout=0.2).classifier.pooler_dropout.p == 0.2
+    assert from_official(original, hidden_dropout=0.3, pooler_dropout=0.0).classifier.pooler_dropout.p == 0.0
 
 
 def test_language_model_for_a_classifier(tmp_path, caplog):

@@ -90,7 +90,7 @@ def test_head_on_top_is_initialised_anew(caplog):
     encoder = make_encoder(norm_first=False, final_norm=False)
     model = from_official(encoder, TfmBertForSequenceClassification, vocab_size=50, num_labels=4)
     assert model(torch.tensor([[1, 2, 3]])).logits.shape == (1, 4)
-    assert "classifier.weight" in caplog.text
+    assert "classifier.out_proj.weight" in caplog.text
 
 
 def test_buffers_that_no_checkpoint_holds():

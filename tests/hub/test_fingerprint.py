@@ -125,11 +125,11 @@ def test_a_model_of_nan(tmp_path):
     """It is what it was as long as it computes nothing, and is another where it computes something."""
     model = tiny_model(TfmBertForSequenceClassification)
     with torch.no_grad():
-        model.classifier.bias[0] = math.nan
+        model.classifier.out_proj.bias[0] = math.nan
     model.save_pretrained(tmp_path)
     assert recorded(tmp_path)["outputs"]["logits"]["values"][::2] == [None, None]
     assert verdict_on(model, tmp_path).ok
     with torch.no_grad():
-        model.classifier.bias[0] = 0.0
+        model.classifier.out_proj.bias[0] = 0.0
     (difference,) = verdict_on(model, tmp_path).differences
     assert difference == "output logits has no finite value where it had, or the reverse: 2 times"

@@ -22,7 +22,7 @@ from .conftest import history
 # Layers: 2, of the zoo's decoder beside an encoder 3; of native models 3, of their decoders beside an encoder 2.
 DEPTHS = {
     "TfmBertForSequenceClassification": {
-        0: ["classifier.weight", "model.pooler.dense.bias"],
+        0: ["classifier.out_proj.weight", "classifier.dense.bias"],
         1: ["model.layers.1.self_attn.q_proj.weight", "model.layers.1.mlp_norm.bias"],
         2: ["model.layers.0.mlp.down_proj.bias"],
         3: ["model.embeddings.embed_tokens.weight", "model.embeddings.norm.weight"],
@@ -77,7 +77,7 @@ DEPTHS = {
 }
 FAMILIES = ["TfmBertForSequenceClassification", "TfmGPTForCausalLM", "TfmEncoderDecoderForConditionalGeneration"]
 BERT_DOWNWARDS = ("encoder.layer.1", "encoder.layer.0", "embeddings")
-HEAD = {"classifier.weight", "classifier.bias", "model.pooler.dense.weight", "model.pooler.dense.bias"}
+HEAD = {f"classifier.{name}" for name in ("dense.weight", "dense.bias", "out_proj.weight", "out_proj.bias")}
 
 
 def model_of(name: str, **fields):
@@ -119,7 +119,7 @@ def test_depths(name):
         (["layers.1"], r"model\.layers\.1\..*"),  # and not the tenth
         (["model.layers.1?"], r"model\.layers\.10\..*"),
         (["layers.0.*.weight"], r"model\.layers\.0\..*\.weight"),
-        (["pooler.dense.bias"], r"model\.pooler\.dense\.bias"),
+        (["classifier.dense.bias"], r"classifier\.dense\.bias"),
         (["*norm"], r".*norm\.(weight|bias)"),
     ],
 )
@@ -301,13 +301,14 @@ def test_frozen_in_every_recipe(train, pattern, request, tmp_path):
 @pytest.mark.parametrize(
     ("model_class", "every", "parts", "told"),
     [
-        ("zoo", 4, ("classifier.", "model.layers.1.", "model.layers.0.", "model.embeddings."), "4 steps"),
+        ("zoo", 4, ("classifier.out_proj.", "model.layers.1.", "model.layers.0.", "model.embeddings."), "4 steps"),
         ("native", "epoch", ("classifier.", *(f"bert.{part}." for part in BERT_DOWNWARDS)), "epoch"),
     ],
 )
 def test_learning_from_the_head_downwards(finetune, tmp_path, model_class, every, parts, told):
     """4 steps an epoch; the tiny checkpoint has two layers."""
-    options = {"gradual_unfreezing": every, "freeze": "pooler", "checkpointing_steps": "epoch", "num_train_epochs": 5}
+    frozen = {"zoo": "classifier.dense", "native": "pooler"}[model_class]
+    options = {"gradual_unfreezing": every, "freeze": frozen, "checkpointing_steps": "epoch", "num_train_epochs": 5}
     finetune(model_class=model_class, save_total_limit=9, **options)
     trained = [weights(tmp_path / "run", step) for step in (4, 8, 12, 16, 20)]
     for learnt, (before, after) in enumerate(pairwise(trained), start=2):
@@ -324,7 +325,7 @@ def test_the_first_step_is_as_long_as_the_rate_of_the_layer(finetune, checkpoint
     before = tfm_zoo.from_official(checkpoint, tfm_zoo.TfmBertForSequenceClassification)
     after = weights(tmp_path / "run", 1)
     for name, depth in depths(before).items():
-        if not name.startswith(("classifier.", "model.pooler.")):  # which are new
+        if not name.startswith("classifier."):  # which are new
             step = (after[name] - before.state_dict()[name]).abs().max().item()
             assert step == pytest.approx(1e-3 * 0.5**depth, rel=0.02), name
     assert history(tmp_path / "run", "learning_rate") == [1e-3]
@@ -349,9 +350,9 @@ def test_a_resumed_run_has_the_options_it_began_with(finetune):
 
 def test_freezing_by_name_goes_with_freeze_epochs(finetune, tmp_path):
     options = {"freeze_epochs": 1, "checkpointing_steps": "epoch"}
-    finetune(freeze=["embeddings", "pooler"], **options)
+    finetune(freeze=["embeddings", "classifier.dense"], **options)
     first, second = weights(tmp_path / "run", 4), weights(tmp_path / "run", 8)
-    frozen = {name for name in first if name.startswith(("model.embeddings.", "model.pooler."))}
+    frozen = {name for name in first if name.startswith(("model.embeddings.", "classifier.dense."))}
     assert moved(first, second) == first.keys() - frozen
-    with pytest.raises(ValueError, match=r"freeze \['pooler', 'classifier'\]: nothing is left to learn"):
-        finetune(freeze=["pooler", "classifier"], output_dir=tmp_path / "none", **options)
+    with pytest.raises(ValueError, match=r"freeze \['classifier'\]: nothing is left to learn"):
+        finetune(freeze=["classifier"], output_dir=tmp_path / "none", **options)

@@ -112,7 +112,7 @@ def test_frozen_epochs_train_the_head_alone(finetune, checkpoint, tmp_path):
         after = load_file(tmp_path / "run" / checkpoint / "model.safetensors")
         return {name for name in after if not torch.equal(after[name], start[name])}
 
-    head = {"model.pooler.dense.weight", "model.pooler.dense.bias", "classifier.weight", "classifier.bias"}
+    head = {f"classifier.{name}" for name in ("dense.weight", "dense.bias", "out_proj.weight", "out_proj.bias")}
     assert changed("checkpoint-4") == head
     assert changed("checkpoint-8") >= head | {"model.embeddings.norm.weight", "model.layers.0.self_attn.q_proj.weight"}
 
@@ -171,7 +171,7 @@ def test_the_head_reads_the_mean_if_asked(finetune, checkpoint, tmp_path):
         finetune(output_dir=tmp_path / name, **options)
         reads_mean = name != "back"
         model = AutoModelForSequenceClassification.from_pretrained(tmp_path / name)
-        assert model.model.pooler.pooling == ("mean" if reads_mean else "cls"), name
+        assert model.config.classifier_pooling == ("mean" if reads_mean else "cls"), name
         card = (tmp_path / name / "README.md").read_text()
         assert ("| the head reads | the mean of all tokens |" in card) == reads_mean, name
         # Official models read the first position: with the mean there is no way back to one.
@@ -268,7 +268,7 @@ def test_bf16_and_gradient_checkpointing_run(finetune, tmp_path):
     finetune(output_dir=tmp_path / "bf16", num_train_epochs=1, mixed_precision="bf16", gradient_checkpointing=True)
     exact, rounded = history(tmp_path / "fp32", "loss"), history(tmp_path / "bf16", "loss")
     assert rounded == pytest.approx(exact, abs=0.02) and rounded != exact
-    assert load_file(tmp_path / "bf16" / "model.safetensors")["classifier.weight"].dtype == torch.float32
+    assert load_file(tmp_path / "bf16" / "model.safetensors")["classifier.out_proj.weight"].dtype == torch.float32
 
 
 def test_a_run_is_not_overwritten_unasked(finetune, tmp_path):
