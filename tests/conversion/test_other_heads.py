@@ -101,10 +101,10 @@ def test_a_body_that_does_not_fit_is_refused():
 def test_dropouts_follow_an_override():
     """RoBERTa's classifier drops what its dense layer reads at the rate that the other dropouts have."""
     original = build_tiny(BY_NAME["RobertaForSequenceClassification"], hidden_dropout_prob=0.1)
-    assert from_official(original).classifier.pooler_dropout.p == 0.1
-    assert from_official(original, hidden_dropout=0.3).classifier.pooler_dropout.p == 0.3
-    assert from_official(original, classifier_dropout=0.2).classifier.pooler_dropout.p == 0.2
-    assert from_official(original, hidden_dropout=0.3, pooler_dropout=0.0).classifier.pooler_dropout.p == 0.0
+    assert from_official(original).classifier.dropout.p == 0.1
+    assert from_official(original, hidden_dropout=0.3).classifier.dropout.p == 0.3
+    assert from_official(original, classifier_dropout=0.2).classifier.dropout.p == 0.2
+    assert from_official(original, hidden_dropout=0.3, pooler_dropout=0.0).classifier.dropout.p == 0.0
 
 
 def test_language_model_for_a_classifier(tmp_path, caplog):

@@ -27,9 +27,8 @@ from .heads import (
     tokens_of,
 )
 from .layout import marks_padding
-from .pooling import TfmClassificationHead, TfmPooler, first_positions, pool, reads_first
 from .pretrained import TfmPreTrainedModel
-from .stack import TfmStack
+from .stack import TfmStack, make_classifier, make_pooler, pool, pools_first
 
 
 class TfmBertPreTrainedModel(TfmPreTrainedModel):
@@ -63,9 +62,10 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
     def __init__(self, config: TfmBertConfig, add_pooling_layer: bool | None = None):
         super().__init__(config)
         self.add_stack([config.layer_type] * config.num_hidden_layers, config.vocab_size)
-        add_pooling_layer = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
-        layer = (config.hidden_size, config.pooler_act, config.pooler_dropout)
-        self.pooler = TfmPooler(*layer) if add_pooling_layer else None
+        self.is_pooled = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
+        self.pooler = (
+            make_pooler(config.hidden_size, config.pooler_act, config.pooler_dropout) if self.is_pooled else None
+        )
         self.post_init()
 
     @can_return_tuple
@@ -81,8 +81,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
     ) -> BaseModelOutputWithPooling:
         """Inputs and outputs as the class documents them."""
         tokens = Tokens(input_ids, inputs_embeds, token_type_ids, position_ids)
-        pools_first = self.pooler is not None and reads_first(self.config, attention_mask)
-        batch = encoder_batch(self, tokens, attention_mask, read_positions, pools_first, **kwargs)
+        reads_first = self.is_pooled and pools_first(self.config, attention_mask)
+        batch = encoder_batch(self, tokens, attention_mask, read_positions, reads_first, **kwargs)
         outputs = batch.restore(self.run(batch, return_dict=True, **kwargs))
         states = outputs.last_hidden_state
         pooled = None if self.pooler is None else self.pooler(pool(self.config, states, attention_mask))
@@ -107,20 +107,13 @@ class TfmBertHead(TfmHead, TfmBertPreTrainedModel):
 class TfmBertForSequenceClassification(SequenceClassification, TfmBertHead):
     """The encoder with a classifier (or a regressor), which takes the place of the pooler."""
 
-    other_names = {  # of version 0.1 and of models with a pooler
-        r"^(model\.)?pooler\.dense\.": "classifier.dense.",
-        r"^classifier\.(weight|bias)$": r"classifier.out_proj.\1",
-    }
+    other_names = {r"^(model\.)?pooler\.": "classifier.", r"^classifier\.(?=weight|bias)": "classifier.out_proj."}
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        self.classifier = TfmClassificationHead(self.model.pooler, config.num_labels, classifier_dropout(config).p)
+        self.classifier = make_classifier(self.model.pooler, config.num_labels, classifier_dropout(config).p)
         self.model.pooler = None
         self.post_init()
-
-    def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None) -> Inputs:
-        inputs, mask = super().prepare(inputs, labels), inputs["attention_mask"]
-        return self.reading(inputs, first_positions(mask) if reads_first(self.config, mask) else None)
 
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
         return self.classifier(pool(self.config, outputs.last_hidden_state, inputs["attention_mask"]))

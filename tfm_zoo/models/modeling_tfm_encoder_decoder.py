@@ -24,7 +24,7 @@ from .generation import TfmGenerationMixin
 from .heads import Inputs, SequenceClassification, TfmHead, check_labels, passed_on
 from .layout import is_traced
 from .next_tokens import next_tokens
-from .pooling import TfmClassificationHead, TfmPooler
+from .stack import make_classifier, make_pooler
 from .targets import as_encoder_outputs, real_tokens, shift_right
 from .vocabularies import TfmOutputProjection
 
@@ -202,8 +202,8 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = TfmEncoderDecoderModel(config)
-        pooler = TfmPooler(config.hidden_size, "tanh", config.classifier_dropout)
-        self.classification_head = TfmClassificationHead(pooler, config.num_labels, config.classifier_dropout)
+        pooler = make_pooler(config.hidden_size, "tanh", config.classifier_dropout)
+        self.classification_head = make_classifier(pooler, config.num_labels, config.classifier_dropout)
         self.post_init()
 
     def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None) -> Inputs:

@@ -1,7 +1,6 @@
 """The base of all models: what transformers needs to know for loading, saving, initialisation and attention."""
 
 import re
-from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -25,9 +24,7 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": TfmLayer, "attentions": TfmAttention}
-
-    #: patterns of names that tensors have in checkpoints of earlier versions or of other heads -> their names here
-    other_names: ClassVar[dict[str, str]] = {}
+    other_names: dict[str, str] = {}  # patterns of names, of earlier versions and of other heads -> their names here
 
     @property
     def _is_stateful(self) -> bool:
@@ -41,19 +38,17 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
             module.reset()
 
     @classmethod
-    def from_pretrained(cls, *args: Any, key_mapping: dict[str, str] | None = None, **kwargs: Any):
+    def from_pretrained(cls, *args, key_mapping: dict[str, str] | None = None, **kwargs):
         """As in transformers; tensors are found under their `other_names`, too."""
         loaded = super().from_pretrained(*args, key_mapping=(key_mapping or {}) | cls.other_names, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
-        # Saving reverses what is listed there, and would give back the other names.
-        used = getattr(model, "_weight_conversions", None) or []
+        used = getattr(model, "_weight_conversions", None) or []  # which saving reverses
         model._weight_conversions = [rule for rule in used if rule.source_patterns[0] not in cls.other_names]
         return loaded
 
     def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args) -> None:
         """Of `load_state_dict`, by which a run is resumed: tensors are found under their `other_names`, too."""
-        for pattern, replacement in self.other_names.items():
-            inner = re.compile(pattern.replace("^", f"^{re.escape(prefix)}"))
-            for name in filter(inner.match, list(state_dict)):
-                state_dict[inner.sub(prefix + replacement, name)] = state_dict.pop(name)
+        for pattern, name in self.other_names.items():
+            for other in [*state_dict]:
+                state_dict[prefix + re.sub(pattern, name, other.removeprefix(prefix))] = state_dict.pop(other)
         super()._load_from_state_dict(state_dict, prefix, *args)

@@ -1,6 +1,7 @@
-"""The core of every model: embeddings, blocks, and a last norm. Its inputs have been checked."""
+"""The core of every model: embeddings, blocks, a last norm, and a pooler. Its inputs have been checked."""
 
 import sys
+from collections import OrderedDict
 from itertools import islice
 
 import torch
@@ -8,8 +9,9 @@ from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from .batch import Batch, Tokens
-from .compat import capture_outputs
+from .compat import ACT2FN, capture_outputs
 from .layers import TfmLayer, make_norm, norm_or_identity
+from .layout import marks_padding
 from .positions import TfmRotaryEmbedding, TfmSinusoidalPositions
 
 
@@ -107,3 +109,35 @@ class TfmStack:
                 **kwargs,
             )
         return BaseModelOutputWithPastAndCrossAttentions(self.norm(hidden_states), batch.returned_cache)
+
+
+def pool(config, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    """`(batch, length, width)` to `(batch, width)`: the first position, or the mean of the real tokens."""
+    if config.classifier_pooling == "cls":
+        return hidden_states[:, 0]
+    if attention_mask is None:
+        return hidden_states.mean(dim=1)
+    real = attention_mask.to(hidden_states).unsqueeze(-1)
+    return (hidden_states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+
+
+def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
+    """Whether the first position is pooled; raises a `ValueError` for a mask that does not tell the mean's tokens."""
+    if config.classifier_pooling == "mean" and attention_mask is not None and not marks_padding(attention_mask):
+        raise ValueError(
+            f"attention_mask of shape {tuple(attention_mask.shape)} does not say which tokens are real, which "
+            "classifier_pooling='mean' needs to know: it should be of shape (batch, length)."
+        )
+    return config.classifier_pooling == "cls"
+
+
+def make_pooler(width: int, activation: str, dropout: float) -> nn.Sequential:
+    """The layer that reads a pooled state, `(..., width)` in and out."""
+    dense = nn.Linear(width, width)
+    return nn.Sequential(OrderedDict(dropout=nn.Dropout(dropout), dense=dense, act_fn=ACT2FN[activation]))
+
+
+def make_classifier(pooler: nn.Sequential, num_labels: int, dropout: float) -> nn.Sequential:
+    """A pooler with a projection, `(..., width)` to `(..., num_labels)`; serving engines run it by itself."""
+    out_proj = nn.Linear(pooler.dense.out_features, num_labels)
+    return nn.Sequential(OrderedDict(pooler.named_children(), out_dropout=nn.Dropout(dropout), out_proj=out_proj))
