@@ -111,9 +111,8 @@ class TfmConfig(PreTrainedConfig):
     position_offset: ClassVar[int] = 0
 
     base_model_fsdp_plan: ClassVar[dict[str, str]] = dict.fromkeys(("embeddings", "layers.*"), "free_full_weight")
-    #: how tensor parallelism shards the embeddings and a layer's projections; see `base_model_tp_plan`
+    #: how tensor parallelism shards a layer's projections; see `base_model_tp_plan`
     block_tp_plan: ClassVar[dict[str, str]] = {
-        "embeddings.embed_tokens": "embedding_rowwise",
         **dict.fromkeys((f"layers.*.self_attn.{name}_proj" for name in "qkv"), "colwise"),
         "layers.*.self_attn.o_proj": "rowwise",
         "layers.*.mlp.gate_proj": "colwise",

@@ -10,7 +10,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput
 
-from .batch import Tokens, encoder_batch
+from .batch import Tokens, encoder_batch, one_of
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
 from .heads import (
@@ -63,9 +63,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         super().__init__(config)
         self.add_stack([config.layer_type] * config.num_hidden_layers, config.vocab_size)
         self.is_pooled = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
-        self.pooler = (
-            make_pooler(config.hidden_size, config.pooler_act, config.pooler_dropout) if self.is_pooled else None
-        )
+        pooler = (config.hidden_size, config.pooler_act, config.pooler_dropout)
+        self.pooler = make_pooler(*pooler) if self.is_pooled else None
         self.post_init()
 
     @can_return_tuple
@@ -80,7 +79,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
         """Inputs and outputs as the class documents them."""
-        tokens = Tokens(input_ids, inputs_embeds, token_type_ids, position_ids)
+        tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         reads_first = self.is_pooled and pools_first(self.config, attention_mask)
         batch = encoder_batch(self, tokens, attention_mask, read_positions, reads_first, **kwargs)
         outputs = batch.restore(self.run(batch, return_dict=True, **kwargs))
