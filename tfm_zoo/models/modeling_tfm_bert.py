@@ -60,7 +60,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
 
     def __init__(self, config: TfmBertConfig, add_pooling_layer: bool | None = None):
         super().__init__(config)
-        self.add_stack([config.layer_type] * config.num_hidden_layers, config.vocab_size)
+        self.add_stack(config.layer_types, config.vocab_size)
         add_pooling_layer = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
         self.pooler = TfmPooler(config) if add_pooling_layer else None
         self.post_init()
