@@ -147,9 +147,11 @@ class Comparison:
             accelerator=accelerator,
             model=HEAD.new(variant.model_args, variant.config),
             tokenizer=self.tokenizer,
-            examples=self.blocks("train"),
-            validation=self.blocks("validation", multiple_of=batch_size * processes if processes > 1 else 1),
-            eval_batch_size=batch_size,
+            args=variant.args,
+            splits={
+                "train": self.blocks("train"),
+                "validation": self.blocks("validation", multiple_of=batch_size * processes if processes > 1 else 1),
+            },
         )
         run = replace(self.run, accelerator=accelerator, model_args=variant.model_args, args=variant.args)
         loop = VariantLoop(run, task, memory)
