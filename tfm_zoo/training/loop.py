@@ -1,5 +1,6 @@
 """The training loop: from the first global batch to the best model, whatever the task is."""
 
+import gc
 import logging
 import math
 from collections.abc import Sequence
@@ -45,8 +46,21 @@ def train(loop: "Loop") -> dict[str, float]:
     accelerator.log(final, step=loop.state.step)
     if accelerator.is_main_process:
         Report(run, task, best, loop.state, results).finish()
-    accelerator.end_training()
+    loop.model = None
+    end_training(accelerator)
     return results
+
+
+def end_training(accelerator: Accelerator) -> None:
+    """End trackers and processes. Call it when nothing but the accelerator refers to a prepared model.
+
+    The process group has to be freed after the last model that DDP wraps. Freed by such a model, it would wait for its
+    threads while it keeps Python's lock. A thread of Gloo may need that lock to drop what it sent last: a deadlock, in
+    which a process never exits. A barrier does not prevent it.
+    """
+    accelerator.free_memory()
+    gc.collect()  # models that refer to themselves
+    accelerator.end_training()
 
 
 class Loop:

@@ -20,6 +20,7 @@ from tfm_zoo.training.comparison.result import FILE, Result, as_json, settings_o
 from tfm_zoo.training.language_modeling.data import Blocks
 from tfm_zoo.training.language_modeling.model import HEAD
 from tfm_zoo.training.language_modeling.task import LanguageModelingTask
+from tfm_zoo.training.loop import end_training
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.reports import device, shortened
 from tfm_zoo.training.runs import Run, start_accelerator, start_trackers
@@ -88,15 +89,15 @@ class Comparison:
             if variant.name in self.results:
                 logger.info(f"It is in {variant.folder} already")
             else:
-                accelerator = start_accelerator(variant.args)  # a new one keeps nothing of other variants in memory
-                self.results[variant.name] = self.train(accelerator, variant)
+                # With a new accelerator, which keeps nothing of other variants in memory.
+                self.results[variant.name] = self.train(start_accelerator(variant.args), variant)
             done = [self.results[each.name] for each in self.variants if each.name in self.results]
             if self.accelerator.is_main_process:
                 write_report(self, done)  # with the variants after this one that have a result from before
         if self.accelerator.is_main_process:
             print(table(done, self.levels))
             logger.info(f"Table and picture are in {self.args.output_dir}")
-        self.accelerator.end_training()
+        end_training(self.accelerator)
         return done
 
     def blocks(self, split: str, multiple_of: int = 1) -> Blocks:
