@@ -1,8 +1,15 @@
-"""Figures that several tasks have."""
+"""What several tasks need to evaluate."""
 
 import math
 
 from torch import Tensor
+
+from tfm_zoo.training.task import Batch
+
+
+def inputs_of(batch: Batch) -> Batch:
+    """The part of a batch that the model reads: all but what it predicts."""
+    return {name: value for name, value in batch.items() if name not in ("labels", "next_sentence_label")}
 
 
 def loss_and_perplexity(sums: Tensor) -> dict[str, float]:

@@ -1,6 +1,5 @@
 """The training loop: from the first global batch to the best model, whatever the task is."""
 
-import gc
 import logging
 import math
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from tfm_zoo.training.freezing import GradualUnfreezing, freeze, what_learns
 from tfm_zoo.training.identity import check_identity, identity
 from tfm_zoo.training.optimization import create_optimizer
 from tfm_zoo.training.reports import Report
-from tfm_zoo.training.runs import Run, start_trackers
+from tfm_zoo.training.runs import Run, end_training, start_trackers
 from tfm_zoo.training.streams import Stream, StreamBatches, unchanged
 from tfm_zoo.training.task import Batch, Task
 
@@ -49,18 +48,6 @@ def train(loop: "Loop") -> dict[str, float]:
     loop.model = None
     end_training(accelerator)
     return results
-
-
-def end_training(accelerator: Accelerator) -> None:
-    """End trackers and processes. Call it when nothing but the accelerator refers to a prepared model.
-
-    The process group has to be freed after the last model that DDP wraps. Freed by such a model, it would wait for its
-    threads while it keeps Python's lock. A thread of Gloo may need that lock to drop what it sent last: a deadlock, in
-    which a process never exits. A barrier does not prevent it.
-    """
-    accelerator.free_memory()
-    gc.collect()  # models that refer to themselves
-    accelerator.end_training()
 
 
 class Loop:

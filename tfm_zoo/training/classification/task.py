@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.classification.data import TextClassificationData
+from tfm_zoo.training.evaluation import inputs_of
 from tfm_zoo.training.freezing import freeze, freeze_base_model
 from tfm_zoo.training.task import Batch, Task
 
@@ -60,7 +61,7 @@ class ClassificationTask(Task):
         """The loss, the prediction and the label of each example."""
         labels = batch["labels"]
         with self.accelerator.autocast():
-            logits = model(**{name: value for name, value in batch.items() if name != "labels"}).logits.float()
+            logits = model(**inputs_of(batch)).logits.float()
         loss = F.cross_entropy(logits, labels, reduction="none")
         return torch.stack([loss, logits.argmax(-1), labels], dim=1)
 

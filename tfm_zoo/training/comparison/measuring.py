@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import logging
 import math
 import statistics
 from pathlib import Path
@@ -12,6 +13,8 @@ import torch
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.runs import Run
 from tfm_zoo.training.task import Task
+
+logger = logging.getLogger(__name__)
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 EXPLODED = 2.0  # times the loss of a uniform guess: training ends there
@@ -87,21 +90,27 @@ def _reset_peak() -> bool:
 
 
 class VariantLoop(Loop):
-    """A loop that measures what training costs, saves no model unless asked to, and ends if the loss explodes."""
+    """A loop that measures what training costs, saves no model unless asked to, and ends if the loss explodes.
+
+    `diverged_at` is the step at which it exploded, or None.
+    """
 
     def __init__(self, run: Run, task: Task, memory: PeakMemory):
         super().__init__(run, task)
         self.memory, self.stopwatch = memory, Stopwatch(run.accelerator.device)
+        self.diverged_at: int | None = None
         self.limit = EXPLODED * math.log(task.model.config.vocab_size)
         self.optimizer.optimizer.register_step_post_hook(lambda *_: self.stopwatch.lap())
 
     def train(self) -> None:
-        """Train to the end, or until the loss explodes, which raises a `FloatingPointError`."""
+        """Train to the end, or until the loss explodes."""
         self.measure()
         try:
             super().train()
-        finally:
-            self.memory.stop()
+        except FloatingPointError as error:
+            self.diverged_at = self.state.step
+            logger.warning(f"It diverged: {error}")
+        self.memory.stop()
 
     def measure(self) -> None:
         self.memory.start()

@@ -31,6 +31,10 @@ class Result:
     settings: dict[str, Any]  # all that the result depends on
     log_history: list[dict[str, Any]] = field(default_factory=list)
 
+    @property
+    def peak_mebibytes(self) -> float | None:
+        return self.peak_memory and self.peak_memory / 2**20
+
     def write(self, folder: Path) -> None:
         """Write the last file of a variant, in one move: a folder that has it is finished."""
         values = {name: value for name, value in asdict(self).items() if name != "log_history"}

@@ -12,18 +12,18 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 from typing_extensions import Self
 
+from tfm_zoo.hub.cards import table
 from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.comparison.measuring import PeakMemory, VariantLoop
 from tfm_zoo.training.comparison.model import Variant, without
-from tfm_zoo.training.comparison.report import FREQUENCIES, UNIFORM, loss_of_frequencies, table, write_report
+from tfm_zoo.training.comparison.report import FREQUENCIES, UNIFORM, loss_of_frequencies, row, write_report
 from tfm_zoo.training.comparison.result import FILE, Result, as_json, settings_of
 from tfm_zoo.training.language_modeling.data import Blocks
 from tfm_zoo.training.language_modeling.model import HEAD
 from tfm_zoo.training.language_modeling.task import LanguageModelingTask
-from tfm_zoo.training.loop import end_training
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.reports import device, shortened
-from tfm_zoo.training.runs import Run, start_accelerator, start_trackers
+from tfm_zoo.training.runs import Run, end_training, start_accelerator, start_trackers
 from tfm_zoo.training.sources import digest
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class Comparison:
             if self.accelerator.is_main_process:
                 write_report(self, done)  # with the variants after this one that have a result from before
         if self.accelerator.is_main_process:
-            print(table(done, self.levels))
+            print(table([row(result, self.levels) for result in done]))
             logger.info(f"Table and picture are in {self.args.output_dir}")
         end_training(self.accelerator)
         return done
@@ -157,12 +157,7 @@ class Comparison:
         run = replace(self.run, accelerator=accelerator, model_args=variant.model_args, args=variant.args)
         loop = VariantLoop(run, task, memory)
         start_trackers(accelerator, run.name, variant.args)
-        diverged_at = None
-        try:
-            loop.train()
-        except FloatingPointError as error:
-            diverged_at = loop.state.step
-            logger.warning(f"Variant {variant.name!r} diverged: {error}")
+        loop.train()
         for tracker in accelerator.trackers:
             tracker.finish()
 
@@ -175,9 +170,9 @@ class Comparison:
             parameters=loop.task.model.num_parameters(),
             steps=state.step,
             tokens_per_step=tokens,
-            final_loss=losses[-1] if diverged_at is None else None,
+            final_loss=losses[-1] if loop.diverged_at is None else None,
             best_loss=min(losses, default=None),
-            diverged_at=diverged_at,
+            diverged_at=loop.diverged_at,
             tokens_per_second=tokens / seconds if seconds else None,
             peak_memory=memory.bytes,
             settings=settings,

@@ -128,10 +128,8 @@ class LanguageModelingTask(Task):
             print(f"--- sample after step {state.step}\n{sample}\n---", flush=True)
 
     def final_figures(self, best: PreTrainedModel, state: TrainState) -> dict[str, float]:
-        """None more; the card gets samples of this model, and early ones to compare them with."""
+        """None more, but samples for the card."""
         self.samples = self.draw(best, state.best_step)
-        earliest = next((entry for entry in state.log_history if "samples" in entry), None)
-        self.early = earliest if earliest and earliest["step"] != state.best_step else None
         return {}
 
     def draw(self, model: PreTrainedModel, step: int) -> list[str]:

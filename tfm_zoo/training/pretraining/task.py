@@ -4,15 +4,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributions import Categorical
 from transformers.utils import ModelOutput
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
-from tfm_zoo.training.evaluation import sums_of_rows
+from tfm_zoo.training.evaluation import inputs_of, sums_of_rows
 from tfm_zoo.training.models import is_zoo
 from tfm_zoo.training.pretraining.data import Documents
 from tfm_zoo.training.runs import is_sharded
@@ -146,11 +146,6 @@ def losses(model: nn.Module, batch: Batch, is_zoo: bool) -> Tensor:
     return torch.stack(parts)
 
 
-def inputs_of(batch: Batch) -> Batch:
-    """The part of a batch that the model reads: all but what it predicts."""
-    return {name: value for name, value in batch.items() if name not in ("labels", "next_sentence_label")}
-
-
 def token_logits(outputs: ModelOutput) -> Tensor:
     """The logits of the tokens, `(batch, length, vocab_size)`, from either head."""
     return outputs.prediction_logits if "prediction_logits" in outputs else outputs.logits
@@ -164,9 +159,8 @@ def judged(logits: Tensor, labels: Tensor) -> Tensor:
 
 def unigram_entropy(examples: Iterable[dict[str, Any]]) -> float:
     """The loss, in nats, of a guess that knows only how frequent each label is."""
-    labels = np.concatenate([example["labels"] for example in examples])
-    counts = np.unique(labels[labels != IGNORED], return_counts=True)[1]
+    labels = torch.cat([torch.as_tensor(example["labels"]) for example in examples])
+    counts = labels[labels != IGNORED].unique(return_counts=True)[1]
     if not len(counts):
         raise ValueError("no token of the validation documents is masked: give more of them")
-    shares = counts / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
+    return Categorical(counts.double()).entropy().item()
