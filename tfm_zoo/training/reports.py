@@ -45,15 +45,21 @@ class Report:
     state: TrainState
     results: dict[str, Any]
 
+    def __post_init__(self) -> None:
+        args = self.run.args
+        self.name = (args.hub_model_id or Path(args.output_dir).resolve().name).split("/")[-1]  # of the model
+        self.is_zoo = is_zoo(self.model.config)
+        self.base_model = self.run.model_args.model_name_or_path  # None: training started from new weights
+        self.dataset = shortened(self.run.data_args.source)
+
     def finish(self) -> None:
         """Write everything beside the model, push it if `push_to_hub` says so, and log the result."""
-        args, is_official = self.run.args, not is_zoo(self.model.config)
-        output_dir = Path(args.output_dir)
+        args, output_dir = self.run.args, Path(self.run.args.output_dir)
         (output_dir / "all_results.json").write_text(json.dumps(self.results, indent=2) + "\n", encoding="utf-8")
         self.state.write(output_dir)
         plot_training(self.state.log_history, output_dir / PICTURE, *self.task.picture_metrics)
         template = Path(inspect.getfile(type(self.task))).with_name("card.md")
-        values = ({} if is_official else facts_of_zoo_model(self.model)) | self.values()
+        values = self.values() | (facts_of_zoo_model(self.model) if self.is_zoo else {})
         repository = args.hub_model_id or shortened(args.output_dir)  # by which `from_pretrained` loads the model
         if not write_card(output_dir, template, self.metadata(), repository, **values):
             logger.warning(f"{output_dir}/README.md was not written by this recipe: it is left as it is")
@@ -61,22 +67,12 @@ class Report:
         logger.info(f"The best model is in {output_dir}")
         if args.push_to_hub:
             options = {"private": args.hub_private_repo, "revision": args.hub_revision, "token": args.hub_token}
-            commit = push(output_dir, args.hub_model_id, native=is_official, **options)
+            commit = push(output_dir, args.hub_model_id, native=not self.is_zoo, **options)
             logger.info(f"Pushed to {commit.commit_url}")
-
-    @property
-    def base_model(self) -> str | None:
-        """The checkpoint that training started from; None: new weights."""
-        return self.run.model_args.model_name_or_path
-
-    @property
-    def name(self) -> str:
-        """The model's name: that of its repository, else that of its folder."""
-        return (self.run.args.hub_model_id or Path(self.run.args.output_dir).resolve().name).split("/")[-1]
 
     def metadata(self) -> ModelCardData:
         """The card's metadata, which the Hub reads."""
-        task, data_args, source = self.task, self.run.data_args, shortened(self.run.data_args.source)
+        task, data_args = self.task, self.run.data_args
         dataset_id = None if data_args.is_generated else hub_id(data_args.dataset_name)
         prefix = "test" if "test_loss" in self.results else "eval"
         return ModelCardData(
@@ -84,7 +80,7 @@ class Report:
             library_name="transformers",
             pipeline_tag=task.pipeline_tag,
             license=licence_of(self.base_model) if self.base_model else None,
-            tags=tags_of(self.model) if is_zoo(self.model.config) else None,
+            tags=tags_of(self.model) if self.is_zoo else None,
             datasets=[dataset_id] if dataset_id else None,
             metrics=list(task.headline),
             base_model=hub_id(self.base_model),
@@ -92,8 +88,8 @@ class Report:
             eval_results=[
                 EvalResult(
                     task_type=task.pipeline_tag,
-                    dataset_type=dataset_id or source,
-                    dataset_name=source,
+                    dataset_type=dataset_id or self.dataset,
+                    dataset_name=self.dataset,
                     dataset_config=data_args.dataset_config_name,
                     dataset_split=SPLITS[prefix] if SPLITS[prefix] in task.own_splits else None,
                     metric_type=figure,
@@ -106,20 +102,12 @@ class Report:
 
     def values(self) -> dict[str, Any]:
         """The variables of the templates."""
-        return {
+        return vars(self) | {
             "card": Template(SHARED_TEMPLATE.read_text(encoding="utf-8"), keep_trailing_newline=True),
-            "run": self.run,
             "args": self.run.args,
-            "task": self.task,
-            "model": self.model,
-            "state": self.state,
-            "results": self.results,
             "splits": {prefix: split for prefix, split in SPLITS.items() if f"{prefix}_loss" in self.results},
-            "name": self.name,
-            "is_zoo": is_zoo(self.model.config),
-            "remote_code": ", trust_remote_code=True" if is_zoo(self.model.config) else "",
+            "remote_code": ", trust_remote_code=True" if self.is_zoo else "",
             "base_model": self.base_model and shortened(self.base_model),
-            "dataset": shortened(self.run.data_args.source),
             "picture": PICTURE,
             "command": command_line(),
             "processes": counted(self.run.accelerator.num_processes, "process", "processes"),

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.training.arguments import LoopArguments
 from tfm_zoo.training.checkpoints import TrainState
+from tfm_zoo.training.models import is_zoo
 
 Batch = dict[str, Tensor]
 
@@ -44,6 +45,7 @@ class Task(ABC):
     picture_metrics: ClassVar[Sequence[str]]  # the figures that are drawn under the losses
 
     def __post_init__(self) -> None:
+        self.is_zoo = is_zoo(self.model.config)
         size = self.args.per_device_eval_batch_size
         loaders = {
             name: DataLoader(split, batch_size=size, collate_fn=self.collate)

@@ -98,6 +98,7 @@ class LanguageModelingTask(Task):
     figure_names = {"loss": "loss per token", "perplexity": "perplexity"}
     headline = ("loss", "perplexity")
     picture_metrics = ("perplexity",)
+    figures = staticmethod(loss_and_perplexity)
 
     @property
     def own_splits(self) -> tuple[str, ...]:
@@ -114,9 +115,6 @@ class LanguageModelingTask(Task):
         options = {"return_logits": False} if "return_logits" in forward else {}
         loss_sum = model(**batch, num_items_in_batch=1, **options).loss
         return torch.stack([loss_sum, loss_sum.new_tensor(self.count(batch))])[None]
-
-    def figures(self, columns: Tensor) -> dict[str, float]:
-        return loss_and_perplexity(columns)
 
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:
         """Draw samples on the main process, print them, and log them."""

@@ -13,7 +13,6 @@ from transformers.utils import ModelOutput
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
 from tfm_zoo.training.evaluation import inputs_of, sums_of_rows
-from tfm_zoo.training.models import is_zoo
 from tfm_zoo.training.pretraining.data import Documents
 from tfm_zoo.training.runs import is_sharded
 from tfm_zoo.training.task import Batch, Task
@@ -69,7 +68,6 @@ class PretrainingTask(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.is_zoo = is_zoo(self.model.config)
         self.entropy = unigram_entropy(self.splits["validation"])
 
     @property

@@ -1,7 +1,6 @@
 """Translations by a model, and sacrebleu's scores of them."""
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,7 +12,6 @@ from tqdm.auto import tqdm
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 NAMES = ("bleu", "chrf", "exact_match")
-TRANSLATIONS = "generated_predictions.txt"  # the file's name in transformers' run_translation.py
 
 
 def translation_scores(translations: Sequence[str], references: Sequence[str]) -> dict[str, float]:
@@ -78,9 +76,3 @@ def translate(
         translations += zip(rows, tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True)
     whole.train(training)
     return [text for _, text in sorted(gather_object(translations))]
-
-
-def write_translations(translations: Iterable[str], folder: Path) -> None:
-    """Write translations, a line each."""
-    lines = (" ".join(translation.split()) for translation in translations)
-    (folder / TRANSLATIONS).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

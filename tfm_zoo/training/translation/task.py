@@ -17,19 +17,13 @@ from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.evaluation import loss_and_perplexity, sums_of_rows
-from tfm_zoo.training.models import is_zoo
 from tfm_zoo.training.runs import is_sharded
 from tfm_zoo.training.task import Batch, Task
 from tfm_zoo.training.translation.data import ParallelTexts
-from tfm_zoo.training.translation.evaluation import (
-    NAMES,
-    Sample,
-    signatures,
-    translate,
-    translation_scores,
-    write_translations,
-)
+from tfm_zoo.training.translation.evaluation import NAMES, Sample, signatures, translate, translation_scores
 from tfm_zoo.training.translation.losses import label_smoothed_loss, labelled_logits
+
+TRANSLATIONS = "generated_predictions.txt"  # the file's name in transformers' run_translation.py
 
 
 @dataclass(frozen=True)
@@ -102,6 +96,7 @@ class TranslationTask(Task):
     }
     headline = ("bleu", "chrf")
     picture_metrics = ("perplexity",)
+    figures = staticmethod(loss_and_perplexity)
     signatures = staticmethod(signatures)
 
     def __post_init__(self) -> None:
@@ -110,7 +105,6 @@ class TranslationTask(Task):
             raise ValueError(
                 "num_eval_translations: a sharded model does not translate while it trains; it does with DDP"
             )
-        self.is_zoo = is_zoo(self.model.config)
         lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
         self.batch_tokens = self.args.per_device_train_batch_tokens
         self.lengths = lengths if self.batch_tokens else list(map(sum, lengths))
@@ -137,9 +131,6 @@ class TranslationTask(Task):
         logits, labels = labelled_logits(model, batch, self.is_zoo)
         losses = F.cross_entropy(logits, labels, reduction="none")
         return sums_of_rows(torch.stack([losses, torch.ones_like(losses)], dim=1), batch["labels"] != IGNORED)
-
-    def figures(self, columns: Tensor) -> dict[str, float]:
-        return loss_and_perplexity(columns)
 
     def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
         """Loss and perplexity of a split, and the scores of `num_eval_translations` of its translations."""
@@ -170,7 +161,9 @@ class TranslationTask(Task):
         figures = super().evaluate(best, split)
         figures |= self.score(best, split, len(self.splits[split]), self.args.num_samples)
         if self.accelerator.is_main_process:
-            write_translations(self.translations, Path(self.args.output_dir))
+            lines = (" ".join(translation.split()) for translation in self.translations)
+            text = "".join(f"{line}\n" for line in lines)
+            (Path(self.args.output_dir) / TRANSLATIONS).write_text(text, encoding="utf-8")
         prefix = "test" if split == "test" else "eval"
         return {f"{prefix}_{name}": value for name, value in figures.items()}
 
