@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
-from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.classification.data import TextClassificationData
 from tfm_zoo.training.evaluation import inputs_of
 from tfm_zoo.training.freezing import freeze, freeze_base_model
@@ -74,11 +73,6 @@ class ClassificationTask(Task):
         if self.args.freeze_epochs:
             freeze_base_model(model, epoch < self.args.freeze_epochs)
             freeze(model, self.args.freeze or [])  # for good
-
-    def final_figures(self, best: PreTrainedModel, state: TrainState) -> dict[str, float]:
-        """The figures of the test split, if there is one."""
-        figures = self.evaluate(best, "test") if "test" in self.splits else {}
-        return {f"test_{name}": value for name, value in figures.items()}
 
 
 def accuracy_and_f1(predictions: Tensor, references: Tensor) -> dict[str, float]:

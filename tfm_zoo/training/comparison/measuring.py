@@ -7,9 +7,12 @@ import math
 import statistics
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 
+from tfm_zoo.training.comparison.model import Variant
+from tfm_zoo.training.comparison.result import Result
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.runs import Run
 from tfm_zoo.training.task import Task
@@ -111,6 +114,26 @@ class VariantLoop(Loop):
             self.diverged_at = self.state.step
             logger.warning(f"It diverged: {error}")
         self.memory.stop()
+
+    def result(self, variant: Variant, settings: dict[str, Any]) -> Result:
+        """How training went; `settings` are all that this depends on."""
+        history, seconds = self.state.log_history, self.stopwatch.median
+        losses = [entry["eval_loss"] for entry in history if "eval_loss" in entry]
+        tokens = self.batches.global_batch_size * self.task.splits["train"].block_size
+        return Result(
+            variant.name,
+            variant.changes,
+            parameters=self.task.model.num_parameters(),
+            steps=self.state.step,
+            tokens_per_step=tokens,
+            final_loss=losses[-1] if self.diverged_at is None else None,
+            best_loss=min(losses, default=None),
+            diverged_at=self.diverged_at,
+            tokens_per_second=tokens / seconds if seconds else None,
+            peak_memory=self.memory.bytes,
+            settings=settings,
+            log_history=history,
+        )
 
     def measure(self) -> None:
         self.memory.start()

@@ -30,8 +30,6 @@ logger = logging.getLogger(__name__)
 
 #: options that change neither a variant's figures nor the files that it leaves
 LEFT_OUT = ("output_dir", "overwrite_output_dir", "with_tracking", "report_to", "dataloader_num_workers")
-
-
 #: options that would make budgets unequal, continue a run, or concern a single model
 NOT_OFFERED = (
     *("num_train_epochs", "metric_for_best_model", "greater_is_better", "early_stopping_patience"),
@@ -160,27 +158,10 @@ class Comparison:
         loop.train()
         for tracker in accelerator.trackers:
             tracker.finish()
-
-        state, seconds = loop.state, loop.stopwatch.median
-        losses = [entry["eval_loss"] for entry in state.log_history if "eval_loss" in entry]
-        tokens = loop.batches.global_batch_size * self.block_size
-        result = Result(
-            variant.name,
-            variant.changes,
-            parameters=loop.task.model.num_parameters(),
-            steps=state.step,
-            tokens_per_step=tokens,
-            final_loss=losses[-1] if loop.diverged_at is None else None,
-            best_loss=min(losses, default=None),
-            diverged_at=loop.diverged_at,
-            tokens_per_second=tokens / seconds if seconds else None,
-            peak_memory=memory.bytes,
-            settings=settings,
-            log_history=state.log_history,
-        )
+        result = loop.result(variant, settings)
         if accelerator.is_main_process:
             variant.config.save_pretrained(variant.folder)
-            state.write(variant.folder)
+            loop.state.write(variant.folder)
             result.write(variant.folder)
         accelerator.wait_for_everyone()
         return result

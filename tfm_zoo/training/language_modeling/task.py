@@ -126,7 +126,7 @@ class LanguageModelingTask(Task):
             print(f"--- sample after step {state.step}\n{sample}\n---", flush=True)
 
     def final_figures(self, best: PreTrainedModel, state: TrainState) -> dict[str, float]:
-        """None more, but samples for the card."""
+        """None more: there is no test split. The card gets samples of this model."""
         self.samples = self.draw(best, state.best_step)
         return {}
 
