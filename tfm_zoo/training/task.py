@@ -46,13 +46,12 @@ class Task(ABC):
 
     def __post_init__(self) -> None:
         self.is_zoo = is_zoo(self.model.config)
-        size = self.args.per_device_eval_batch_size
-        loaders = {
-            name: DataLoader(split, batch_size=size, collate_fn=self.collate)
+        loading = {"batch_size": self.args.per_device_eval_batch_size, "collate_fn": self.collate}
+        self.loaders = {
+            name: self.accelerator.prepare_data_loader(DataLoader(split, **loading))
             for name, split in self.splits.items()
             if name != "train"
         }
-        self.loaders = {name: self.accelerator.prepare_data_loader(loader) for name, loader in loaders.items()}
 
     @property
     def own_splits(self) -> Sequence[str]:
