@@ -10,7 +10,6 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 from accelerate.utils import send_to_device, set_seed
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -142,8 +141,8 @@ class Loop:
             for micro_batches in batches.steps(self.loader):
                 if self.unfreezing and self.unfreezing.advance(state.epoch, state.step):
                     logger.info(f"step {state.step}: {what_learns(model)}")
-                prepared = (accelerator, self.model, self.optimizer, self.scheduler)
-                loss, grad_norm = train_step(*prepared, micro_batches, self.task, args.max_grad_norm)
+                prepared = (self.model, self.optimizer, self.scheduler)
+                loss, grad_norm = train_step(self.task, *prepared, micro_batches, args.max_grad_norm)
                 window_loss += loss
                 state.train_examples += batches.examples(state.step_in_epoch)
                 state.step += 1
@@ -222,12 +221,11 @@ class Loop:
 
 
 def train_step(
-    accelerator: Accelerator,
+    task: Task,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     scheduler: torch.optim.lr_scheduler.LRScheduler,
     micro_batches: Sequence[Batch],
-    task: Task,
     max_grad_norm: float,
 ) -> tuple[Tensor, Tensor | float | None]:
     """One optimiser step on one global batch, of which `micro_batches` are this process's share.
@@ -241,6 +239,7 @@ def train_step(
     Returns:
         The mean loss of the global batch (on every process), and the gradient's norm before clipping.
     """
+    accelerator = task.accelerator
     counts = [torch.as_tensor(task.count(batch), device=accelerator.device) for batch in micro_batches]
     items = accelerator.reduce(torch.stack(counts).sum(dim=0), "sum").clamp(min=1)
     loss_sum = torch.zeros(items.shape, device=accelerator.device)
