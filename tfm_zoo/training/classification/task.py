@@ -10,9 +10,8 @@ from transformers import PreTrainedModel
 
 from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
 from tfm_zoo.training.classification.data import TextClassificationData
-from tfm_zoo.training.evaluation import inputs_of
 from tfm_zoo.training.freezing import freeze, freeze_base_model
-from tfm_zoo.training.task import Batch, Task
+from tfm_zoo.training.task import Batch, Task, inputs_of
 
 
 @dataclass(frozen=True)

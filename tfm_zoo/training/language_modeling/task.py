@@ -12,10 +12,9 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.evaluation import loss_and_perplexity
 from tfm_zoo.training.language_modeling.data import Corpus
 from tfm_zoo.training.runs import is_sharded
-from tfm_zoo.training.task import Batch, Task
+from tfm_zoo.training.task import Batch, Task, loss_and_perplexity
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,9 @@ class Sampler:
 
     @torch.no_grad()
     def draw(self, model: PreTrainedModel, step: int) -> list[str]:
-        """Samples of a model after `step` steps."""
+        """Samples of a model after `step` steps; none if `sample_length` is 0."""
+        if not self.length:
+            return []
         training = model.training
         model.eval()
         with torch.random.fork_rng():
@@ -118,19 +119,15 @@ class LanguageModelingTask(Task):
 
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:
         """Draw samples on the main process, print them, and log them."""
-        if is_sharded(self.accelerator):
+        accelerator = self.accelerator
+        if not self.sampler or is_sharded(accelerator) or not accelerator.is_main_process:
             return
-        if samples := self.draw(self.accelerator.unwrap_model(model), state.step):
+        if samples := self.sampler.draw(accelerator.unwrap_model(model), state.step):
             state.log_history.append({"step": state.step, "samples": samples})
         for sample in samples:
             print(f"--- sample after step {state.step}\n{sample}\n---", flush=True)
 
     def final_figures(self, best: PreTrainedModel, state: TrainState) -> dict[str, float]:
         """None more: there is no test split. The card gets samples of this model."""
-        self.samples = self.draw(best, state.best_step)
+        self.samples = self.sampler.draw(best, state.best_step)
         return {}
-
-    def draw(self, model: PreTrainedModel, step: int) -> list[str]:
-        """Samples, if any are asked for; none on processes other than the main one."""
-        is_asked = self.sampler and self.sampler.length and self.accelerator.is_main_process
-        return self.sampler.draw(model, step) if is_asked else []

@@ -12,10 +12,9 @@ from transformers.utils import ModelOutput
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
-from tfm_zoo.training.evaluation import inputs_of, sums_of_rows
 from tfm_zoo.training.pretraining.data import Documents
 from tfm_zoo.training.runs import is_sharded
-from tfm_zoo.training.task import Batch, Task
+from tfm_zoo.training.task import Batch, Task, inputs_of, sums_of_rows
 from tfm_zoo.training.text_sources import CHARACTERS
 
 #: an evaluation's figures, and what the card calls them

@@ -6,8 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training.evaluation import inputs_of
-from tfm_zoo.training.task import Batch
+from tfm_zoo.training.task import Batch, inputs_of
 
 
 def labelled_logits(model: nn.Module, batch: Batch, is_zoo: bool) -> tuple[Tensor, Tensor]:

@@ -16,9 +16,8 @@ from typing_extensions import Self
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.evaluation import loss_and_perplexity, sums_of_rows
 from tfm_zoo.training.runs import is_sharded
-from tfm_zoo.training.task import Batch, Task
+from tfm_zoo.training.task import Batch, Task, loss_and_perplexity, sums_of_rows
 from tfm_zoo.training.translation.data import ParallelTexts
 from tfm_zoo.training.translation.evaluation import NAMES, Sample, signatures, translate, translation_scores
 from tfm_zoo.training.translation.losses import label_smoothed_loss, labelled_logits
