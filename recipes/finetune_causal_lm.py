@@ -67,16 +67,18 @@ def prepare(argv: list[str] | None = None) -> Loop:
     else:
         examples = blocks(tokens["train"], limit=data_args.max_train_samples)
     processes = run.accelerator.num_processes
+    validation = blocks(
+        tokens["validation"],
+        limit=data_args.max_eval_samples,
+        multiple_of=args.per_device_eval_batch_size * processes if processes > 1 else 1,
+    )
     task = LanguageModelingTask(
         accelerator=run.accelerator,
         model=model,
         tokenizer=tokenizer,
-        examples=examples,
-        validation=blocks(
-            tokens["validation"],
-            limit=data_args.max_eval_samples,
-            multiple_of=args.per_device_eval_batch_size * processes if processes > 1 else 1,
-        ),
+        args=args,
+        data=corpus,
+        splits={"train": examples, "validation": validation},
         facts={
             "block_size": block_size,
             "streaming": bool(corpus.stream),
@@ -85,11 +87,8 @@ def prepare(argv: list[str] | None = None) -> Loop:
             "validation text": digest([tokens["validation"].numpy().tobytes()]),
             "tokenizer": vocabulary_digest(tokenizer),
         },
-        eval_batch_size=args.per_device_eval_batch_size,
         sampler=sampler,
-        corpus=corpus,
         tokens=tokens,
-        block_size=block_size,
     )
     return Loop(run, task)
 

@@ -49,7 +49,6 @@ def prepare(argv: list[str] | None = None) -> Loop:
         accelerator=run.accelerator,
         model=model,
         tokenizer=tokenizer,
-        examples=encoded["train"],
         collate=DataCollatorWithPadding(
             tokenizer,
             padding="max_length" if data_args.pad_to_max_length else True,
@@ -64,7 +63,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         },
         args=args,
         data=data,
-        encoded=encoded,
+        splits=encoded,
     )
     return Loop(replace(run, data_args=data_args), task)
 

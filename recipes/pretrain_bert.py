@@ -69,7 +69,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         accelerator=run.accelerator,
         model=model,
         tokenizer=tokenizer,
-        examples=examples,
+        splits={"train": examples, "validation": validation},
         collate=Padding(tokenizer, multiple_of=1 if run.accelerator.mixed_precision == "no" else 8),
         facts={
             "streaming": documents.is_stream,
@@ -79,8 +79,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
             "tokenizer": vocabulary_digest(tokenizer),
         },
         args=args,
-        documents=documents,
-        validation=validation,
+        data=documents,
     )
     return Loop(replace(run, args=args), task)
 

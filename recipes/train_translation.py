@@ -56,14 +56,13 @@ def prepare(argv: list[str] | None = None) -> Loop:
         accelerator=run.accelerator,
         model=model,
         tokenizer=tokenizer,
-        examples=encoded["train"],
         collate=DataCollatorForSeq2Seq(
             tokenizer, model=model, pad_to_multiple_of=None if run.accelerator.mixed_precision == "no" else 8
         ),
         facts={"tokenizer": vocabulary_digest(tokenizer), **texts.facts},
         args=args,
-        texts=texts,
-        encoded=encoded,
+        data=texts,
+        splits=encoded,
         max_length=max_length,
     )
     return Loop(replace(run, data_args=data_args), task)
