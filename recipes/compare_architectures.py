@@ -21,7 +21,7 @@ from tfm_zoo.training.comparison.model import VariantArguments, make_variants
 from tfm_zoo.training.comparison.result import Result
 from tfm_zoo.training.comparison.task import Comparison, ComparisonArguments
 from tfm_zoo.training.language_modeling.data import CorpusArguments, load_corpus
-from tfm_zoo.training.language_modeling.model import new_tokenizer
+from tfm_zoo.training.models import new_tokenizer
 from tfm_zoo.training.runs import Run, run_script, start_accelerator
 
 DEFAULT = Path(__file__).parent / "configs" / "architectures.yaml"

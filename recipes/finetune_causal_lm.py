@@ -25,7 +25,7 @@ from tfm_zoo.training.language_modeling.data import (
     StreamedCorpusArguments,
     load_corpus,
 )
-from tfm_zoo.training.language_modeling.model import LanguageModelArguments, load_language_model, new_language_model
+from tfm_zoo.training.language_modeling.model import HEAD, LanguageModelArguments, new_language_model
 from tfm_zoo.training.language_modeling.task import LanguageModelingArguments, LanguageModelingTask, Sampler
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
@@ -47,7 +47,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         if model_args.is_new:
             model, tokenizer = new_language_model(model_args, corpus.texts(), data_args.block_size)
         else:
-            model, tokenizer = load_language_model(model_args)
+            model, tokenizer = HEAD.load(model_args)
         tokens = corpus.encode(tokenizer, data_args.document_separator, data_args.preprocessing_num_workers)
     run.tell(corpus.notes)
     longest = longest_input(model.config, tokenizer)

@@ -2,16 +2,16 @@
 
 import string
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import BertTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from tfm_zoo.training.sources import digest
 
 END_OF_TEXT = "<|endoftext|>"
-BERT_SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LOWER_CASE = normalizers.BertNormalizer(lowercase=True)
 BERT_WORDS = pre_tokenizers.BertPreTokenizer()
 TOKENIZER_TEXT = 50_000_000  # characters of a stream that are enough to make a tokenizer
@@ -24,7 +24,7 @@ def vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     return digest(f"{index} {token}" for token, index in sorted(tokenizer.get_vocab().items()))
 
 
-def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> PreTrainedTokenizerFast:
+def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> BertTokenizer:
     """A lower-casing WordPiece tokenizer whose tokens are the most frequent words of `texts`, and single characters.
 
     Characters spell all other words. (The trainers of the tokenizers library learn parts of words instead; a small data
@@ -33,11 +33,11 @@ def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> PreTra
     words = Counter(word for text in texts for word, _ in BERT_WORDS.pre_tokenize_str(LOWER_CASE.normalize_str(text)))
     characters = sorted(set("".join(words)) | set(string.ascii_lowercase + string.digits + string.punctuation))
     by_frequency = sorted(words, key=lambda word: (-words[word], word))
-    tokens = dict.fromkeys([*BERT_SPECIALS.values(), *characters, *(f"##{c}" for c in characters), *by_frequency])
-    return _word_piece({token: index for index, token in enumerate(list(tokens)[:vocab_size])})
+    tokens = dict.fromkeys([*BERT_SPECIALS, *characters, *(f"##{c}" for c in characters), *by_frequency])
+    return BertTokenizer({token: index for index, token in enumerate(list(tokens)[:vocab_size])})
 
 
-def learned_word_piece(texts: Sequence[str], vocab_size: int) -> PreTrainedTokenizerFast:
+def learned_word_piece(texts: Iterable[str], vocab_size: int) -> BertTokenizer:
     """A lower-casing WordPiece tokenizer, of BERT's kind, made from `texts`: words, and parts of words.
 
     The same texts give the same tokenizer.
@@ -46,35 +46,24 @@ def learned_word_piece(texts: Sequence[str], vocab_size: int) -> PreTrainedToken
         ValueError: if the vocabulary has no room for the special tokens and for each character, both at the beginning
             of a word and within one.
     """
+    texts = list(texts)  # which are read twice
     counts = Counter(chain.from_iterable(map(LOWER_CASE.normalize_str, texts)))
     by_frequency = sorted(counts, key=lambda character: (-counts[character], character))
     characters = sorted([character for character in by_frequency if not character.isspace()][:ALPHABET])
-    known = [*BERT_SPECIALS.values(), *characters, *(f"##{c}" for c in characters)]
+    known = [*BERT_SPECIALS, *characters, *(f"##{c}" for c in characters)]
     if vocab_size < len(known):
         raise ValueError(
             f"tokenizer_vocab_size must be at least {len(known)} (all characters of the texts, twice, and"
-            f" {', '.join(BERT_SPECIALS.values())}), not {vocab_size}"
+            f" {', '.join(BERT_SPECIALS)}), not {vocab_size}"
         )
-    tokenizer = Tokenizer(models.WordPiece(unk_token=BERT_SPECIALS["unk"]))
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = LOWER_CASE, BERT_WORDS
     # Characters are named here, in order. The trainer would number them in the order of a hash table, and these numbers
     # decide which of two pairs of the same frequency it merges.
     options = {"special_tokens": known, "initial_alphabet": characters, "limit_alphabet": len(characters)}
     trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, show_progress=False, **options)
     tokenizer.train_from_iterator(texts, trainer)
-    return _word_piece(tokenizer.get_vocab())
-
-
-def _word_piece(vocab: dict[str, int]) -> PreTrainedTokenizerFast:
-    """A lower-casing WordPiece tokenizer with this vocabulary."""
-    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=BERT_SPECIALS["unk"]))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = LOWER_CASE, BERT_WORDS
-    tokenizer.decoder = decoders.WordPiece()
-    sep, cls = ((BERT_SPECIALS[name], vocab[BERT_SPECIALS[name]]) for name in ("sep", "cls"))
-    tokenizer.post_processor = processors.BertProcessing(sep, cls)
-    inputs = ["input_ids", "token_type_ids", "attention_mask"]
-    specials = {f"{name}_token": token for name, token in BERT_SPECIALS.items()}
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=inputs, **specials)
+    return BertTokenizer(tokenizer.get_vocab())
 
 
 def byte_level_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:

@@ -1,6 +1,6 @@
 """Documents to pre-train on, in memory or streamed, and documents to validate on."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -18,6 +18,7 @@ from tfm_zoo.training.sources import (
     text_column,
 )
 from tfm_zoo.training.text_sources import CHARACTERS, TextSource, hold_out
+from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
 
 Rows = Dataset | IterableDataset
 
@@ -63,6 +64,10 @@ class Documents:
     @property
     def is_stream(self) -> bool:
         return isinstance(self.train.rows, IterableDataset)
+
+    def texts(self) -> Iterator[str]:
+        """Texts to make a tokenizer from, the first ones. Read when iterated."""
+        yield from self.train.first_texts(TOKENIZER_TEXT)
 
 
 def load_documents(args: DocumentArguments, seed: int) -> Documents:
