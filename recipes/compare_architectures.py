@@ -17,7 +17,7 @@ the new ones. Where a step is computed: `train_step` in tfm_zoo/training/loop.py
 from pathlib import Path
 
 from tfm_zoo.training.arguments import parse_arguments
-from tfm_zoo.training.comparison.model import VariantArguments, make_variants
+from tfm_zoo.training.comparison.model import VariantArguments, make_variants, without
 from tfm_zoo.training.comparison.result import Result
 from tfm_zoo.training.comparison.task import Comparison, ComparisonArguments
 from tfm_zoo.training.language_modeling.data import CorpusArguments, load_corpus
@@ -29,7 +29,7 @@ DEFAULT = Path(__file__).parent / "configs" / "architectures.yaml"
 
 def prepare(argv: list[str] | None = None) -> Comparison:
     """Read options and data, and check every variant: all that a user can get wrong."""
-    classes = (VariantArguments, CorpusArguments, ComparisonArguments)
+    classes = (VariantArguments, without(CorpusArguments, "streaming"), ComparisonArguments)
     model_args, data_args, args = parse_arguments(classes, argv, DEFAULT)
     accelerator = start_accelerator(args)
     data_args, args = data_args.resolved(), args.resolved(is_new=True)

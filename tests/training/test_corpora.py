@@ -15,7 +15,6 @@ from tfm_zoo.training.language_modeling.data import (
     CorpusArguments,
     Joining,
     StreamedBlocks,
-    StreamedCorpusArguments,
     cut_at_the_end,
     load_corpus,
 )
@@ -38,7 +37,7 @@ def load(**options) -> dict[str, list[str]]:
 
 def corpus_of(*texts: str) -> Corpus:
     split = Dataset.from_dict({"text": list(texts)})
-    return Corpus({"train": split, "validation": split}, True, [])
+    return Corpus({"train": split, "validation": split}, ["train", "validation"], [])
 
 
 def test_a_text_file_is_one_document_with_its_line_breaks(tmp_path):
@@ -117,7 +116,7 @@ def streamed(monkeypatch):
 
     def load(held_out: int = 10, **options) -> Corpus:
         monkeypatch.setattr(corpora, "HELD_OUT", held_out)
-        return load_corpus(StreamedCorpusArguments(streaming=True, **options))
+        return load_corpus(CorpusArguments(streaming=True, **options))
 
     return load
 
@@ -137,7 +136,7 @@ def test_streamed_files_are_documents_with_their_line_breaks(tmp_path, bytes_onl
         (tmp_path / f"{name}.txt").write_text(text + "\n")
     files = {"train_file": str(tmp_path / "a.txt"), "validation_file": str(tmp_path / "b.txt")}
     corpus = streamed(**files)
-    assert corpus.has_own_validation and list(corpus.splits) == ["validation"]
+    assert "validation" in corpus.own_splits and list(corpus.splits) == ["validation"]
     assert corpus.splits["validation"]["text"][:] == ["one\n\ntwo \u00e9\n  three"]
     ids = [token for block in blocks_of(corpus, bytes_only) for token in block]
     assert ids == [*bytes_only(text)["input_ids"], bytes_only.eos_token_id]

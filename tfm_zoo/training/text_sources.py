@@ -17,16 +17,20 @@ CHARACTERS = 2_000_000
 
 @dataclass
 class TextSource:
-    """The texts of a data set: one in each row, or, where rows are lines, one in each group of lines.
+    """The texts of a data set: one in each row, or, of text files, which are read by line, one in each group of lines.
 
     A row without a value, which JSON may have, is an empty text.
     """
 
     rows: Dataset | IterableDataset  # in memory, or streamed from shards (files)
     column: str = "text"
-    by_line: bool = False  # whether a row is a line
     breaks: bool = True  # whether an empty line ends a text; if not, only the end of its file does, and `CHARACTERS`
     held_out: int = 0  # how many of the first rows of a stream's first shard are not read
+
+    @property
+    def by_line(self) -> bool:
+        """Whether a row is a line."""
+        return self.rows.builder_name == "text"
 
     def shards(self, seed: Sequence[int], first: int = 0) -> Iterator[IterableDataset]:
         """The shards of a pass in a random order, from the `first` on; rows in memory are one shard, shuffled."""

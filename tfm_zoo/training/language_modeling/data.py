@@ -1,19 +1,21 @@
 """Running text for language models: documents, joined and cut into blocks."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
 
 import numpy as np
 import torch
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import check_at_least, option
-from tfm_zoo.training.sources import DataArguments, StreamedArguments, check_texts, load_source, text_column
+from tfm_zoo.training.sources import TEXT_FILES, StreamedArguments, check_texts, load_source, text_column
+from tfm_zoo.training.splits import Data, by_role
 from tfm_zoo.training.text_sources import TextSource, hold_out
 from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
 
@@ -22,10 +24,11 @@ HELD_OUT = 500_000
 
 
 @dataclass(frozen=True)
-class CorpusArguments(DataArguments):
+class CorpusArguments(StreamedArguments):
     """Where the texts are, and how they become blocks."""
 
-    file_types: ClassVar[Mapping[str, str]] = {".txt": "text", **DataArguments.file_types}
+    file_types: ClassVar = TEXT_FILES
+    built_in: ClassVar = staticmethod(generated.generated_reviews)
 
     train_file: str | None = option(
         None, "Instead of dataset_name: a text file, which is one document, or CSV, TSV, JSON (lines) or Parquet."
@@ -45,20 +48,6 @@ class CorpusArguments(DataArguments):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, block_size=2)
-        if not 0 <= self.validation_split_percentage < 100:
-            share = self.validation_split_percentage
-            raise ValueError(
-                f"validation_split_percentage must be 0 or more and leave something to train on, not {share}"
-            )
-
-
-@dataclass(frozen=True)
-class StreamedCorpusArguments(StreamedArguments, CorpusArguments):
-    """The same options for texts that need not fit into memory."""
-
-    @property
-    def text_rows(self) -> str:  # a file is read a line at a time, and joined again
-        return "line" if self.streaming else "document"
 
 
 class Joining:
@@ -88,12 +77,9 @@ class Joining:
 
 
 @dataclass
-class Corpus:
-    """Splits "train" and "validation" with documents in the column "text"; or a stream to train on and "validation"."""
+class Corpus(Data):
+    """Splits with documents in the column "text"; that to train on may be a stream instead."""
 
-    splits: dict[str, Dataset]
-    has_own_validation: bool
-    notes: list[str]  # what a reader of the figures must know of the data
     stream: TextSource | None = None
 
     def texts(self) -> Iterator[str]:
@@ -170,31 +156,19 @@ def load_corpus(args: CorpusArguments) -> Corpus:
     if args.is_generated:
         raw = {"train": raw["train"]}  # the other splits have words of their own, which a language model cannot know
         notes.append("The text is generated: its reviews are made from templates. It tests the machinery alone.")
-    first = next(iter(raw.values()))
-    column = text_column(first, args.text_column_name)
-
-    names = {role: next((name for name in raw if name.startswith(role)), None) for role in ("train", "validation")}
-    if names["train"] is None:
-        if len(raw) != 1:
-            raise ValueError(f"no split to train on among {list(raw)}")
-        names = {"train": next(iter(raw)), "validation": None}
-        notes.append(f"The data set has only the split {names['train']!r}; training and validation share it.")
-    rows = {role: raw[name] for role, name in names.items() if name is not None}
-    has_own_validation = "validation" in rows
-    if isinstance(first, IterableDataset):
-        sources = {
-            role: TextSource(split.select_columns(column), column, by_line=split.builder_name == "text", breaks=False)
-            for role, split in rows.items()
-        }
+    rows, own_splits = by_role(raw, args, notes)
+    column = text_column(rows["train"], args.text_column_name)
+    if args.streaming:
+        sources = {role: TextSource(split.select_columns(column), column, breaks=False) for role, split in rows.items()}
         train, held_out = hold_out(sources, notes, HELD_OUT)
-        return Corpus({"validation": held_out}, has_own_validation, notes, train)
+        return Corpus({"validation": held_out}, own_splits, notes, train)
 
     splits = {}
     for role, split in rows.items():
-        check_texts(names[role], split, column)
+        check_texts(role, split, column)
         texts = split.select_columns(column).rename_columns({column: "text"})
         splits[role] = texts.filter(len, input_columns="text")
-    if not has_own_validation:
+    if "validation" not in splits:
         share = args.validation_split_percentage
         if share == 0:
             raise ValueError("there is no validation split: give a validation_split_percentage above 0")
@@ -204,7 +178,7 @@ def load_corpus(args: CorpusArguments) -> Corpus:
     for role, split in splits.items():
         if not len(split):
             raise ValueError(f"there is no text in the {role} split")
-    return Corpus(splits, has_own_validation, notes)
+    return Corpus(splits, own_splits, notes)
 
 
 def cut_at_the_end(texts: list[str], share: float) -> tuple[list[str], list[str]]:

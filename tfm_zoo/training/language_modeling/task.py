@@ -100,8 +100,8 @@ class LanguageModelReport(Report):
     figure_names = {"loss": "loss per token", "perplexity": "perplexity"}
     headline = ("loss", "perplexity")
 
-    def own_splits(self) -> tuple[str, ...]:
-        return ("validation",) if self.task.corpus.has_own_validation else ()
+    def own_splits(self) -> list[str]:
+        return self.task.corpus.own_splits
 
     def task_values(self) -> dict[str, Any]:
         task, best_step = self.task, self.state.best_step

@@ -82,8 +82,8 @@ class PretrainingReport(Report):
     def headline(self) -> tuple[str, ...]:
         return tuple(name for name in self.run.args.figures if name.endswith("accuracy"))
 
-    def own_splits(self) -> tuple[str, ...]:
-        return ("validation",) if self.task.documents.has_own_validation else ()
+    def own_splits(self) -> list[str]:
+        return self.task.documents.own_splits
 
     def task_values(self) -> dict[str, Any]:
         size = self.task.examples.size

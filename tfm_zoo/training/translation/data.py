@@ -1,16 +1,18 @@
 """Sentences and their translations, from any source, as pairs of token ids."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
-from datasets import Dataset, DatasetDict
+from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import check_at_least, option
-from tfm_zoo.training.sources import SplitArguments, check_texts, complete_splits, digest_of, limit_splits, load_source
+from tfm_zoo.training.sources import SplitArguments, check_texts, load_source
+from tfm_zoo.training.splits import Data, by_role, divide
 
 SIDES = ("source", "target")  # the columns of pairs, those of the generated data among them
 NESTED = "translation"  # a column of mappings from language to text, as many data sets on the Hub have it
@@ -19,6 +21,8 @@ NESTED = "translation"  # a column of mappings from language to text, as many da
 @dataclass(frozen=True)
 class ParallelTextArguments(SplitArguments):
     """Where the pairs are, and how much of them to use. Names are those of transformers' `run_translation.py`."""
+
+    built_in: ClassVar = staticmethod(generated.reversed_sequences)
 
     dataset_name: str | None = option(
         None, "Hub id or local folder. 'generated', the default: the built-in sequences, to be reversed."
@@ -44,9 +48,6 @@ class ParallelTextArguments(SplitArguments):
         if self.source_lang is not None and self.source_lang == self.target_lang:
             raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}")
 
-    def built_in(self) -> DatasetDict:
-        return generated.reversed_sequences()
-
     def load_file(self, split: str, file: str) -> Dataset:
         sides = {language: Path(f"{file}.{language}") for language in (self.source_lang, self.target_lang) if language}
         if len(sides) < 2 or Path(file).is_file() or not all(path.is_file() for path in sides.values()):
@@ -62,19 +63,10 @@ class ParallelTextArguments(SplitArguments):
 
 
 @dataclass
-class ParallelTexts:
-    """Splits "train", "validation" and perhaps "test", whose columns "source" and "target" hold texts."""
+class ParallelTexts(Data):
+    """Splits whose columns "source" and "target" hold texts."""
 
-    splits: dict[str, Dataset]
     languages: tuple[str, str]  # of source and target: names of columns, or codes that begin with them
-    own_splits: list[str]  # those that the data set came with; the others were cut from its train split
-    notes: list[str]  # what a reader of the figures must know of the data
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What a resumed run must find again."""
-        train, validation = digest_of(self.splits["train"]), digest_of(self.splits["validation"])
-        return {"training texts": train, "validation texts": validation}
 
     def encode(self, tokenizer: PreTrainedTokenizerBase, args: ParallelTextArguments) -> dict[str, Dataset]:
         """The splits as token ids, "input_ids" and "labels"; `notes` then say how many had to be truncated."""
@@ -102,10 +94,9 @@ class ParallelTexts:
             encoded[name] = rows.remove_columns("truncated")
         return encoded
 
-    def training_texts(self) -> Iterable[str]:
-        """The training texts of both sides."""
-        for column in SIDES:
-            yield from self.splits["train"][column][:]
+    def texts(self) -> Iterator[str]:
+        """The training texts of both sides. Read when iterated."""
+        return chain.from_iterable(self.splits["train"][column] for column in SIDES)
 
 
 def load_parallel_texts(args: ParallelTextArguments, seed: int) -> ParallelTexts:
@@ -128,8 +119,8 @@ def load_parallel_texts(args: ParallelTextArguments, seed: int) -> ParallelTexts
         if sides[side] is None:
             raise ValueError(f"{option_name} {language!r}: no such column; the columns are {columns}")
     splits = {name: _pairs(name, split, sides) for name, split in raw.items()}
-    splits, own_splits = complete_splits(splits, args, seed, notes)
-    return ParallelTexts(limit_splits(splits, args, seed), languages, own_splits, notes)
+    rows, own_splits = by_role(splits, args, notes)
+    return ParallelTexts(divide(rows, args, seed, notes), own_splits, notes, languages)
 
 
 def _pairs(name: str, split: Dataset, sides: dict[str, str]) -> Dataset:

@@ -1,0 +1,80 @@
+"""Which split of a data set is which, and what is cut from the training rows where a split is missing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from datasets import Dataset, IterableDataset
+
+from tfm_zoo.training.sources import DataArguments, SplitArguments, digest_of
+
+Rows = TypeVar("Rows", Dataset, IterableDataset)
+
+
+@dataclass
+class Data:
+    """Splits "train", "validation" and perhaps "test", and what is to be known of them."""
+
+    splits: dict[str, Dataset]
+    own_splits: list[str]  # those that the data set came with; the others were cut from its train split
+    notes: list[str]  # what a reader of the figures must know of the data
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a resumed run must find again."""
+        return {f"{kind} texts": digest_of(self.splits[split]) for kind, split in DIGESTED.items()}
+
+
+#: splits whose texts identify a run, by what its checkpoints call them
+DIGESTED = {"training": "train", "validation": "validation"}
+
+
+def by_role(splits: Mapping[str, Rows], args: DataArguments, notes: list[str]) -> tuple[dict[str, Rows], list[str]]:
+    """The splits "train" and, if there are such, those to validate and test on; and which of them have these names.
+
+    The first split whose name begins with a role's has that role. A split that is alone is trained on, whatever its
+    name is, and a sentence about it is added to `notes`.
+    """
+    train = args.train_split_name
+    names = {role: next((n for n in splits if n.startswith(role) and n != train), None) for role in args.roles}
+    if train is not None:
+        names["train"] = train
+        if train not in splits:
+            raise ValueError(f"train_split_name {train!r}: no such split among {list(splits)}")
+    elif names["train"] is None:
+        if len(splits) > 1:
+            raise ValueError(f"no split to train on among {list(splits)}: none has a name that begins with 'train'")
+        names = {"train": next(iter(splits))}
+        notes.append(f"The data set has only the split {names['train']!r}; all others are cut from it.")
+    rows = {role: splits[name] for role, name in names.items() if name is not None}
+    return rows, [role for role in rows if names[role].startswith(role)]
+
+
+def divide(rows: Mapping[str, Dataset], args: SplitArguments, seed: int, notes: list[str]) -> dict[str, Dataset]:
+    """The splits "train", "validation" and, if there is one or a share is asked for, "test".
+
+    Those that are missing are cut from train, and a sentence about it is added to `notes`. They have at most
+    `max_train_samples` and `max_eval_samples` rows, which the seed picks.
+    """
+    train = rows["train"]
+    shares = {"validation": args.validation_split_percentage, "test": args.test_split_percentage}
+    missing = {role: share for role, share in shares.items() if role not in rows and share > 0}
+    sizes = {role: max(1, round(len(train) * share / 100)) for role, share in missing.items()}
+    if "validation" not in rows and "validation" not in sizes:
+        raise ValueError("there is no validation split: give a validation_split_percentage above 0")
+    if sizes and sum(sizes.values()) >= len(train):
+        raise ValueError(f"train has {len(train)} rows: too few to cut a {' and a '.join(sizes)} split from it")
+    if sizes:
+        train, rest = train.train_test_split(test_size=sum(sizes.values()), seed=seed).values()
+    else:
+        train = train.shuffle(seed=seed)
+    splits, taken = {**rows, "train": train}, 0
+    for role, size in sizes.items():
+        notes.append(f"There is no {role} split: {size} rows of train were taken for it (seed {seed}).")
+        splits[role] = rest.select(range(taken, taken + size))
+        taken += size
+    for role in args.roles:
+        limit = args.max_train_samples if role == "train" else args.max_eval_samples
+        if role in splits and limit is not None and limit < len(splits[role]):
+            splits[role] = splits[role].shuffle(seed=seed).take(limit)
+    return {role: splits[role] for role in args.roles if role in splits}
