@@ -2,20 +2,18 @@
 
 import string
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import BertTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import BertTokenizer, GPT2Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from tfm_zoo.training.sources import digest
 
-END_OF_TEXT = "<|endoftext|>"
 BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LOWER_CASE = normalizers.BertNormalizer(lowercase=True)
 BERT_WORDS = pre_tokenizers.BertPreTokenizer()
 TOKENIZER_TEXT = 50_000_000  # characters of a stream that are enough to make a tokenizer
-BPE_OPTIONS = {"model_input_names": ["input_ids", "attention_mask"], "clean_up_tokenization_spaces": False}
 ALPHABET = 1000  # how many characters a WordPiece knows: the most frequent ones
 
 
@@ -50,33 +48,23 @@ def learned_word_piece(texts: Iterable[str], vocab_size: int) -> BertTokenizer:
     counts = Counter(chain.from_iterable(map(LOWER_CASE.normalize_str, texts)))
     by_frequency = sorted(counts, key=lambda character: (-counts[character], character))
     characters = sorted([character for character in by_frequency if not character.isspace()][:ALPHABET])
-    known = [*BERT_SPECIALS, *characters, *(f"##{c}" for c in characters)]
-    if vocab_size < len(known):
-        raise ValueError(
-            f"tokenizer_vocab_size must be at least {len(known)} (all characters of the texts, twice, and"
-            f" {', '.join(BERT_SPECIALS)}), not {vocab_size}"
-        )
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = LOWER_CASE, BERT_WORDS
+    check_size(vocab_size, "all characters of the texts, twice", 2 * len(characters), BERT_SPECIALS)
     # Characters are named here, in order. The trainer would number them in the order of a hash table, and these numbers
     # decide which of two pairs of the same frequency it merges.
-    options = {"special_tokens": known, "initial_alphabet": characters, "limit_alphabet": len(characters)}
-    trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, show_progress=False, **options)
-    tokenizer.train_from_iterator(texts, trainer)
-    return BertTokenizer(tokenizer.get_vocab())
+    named = [*characters, *(f"##{c}" for c in characters)]
+    options = {"initial_alphabet": characters, "limit_alphabet": len(characters), "new_special_tokens": named}
+    learned = BertTokenizer().train_new_from_iterator(texts, vocab_size, show_progress=False, **options)
+    return BertTokenizer(learned.get_vocab())  # in which characters are no special tokens
 
 
-def byte_level_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+def byte_level_bpe(texts: Iterable[str], vocab_size: int) -> GPT2Tokenizer:
     """A byte-level BPE tokenizer, of GPT-2's kind (Radford et al. 2019), made from `texts`.
 
     It knows every byte, so that it spells any text, and merges frequent pairs up to `vocab_size` tokens. With the
     smallest vocabulary, 257, each byte is a token. The same texts give the same tokenizer.
     """
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    _learn_merges(tokenizer, texts, vocab_size, [END_OF_TEXT])
-    ends = {"bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT}
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **ends, **BPE_OPTIONS)
+    check_size(vocab_size, "all bytes", 256, ["<|endoftext|>"])
+    return GPT2Tokenizer().train_new_from_iterator(texts, vocab_size, show_progress=False)
 
 
 def joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
@@ -89,26 +77,24 @@ def joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
         vocab_size: number of tokens, at least 260: `<pad>`, `<s>`, `</s>` and `<unk>` (ids 0 to 3) and the bytes.
     """
     specials = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    one_blank = normalizers.Replace(Regex(r"\s+"), " ")
+    check_size(vocab_size, "all bytes", 256, [*specials.values()])
     tokenizer = Tokenizer(models.BPE())
+    tokenizer.add_special_tokens([*specials.values()])
+    one_blank = normalizers.Replace(Regex(r"\s+"), " ")
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), one_blank, normalizers.Strip()])
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", left=1, right=0)])
-    _learn_merges(tokenizer, texts, vocab_size, [*specials.values()])
-    end = specials["eos_token"]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, tokenizer.token_to_id(end))]
-    )
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials, **BPE_OPTIONS)
+    ends = {"single": "$A </s>", "pair": "$A </s> $B </s>", "special_tokens": [("</s>", 2)]}
+    tokenizer.post_processor = processors.TemplateProcessing(**ends)
+    options = {"model_input_names": ["input_ids", "attention_mask"], "clean_up_tokenization_spaces": False}
+    untrained = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials, **options)
+    return untrained.train_new_from_iterator(texts, vocab_size, show_progress=False)
 
 
-def _learn_merges(tokenizer: Tokenizer, texts: Iterable[str], vocab_size: int, specials: list[str]) -> None:
-    """Give a tokenizer the special tokens, all bytes, and merges of frequent pairs in the texts."""
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    least = len(specials) + len(alphabet)
-    if vocab_size < least:
+def check_size(vocab_size: int, needed: str, count: int, specials: Sequence[str]) -> None:
+    """Refuse a vocabulary that has no room for what is needed, so many tokens, and for the special tokens."""
+    if vocab_size < count + len(specials):
         raise ValueError(
-            f"tokenizer_vocab_size must be at least {least} (all bytes, and {', '.join(specials)}), not {vocab_size}"
+            f"tokenizer_vocab_size must be at least {count + len(specials)} ({needed}, and {', '.join(specials)}), not"
+            f" {vocab_size}"
         )
-    options = {"special_tokens": specials, "initial_alphabet": alphabet, "show_progress": False}
-    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=vocab_size, **options))
