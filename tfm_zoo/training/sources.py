@@ -29,7 +29,6 @@ class DataArguments:
     file_types: ClassVar[Mapping[str, str]] = TABLES
     built_in: ClassVar[Callable[[], DatasetDict]]  # makes the data set that needs no network
     streaming: ClassVar[bool] = False
-    train_split_name: ClassVar[str | None] = None
     test_split_percentage: ClassVar[float] = 0
 
     dataset_name: str | None = option(None, "Hub id or local folder. 'generated', the default: the built-in data set.")

@@ -22,32 +22,25 @@ class Data:
     @property
     def facts(self) -> dict[str, Any]:
         """What a resumed run must find again."""
-        return {f"{kind} texts": digest_of(self.splits[split]) for kind, split in DIGESTED.items()}
-
-
-#: splits whose texts identify a run, by what its checkpoints call them
-DIGESTED = {"training": "train", "validation": "validation"}
+        train, validation = digest_of(self.splits["train"]), digest_of(self.splits["validation"])
+        return {"training texts": train, "validation texts": validation}
 
 
 def by_role(splits: Mapping[str, Rows], args: DataArguments, notes: list[str]) -> tuple[dict[str, Rows], list[str]]:
-    """The splits "train" and, if there are such, those to validate and test on; and which of them have these names.
+    """The splits "train" and, if there are such, "validation" and "test"; and which of them the data set came with.
 
-    The first split whose name begins with a role's has that role. A split that is alone is trained on, whatever its
-    name is, and a sentence about it is added to `notes`.
+    They are the first ones whose names begin so. A split that is alone is trained on, whatever its name is, and a
+    sentence about it is added to `notes`.
     """
-    train = args.train_split_name
-    names = {role: next((n for n in splits if n.startswith(role) and n != train), None) for role in args.roles}
-    if train is not None:
-        names["train"] = train
-        if train not in splits:
-            raise ValueError(f"train_split_name {train!r}: no such split among {list(splits)}")
-    elif names["train"] is None:
-        if len(splits) > 1:
-            raise ValueError(f"no split to train on among {list(splits)}: none has a name that begins with 'train'")
-        names = {"train": next(iter(splits))}
-        notes.append(f"The data set has only the split {names['train']!r}; all others are cut from it.")
-    rows = {role: splits[name] for role, name in names.items() if name is not None}
-    return rows, [role for role in rows if names[role].startswith(role)]
+    names = {role: next((name for name in splits if name.startswith(role)), None) for role in args.roles}
+    if names["train"] is not None:
+        rows = {role: splits[name] for role, name in names.items() if name is not None}
+        return rows, list(rows)
+    if len(splits) > 1:
+        raise ValueError(f"no split to train on among {list(splits)}: none has a name that begins with 'train'")
+    ((name, train),) = splits.items()
+    notes.append(f"The data set has only the split {name!r}; all others are cut from it.")
+    return {"train": train}, []
 
 
 def divide(rows: Mapping[str, Dataset], args: SplitArguments, seed: int, notes: list[str]) -> dict[str, Dataset]:

@@ -27,11 +27,6 @@ class TextSource:
     breaks: bool = True  # whether an empty line ends a text; if not, only the end of its file does, and `CHARACTERS`
     held_out: int = 0  # how many of the first rows of a stream's first shard are not read
 
-    @property
-    def by_line(self) -> bool:
-        """Whether a row is a line."""
-        return self.rows.builder_name == "text"
-
     def shards(self, seed: Sequence[int], first: int = 0) -> Iterator[IterableDataset]:
         """The shards of a pass in a random order, from the `first` on; rows in memory are one shard, shuffled."""
         rng = np.random.default_rng(seed)
@@ -52,7 +47,8 @@ class TextSource:
     def texts(self, shard: Iterable[dict[str, Any]], whole: bool = False) -> Iterator[str]:
         """The texts of a shard, whose end is the end of a text; with `whole`, texts of many lines are not cut."""
         rows = map(self._text, shard)
-        return _joined(rows, self.breaks, inf if whole else CHARACTERS) if self.by_line else rows
+        is_line = self.rows.builder_name == "text"
+        return _joined(rows, self.breaks, inf if whole else CHARACTERS) if is_line else rows
 
     def in_memory(self) -> Dataset:
         """All texts, whole."""

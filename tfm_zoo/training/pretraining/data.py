@@ -67,6 +67,10 @@ def load_documents(args: DocumentArguments, seed: int) -> Documents:
     is_text = "text" in [rows.builder_name for rows in raw.values()]
     if not (args.streaming or is_text):  # a stream of text tells where a file ends
         raw = load_source(args)
+    if name := args.train_split_name:
+        if name not in raw:
+            raise ValueError(f"train_split_name {name!r}: no such split among {list(raw)}")
+        raw = {"train": raw[name], **{other: split for other, split in raw.items() if other not in ("train", name)}}
     rows, own_splits = by_role(raw, args, notes)
     column = text_column(rows["train"], args.text_column_name)
     sources = {}
