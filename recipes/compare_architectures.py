@@ -37,7 +37,7 @@ def prepare(argv: list[str] | None = None) -> Comparison:
     with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         corpus = load_corpus(data_args)
         tokenizer = new_tokenizer(model_args, corpus.texts())
-        tokens = corpus.encode(tokenizer, data_args.document_separator, data_args.preprocessing_num_workers)
+        tokens = corpus.encode(tokenizer, data_args)
     run.tell(corpus.notes)
     variants = make_variants(model_args, args, tokenizer, data_args.block_size)
     return Comparison(run, variants, tokenizer, tokens, corpus.notes)

@@ -42,7 +42,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
             model, tokenizer = new_language_model(model_args, corpus.texts(), data_args.block_size)
         else:
             model, tokenizer = HEAD.load(model_args)
-        tokens = corpus.encode(tokenizer, data_args.document_separator, data_args.preprocessing_num_workers)
+        tokens = corpus.encode(tokenizer, data_args)
     run.tell(corpus.notes)
     longest = longest_input(model.config, tokenizer)
     block_size = min(data_args.block_size or 1024, longest)

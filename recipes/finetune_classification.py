@@ -39,8 +39,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         else:
             model, tokenizer = load_classifier(model_args, data.label_names)
         data_args = fitted(data_args, longest_input(model.config, tokenizer), "max_seq_length")
-        max_length = data_args.max_seq_length
-        encoded = data.encode(tokenizer, model.config.label2id, max_length, data_args.preprocessing_num_workers)
+        encoded = data.encode(tokenizer, data_args, model.config.label2id)
     run.tell(data.notes)
 
     task = ClassificationTask(
@@ -51,7 +50,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         collate=DataCollatorWithPadding(
             tokenizer,
             padding="max_length" if data_args.pad_to_max_length else True,
-            max_length=max_length if data_args.pad_to_max_length else None,
+            max_length=data_args.max_seq_length if data_args.pad_to_max_length else None,
             pad_to_multiple_of=None if run.accelerator.mixed_precision == "no" else 8,
         ),
         lengths=[len(ids) for ids in encoded["train"]["input_ids"]] if args.group_by_length else None,

@@ -77,16 +77,16 @@ def test_built_in_text_is_said_to_be_generated():
 @pytest.mark.parametrize("separator", [None, "\n\n"])
 def test_documents_are_joined(bytes_only, separator):
     between = bytes_only(separator)["input_ids"] if separator else [bytes_only.eos_token_id]
-    row = corpus_of("ab", "c").encode(bytes_only, separator)["train"].tolist()
+    row = corpus_of("ab", "c").encode(bytes_only, CorpusArguments(document_separator=separator))["train"].tolist()
     assert row == [*bytes_only("ab")["input_ids"], *between, *bytes_only("c")["input_ids"], *between]
 
 
 def test_a_tokenizer_without_an_end_joins_nothing(bytes_only):
     tokenizer = byte_level_bpe([TEXT], 257)
     tokenizer.eos_token = None
-    assert corpus_of("ab").encode(tokenizer)["train"].tolist() == tokenizer("ab")["input_ids"]
+    assert corpus_of("ab").encode(tokenizer, CorpusArguments())["train"].tolist() == tokenizer("ab")["input_ids"]
     with pytest.raises(ValueError, match="has no end-of-text token: give a document_separator"):
-        corpus_of("ab", "c").encode(tokenizer)
+        corpus_of("ab", "c").encode(tokenizer, CorpusArguments())
 
 
 @pytest.mark.parametrize(("tokens", "sizes"), [(2, [2]), (8, [4, 4]), (9, [4, 4]), (10, [4, 4, 2]), (11, [4, 4, 3])])

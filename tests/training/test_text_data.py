@@ -93,7 +93,7 @@ def test_pairs_and_label_ids(tmp_path):
     data = load(dataset_name=saved(tmp_path / "data", train=pairs, validation=pairs))
     assert data.text_columns == ["premise", "hypothesis"]
     tokenizer = word_piece_tokenizer(["text so 0 1 2"])
-    encoded = data.encode(tokenizer, {"bad": 1, "good": 0}, max_length=8)["validation"]
+    encoded = data.encode(tokenizer, TextDataArguments(max_seq_length=8), {"bad": 1, "good": 0})["validation"]
     assert tokenizer.decode(encoded[0]["input_ids"]) == "[CLS] text 0 [SEP] so [SEP]"
     assert encoded[0]["token_type_ids"] == [0, 0, 0, 0, 1, 1]
     assert encoded["labels"][:] == [1, 0] * 5

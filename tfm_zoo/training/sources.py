@@ -8,7 +8,7 @@ from glob import glob
 from pathlib import Path
 from typing import ClassVar
 
-from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict, load_dataset, load_from_disk
+from datasets import Dataset, DatasetDict, IterableDataset, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
 from typing_extensions import Self
 
@@ -136,17 +136,14 @@ class SplitArguments(DataArguments):
     max_eval_samples: int | None = option(None, "Likewise of the validation and of the test split.")
 
 
-def load_source(args: DataArguments) -> DatasetDict | IterableDatasetDict:
+def load_source(args: DataArguments) -> Mapping[str, Dataset | IterableDataset]:
     """The splits that the options name, as they are; an error names the file or data set that cannot be read."""
     if files := args.files():
-        kind = IterableDatasetDict if args.streaming else DatasetDict
-        return kind({split: args.load_file(split, file) for split, file in files.items()})
+        return {split: args.load_file(split, file) for split, file in files.items()}
     name = args.dataset_name
     if args.is_generated or (Path(name) / "dataset_dict.json").exists():
         splits = args.built_in() if args.is_generated else load_from_disk(name)
-        if not args.streaming:
-            return splits
-        return IterableDatasetDict({split: rows.to_iterable_dataset() for split, rows in splits.items()})
+        return {split: rows.to_iterable_dataset() if args.streaming else rows for split, rows in splits.items()}
     try:
         return load_dataset(name, args.dataset_config_name, streaming=args.streaming)
     except ConnectionError as error:

@@ -70,17 +70,17 @@ class TextClassificationData(Data):
         return chain.from_iterable(self.splits["train"][column] for column in self.text_columns)
 
     def encode(
-        self, tokenizer: PreTrainedTokenizerBase, label2id: dict[str, int], max_length: int, num_proc: int | None = None
+        self, tokenizer: PreTrainedTokenizerBase, args: TextDataArguments, label2id: dict[str, int]
     ) -> DatasetDict:
         """The splits as token ids, with label ids in the column "labels"."""
 
         def encode_batch(rows: dict[str, list]) -> dict[str, list]:
             texts = [rows[column] for column in self.text_columns]
-            encoded = tokenizer(*texts, truncation=True, max_length=max_length)
+            encoded = tokenizer(*texts, truncation=True, max_length=args.max_seq_length)
             return {**encoded, "labels": [label2id[name] for name in rows["label"]]}
 
-        columns = [*self.text_columns, "label"]
-        return DatasetDict(self.splits).map(encode_batch, batched=True, remove_columns=columns, num_proc=num_proc)
+        options = {"remove_columns": [*self.text_columns, "label"], "num_proc": args.preprocessing_num_workers}
+        return DatasetDict(self.splits).map(encode_batch, batched=True, **options)
 
 
 def load_text_classification(args: TextDataArguments, seed: int) -> TextClassificationData:

@@ -86,45 +86,40 @@ class Corpus(Data):
         """Texts to make a tokenizer from: the training documents, or the first of a stream. Read when iterated."""
         yield from self.stream.first_texts(TOKENIZER_TEXT) if self.stream else self.splits["train"]["text"]
 
-    def encode(
-        self, tokenizer: PreTrainedTokenizerBase, separator: str | None = None, num_proc: int | None = None
-    ) -> dict[str, Tensor]:
+    def encode(self, tokenizer: PreTrainedTokenizerBase, args: CorpusArguments) -> dict[str, Tensor]:
         """Each split as one row of token ids, `(tokens,)`: its documents, joined (see [`Joining`])."""
-        join = Joining(tokenizer, separator, single=not self.stream and max(map(len, self.splits.values())) == 1)
+        single = not self.stream and max(map(len, self.splits.values())) == 1
+        join = Joining(tokenizer, args.document_separator, single)
+        options = {"batched": True, "remove_columns": "text", "num_proc": args.preprocessing_num_workers}
         encoded = {}
         for name, split in self.splits.items():
-            rows = split.map(
-                lambda rows: {"input_ids": join(rows["text"])}, batched=True, remove_columns="text", num_proc=num_proc
-            )
+            rows = split.map(lambda rows: {"input_ids": join(rows["text"])}, **options)
             encoded[name] = torch.cat([torch.tensor(row, dtype=torch.int32) for row in rows["input_ids"]])
             if len(encoded[name]) < 2:
                 raise ValueError(f"split {name!r} holds {len(encoded[name])} token(s): too few to predict any")
         return encoded
 
 
+@dataclass(eq=False)
 class Blocks(torch.utils.data.Dataset):
     """A row of tokens cut into blocks of one size: `input_ids` and `labels`, both `(block_size,)`.
 
     Every token counts: the last block is filled up, with labels that the loss ignores. The filling comes after all
     tokens, where a causal model does not see it, and needs no attention mask. A block may hold several documents or a
     part of one; tokens after an end of text see those before it.
-
-    Args:
-        tokens: `(tokens,)`, at least 2.
-        block_size: tokens of a block. The first of them is not predicted.
-        filling: the token that fills up the last block.
-        limit: blocks at most.
-        multiple_of: add blocks of filling up to a multiple of this, so that processes can share them evenly.
     """
 
-    def __init__(
-        self, tokens: Tensor, block_size: int, filling: int = 0, limit: int | None = None, multiple_of: int = 1
-    ):
-        size = -(-(len(tokens) - 1) // block_size)  # a last block of a single token would predict nothing
-        self.size = min(size, limit or size)
-        self.tokens = tokens[: self.size * block_size]
-        self.block_size, self.filling = block_size, filling
-        self.padded_size = -(-self.size // multiple_of) * multiple_of
+    tokens: Tensor  # `(tokens,)`, at least 2
+    block_size: int  # tokens of a block; the first of them is not predicted
+    filling: int = 0  # the token that fills up the last block
+    limit: int | None = None  # blocks at most
+    multiple_of: int = 1  # blocks of filling are added up to a multiple of this, so that processes share them evenly
+
+    def __post_init__(self) -> None:
+        size = -(-(len(self.tokens) - 1) // self.block_size)  # a last block of a single token would predict nothing
+        self.size = min(size, self.limit or size)
+        self.tokens = self.tokens[: self.size * self.block_size]
+        self.padded_size = -(-self.size // self.multiple_of) * self.multiple_of
 
     def __len__(self) -> int:
         return self.padded_size
@@ -138,11 +133,12 @@ class Blocks(torch.utils.data.Dataset):
         }
 
 
+@dataclass
 class StreamedBlocks:
     """Turns the documents that a [`Stream`] reads together into [`Blocks`], which hold all of their tokens."""
 
-    def __init__(self, join: Joining, blocks: Callable[[Tensor], Blocks]):
-        self.join, self.blocks = join, blocks
+    join: Joining
+    blocks: Callable[[Tensor], Blocks]
 
     def __call__(self, documents: list[str], rng: np.random.Generator) -> list[dict[str, Tensor]]:
         blocks = self.blocks(torch.tensor([*chain.from_iterable(self.join(documents))], dtype=torch.int32))
@@ -172,8 +168,8 @@ def load_corpus(args: CorpusArguments) -> Corpus:
         share = args.validation_split_percentage
         if share == 0:
             raise ValueError("there is no validation split: give a validation_split_percentage above 0")
-        train, validation = cut_at_the_end(splits["train"]["text"][:], share / 100)
-        splits = {"train": Dataset.from_dict({"text": train}), "validation": Dataset.from_dict({"text": validation})}
+        parts = cut_at_the_end(splits["train"]["text"][:], share / 100)
+        splits = {role: Dataset.from_dict({"text": part}) for role, part in zip(args.roles, parts, strict=True)}
         notes.append(f"There is no validation split: the last {share:g} % of the training text were taken for it.")
     for role, split in splits.items():
         if not len(split):

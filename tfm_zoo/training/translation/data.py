@@ -1,6 +1,6 @@
 """Sentences and their translations, from any source, as pairs of token ids."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import check_at_least, option
-from tfm_zoo.training.sources import SplitArguments, check_texts, load_source
+from tfm_zoo.training.sources import SplitArguments, check_texts, find_columns, load_source
 from tfm_zoo.training.splits import Data, by_role, divide
 
 SIDES = ("source", "target")  # the columns of pairs, those of the generated data among them
@@ -106,27 +106,22 @@ def load_parallel_texts(args: ParallelTextArguments, seed: int) -> ParallelTexts
     if args.is_generated:
         notes.append("The data set is generated: letters, to be put in the reverse order.")
         languages = tuple(given or usual for given, usual in zip(languages, SIDES, strict=True))
-    raw = {}
-    for name, split in load_source(args).items():
-        flat = split.flatten()  # a column of mappings from language to text becomes a column for each language
-        raw[name] = flat.rename_columns({column: column.removeprefix(f"{NESTED}.") for column in flat.column_names})
-    columns = next(iter(raw.values())).column_names
-    sides = {}
-    for side, option_name, language in zip(SIDES, ("source_lang", "target_lang"), languages, strict=True):
-        if language is None:
-            raise ValueError(f"give source_lang and target_lang: the columns are {columns}")
-        sides[side] = next((name for name in (language, language.split("_")[0]) if name in columns), None)
-        if sides[side] is None:
-            raise ValueError(f"{option_name} {language!r}: no such column; the columns are {columns}")
-    splits = {name: _pairs(name, split, sides) for name, split in raw.items()}
+    splits = {name: _pairs(name, split, languages) for name, split in load_source(args).items()}
     rows, own_splits = by_role(splits, args, notes)
     return ParallelTexts(divide(rows, args, seed, notes), own_splits, notes, languages)
 
 
-def _pairs(name: str, split: Dataset, sides: dict[str, str]) -> Dataset:
-    """The texts of a split in the columns "source" and "target"; `sides` says which columns they come from."""
+def _pairs(name: str, split: Dataset, languages: Sequence[str | None]) -> Dataset:
+    """The texts of a split, in the columns "source" and "target"."""
+    split = split.flatten()  # a column of mappings from language to text becomes a column for each language
+    split = split.rename_columns({column: column.removeprefix(f"{NESTED}.") for column in split.column_names})
     texts = {}
-    for side, column in sides.items():
+    for side, option_name, language in zip(SIDES, ("source_lang", "target_lang"), languages, strict=True):
+        if language is None:
+            raise ValueError(f"give source_lang and target_lang: the columns are {split.column_names}")
+        short = language.split("_")[0]
+        asked = short if short in split.column_names and language not in split.column_names else language
+        (column,) = find_columns(split, [asked], [], option_name)
         check_texts(name, split, column, "column")
         texts[side] = split[column][:]
         empty = next((row for row, text in enumerate(texts[side]) if not text.strip()), None)
