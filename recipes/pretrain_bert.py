@@ -71,7 +71,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         examples=examples,
         collate=Padding(tokenizer, multiple_of=1 if run.accelerator.mixed_precision == "no" else 8),
         facts={
-            "streaming": documents.is_stream,
+            "streaming": data_args.streaming,
             "train_files": data_args.files_identity,
             "training texts": documents.train.identity,
             "validation texts": documents.validation.identity,

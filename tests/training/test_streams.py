@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import islice, takewhile
 
 import pytest
-from datasets import Dataset, DatasetDict, load_dataset
+from datasets import Dataset, DatasetDict, IterableDataset, load_dataset
 from torch.utils.data import DataLoader
 
 from tfm_zoo.training import streams, text_sources
@@ -193,7 +193,7 @@ def test_documents_are_divided(shards, tmp_path, streaming, kind):
         options = {"dataset_name": str(tmp_path)}
     documents, read = load(streaming=streaming, max_eval_samples=7, **options)
     assert len(read["validation"]) == 7
-    assert documents.is_stream == streaming and "validation" not in documents.own_splits
+    assert isinstance(documents.train.rows, IterableDataset) == streaming and "validation" not in documents.own_splits
     if streaming:  # the first of the first shard
         assert read["validation"] == sorted(TEXTS[:7])
         assert read["train"] == sorted(TEXTS[7:])
@@ -267,7 +267,9 @@ def test_any_data_set_is_streamed(tmp_path, kind):
         (tmp_path / "data").mkdir()
         rows.to_json(tmp_path / "data" / "train.jsonl")
     documents, read = load(dataset_name=name, streaming=True, max_eval_samples=7)
-    assert documents.is_stream and len(read["validation"]) == 7 and len(read["train"]) > 90
+    assert (
+        isinstance(documents.train.rows, IterableDataset) and len(read["validation"]) == 7 and len(read["train"]) > 90
+    )
 
 
 def test_a_row_of_a_stream_without_a_value_is_an_empty_text(tmp_path):

@@ -133,6 +133,12 @@ class Head:
         """transformers' class with this head for this configuration, if there is one."""
         return self.auto_class._model_mapping.get(type(config), None)
 
+    def config_of_checkpoint(self, args: ModelArguments) -> PreTrainedConfig:
+        """The configuration of the checkpoint that the options name."""
+        config = load_config(args, "model_name_or_path")
+        self.check(config)
+        return config
+
     def load(self, args: ModelArguments, replace_head: bool = False, **fields: Any) -> ModelAndTokenizer:
         """The checkpoint that the options name, as a zoo model unless `model_class` is "native"; and its tokenizer.
 
@@ -140,9 +146,7 @@ class Head:
             replace_head: give the checkpoint a new head, whatever the size of its own.
             fields: of the configuration, to change.
         """
-        name = args.model_name_or_path
-        config = load_config(args, name)
-        self.check(config)
+        name, config = args.model_name_or_path, self.config_of_checkpoint(args)
         if args.becomes_zoo(config):
             source = transformers.AutoModel.from_pretrained(name) if replace_head else name
             model = tfm_zoo.from_official(source, self.zoo_class, dtype=WEIGHTS, **fields)
@@ -192,8 +196,9 @@ def is_zoo(config: PreTrainedConfig) -> bool:
     return config.model_type.startswith("tfm_")
 
 
-def load_config(args: ModelArguments, name: str, option_name: str = "model_name_or_path") -> PreTrainedConfig:
-    """The configuration of a checkpoint; an error names the option that asked for it."""
+def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
+    """The configuration of the checkpoint that an option names."""
+    name = getattr(args, option_name)
     try:
         return AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
@@ -229,7 +234,7 @@ def _known_config(args: ModelArguments) -> PreTrainedConfig:
     if args.config_name in tfm_zoo.NAMED_CONFIGS:
         return tfm_zoo.named_config(args.config_name)
     if args.config_name:
-        return load_config(args, args.config_name, "config_name")
+        return load_config(args, "config_name")
     if args.model_type is None or args.model_type in transformers.CONFIG_MAPPING:
         return AutoConfig.for_model(args.model_type or args.small_type)
     near = difflib.get_close_matches(args.model_type, transformers.CONFIG_MAPPING, n=3)

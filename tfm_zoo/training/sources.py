@@ -62,7 +62,16 @@ class DataArguments:
         return replace(self, dataset_name=generated.NAME)
 
     def check_loop(self, args: LoopArguments) -> None:
-        """Refuse options of the loop that this data set cannot serve."""
+        """Refuse options that need the length of the data, which a stream does not tell."""
+        if not self.streaming:
+            return
+        if self.max_train_samples:
+            raise ValueError("max_train_samples is for texts in memory; with streaming give max_train_steps alone")
+        if not args.max_train_steps:
+            raise ValueError("streaming needs max_train_steps: nobody knows how many a pass over a stream takes")
+        for name in ("gradual_unfreezing", "checkpointing_steps"):
+            if getattr(args, name) == "epoch":
+                raise ValueError(f"{name} 'epoch': a stream has no epochs; give a number of steps")
 
     @property
     def source(self) -> str | None:
@@ -112,18 +121,6 @@ class StreamedArguments(DataArguments):
             return None
         return digest(f"{path.name} {path.stat().st_size}" for path in fitting(self.train_file))
 
-    def check_loop(self, args: LoopArguments) -> None:
-        """Refuse options that need the length of the data, which a stream does not tell."""
-        if not self.streaming:
-            return
-        if self.max_train_samples:
-            raise ValueError("max_train_samples is for texts in memory; with streaming give max_train_steps alone")
-        if not args.max_train_steps:
-            raise ValueError("streaming needs max_train_steps: nobody knows how many a pass over a stream takes")
-        for name in ("gradual_unfreezing", "checkpointing_steps"):
-            if getattr(args, name) == "epoch":
-                raise ValueError(f"{name} 'epoch': a stream has no epochs; give a number of steps")
-
 
 @dataclass(frozen=True)
 class SplitArguments(DataArguments):
@@ -169,11 +166,6 @@ def digest(parts: Iterable[str | bytes]) -> str:
         sha.update(len(data).to_bytes(8, "big"))
         sha.update(data)
     return sha.hexdigest()[:16]
-
-
-def digest_of(rows: Dataset) -> str:
-    """A short name for the texts of a data set's columns."""
-    return digest(text for column in rows.column_names for text in rows[column])
 
 
 def text_column(rows: Dataset | IterableDataset, asked: str | None) -> str:

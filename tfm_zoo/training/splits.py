@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from datasets import Dataset, IterableDataset
 
-from tfm_zoo.training.sources import DataArguments, SplitArguments, digest_of
+from tfm_zoo.training.sources import DataArguments, SplitArguments, digest
 
 Rows = TypeVar("Rows", Dataset, IterableDataset)
 
@@ -22,8 +22,10 @@ class Data:
     @property
     def facts(self) -> dict[str, Any]:
         """What a resumed run must find again."""
-        train, validation = digest_of(self.splits["train"]), digest_of(self.splits["validation"])
-        return {"training texts": train, "validation texts": validation}
+        splits = {"training texts": self.splits["train"], "validation texts": self.splits["validation"]}
+        return {
+            name: digest(text for column in rows.column_names for text in rows[column]) for name, rows in splits.items()
+        }
 
 
 def by_role(splits: Mapping[str, Rows], args: DataArguments, notes: list[str]) -> tuple[dict[str, Rows], list[str]]:

@@ -10,14 +10,7 @@ from typing_extensions import Self
 
 import tfm_zoo
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.models import (
-    Head,
-    ModelAndTokenizer,
-    ModelArguments,
-    load_config,
-    new_tokenizer,
-    vocabulary_option,
-)
+from tfm_zoo.training.models import Head, ModelAndTokenizer, ModelArguments, new_tokenizer, vocabulary_option
 from tfm_zoo.training.sources import DataArguments
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
@@ -74,8 +67,7 @@ class ClassifierArguments(ModelArguments):
 
 def load_classifier(args: ClassifierArguments, label_names: list[str]) -> ModelAndTokenizer:
     """The checkpoint with a head for these labels, its own if that has as many of them; and its tokenizer."""
-    name = args.model_name_or_path
-    config = load_config(args, name)
+    name, config = args.model_name_or_path, HEAD.config_of_checkpoint(args)
     has_head = any("ForSequenceClassification" in architecture for architecture in config.architectures or [])
     is_misfit = has_head and config.num_labels != len(label_names)
     if is_misfit and not args.ignore_mismatched_sizes:

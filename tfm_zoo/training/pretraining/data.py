@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
@@ -48,10 +48,6 @@ class Documents:
     split: Callable[[str], list[str]]  # cuts a document into its sentences
     own_splits: list[str]  # those that the data set came with
     notes: list[str]  # what a reader of the figures must know of the data
-
-    @property
-    def is_stream(self) -> bool:
-        return isinstance(self.train.rows, IterableDataset)
 
     def texts(self) -> Iterator[str]:
         """Texts to make a tokenizer from, the first ones. Read when iterated."""
