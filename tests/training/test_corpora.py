@@ -37,7 +37,7 @@ def load(**options) -> dict[str, list[str]]:
 
 def corpus_of(*texts: str) -> Corpus:
     split = Dataset.from_dict({"text": list(texts)})
-    return Corpus({"train": split, "validation": split}, ["train", "validation"], [])
+    return Corpus(DatasetDict(train=split, validation=split), ["train", "validation"], [])
 
 
 def test_a_text_file_is_one_document_with_its_line_breaks(tmp_path):

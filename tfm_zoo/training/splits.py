@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
-from datasets import Dataset, IterableDataset
+from datasets import Dataset, DatasetDict, IterableDataset
 
 from tfm_zoo.training.sources import DataArguments, SplitArguments, digest
 
@@ -15,17 +16,15 @@ Rows = TypeVar("Rows", Dataset, IterableDataset)
 class Data:
     """Splits "train", "validation" and perhaps "test", and what is to be known of them."""
 
-    splits: dict[str, Dataset]
+    splits: DatasetDict
     own_splits: list[str]  # those that the data set came with; the others were cut from its train split
     notes: list[str]  # what a reader of the figures must know of the data
 
     @property
     def facts(self) -> dict[str, Any]:
         """What a resumed run must find again."""
-        splits = {"training texts": self.splits["train"], "validation texts": self.splits["validation"]}
-        return {
-            name: digest(text for column in rows.column_names for text in rows[column]) for name, rows in splits.items()
-        }
+        train, validation = (chain(*self.splits[split].to_dict().values()) for split in ("train", "validation"))
+        return {"training texts": digest(train), "validation texts": digest(validation)}
 
 
 def by_role(splits: Mapping[str, Rows], args: DataArguments, notes: list[str]) -> tuple[dict[str, Rows], list[str]]:
@@ -45,7 +44,7 @@ def by_role(splits: Mapping[str, Rows], args: DataArguments, notes: list[str]) -
     return {"train": train}, []
 
 
-def divide(rows: Mapping[str, Dataset], args: SplitArguments, seed: int, notes: list[str]) -> dict[str, Dataset]:
+def divide(rows: Mapping[str, Dataset], args: SplitArguments, seed: int, notes: list[str]) -> DatasetDict:
     """The splits "train", "validation" and, if there is one or a share is asked for, "test".
 
     Those that are missing are cut from train, and a sentence about it is added to `notes`. They have at most
@@ -72,4 +71,4 @@ def divide(rows: Mapping[str, Dataset], args: SplitArguments, seed: int, notes: 
         limit = args.max_train_samples if role == "train" else args.max_eval_samples
         if role in splits and limit is not None and limit < len(splits[role]):
             splits[role] = splits[role].shuffle(seed=seed).take(limit)
-    return {role: splits[role] for role in args.roles if role in splits}
+    return DatasetDict({role: splits[role] for role in args.roles if role in splits})

@@ -80,7 +80,7 @@ class TextClassificationData(Data):
             return {**encoded, "labels": [label2id[name] for name in rows["label"]]}
 
         options = {"remove_columns": [*self.text_columns, "label"], "num_proc": args.preprocessing_num_workers}
-        return DatasetDict(self.splits).map(encode_batch, batched=True, **options)
+        return self.splits.map(encode_batch, batched=True, **options)
 
 
 def load_text_classification(args: TextDataArguments, seed: int) -> TextClassificationData:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -90,11 +90,11 @@ class Corpus(Data):
         """Each split as one row of token ids, `(tokens,)`: its documents, joined (see [`Joining`])."""
         single = not self.stream and max(map(len, self.splits.values())) == 1
         join = Joining(tokenizer, args.document_separator, single)
-        options = {"batched": True, "remove_columns": "text", "num_proc": args.preprocessing_num_workers}
+        options = {"remove_columns": "text", "num_proc": args.preprocessing_num_workers}
+        splits = self.splits.map(lambda rows: {"input_ids": join(rows["text"])}, batched=True, **options)
         encoded = {}
-        for name, split in self.splits.items():
-            rows = split.map(lambda rows: {"input_ids": join(rows["text"])}, **options)
-            encoded[name] = torch.cat([torch.tensor(row, dtype=torch.int32) for row in rows["input_ids"]])
+        for name, split in splits.items():
+            encoded[name] = torch.cat([torch.tensor(row, dtype=torch.int32) for row in split["input_ids"]])
             if len(encoded[name]) < 2:
                 raise ValueError(f"split {name!r} holds {len(encoded[name])} token(s): too few to predict any")
         return encoded
@@ -157,13 +157,11 @@ def load_corpus(args: CorpusArguments) -> Corpus:
     if args.streaming:
         sources = {role: TextSource(split.select_columns(column), column, breaks=False) for role, split in rows.items()}
         train, held_out = hold_out(sources, notes, HELD_OUT)
-        return Corpus({"validation": held_out}, own_splits, notes, train)
+        return Corpus(DatasetDict(validation=held_out), own_splits, notes, train)
 
-    splits = {}
     for role, split in rows.items():
         check_texts(role, split, column)
-        texts = split.select_columns(column).rename_columns({column: "text"})
-        splits[role] = texts.filter(len, input_columns="text")
+    splits = DatasetDict(rows).select_columns(column).rename_columns({column: "text"}).filter(len, input_columns="text")
     if "validation" not in splits:
         share = args.validation_split_percentage
         if share == 0:
@@ -174,7 +172,7 @@ def load_corpus(args: CorpusArguments) -> Corpus:
     for role, split in splits.items():
         if not len(split):
             raise ValueError(f"there is no text in the {role} split")
-    return Corpus(splits, own_splits, notes)
+    return Corpus(DatasetDict(splits), own_splits, notes)
 
 
 def cut_at_the_end(texts: list[str], share: float) -> tuple[list[str], list[str]]:

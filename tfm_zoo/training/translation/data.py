@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.training import generated
@@ -68,7 +68,7 @@ class ParallelTexts(Data):
 
     languages: tuple[str, str]  # of source and target: names of columns, or codes that begin with them
 
-    def encode(self, tokenizer: PreTrainedTokenizerBase, args: ParallelTextArguments) -> dict[str, Dataset]:
+    def encode(self, tokenizer: PreTrainedTokenizerBase, args: ParallelTextArguments) -> DatasetDict:
         """The splits as token ids, "input_ids" and "labels"; `notes` then say how many had to be truncated."""
         max_source, max_target = args.max_source_length, args.max_target_length
 
@@ -81,18 +81,15 @@ class ParallelTexts(Data):
                 targets = tokenizer(text_target=rows["target"], truncation=True, max_length=max_target)["input_ids"]
             return {"input_ids": sources, "labels": targets, "truncated": longer}
 
-        encoded = {}
-        for name, split in self.splits.items():
-            rows = split.map(
-                encode_batch, batched=True, remove_columns=split.column_names, num_proc=args.preprocessing_num_workers
-            )
+        options = {"remove_columns": [*SIDES], "num_proc": args.preprocessing_num_workers}
+        encoded = self.splits.map(encode_batch, batched=True, **options)
+        for name, rows in encoded.items():
             if truncated := sum(rows["truncated"]):
                 self.notes.append(
                     f"{truncated:,} of the {len(rows):,} pairs of the {name} split were truncated, to {max_source}"
                     f" tokens of the source and {max_target} of the target."
                 )
-            encoded[name] = rows.remove_columns("truncated")
-        return encoded
+        return encoded.remove_columns("truncated")
 
     def texts(self) -> Iterator[str]:
         """The training texts of both sides. Read when iterated."""
