@@ -28,6 +28,7 @@ class DataArguments:
     roles: ClassVar[Sequence[str]] = ("train", "validation")
     file_types: ClassVar[Mapping[str, str]] = TABLES
     built_in: ClassVar[Callable[[], DatasetDict]]  # makes the data set that needs no network
+    text_rows: ClassVar[str] = "document"  # what a row of a text file is in memory: the whole "document", or a "line"
     streaming: ClassVar[bool] = False
     test_split_percentage: ClassVar[float] = 0
 
@@ -99,7 +100,7 @@ class DataArguments:
             raise ValueError(f"{split}_file {file!r}: expected one of {', '.join(self.file_types)}, not {suffix!r}")
         if not any(path.stat().st_size for path in files):
             raise ValueError(f"there is no text in the {split} split: {split}_file {file!r} is empty")
-        text_rows = "line" if self.streaming else "document"
+        text_rows = "line" if self.streaming else self.text_rows
         options = {".tsv": {"sep": "\t"}, ".txt": {"sample_by": text_rows}}.get(suffix, {})
         options |= {"data_files": [*map(str, files)], "split": "train", "streaming": self.streaming}
         try:

@@ -22,6 +22,7 @@ class DocumentArguments(StreamedArguments):
     """Where the documents are, and how much of them is used."""
 
     file_types: ClassVar = TEXT_FILES
+    text_rows: ClassVar = "line"
     built_in: ClassVar = staticmethod(generated.generated_documents)
 
     train_file: str | None = option(
@@ -59,10 +60,10 @@ def load_documents(args: DocumentArguments, seed: int) -> Documents:
     notes: list[str] = []
     if args.is_generated:
         notes.append("The documents are generated, from templates. They test the machinery alone.")
-    raw = load_source(replace(args, streaming=True))
+    raw = load_source(args)
     is_text = "text" in [rows.builder_name for rows in raw.values()]
-    if not (args.streaming or is_text):  # a stream of text tells where a file ends
-        raw = load_source(args)
+    if is_text and not args.streaming:
+        raw = load_source(replace(args, streaming=True))  # a stream tells where a file ends
     if name := args.train_split_name:
         if name not in raw:
             raise ValueError(f"train_split_name {name!r}: no such split among {list(raw)}")
