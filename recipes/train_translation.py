@@ -39,7 +39,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         texts = load_parallel_texts(run.data_args, args.seed)
         if model_args.is_new:
-            model, tokenizer = new_translation_model(model_args, texts.training_texts())
+            model, tokenizer = new_translation_model(model_args, texts.texts())
         else:
             model, tokenizer = load_translation_model(model_args, *texts.languages)
         data_args = fitted(

@@ -91,7 +91,7 @@ class Report:
                     dataset_type=dataset_id or self.dataset,
                     dataset_name=self.dataset,
                     dataset_config=data_args.dataset_config_name,
-                    dataset_split=SPLITS[prefix] if SPLITS[prefix] in task.own_splits else None,
+                    dataset_split=SPLITS[prefix] if SPLITS[prefix] in task.data.own_splits else None,
                     metric_type=figure,
                     metric_name=task.figure_names[figure],
                     metric_value=round(self.results[f"{prefix}_{figure}"], 4),

@@ -54,12 +54,9 @@ class Run:
 
 
 def start_run(name: str, arguments_classes: Sequence[type], argv: Sequence[str] | None = None) -> Run:
-    """Read the options, start the processes, and make the output folder ready. All processes call it.
+    """Start the run of a recipe: its options, its processes, and its output folder. All processes call it.
 
-    Args:
-        name: of the recipe.
-        arguments_classes: the options of model, data and loop.
-        argv: the words of the command line; default: those that the program was started with.
+    `arguments_classes` are those of the model's, the data's and the loop's options.
     """
     model_args, data_args, args = parse_arguments(arguments_classes, argv)
     accelerator = start_accelerator(args)

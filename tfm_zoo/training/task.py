@@ -54,11 +54,6 @@ class Task(ABC):
             if name != "train"
         }
 
-    @property
-    def own_splits(self) -> Sequence[str]:
-        """The splits that the data set came with; the others were cut from its training data."""
-        return self.data.own_splits
-
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss of a batch in training, by default the model's own; `()`, or `(parts,)` for a sum of losses."""
         return model(**batch).loss

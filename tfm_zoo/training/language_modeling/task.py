@@ -101,10 +101,6 @@ class LanguageModelingTask(Task):
     picture_metrics = ("perplexity",)
     figures = staticmethod(loss_and_perplexity)
 
-    @property
-    def own_splits(self) -> tuple[str, ...]:
-        return ("validation",) if self.data.has_own_validation else ()
-
     def count(self, batch: Batch) -> int:
         """The tokens of a batch that are predicted: all but the first of each row."""
         return int((batch["labels"][:, 1:] != IGNORED).sum())

@@ -83,10 +83,6 @@ class PretrainingTask(Task):
     def headline(self) -> tuple[str, ...]:
         return tuple(name for name in self.args.figures if name.endswith("accuracy"))
 
-    @property
-    def own_splits(self) -> tuple[str, ...]:
-        return ("validation",) if self.data.has_own_validation else ()
-
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return losses(model, batch, self.is_zoo)
 
