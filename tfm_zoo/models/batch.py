@@ -214,16 +214,16 @@ def check_full_mask(
 
 def check_ids(model, tokens: Tokens) -> None:
     """Raises a `ValueError` for a token, a segment or a position without a row in its table."""
-    prefix, embeddings = model.argument_prefix, model.embeddings
-    # The table may have been resized; wrapped in an adapter, it has no `num_embeddings`.
-    rows, vocabulary = getattr(embeddings.embed_tokens, "num_embeddings", model.vocab_size), f"{prefix}vocab_size"
+    prefix, tables, segments = model.argument_prefix, model.embeddings, tokens.token_type_ids
     ids = tokens.inputs if tokens.inputs.dim() == 2 else None
-    check_values(f"{prefix}input_ids", ids, rows, f"the vocabulary ({vocabulary})")
-    if embeddings.token_types_as_tokens:
-        check_values("token_type_ids", tokens.token_type_ids, rows, f"the vocabulary ({vocabulary})")
-    elif embeddings.embed_token_types is not None:
-        segments = model.config.type_vocab_size
-        check_values("token_type_ids", tokens.token_type_ids, segments, "the segments (type_vocab_size)")
+    # The table may have been resized; an adapter around it has no size, and an engine's later processes have no table.
+    rows = getattr(getattr(tables, "embed_tokens", None), "num_embeddings", model.vocab_size)
+    vocabulary = f"the vocabulary ({prefix}vocab_size)"
+    check_values(f"{prefix}input_ids", ids, rows, vocabulary)
+    if segments is not None and tables.token_types_as_tokens:
+        check_values("token_type_ids", segments, rows, vocabulary)
+    elif segments is not None and tables.embed_token_types is not None:
+        check_values("token_type_ids", segments, model.config.type_vocab_size, "the segments (type_vocab_size)")
     if model.num_positions is not None:
         padding = -1 if model.config.position_ids_from_padding else None
         check_values(f"{prefix}position_ids", tokens.position_ids, model.num_positions, POSITIONS, ignored=padding)

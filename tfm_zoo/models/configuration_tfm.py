@@ -120,6 +120,13 @@ class TfmConfig(PreTrainedConfig):
         "layers.*.mlp.down_proj": "rowwise",
     }
 
+    #: what the processes of an engine's pipeline divide: inputs and outputs of each part
+    base_model_pp_plan: ClassVar[dict[str, tuple[list[str], list[str]]]] = {
+        "embeddings": (["input_ids"], ["inputs_embeds"]),
+        "layers": (["hidden_states"], ["hidden_states"]),
+        "norm": (["hidden_states"], ["hidden_states"]),
+    }
+
     vocab_size: int = 30522
     hidden_size: int = 768
     num_hidden_layers: int = 12

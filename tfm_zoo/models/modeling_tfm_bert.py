@@ -61,7 +61,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
 
     def __init__(self, config: TfmBertConfig, add_pooling_layer: bool | None = None):
         super().__init__(config)
-        self.add_stack([config.layer_type] * config.num_hidden_layers, config.vocab_size)
+        self.add_stack(config.layer_types, config.vocab_size)
         self.is_pooled = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
         pooler = (config.hidden_size, config.pooler_act, config.pooler_dropout)
         self.pooler = make_pooler(*pooler) if self.is_pooled else None

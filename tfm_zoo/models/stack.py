@@ -106,11 +106,11 @@ class TfmStack:
         """Takes a batch through embeddings, blocks and last norm; `kwargs` go to every layer's attention."""
         hidden_states = self.embeddings(*batch.tokens)
         rotary = None if self.rotary_emb is None else self.rotary_emb(hidden_states, batch.tokens.position_ids)
-        for layer in islice(self.layers, self.depth):
+        for layer, layer_type in islice(zip(self.layers, self.layer_types, strict=True), self.depth):
             hidden_states = layer(
                 hidden_states,
                 *batch.source,  # by position: gradient checkpointing looks for gradients there
-                layout=batch.layouts[layer.layer_type],
+                layout=batch.layouts[layer_type],
                 position_embeddings=rotary,
                 past_key_values=batch.cache,
                 **kwargs,
