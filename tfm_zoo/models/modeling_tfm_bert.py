@@ -62,9 +62,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
     def __init__(self, config: TfmBertConfig, add_pooling_layer: bool | None = None):
         super().__init__(config)
         self.add_stack(config.layer_types, config.vocab_size)
-        self.is_pooled = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
-        pooler = (config.hidden_size, config.pooler_act, config.pooler_dropout)
-        self.pooler = make_pooler(*pooler) if self.is_pooled else None
+        self.pools = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
+        self.pooler = make_pooler(config.hidden_size, config.pooler_act, config.pooler_dropout) if self.pools else None
         self.post_init()
 
     @can_return_tuple
@@ -80,7 +79,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
     ) -> BaseModelOutputWithPooling:
         """Inputs and outputs as the class documents them."""
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-        reads_first = self.is_pooled and pools_first(self.config, attention_mask)
+        reads_first = self.pools and pools_first(self.config, attention_mask)
         batch = encoder_batch(self, tokens, attention_mask, read_positions, reads_first, **kwargs)
         outputs = batch.restore(self.run(batch, return_dict=True, **kwargs))
         states = outputs.last_hidden_state
