@@ -52,7 +52,7 @@ def test_it_makes_logits_of_pooled_states(pooling, side):
     states, real = base(**batch).last_hidden_state, batch["attention_mask"].unsqueeze(-1)
     pooled = states[:, 0] if pooling == "cls" else (states * real).sum(1) / real.sum(1)
     logits = model(**batch).logits
-    torch.testing.assert_close(model.classifier(pooled.unsqueeze(1)).squeeze(1), logits)
+    torch.testing.assert_close(model.classifier(pooled.unsqueeze(1)), logits)  # as vLLM calls it
     torch.testing.assert_close(model.classifier(pooled), logits)
     assert model.model.pooler is None and model.base_model(**batch).pooler_output is None
 
@@ -60,7 +60,7 @@ def test_it_makes_logits_of_pooled_states(pooling, side):
 def test_engines_make_it_on_the_meta_device():
     with torch.device("meta"):
         model = AutoModelForSequenceClassification.from_config(tiny_config(num_labels=3))
-    assert model.classifier(torch.empty(2, 1, 32, device="meta")).shape == (2, 1, 3)
+    assert model.classifier(torch.empty(2, 1, 32, device="meta")).shape == (2, 3)
 
 
 @pytest.mark.parametrize("shards", [{}, {"max_shard_size": "10KB"}])

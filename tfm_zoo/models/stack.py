@@ -145,6 +145,6 @@ def make_pooler(width: int, activation: str, dropout: float) -> nn.Sequential:
 
 
 def make_classifier(pooler: nn.Sequential, num_labels: int, dropout: float) -> nn.Sequential:
-    """A pooler with a projection, `(..., width)` to `(..., num_labels)`; serving engines run it by itself."""
-    out_proj = nn.Linear(pooler.dense.out_features, num_labels)
-    return nn.Sequential(OrderedDict(pooler.named_children(), out_dropout=nn.Dropout(dropout), out_proj=out_proj))
+    """A pooler with a projection, `(..., width)` to `(rows, num_labels)`; engines give it `(rows, 1, width)`."""
+    layers = {"flatten": nn.Flatten(0, -2), **dict(pooler.named_children()), "out_dropout": nn.Dropout(dropout)}
+    return nn.Sequential(OrderedDict(layers, out_proj=nn.Linear(pooler.dense.out_features, num_labels)))
