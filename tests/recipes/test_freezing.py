@@ -340,7 +340,7 @@ def test_a_resumed_run_has_the_options_it_began_with(finetune):
     finetune(**options)
     for other, message in [
         ({"layerwise_lr_decay": 0.9}, r"layerwise_lr_decay was None and is 0\.9"),
-        ({"freeze": "pooler"}, r"freeze was \['embeddings'\] and is \['pooler'\]"),
+        ({"freeze": "classifier"}, r"freeze was \['embeddings'\] and is \['classifier'\]"),
         ({"gradual_unfreezing": "epoch"}, "gradual_unfreezing was 1 and is epoch"),
     ]:
         with pytest.raises(ValueError, match=f"another run: {message}"):
