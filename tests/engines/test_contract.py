@@ -56,6 +56,7 @@ class Replaced(nn.Module):
     def __init__(self, original: nn.Module):
         super().__init__()
         self.original = original
+        self.weight = getattr(original, "weight", None)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         return self.original(states)

@@ -155,7 +155,8 @@ def count_positions(model, inputs: torch.Tensor, seen: int | torch.Tensor = 0) -
 
 def empty_states(model, inputs: torch.Tensor) -> torch.Tensor:
     """`(batch, length, 0)`, with the type and device of the hidden states, as mask functions need it."""
-    return inputs.new_empty(*inputs.shape[:2], 0, dtype=model.dtype if inputs.dim() == 2 else inputs.dtype)
+    dtype = model.embeddings.embed_tokens.weight.dtype if inputs.dim() == 2 else inputs.dtype
+    return inputs.new_empty(*inputs.shape[:2], 0, dtype=dtype if dtype.is_floating_point else model.dtype)
 
 
 def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, prefix: str = "") -> torch.Tensor:
