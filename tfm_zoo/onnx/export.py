@@ -13,6 +13,7 @@ from .check import check
 from .graphs import Graph
 from .parts import parts_of
 
+OPSET = 20  # of ONNX's operators: ONNX Runtime 1.17 and later know it
 LARGEST_FILE = 2**31 - 2**24  # bytes of weights that one file may hold; more are written beside it
 
 
@@ -55,6 +56,7 @@ def write(graph: Graph, file: Path) -> None:
             input_names=list(examples),
             output_names=list(graph.compute(**examples)),
             dynamic_shapes=(tuple(axes.values()),),
+            opset_version=OPSET,
             verbose=False,
         )
     bytes_of_weights = sum(parameter.nbytes for parameter in graph.parameters())

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from transformers import PreTrainedModel
 
+from ..converters import ConversionError
 from ..models.modeling_tfm_encoder_decoder import TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderModel
 from ..models.modeling_tfm_gpt import TfmGPTForCausalLM
 from .graphs import CachedStep, FirstStep, Graph, NextStep
@@ -96,9 +97,22 @@ def past_of(outputs: Tensors) -> Tensors:
 
 
 def parts_of(model: PreTrainedModel) -> WholeModel:
-    """The files that a model becomes."""
-    if isinstance(model, TfmGPTForCausalLM):
-        return LanguageModel(model)
-    if isinstance(model, TfmEncoderDecoderModel | TfmEncoderDecoderForConditionalGeneration):
-        return EncoderDecoder(model)
-    return WholeModel(model)
+    """The files that a model becomes.
+
+    Raises:
+        ConversionError: for a model whose cache ONNX's tools do not know.
+    """
+    kinds = {
+        TfmGPTForCausalLM: LanguageModel,
+        TfmEncoderDecoderModel: EncoderDecoder,
+        TfmEncoderDecoderForConditionalGeneration: EncoderDecoder,
+    }
+    kind = next((kind for model_class, kind in kinds.items() if isinstance(model, model_class)), None)
+    if kind is None:
+        return WholeModel(model)
+    if model.config.has_linear_attention:
+        raise ConversionError(
+            f"A {type(model).__name__} with linear attention keeps a state, and ONNX's tools know only caches of keys "
+            "and values."
+        )
+    return kind(model)
