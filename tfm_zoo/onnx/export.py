@@ -48,16 +48,21 @@ def export_onnx(model: PreTrainedModel, folder: Path) -> float:
 
 
 def write(graph: Graph, file: Path) -> None:
+    """Writes a file; raises a `ConversionError` for what torch's exporter does not know."""
     examples, axes = graph.examples, graph.axes()
-    with quiet_export():
-        program = torch.onnx.export(
-            graph.eval(),
-            tuple(examples.values()),
-            input_names=list(examples),
-            output_names=list(graph.compute(**examples)),
-            dynamic_shapes=(tuple(axes.values()),),
-            opset_version=OPSET,
-            verbose=False,
-        )
+    try:
+        with quiet_export():
+            program = torch.onnx.export(
+                graph.eval(),
+                tuple(examples.values()),
+                input_names=list(examples),
+                output_names=list(graph.compute(**examples)),
+                dynamic_shapes=(tuple(axes.values()),),
+                opset_version=OPSET,
+                verbose=False,
+            )
+    except torch.onnx.OnnxExporterError as error:
+        reason = str(error.__cause__ or error).partition("\n")[0]
+        raise ConversionError(f"{type(graph.model).__name__} cannot be written as ONNX: {reason}") from error
     bytes_of_weights = sum(parameter.nbytes for parameter in graph.parameters())
     onnx_ir.save(program.model, file, external_data=f"{file.name}_data" if bytes_of_weights > LARGEST_FILE else None)

@@ -62,21 +62,22 @@ class FirstStep(Graph):
             decoder_input_ids=input_ids,
             attention_mask=encoder_attention_mask,
             encoder_outputs=(encoder_hidden_states,),
+            past_key_values=cache_of(()),  # by itself, the model would make one that forgets what leaves a window
             use_cache=True,
             return_dict=True,
         )
         cache = outputs.past_key_values
         target, source = cache.self_attention_cache, cache.cross_attention_cache
-        return result_of(outputs) | tensors_of(target, "present.{}.decoder.") | tensors_of(source, "present.{}.encoder.")
+        return (
+            result_of(outputs) | tensors_of(target, "present.{}.decoder.") | tensors_of(source, "present.{}.encoder.")
+        )
 
 
 class NextStep(Graph):
     """A target's next tokens, after those in a cache, which holds the keys and values of the source too."""
 
     def compute(self, input_ids, encoder_attention_mask, **past: torch.Tensor) -> dict[str, torch.Tensor]:
-        sides = (
-            [tensor for name, tensor in past.items() if f".{side}." in name] for side in ("decoder", "encoder")
-        )
+        sides = ([tensor for name, tensor in past.items() if f".{side}." in name] for side in ("decoder", "encoder"))
         cache = EncoderDecoderCache(*map(cache_of, sides))
         # The cache replaces the encoder's output: only its shape is read.
         states = past["past_key_values.0.encoder.key"].new_zeros(

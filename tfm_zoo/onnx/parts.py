@@ -100,17 +100,21 @@ def parts_of(model: PreTrainedModel) -> WholeModel:
     """The files that a model becomes.
 
     Raises:
-        ConversionError: for a model whose cache ONNX's tools do not know.
+        ConversionError: for a model that they cannot express.
     """
+    rope_type = (model.config.rope_parameters or {}).get("rope_type")
+    if rope_type in ("dynamic", "longrope"):
+        raise ConversionError(
+            f"rope_type={rope_type!r} has frequencies that depend on the length of the input; those of an ONNX file "
+            "are fixed."
+        )
     kinds = {
         TfmGPTForCausalLM: LanguageModel,
         TfmEncoderDecoderModel: EncoderDecoder,
         TfmEncoderDecoderForConditionalGeneration: EncoderDecoder,
     }
-    kind = next((kind for model_class, kind in kinds.items() if isinstance(model, model_class)), None)
-    if kind is None:
-        return WholeModel(model)
-    if model.config.has_linear_attention:
+    kind = next((kind for model_class, kind in kinds.items() if isinstance(model, model_class)), WholeModel)
+    if kind is not WholeModel and model.config.has_linear_attention:
         raise ConversionError(
             f"A {type(model).__name__} with linear attention keeps a state, and ONNX's tools know only caches of keys "
             "and values."
