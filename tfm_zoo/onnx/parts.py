@@ -102,7 +102,7 @@ def parts_of(model: PreTrainedModel) -> WholeModel:
     Raises:
         ConversionError: for a model that they cannot express.
     """
-    rope_type = (model.config.rope_parameters or {}).get("rope_type")
+    rope_type = (getattr(model.config, "rope_parameters", None) or {}).get("rope_type")
     if rope_type in ("dynamic", "longrope"):
         raise ConversionError(
             f"rope_type={rope_type!r} has frequencies that depend on the length of the input; those of an ONNX file "
