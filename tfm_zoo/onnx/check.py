@@ -1,5 +1,6 @@
 """Compares ONNX files, run by ONNX Runtime, with the model that they were made from."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import onnxruntime
@@ -26,8 +27,8 @@ class OnnxFile:
         return dict(zip(self.outputs, map(torch.from_numpy, values), strict=True))
 
 
-def check(parts: WholeModel, folder: Path) -> float:
-    """Compares the files in a folder with the model, at sizes other than those that they were exported with.
+def check(parts: WholeModel, files: Iterable[Path]) -> float:
+    """Compares a model's files with it, at sizes other than those that they were exported with.
 
     Returns:
         The largest difference.
@@ -35,11 +36,11 @@ def check(parts: WholeModel, folder: Path) -> float:
     Raises:
         ConversionError: if it is too large.
     """
-    files, largest = {file.name: OnnxFile(file) for file in folder.glob("*.onnx")}, 0.0
+    opened, largest = {file.name: OnnxFile(file) for file in files}, 0.0
     for rows, length in SIZES:
         inputs = random_inputs(parts.model, rows, length)
         wanted = parts.model(**inputs, return_dict=True)
-        for name, values in parts.run(files, inputs).items():
+        for name, values in parts.run(opened, inputs).items():
             expected = at_real_tokens(wanted[name], inputs["attention_mask"])
             difference = (at_real_tokens(values, inputs["attention_mask"]) - expected).abs().max().item()
             if not difference <= max(TOLERANCE, RELATIVE_TOLERANCE * expected.abs().max().item()):

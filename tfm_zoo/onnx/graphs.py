@@ -54,44 +54,43 @@ class CachedStep(Graph):
         return super().axes() | {"attention_mask": {0: "batch_size", 1: "total_sequence_length"}}
 
 
-class FirstStep(Graph):
-    """The first tokens of a target, after an encoder's output."""
+class TargetStep(Graph):
+    """A step of a decoder that reads an encoder's output."""
 
-    def compute(self, input_ids, encoder_attention_mask, encoder_hidden_states) -> dict[str, torch.Tensor]:
-        outputs = self.model(
+    def step(self, input_ids, mask, states, cache: Cache):
+        """The model's outputs for tokens of the target, after those in a cache."""
+        return self.model(
             decoder_input_ids=input_ids,
-            attention_mask=encoder_attention_mask,
-            encoder_outputs=(encoder_hidden_states,),
-            past_key_values=cache_of(()),  # by itself, the model would make one that forgets what leaves a window
-            use_cache=True,
-            return_dict=True,
-        )
-        cache = outputs.past_key_values
-        target, source = cache.self_attention_cache, cache.cross_attention_cache
-        return (
-            result_of(outputs) | tensors_of(target, "present.{}.decoder.") | tensors_of(source, "present.{}.encoder.")
-        )
-
-
-class NextStep(Graph):
-    """A target's next tokens, after those in a cache, which holds the keys and values of the source too."""
-
-    def compute(self, input_ids, encoder_attention_mask, **past: torch.Tensor) -> dict[str, torch.Tensor]:
-        sides = ([tensor for name, tensor in past.items() if f".{side}." in name] for side in ("decoder", "encoder"))
-        cache = EncoderDecoderCache(*map(cache_of, sides))
-        # The cache replaces the encoder's output: only its shape is read.
-        states = past["past_key_values.0.encoder.key"].new_zeros(
-            *encoder_attention_mask.shape, self.model.config.hidden_size
-        )
-        outputs = self.model(
-            decoder_input_ids=input_ids,
-            attention_mask=encoder_attention_mask,
+            attention_mask=mask,
             encoder_outputs=(states,),
             past_key_values=cache,
             use_cache=True,
             return_dict=True,
         )
-        return result_of(outputs) | tensors_of(cache.self_attention_cache, "present.{}.decoder.")
+
+
+class FirstStep(TargetStep):
+    """The first tokens of a target; what it keeps of the source and of the target are caches of the next step."""
+
+    def compute(self, input_ids, encoder_attention_mask, encoder_hidden_states) -> dict[str, torch.Tensor]:
+        # By itself, the model would make a cache that forgets what leaves a window.
+        outputs = self.step(input_ids, encoder_attention_mask, encoder_hidden_states, cache_of(()))
+        cache = outputs.past_key_values
+        target = tensors_of(cache.self_attention_cache, "present.{}.decoder.")
+        source = tensors_of(cache.cross_attention_cache, "present.{}.encoder.")
+        return result_of(outputs) | target | source
+
+
+class NextStep(TargetStep):
+    """A target's next tokens, after those in a cache, which holds the keys and values of the source too."""
+
+    def compute(self, input_ids, encoder_attention_mask, **past: torch.Tensor) -> dict[str, torch.Tensor]:
+        sides = ([tensor for name, tensor in past.items() if f".{side}." in name] for side in ("decoder", "encoder"))
+        target, source = map(cache_of, sides)
+        # The cache replaces the encoder's output: only its shape is read.
+        states = torch.zeros(*encoder_attention_mask.shape, self.model.config.hidden_size)
+        outputs = self.step(input_ids, encoder_attention_mask, states, EncoderDecoderCache(target, source))
+        return result_of(outputs) | tensors_of(target, "present.{}.decoder.")
 
 
 def result_of(outputs) -> dict[str, torch.Tensor]:
