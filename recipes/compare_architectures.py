@@ -17,11 +17,11 @@ the new ones. Where a step is computed: `train_step` in tfm_zoo/training/loop.py
 from pathlib import Path
 
 from tfm_zoo.training.arguments import parse_arguments
-from tfm_zoo.training.comparison.model import VariantArguments, make_variants
+from tfm_zoo.training.comparison.model import VariantArguments, make_variants, without
 from tfm_zoo.training.comparison.result import Result
 from tfm_zoo.training.comparison.task import Comparison, ComparisonArguments
 from tfm_zoo.training.language_modeling.data import CorpusArguments, load_corpus
-from tfm_zoo.training.language_modeling.model import new_tokenizer
+from tfm_zoo.training.models import new_tokenizer
 from tfm_zoo.training.runs import Run, run_script, start_accelerator
 
 DEFAULT = Path(__file__).parent / "configs" / "architectures.yaml"
@@ -29,7 +29,7 @@ DEFAULT = Path(__file__).parent / "configs" / "architectures.yaml"
 
 def prepare(argv: list[str] | None = None) -> Comparison:
     """Read options and data, and check every variant: all that a user can get wrong."""
-    classes = (VariantArguments, CorpusArguments, ComparisonArguments)
+    classes = (VariantArguments, without(CorpusArguments, "streaming"), ComparisonArguments)
     model_args, data_args, args = parse_arguments(classes, argv, DEFAULT)
     accelerator = start_accelerator(args)
     data_args, args = data_args.resolved(), args.resolved(is_new=True)
@@ -37,7 +37,7 @@ def prepare(argv: list[str] | None = None) -> Comparison:
     with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         corpus = load_corpus(data_args)
         tokenizer = new_tokenizer(model_args, corpus.texts())
-        tokens = corpus.encode(tokenizer, data_args.document_separator, data_args.preprocessing_num_workers)
+        tokens = corpus.encode(tokenizer, data_args)
     run.tell(corpus.notes)
     variants = make_variants(model_args, args, tokenizer, data_args.block_size)
     return Comparison(run, variants, tokenizer, tokens, corpus.notes)

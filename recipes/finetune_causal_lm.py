@@ -18,14 +18,8 @@ tfm_zoo/training/loop.py takes it, and tfm_zoo/training/language_modeling/task.p
 import logging
 from functools import partial
 
-from tfm_zoo.training.language_modeling.data import (
-    Blocks,
-    Joining,
-    StreamedBlocks,
-    StreamedCorpusArguments,
-    load_corpus,
-)
-from tfm_zoo.training.language_modeling.model import LanguageModelArguments, load_language_model, new_language_model
+from tfm_zoo.training.language_modeling.data import Blocks, CorpusArguments, Joining, StreamedBlocks, load_corpus
+from tfm_zoo.training.language_modeling.model import HEAD, LanguageModelArguments, new_language_model
 from tfm_zoo.training.language_modeling.task import LanguageModelingArguments, LanguageModelingTask, Sampler
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
@@ -39,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 def prepare(argv: list[str] | None = None) -> Loop:
     """Read options, data and model: all that a user can get wrong."""
-    classes = (LanguageModelArguments, StreamedCorpusArguments, LanguageModelingArguments)
+    classes = (LanguageModelArguments, CorpusArguments, LanguageModelingArguments)
     run = start_run("finetune_causal_lm", classes, argv)
     model_args, data_args, args = run.model_args, run.data_args, run.args
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
@@ -47,8 +41,8 @@ def prepare(argv: list[str] | None = None) -> Loop:
         if model_args.is_new:
             model, tokenizer = new_language_model(model_args, corpus.texts(), data_args.block_size)
         else:
-            model, tokenizer = load_language_model(model_args)
-        tokens = corpus.encode(tokenizer, data_args.document_separator, data_args.preprocessing_num_workers)
+            model, tokenizer = HEAD.load(model_args)
+        tokens = corpus.encode(tokenizer, data_args)
     run.tell(corpus.notes)
     longest = longest_input(model.config, tokenizer)
     block_size = min(data_args.block_size or 1024, longest)
@@ -67,16 +61,18 @@ def prepare(argv: list[str] | None = None) -> Loop:
     else:
         examples = blocks(tokens["train"], limit=data_args.max_train_samples)
     processes = run.accelerator.num_processes
+    validation = blocks(
+        tokens["validation"],
+        limit=data_args.max_eval_samples,
+        multiple_of=args.per_device_eval_batch_size * processes if processes > 1 else 1,
+    )
     task = LanguageModelingTask(
         accelerator=run.accelerator,
         model=model,
         tokenizer=tokenizer,
-        examples=examples,
-        validation=blocks(
-            tokens["validation"],
-            limit=data_args.max_eval_samples,
-            multiple_of=args.per_device_eval_batch_size * processes if processes > 1 else 1,
-        ),
+        args=args,
+        data=corpus,
+        splits={"train": examples, "validation": validation},
         facts={
             "block_size": block_size,
             "streaming": bool(corpus.stream),
@@ -85,11 +81,8 @@ def prepare(argv: list[str] | None = None) -> Loop:
             "validation text": digest([tokens["validation"].numpy().tobytes()]),
             "tokenizer": vocabulary_digest(tokenizer),
         },
-        eval_batch_size=args.per_device_eval_batch_size,
         sampler=sampler,
-        corpus=corpus,
         tokens=tokens,
-        block_size=block_size,
     )
     return Loop(run, task)
 

@@ -14,7 +14,6 @@ tfm_zoo/training/loop.py takes it, and tfm_zoo/training/classification/task.py e
 """
 
 from dataclasses import replace
-from itertools import chain
 
 from transformers import DataCollatorWithPadding
 
@@ -36,24 +35,21 @@ def prepare(argv: list[str] | None = None) -> Loop:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         data = load_text_classification(data_args, args.seed)
         if model_args.is_new:
-            texts = chain.from_iterable(data.splits["train"][column] for column in data.text_columns)
-            model, tokenizer = new_classifier(model_args, data.label_names, texts, data_args.max_seq_length)
+            model, tokenizer = new_classifier(model_args, data.label_names, data.texts(), data_args.max_seq_length)
         else:
             model, tokenizer = load_classifier(model_args, data.label_names)
         data_args = fitted(data_args, longest_input(model.config, tokenizer), "max_seq_length")
-        max_length = data_args.max_seq_length
-        encoded = data.encode(tokenizer, model.config.label2id, max_length, data_args.preprocessing_num_workers)
+        encoded = data.encode(tokenizer, data_args, model.config.label2id)
     run.tell(data.notes)
 
     task = ClassificationTask(
         accelerator=run.accelerator,
         model=model,
         tokenizer=tokenizer,
-        examples=encoded["train"],
         collate=DataCollatorWithPadding(
             tokenizer,
             padding="max_length" if data_args.pad_to_max_length else True,
-            max_length=max_length if data_args.pad_to_max_length else None,
+            max_length=data_args.max_seq_length if data_args.pad_to_max_length else None,
             pad_to_multiple_of=None if run.accelerator.mixed_precision == "no" else 8,
         ),
         lengths=[len(ids) for ids in encoded["train"]["input_ids"]] if args.group_by_length else None,
@@ -64,7 +60,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         },
         args=args,
         data=data,
-        encoded=encoded,
+        splits=encoded,
     )
     return Loop(replace(run, data_args=data_args), task)
 

@@ -50,7 +50,8 @@ def main(argv: list[str] | None = None) -> list[float]:
     parser.add_argument("--seed", type=int, default=42)
     args = parser.parse_args(argv)
 
-    accelerator = Accelerator()  # `accelerate launch` says how many processes there are, and in which precision
+    # `accelerate launch` says how many processes there are, and in which precision; without a GPU they share the CPU
+    accelerator = Accelerator(cpu=not torch.accelerator.is_available())
     set_seed(args.seed)
 
     # The data, and a model with a label for each class
@@ -107,6 +108,8 @@ def main(argv: list[str] | None = None) -> list[float]:
         tokenizer.save_pretrained(args.output_dir)
         classifier = pipeline("text-classification", args.output_dir, trust_remote_code=True)
         print(classifier(["the music was rather moving", "the plot was so hollow"]))
+    del model, optimizer  # before the processes part: DDP holds on to their connection
+    accelerator.free_memory()
     accelerator.end_training()
     return accuracies
 

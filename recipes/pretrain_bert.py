@@ -22,11 +22,11 @@ from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.pretraining.data import DocumentArguments, load_documents
 from tfm_zoo.training.pretraining.examples import Masking, Padding, PretrainingExamples
-from tfm_zoo.training.pretraining.model import MASKED, PAIRS, EncoderArguments, load_encoder, new_encoder
+from tfm_zoo.training.pretraining.model import MASKED, PAIRS, EncoderArguments, new_encoder
 from tfm_zoo.training.pretraining.task import PretrainingArguments, PretrainingTask
 from tfm_zoo.training.runs import run_script, start_run
 from tfm_zoo.training.streams import Stream
-from tfm_zoo.training.tokenizers import TOKENIZER_TEXT, vocabulary_digest
+from tfm_zoo.training.tokenizers import vocabulary_digest
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +39,9 @@ def prepare(argv: list[str] | None = None) -> Loop:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         documents = load_documents(data_args, args.seed)
         if model_args.is_new:
-            texts = partial(documents.train.first_texts, TOKENIZER_TEXT)
-            model, tokenizer = new_encoder(model_args, head, texts, args.max_seq_length)
+            model, tokenizer = new_encoder(model_args, head, documents.texts(), args.max_seq_length)
         else:
-            model, tokenizer = load_encoder(model_args, head)
+            model, tokenizer = head.load(model_args)
     run.tell(documents.notes)
     args = fitted(args, longest_input(model.config, tokenizer), "max_seq_length")
 
@@ -69,18 +68,17 @@ def prepare(argv: list[str] | None = None) -> Loop:
         accelerator=run.accelerator,
         model=model,
         tokenizer=tokenizer,
-        examples=examples,
+        splits={"train": examples, "validation": validation},
         collate=Padding(tokenizer, multiple_of=1 if run.accelerator.mixed_precision == "no" else 8),
         facts={
-            "streaming": documents.is_stream,
+            "streaming": data_args.streaming,
             "train_files": data_args.files_identity,
             "training texts": documents.train.identity,
             "validation texts": documents.validation.identity,
             "tokenizer": vocabulary_digest(tokenizer),
         },
         args=args,
-        documents=documents,
-        validation=validation,
+        data=documents,
     )
     return Loop(replace(run, args=args), task)
 

@@ -39,7 +39,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         texts = load_parallel_texts(run.data_args, args.seed)
         if model_args.is_new:
-            model, tokenizer = new_translation_model(model_args, texts.training_texts())
+            model, tokenizer = new_translation_model(model_args, texts.texts())
         else:
             model, tokenizer = load_translation_model(model_args, *texts.languages)
         data_args = fitted(
@@ -56,14 +56,13 @@ def prepare(argv: list[str] | None = None) -> Loop:
         accelerator=run.accelerator,
         model=model,
         tokenizer=tokenizer,
-        examples=encoded["train"],
         collate=DataCollatorForSeq2Seq(
             tokenizer, model=model, pad_to_multiple_of=None if run.accelerator.mixed_precision == "no" else 8
         ),
         facts={"tokenizer": vocabulary_digest(tokenizer), **texts.facts},
         args=args,
-        texts=texts,
-        encoded=encoded,
+        data=texts,
+        splits=encoded,
         max_length=max_length,
     )
     return Loop(replace(run, data_args=data_args), task)

@@ -54,7 +54,7 @@ def main(
     with tempfile.TemporaryDirectory() as name:
         write_corpus(Path(name), int(gigabytes * 1e9))
         documents = load_documents(DocumentArguments(train_file=f"{name}/*.jsonl", streaming=True), seed=0)
-        texts = lambda: documents.train.first_texts(5_000_000)  # noqa: E731
+        texts = documents.train.first_texts(5_000_000)
         model, tokenizer = new_encoder(EncoderArguments(config_overrides=SIZES), PAIRS, texts, 128)
         optimizer = torch.optim.AdamW(model.train().parameters())
 

@@ -9,7 +9,7 @@ from transformers.models.llama import modeling_llama as llama
 
 from tfm_zoo import TfmBertModel, TfmEncoderDecoderConfig, TfmEncoderDecoderForConditionalGeneration
 from tfm_zoo.models.attention import TfmAttention
-from tfm_zoo.models.batch import Tokens, count_positions
+from tfm_zoo.models.batch import count_positions
 from tfm_zoo.models.encoder_decoder_stacks import TfmDecoderStack
 from tfm_zoo.models.layers import TfmLayer, TfmMLP, TfmRMSNorm
 from tfm_zoo.models.positions import TfmRotaryEmbedding, TfmSinusoidalPositions, rotate
@@ -112,7 +112,7 @@ def test_sinusoidal_positions(kind):
 
 
 def test_padding_has_no_position():
-    """Where positions count real tokens, from `pad_token_id + 1`; the first of them is the paper's third here."""
+    """Where positions count real tokens; in the table, those of the paper, the first comes after `pad_token_id`."""
     config = tiny_config(TfmEncoderDecoderConfig, position_ids_from_padding=True, pad_token_id=1)
     positions = TfmSinusoidalPositions(config)
     states = positions(torch.tensor([[2, 3, 1, 1]]))
@@ -120,9 +120,9 @@ def test_padding_has_no_position():
     torch.testing.assert_close(states[0, 0, :2], torch.tensor([math.sin(2.0), math.cos(2.0)]))
     ids, mask = torch.tensor([[7, 8, 1, 9, 1]]), torch.tensor([[1, 1, 0, 1, 0]])
     decoder = TfmDecoderStack(config)
-    assert count_positions(decoder, ids).tolist() == [[2, 3, 1, 4, 1]]
-    assert count_positions(decoder, ids[:, 3:4], 3).tolist() == [[5]]
-    assert count_positions(decoder, torch.zeros(1, 2, 32)).tolist() == [[2, 3]]
+    assert count_positions(decoder, ids).tolist() == [[0, 1, -1, 2, -1]]
+    assert count_positions(decoder, ids[:, 3:4], 3).tolist() == [[3]]
+    assert count_positions(decoder, torch.zeros(1, 2, 32)).tolist() == [[0, 1]]
     assert mask.equal((ids != 1).long())
 
 
@@ -148,7 +148,7 @@ def test_the_papers_weights_at_first():
     ids = torch.tensor([[5, 9, 0]])
     embeddings = model.model.encoder.embeddings
     wanted = 8 * embeddings.embed_tokens.weight[ids] + embeddings.embed_positions(torch.arange(3)[None])
-    torch.testing.assert_close(embeddings(Tokens(ids, position_ids=torch.arange(3)[None])), wanted)
+    torch.testing.assert_close(embeddings(ids, None, torch.arange(3)[None]), wanted)
 
 
 def test_gated_feed_forward():

@@ -12,7 +12,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoToke
 
 import tfm_zoo
 from tfm_zoo.training import loop
-from tfm_zoo.training.pretraining.task import PretrainingTask, evaluate_pretraining, losses
+from tfm_zoo.training.pretraining.task import PretrainingArguments, PretrainingTask, losses
 from tfm_zoo.training.tokenizers import learned_word_piece
 
 from .conftest import history, shown_error
@@ -96,7 +96,13 @@ def test_evaluation_projects_labelled_tokens_alone(head):
             batches[-1]["next_sentence_label"] = torch.tensor([0, 1, 1])
     projected = []
     model.lm_head.register_forward_hook(lambda module, inputs, output: projected.append(output[..., 0].numel()))
-    all_of_them, few = (evaluate_pretraining(Accelerator(cpu=True), model, batches, is_zoo) for is_zoo in (False, True))
+    rows = [{name: column[i] for name, column in batch.items()} for batch in batches for i in range(3)]
+    options = {"args": PretrainingArguments(per_device_eval_batch_size=3), "splits": {"validation": rows}}
+    task = PretrainingTask(accelerator=Accelerator(cpu=True), model=model, tokenizer=None, data=None, **options)
+    task.is_zoo = False
+    all_of_them = task.evaluate(model)
+    task.is_zoo = True
+    few = task.evaluate(model)
     assert {name: few[name] for name in few if name != "samples_per_second"} == pytest.approx(
         {name: value for name, value in all_of_them.items() if name != "samples_per_second"}, rel=1e-6
     )

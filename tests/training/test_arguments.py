@@ -13,7 +13,7 @@ from tfm_zoo.training.classification.model import ClassifierArguments
 from tfm_zoo.training.classification.task import ClassificationArguments
 from tfm_zoo.training.comparison.model import VariantArguments
 from tfm_zoo.training.comparison.task import ComparisonArguments
-from tfm_zoo.training.language_modeling.data import CorpusArguments, StreamedCorpusArguments
+from tfm_zoo.training.language_modeling.data import CorpusArguments
 from tfm_zoo.training.language_modeling.model import LanguageModelArguments
 from tfm_zoo.training.language_modeling.task import LanguageModelingArguments
 from tfm_zoo.training.pretraining.data import DocumentArguments
@@ -26,7 +26,7 @@ from tfm_zoo.training.translation.task import TranslationArguments
 from ..recipes.conftest import ROOT
 
 CLASSES = (ClassifierArguments, TextDataArguments, ClassificationArguments)
-LANGUAGE_MODEL = (LanguageModelArguments, StreamedCorpusArguments, LanguageModelingArguments)
+LANGUAGE_MODEL = (LanguageModelArguments, CorpusArguments, LanguageModelingArguments)
 TRANSLATION = (TranslationModelArguments, ParallelTextArguments, TranslationArguments)
 PRETRAINING = (EncoderArguments, DocumentArguments, PretrainingArguments)
 COMPARISON = (VariantArguments, CorpusArguments, ComparisonArguments)

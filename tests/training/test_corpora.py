@@ -15,7 +15,6 @@ from tfm_zoo.training.language_modeling.data import (
     CorpusArguments,
     Joining,
     StreamedBlocks,
-    StreamedCorpusArguments,
     cut_at_the_end,
     load_corpus,
 )
@@ -38,7 +37,7 @@ def load(**options) -> dict[str, list[str]]:
 
 def corpus_of(*texts: str) -> Corpus:
     split = Dataset.from_dict({"text": list(texts)})
-    return Corpus({"train": split, "validation": split}, True, [])
+    return Corpus(DatasetDict(train=split, validation=split), ["train", "validation"], [])
 
 
 def test_a_text_file_is_one_document_with_its_line_breaks(tmp_path):
@@ -78,16 +77,16 @@ def test_built_in_text_is_said_to_be_generated():
 @pytest.mark.parametrize("separator", [None, "\n\n"])
 def test_documents_are_joined(bytes_only, separator):
     between = bytes_only(separator)["input_ids"] if separator else [bytes_only.eos_token_id]
-    row = corpus_of("ab", "c").encode(bytes_only, separator)["train"].tolist()
+    row = corpus_of("ab", "c").encode(bytes_only, CorpusArguments(document_separator=separator))["train"].tolist()
     assert row == [*bytes_only("ab")["input_ids"], *between, *bytes_only("c")["input_ids"], *between]
 
 
 def test_a_tokenizer_without_an_end_joins_nothing(bytes_only):
     tokenizer = byte_level_bpe([TEXT], 257)
     tokenizer.eos_token = None
-    assert corpus_of("ab").encode(tokenizer)["train"].tolist() == tokenizer("ab")["input_ids"]
+    assert corpus_of("ab").encode(tokenizer, CorpusArguments())["train"].tolist() == tokenizer("ab")["input_ids"]
     with pytest.raises(ValueError, match="has no end-of-text token: give a document_separator"):
-        corpus_of("ab", "c").encode(tokenizer)
+        corpus_of("ab", "c").encode(tokenizer, CorpusArguments())
 
 
 @pytest.mark.parametrize(("tokens", "sizes"), [(2, [2]), (8, [4, 4]), (9, [4, 4]), (10, [4, 4, 2]), (11, [4, 4, 3])])
@@ -117,7 +116,7 @@ def streamed(monkeypatch):
 
     def load(held_out: int = 10, **options) -> Corpus:
         monkeypatch.setattr(corpora, "HELD_OUT", held_out)
-        return load_corpus(StreamedCorpusArguments(streaming=True, **options))
+        return load_corpus(CorpusArguments(streaming=True, **options))
 
     return load
 
@@ -137,7 +136,7 @@ def test_streamed_files_are_documents_with_their_line_breaks(tmp_path, bytes_onl
         (tmp_path / f"{name}.txt").write_text(text + "\n")
     files = {"train_file": str(tmp_path / "a.txt"), "validation_file": str(tmp_path / "b.txt")}
     corpus = streamed(**files)
-    assert corpus.has_own_validation and list(corpus.splits) == ["validation"]
+    assert "validation" in corpus.own_splits and list(corpus.splits) == ["validation"]
     assert corpus.splits["validation"]["text"][:] == ["one\n\ntwo \u00e9\n  three"]
     ids = [token for block in blocks_of(corpus, bytes_only) for token in block]
     assert ids == [*bytes_only(text)["input_ids"], bytes_only.eos_token_id]

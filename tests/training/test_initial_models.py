@@ -4,8 +4,8 @@ import pytest
 
 import tfm_zoo
 from tfm_zoo.training.classification.model import ClassifierArguments, new_classifier
-from tfm_zoo.training.initial_models import tokens_to_learn
-from tfm_zoo.training.language_modeling.model import LanguageModelArguments, new_tokenizer
+from tfm_zoo.training.language_modeling.model import LanguageModelArguments
+from tfm_zoo.training.models import new_tokenizer, tokens_to_learn
 from tfm_zoo.training.pretraining.model import PAIRS, EncoderArguments, new_encoder
 from tfm_zoo.training.translation.model import TranslationModelArguments, new_translation_model
 
@@ -34,7 +34,7 @@ def test_every_task_asks_for_so_many():
     sizes = {"config_overrides": f"{SMALL},vocab_size=650"}
     assert len(new_tokenizer(LanguageModelArguments(**sizes), TEXTS)) == 650
     named = {"config_name": "bert-base", **sizes}
-    model, tokenizer = new_encoder(EncoderArguments(**named), PAIRS, lambda: TEXTS, 32)
+    model, tokenizer = new_encoder(EncoderArguments(**named), PAIRS, TEXTS, 32)
     assert model.config.vocab_size == len(tokenizer) == 650
     model, tokenizer = new_classifier(ClassifierArguments(**named), ["a", "b"], TEXTS, 32)
     assert model.config.vocab_size == len(tokenizer) == 650
@@ -44,6 +44,6 @@ def test_every_task_asks_for_so_many():
 
 def test_fewer_where_the_text_does_not_give_as_many():
     args = EncoderArguments(config_name="bert-base", config_overrides=SMALL)
-    model, tokenizer = new_encoder(args, PAIRS, lambda: TEXTS, 32)
+    model, tokenizer = new_encoder(args, PAIRS, TEXTS, 32)
     assert type(model) is tfm_zoo.TfmBertForPreTraining
     assert model.config.vocab_size == len(tokenizer) < 30522

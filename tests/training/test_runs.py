@@ -1,9 +1,13 @@
 """What a user did wrong is told in one line; anything that goes wrong while training shows where."""
 
+import weakref
+
 import pytest
+import torch
+from accelerate import Accelerator
 
 from tfm_zoo.hub import PushError
-from tfm_zoo.training.runs import run_script
+from tfm_zoo.training.runs import end_training, run_script
 
 
 def fail(error: Exception) -> None:
@@ -34,3 +38,15 @@ def test_a_traceback_is_shown_on_request(monkeypatch):
     monkeypatch.setenv("TFM_ZOO_TRACEBACK", "1")
     with pytest.raises(ValueError, match="no such column"):
         run_script(lambda: fail(ValueError("no such column")), fail)
+
+
+def test_models_are_freed_before_the_processes_end(monkeypatch):
+    """With DDP a model that is freed later can keep its process from ever exiting."""
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(torch.nn.Linear(2, 2))
+    model.__dict__["itself"] = model
+    reference, were_freed = weakref.ref(model), []
+    monkeypatch.setattr(Accelerator, "end_training", lambda _: were_freed.append(reference() is None))
+    del model
+    end_training(accelerator)
+    assert were_freed == [True]

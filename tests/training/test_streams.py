@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import islice, takewhile
 
 import pytest
-from datasets import Dataset, DatasetDict, load_dataset
+from datasets import Dataset, DatasetDict, IterableDataset, load_dataset
 from torch.utils.data import DataLoader
 
 from tfm_zoo.training import streams, text_sources
@@ -37,7 +37,7 @@ def source(request, shards) -> TextSource:
         return TextSource(Dataset.from_dict({"text": TEXTS}))
     files = str(shards / {"text": "*.txt", "json": "*.jsonl", "parquet": "*.parquet"}[kind])
     rows = load_dataset(kind, data_files=files, split="train", streaming=True)
-    return TextSource(rows, by_line=kind == "text")
+    return TextSource(rows)
 
 
 def pieces(texts, rng):
@@ -150,7 +150,7 @@ def test_long_texts_are_read_in_pieces_that_never_share_a_block(tmp_path, monkey
         path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
     else:
         path.write_text("\n\n".join(documents))
-    source = TextSource(load_dataset(kind, data_files=str(path), split="train", streaming=True), by_line=kind == "text")
+    source = TextSource(load_dataset(kind, data_files=str(path), split="train", streaming=True))
     stream = Stream(source, lambda texts, rng: texts, seed=0, chunk_size=50)
     chunks = [chunk for chunk in islice(stream.chunks(Place()), 40) if chunk.place.epoch == 0]
     assert max(sum(map(len, chunk.texts)) for chunk in chunks) < 300
@@ -193,7 +193,7 @@ def test_documents_are_divided(shards, tmp_path, streaming, kind):
         options = {"dataset_name": str(tmp_path)}
     documents, read = load(streaming=streaming, max_eval_samples=7, **options)
     assert len(read["validation"]) == 7
-    assert documents.is_stream == streaming and not documents.has_own_validation
+    assert isinstance(documents.train.rows, IterableDataset) == streaming and "validation" not in documents.own_splits
     if streaming:  # the first of the first shard
         assert read["validation"] == sorted(TEXTS[:7])
         assert read["train"] == sorted(TEXTS[7:])
@@ -208,7 +208,7 @@ def test_documents_with_a_validation_split(shards, streaming):
     files = {"train_file": str(shards / "0.txt"), "validation_file": str(shards / "2.txt")}
     documents, read = load(streaming=streaming, **files)
     assert read == {"train": sorted(TEXTS[:50]), "validation": sorted(TEXTS[85:])}
-    assert documents.has_own_validation and not documents.notes
+    assert "validation" in documents.own_splits and not documents.notes
 
 
 @pytest.fixture
@@ -267,7 +267,9 @@ def test_any_data_set_is_streamed(tmp_path, kind):
         (tmp_path / "data").mkdir()
         rows.to_json(tmp_path / "data" / "train.jsonl")
     documents, read = load(dataset_name=name, streaming=True, max_eval_samples=7)
-    assert documents.is_stream and len(read["validation"]) == 7 and len(read["train"]) > 90
+    assert (
+        isinstance(documents.train.rows, IterableDataset) and len(read["validation"]) == 7 and len(read["train"]) > 90
+    )
 
 
 def test_a_row_of_a_stream_without_a_value_is_an_empty_text(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def licence_of(model_name_or_path: str) -> str | None:
         return None
 
 
-def table(rows: dict[str, Any], head: tuple[str, str]) -> str:
-    """A Markdown table of two columns."""
-    lines = [f"| {key} | {value} |" for key, value in (head, *rows.items())]
-    return "\n".join([lines[0], "|---|---|", *lines[1:]])
+def table(rows: Sequence[Mapping[str, str]]) -> str:
+    """A Markdown table of rows that map the names of the columns to cells."""
+    lines = [rows[0].keys(), ["---"] * len(rows[0]), *(row.values() for row in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -24,13 +24,12 @@ class Tokens(NamedTuple):
     """What is read at each position. (This and others are tuples, since device hooks move the tensors in a tuple.)
 
     Args:
-        input_ids: `(batch, length)`, or `None` with `inputs_embeds` `(batch, length, hidden_size)` in their place.
+        inputs: ids `(batch, length)`, or embeddings `(batch, length, hidden_size)`.
         token_type_ids: `(batch or 1, length)`, segments, or `None`.
-        position_ids: `(batch or 1, length)`; of a caller, `None` has them counted.
+        position_ids: `(batch or 1, length)`, from 0; of a caller, `None` has them counted.
     """
 
-    input_ids: torch.LongTensor | None
-    inputs_embeds: torch.Tensor | None = None
+    inputs: torch.Tensor
     token_type_ids: torch.LongTensor | None = None
     position_ids: torch.LongTensor | None = None
 
@@ -70,8 +69,8 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
 
     `reads_first`: whether the caller reads the first position of each sequence, even if it is padding.
     """
-    config, inputs = model.config, one_of(tokens.input_ids, tokens.inputs_embeds)
-    check_inputs(model, inputs, tokens, attention_mask)
+    config, inputs = model.config, tokens.inputs
+    check_inputs(model, tokens, attention_mask)
     if isinstance(attention_mask, torch.Tensor):
         attention_mask = attention_mask.to(inputs.device)
     if tokens.position_ids is None:
@@ -138,21 +137,20 @@ def unread_padding(attention_mask, read_positions: torch.BoolTensor | None, read
 
 
 def count_positions(model, inputs: torch.Tensor, seen: int | torch.Tensor = 0) -> torch.LongTensor:
-    """Default positions `(batch or 1, length)`; raises a `ValueError` if there are more than the model has.
+    """Default positions `(batch or 1, length)`, from 0; raises a `ValueError` if there are more than the model has.
 
-    All tokens are counted, after the `seen` ones in a cache. With `config.position_ids_from_padding` real tokens count
-    from `pad_token_id + 1`, and padding has position `pad_token_id`; embeddings are all taken for real tokens.
+    All tokens are counted, after the `seen` ones in a cache. With `config.position_ids_from_padding` real tokens are,
+    and padding has position -1; embeddings are all taken for real tokens.
     """
     config, length = model.config, inputs.shape[1]
     if config.position_ids_from_padding and inputs.dim() == 2:
         real = inputs != config.pad_token_id
-        return (real.cumsum(dim=1) + seen) * real + config.pad_token_id
-    first = seen + config.pad_token_id + 1 if config.position_ids_from_padding else seen
-    if not isinstance(first, int):
-        return (torch.arange(length, device=inputs.device) + first).view(-1, length)
+        return (real.cumsum(dim=1) + seen) * real - 1
+    if not isinstance(seen, int):
+        return (torch.arange(length, device=inputs.device) + seen).view(-1, length)
     if model.num_positions is not None:
-        check_range(f"{model.argument_prefix}position_ids", (first, first + length - 1), model.num_positions, POSITIONS)
-    return torch.arange(first, first + length, device=inputs.device).unsqueeze(0)
+        check_range(f"{model.argument_prefix}position_ids", (seen, seen + length - 1), model.num_positions, POSITIONS)
+    return torch.arange(seen, seen + length, device=inputs.device).unsqueeze(0)
 
 
 def empty_states(model, inputs: torch.Tensor) -> torch.Tensor:
@@ -168,17 +166,18 @@ def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, p
     return input_ids if inputs_embeds is None else inputs_embeds
 
 
-def check_inputs(model, inputs, tokens: Tokens, attention_mask, seen: int | None = 0, has_cache: bool = False) -> None:
+def check_inputs(model, tokens: Tokens, attention_mask, seen: int | None = 0, has_cache: bool = False) -> None:
     """Raises a `ValueError` where the shapes of a caller's inputs do not fit each other or the model.
 
     Args:
         seen: number of positions in a cache, which the mask covers too. `None`: only the device knows.
         has_cache: whether a 4-D mask may cover more keys: those of a static, sliding or paged cache.
     """
-    config, prefix, shape = model.config, model.argument_prefix, tuple(inputs.shape)
-    if tokens.inputs_embeds is None and len(shape) != 2:
+    config, prefix, shape = model.config, model.argument_prefix, tuple(tokens.inputs.shape)
+    is_ids = not tokens.inputs.is_floating_point()
+    if is_ids and len(shape) != 2:
         raise ValueError(f"{prefix}input_ids of shape {shape} should be of shape (batch, length).")
-    if tokens.inputs_embeds is not None and (len(shape) != 3 or shape[2] != config.hidden_size):
+    if not is_ids and (len(shape) != 3 or shape[2] != config.hidden_size):
         expected = f"(batch, length, {config.hidden_size}), the last hidden_size"
         raise ValueError(f"{prefix}inputs_embeds of shape {shape} should be of shape {expected}.")
     batch, length = shape[:2]
@@ -215,17 +214,19 @@ def check_full_mask(
 
 def check_ids(model, tokens: Tokens) -> None:
     """Raises a `ValueError` for a token, a segment or a position without a row in its table."""
-    prefix, embeddings = model.argument_prefix, model.embeddings
-    # The table may have been resized; wrapped in an adapter, it has no `num_embeddings`.
-    rows, vocabulary = getattr(embeddings.embed_tokens, "num_embeddings", model.vocab_size), f"{prefix}vocab_size"
-    check_values(f"{prefix}input_ids", tokens.input_ids, rows, f"the vocabulary ({vocabulary})")
-    if embeddings.token_types_as_tokens:
-        check_values("token_type_ids", tokens.token_type_ids, rows, f"the vocabulary ({vocabulary})")
-    elif embeddings.embed_token_types is not None:
-        segments = model.config.type_vocab_size
-        check_values("token_type_ids", tokens.token_type_ids, segments, "the segments (type_vocab_size)")
+    prefix, tables, segments = model.argument_prefix, model.embeddings, tokens.token_type_ids
+    ids = tokens.inputs if tokens.inputs.dim() == 2 else None
+    # The table may have been resized; an adapter around it has no size, and an engine's later processes have no table.
+    rows = getattr(getattr(tables, "embed_tokens", None), "num_embeddings", model.vocab_size)
+    vocabulary = f"the vocabulary ({prefix}vocab_size)"
+    check_values(f"{prefix}input_ids", ids, rows, vocabulary)
+    if segments is not None and tables.token_types_as_tokens:
+        check_values("token_type_ids", segments, rows, vocabulary)
+    elif segments is not None and tables.embed_token_types is not None:
+        check_values("token_type_ids", segments, model.config.type_vocab_size, "the segments (type_vocab_size)")
     if model.num_positions is not None:
-        check_values(f"{prefix}position_ids", tokens.position_ids, model.num_positions, POSITIONS)
+        padding = -1 if model.config.position_ids_from_padding else None
+        check_values(f"{prefix}position_ids", tokens.position_ids, model.num_positions, POSITIONS, ignored=padding)
 
 
 def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ignored: int | None = None) -> None:

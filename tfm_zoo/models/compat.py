@@ -1,7 +1,8 @@
-"""The one place that imports from inside transformers: deep paths move between releases, top-level names do not."""
+"""The one place that imports from inside transformers and torch: deep paths move between releases, others do not."""
 
 # ruff: noqa: F401
 
+from torch._C._functorch import is_functorch_wrapped_tensor
 from transformers.activations import ACT2FN
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
 from transformers.masking_utils import (

@@ -111,14 +111,20 @@ class TfmConfig(PreTrainedConfig):
     position_offset: ClassVar[int] = 0
 
     base_model_fsdp_plan: ClassVar[dict[str, str]] = dict.fromkeys(("embeddings", "layers.*"), "free_full_weight")
-    #: how tensor parallelism shards the embeddings and a layer's projections; see `base_model_tp_plan`
+    #: how tensor parallelism shards a layer's projections; see `base_model_tp_plan`
     block_tp_plan: ClassVar[dict[str, str]] = {
-        "embeddings.embed_tokens": "embedding_rowwise",
         **dict.fromkeys((f"layers.*.self_attn.{name}_proj" for name in "qkv"), "colwise"),
         "layers.*.self_attn.o_proj": "rowwise",
         "layers.*.mlp.gate_proj": "colwise",
         "layers.*.mlp.up_proj": "colwise",
         "layers.*.mlp.down_proj": "rowwise",
+    }
+
+    #: what the processes of an engine's pipeline divide: inputs and outputs of each part
+    base_model_pp_plan: ClassVar[dict[str, tuple[list[str], list[str]]]] = {
+        "embeddings": (["input_ids"], ["inputs_embeds"]),
+        "layers": (["hidden_states"], ["hidden_states"]),
+        "norm": (["hidden_states"], ["hidden_states"]),
     }
 
     vocab_size: int = 30522

@@ -1,11 +1,26 @@
 """Configuration of the encoder family."""
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 
 from .compat import ACT2FN
 from .configuration_tfm import TfmConfig
+
+ENGINES = ("vllm", "sglang")  # the names of their attention implementations
+
+
+class SlidingWindow:
+    """The field `sliding_window`. Engines count the position itself, as decoders do, and read one more."""
+
+    def __get__(self, config: Any, owner: type | None = None) -> int | None:
+        if config is None:
+            return self
+        window = vars(config).get("sliding_window")
+        return window if window is None or config._attn_implementation not in ENGINES else window + 1
+
+    def __set__(self, config: Any, value: int | None) -> None:
+        vars(config)["sliding_window"] = value
 
 
 @strict
@@ -55,6 +70,11 @@ class TfmBertConfig(TfmConfig):
     lm_head_act: str | None = None
     skip_padding: bool = True
 
+    @property
+    def layer_types(self) -> list[str]:
+        """The kind of attention of each layer, as engines look for it."""
+        return [self.layer_type] * self.num_hidden_layers
+
     def validate_encoder(self):
         """The family's own fields fit each other."""
         last = self.max_position_embeddings - 1
@@ -70,3 +90,7 @@ class TfmBertConfig(TfmConfig):
             act = getattr(self, name)
             if act is not None and act not in ACT2FN:
                 raise ValueError(f"{name}={act!r} is not an activation of transformers: {', '.join(ACT2FN)}.")
+
+
+# Set after the class is made: in its body a descriptor would be taken for the field's default value.
+TfmBertConfig.sliding_window = SlidingWindow()

@@ -56,6 +56,8 @@ class TfmEncoderDecoderConfig(TfmConfig):
         f"{stack}.{part}": "free_full_weight" for stack in STACKS for part in ("embeddings", "layers.*")
     }
 
+    base_model_pp_plan: ClassVar[None] = None  # two stacks in a row, which no engine divides
+
     vocab_size: int = 37000
     hidden_size: int = 512
     num_hidden_layers: int = 6

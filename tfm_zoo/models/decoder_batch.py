@@ -3,7 +3,7 @@
 import torch
 from transformers import Cache, DynamicCache
 
-from .batch import Batch, Tokens, check_ids, check_inputs, count_positions, empty_states, find_window, one_of
+from .batch import Batch, Tokens, check_ids, check_inputs, count_positions, empty_states, find_window
 from .cache import add_states, new_cache
 from .compat import CacheLayerMixin, create_causal_mask, create_sliding_window_causal_mask
 from .layout import EVERYTHING, Layout, is_traced, marks_padding
@@ -29,9 +29,9 @@ def decoder_batch(
         ValueError: for inputs that do not fit each other, the cache or the model.
     """
     config, passed_positions = model.config, tokens.position_ids
-    inputs = one_of(tokens.input_ids, tokens.inputs_embeds, model.argument_prefix)
+    inputs = tokens.inputs
     seen = check_cache(model, past_key_values, batch=inputs.shape[0])
-    check_inputs(model, inputs, tokens, attention_mask, seen=seen, has_cache=True)
+    check_inputs(model, tokens, attention_mask, seen=seen, has_cache=True)
     # transformers' masks look for packed sequences if there is neither a mask nor a cache.
     is_packed = attention_mask is None and past_key_values is None and restarts(passed_positions)
     if is_packed and "linear_attention" in model.layer_types:
@@ -132,7 +132,7 @@ def check_cache(model, past_key_values: Cache | None, batch: int) -> int | None:
         add_states(past_key_values, model.config)
     if torch.compiler.is_compiling():
         return None
-    layers, expected = past_key_values.layers, (model.depth, model.config.num_key_value_heads, model.config.head_dim)
+    layers, expected = past_key_values.layers, (model.depth, *model.cache_sizes)
     sizes = sizes_of(layers[0]) if layers else None
     if sizes is None:
         stored, fits = (len(layers), "?", "?"), len(layers) in (0, expected[0])

@@ -7,7 +7,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 
 from .attention import TfmAttention
-from .batch import Batch, Tokens, encoder_batch
+from .batch import Batch, Tokens, encoder_batch, one_of
 from .cache import TfmSourceCache, takes_source
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple, create_bidirectional_mask
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
@@ -89,7 +89,7 @@ class TfmEncoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             batch: made by [`encoder_batch`], in place of the inputs.
         """
         if batch is None:
-            tokens = Tokens(input_ids, inputs_embeds, token_type_ids, position_ids)
+            tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
             batch = encoder_batch(self, tokens, real_tokens(self.config, input_ids, attention_mask), **kwargs)
         return BaseModelOutput(**batch.restore(self.run(batch, return_dict=True, **kwargs)))
 
@@ -138,7 +138,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         if batch is None:
             check_encoder_states(self.config, encoder_hidden_states)
             batch = self.enter(
-                Tokens(input_ids, inputs_embeds, position_ids=position_ids),
+                Tokens(one_of(input_ids, inputs_embeds, self.argument_prefix), position_ids=position_ids),
                 attention_mask,
                 past_key_values,
                 use_cache,
@@ -171,8 +171,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         cache = past_key_values if isinstance(past_key_values, EncoderDecoderCache) else None
         target_cache = past_key_values if cache is None else cache.self_attention_cache
         batch = decoder_batch(self, tokens, attention_mask, target_cache, use_cache)
-        target = tokens.input_ids if tokens.inputs_embeds is None else tokens.inputs_embeds
-        check_source(self.config, source_shape, source_mask, target.shape[:2], cache)
+        check_source(self.config, source_shape, source_mask, tokens.inputs.shape[:2], cache)
         # An empty cache of the caller that does not fit the source is left alone.
         is_empty = cache is not None and not cache.is_updated.get(0)
         if is_empty and not takes_source(cache.cross_attention_cache, source_shape[1]):

@@ -209,7 +209,7 @@ class MaskedLanguageModeling(TfmHead):
     """Predicts masked tokens, by `self.head`, a [`TfmPredictionHead`], and `self.lm_head`."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
-    _tp_plan = {"lm_head": "colwise_gather_output"}
+    _tp_plan = {"lm_head": "colwise_rep"}
 
     def prepare(self, inputs: Inputs, labels: torch.LongTensor | None = None, **options) -> Inputs:
         check_labels(labels, tokens_of(inputs).shape[:2], self.lm_head.out_features, "the vocabulary (vocab_size)")

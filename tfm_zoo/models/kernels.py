@@ -21,20 +21,20 @@ def eager_attention_forward(module, query, key, value, attention_mask, scaling: 
     scores = query @ key.transpose(2, 3) * scaling
     if attention_mask is not None:
         scores = scores + attention_mask
-    weights = scores.softmax(dim=-1, dtype=torch.float).to(query.dtype)
+    weights = normalized(scores).to(query.dtype)
     weights = F.dropout(weights, p=dropout, training=module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def normalized(scores: torch.Tensor) -> torch.Tensor:
+    """The softmax of scores, in float32 at least."""
+    return scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float))
 
 
 def repeat_heads(module: nn.Module, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Repeats each key-value head for the query heads that share it."""
     groups = module.num_key_value_groups
     return states if groups == 1 else tuple(heads.repeat_interleave(groups, dim=1) for heads in states)
-
-
-def drops_in_place(config, device: torch.device) -> bool:
-    """Whether [`dropped_attention_forward`] can replace the chosen implementation, and is faster."""
-    return config._attn_implementation == "sdpa" and device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def dropped_attention_forward(module, query, key, value, attention_mask, scaling: float, dropout: float, **kwargs):
@@ -59,7 +59,7 @@ class DroppedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, scores: torch.Tensor, value: torch.Tensor, dropout: float) -> torch.Tensor:
-        weights = scores.softmax(dim=-1, dtype=torch.float).to(value.dtype)
+        weights = normalized(scores).to(value.dtype)
         # Drawn as by torch's dropout: the same seed drops the same weights.
         stays = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
         ctx.save_for_backward(weights, stays, value)

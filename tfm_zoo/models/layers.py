@@ -29,7 +29,6 @@ class TfmLayer(GradientCheckpointingLayer):
         self.is_post_norm = config.norm_position == "post"
         self.is_parallel = config.use_parallel_residual
         self.add_attention(config, layer_idx, layer_type=layer_type, is_causal=is_causal)
-        self.layer_type = self.self_attn.layer_type
         self.add_sub_layer("mlp", TfmMLP(config), config, config.hidden_dropout)
         if self.is_parallel and config.num_ln_in_parallel_attn == 1:
             self.mlp_norm = None

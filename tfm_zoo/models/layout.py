@@ -11,7 +11,8 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional as F
 
-from .kernels import Window, attend_in_blocks, dropped_attention_forward, drops_in_place
+from .compat import is_functorch_wrapped_tensor
+from .kernels import Window, attend_in_blocks, dropped_attention_forward
 from .linear_attention import linear_attention_forward
 
 
@@ -62,9 +63,10 @@ class Layout(NamedTuple):
 
     def around(self, attend: Callable, module: torch.nn.Module, query: torch.Tensor) -> Callable:
         """The function of the attention interface that `module` calls: `attend`, or one that replaces it, here."""
+        has_dropout = module.training and module.attention_dropout and module.config._attn_implementation == "sdpa"
         if module.layer_type == "linear_attention":
             attend = linear_attention_forward
-        elif module.training and module.attention_dropout and drops_in_place(module.config, query.device):
+        elif has_dropout and query.device.type == "cpu" and not is_traced(query):
             attend = dropped_attention_forward
         if self.padding is None:
             return self.within_window(attend)
@@ -157,8 +159,10 @@ def marks_padding(attention_mask: object) -> bool:
 
 
 def is_traced(states: torch.Tensor) -> bool:
-    """Whether a graph is being made, in which the values of a tensor cannot be read."""
+    """Whether a graph is being made, or a function transformed, in which the values of a tensor cannot be read."""
     if type(states) is not torch.Tensor or states.is_meta:  # a fake tensor, or another stand-in
+        return True
+    if is_functorch_wrapped_tensor(states):
         return True
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return True

@@ -37,7 +37,7 @@ def vocabulary_loss(
         num_items: divisor of the summed loss, for a step of several batches. `None`: the number of labels.
     """
     labels = labels.to(hidden_states.device)
-    if labels.numel() * getattr(lm_head, "out_features", FEW) <= FEW or is_traced(labels):
+    if labels.numel() * getattr(lm_head, "out_features", FEW) <= FEW or is_traced(hidden_states):
         loss = summed_loss(lm_head, hidden_states, labels)
     elif can_fuse(lm_head, hidden_states):
         options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)

@@ -10,7 +10,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput
 
-from .batch import Tokens, encoder_batch
+from .batch import Tokens, encoder_batch, one_of
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
 from .heads import (
@@ -60,7 +60,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
 
     def __init__(self, config: TfmBertConfig, add_pooling_layer: bool | None = None):
         super().__init__(config)
-        self.add_stack([config.layer_type] * config.num_hidden_layers, config.vocab_size)
+        self.add_stack(config.layer_types, config.vocab_size)
         add_pooling_layer = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
         self.pooler = TfmPooler(config) if add_pooling_layer else None
         self.post_init()
@@ -77,7 +77,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
         """Inputs and outputs as the class documents them."""
-        tokens = Tokens(input_ids, inputs_embeds, token_type_ids, position_ids)
+        tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         reads_first = self.pooler is not None and self.pooler.reads_first(attention_mask)
         batch = encoder_batch(self, tokens, attention_mask, read_positions, reads_first, **kwargs)
         outputs = batch.restore(self.run(batch, return_dict=True, **kwargs))

@@ -95,15 +95,15 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         attention_mask = real_tokens(self.config, input_ids, attention_mask)
         # Both sides are checked before either of them runs.
         if encoder_outputs is None:
-            tokens = Tokens(input_ids, inputs_embeds, token_type_ids, position_ids)
+            tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
             source = encoder_batch(self.encoder, tokens, attention_mask, **kwargs)
-            source_shape = one_of(input_ids, inputs_embeds).shape[:2]
+            source_shape = tokens.inputs.shape[:2]
         else:
             encoder_outputs = as_encoder_outputs(encoder_outputs)
             check_encoder_states(self.config, encoder_outputs.last_hidden_state)
             source_shape = encoder_outputs.last_hidden_state.shape[:2]
         target = self.decoder.enter(
-            Tokens(decoder_input_ids, decoder_inputs_embeds, position_ids=decoder_position_ids),
+            Tokens(one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_"), position_ids=decoder_position_ids),
             decoder_attention_mask,
             past_key_values,
             use_cache,
@@ -138,7 +138,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTra
     base_class = TfmEncoderDecoderModel
     reads_target = True
     _tied_weights_keys = {"lm_head.weight": f"model.{TARGET}"}
-    _tp_plan = {"lm_head": "colwise_gather_output"}
+    _tp_plan = {"lm_head": "colwise_rep"}
 
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)

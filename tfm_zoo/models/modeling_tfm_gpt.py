@@ -12,7 +12,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput
 
-from .batch import Tokens
+from .batch import Tokens, one_of
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_gpt import TfmGPTConfig
 from .decoder_batch import decoder_batch
@@ -92,7 +92,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         Raises:
             ValueError: for inputs that do not fit each other, the cache or the model; the message names the value.
         """
-        tokens = Tokens(input_ids, inputs_embeds, token_type_ids, position_ids)
+        tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache)
         # Flash attention sees packed sequences in the positions that a caller passes.
         return self.run(batch, position_ids=position_ids, return_dict=True, **kwargs)
@@ -113,7 +113,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
     """The decoder with a language-modelling head, by default tied to the embeddings."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
-    _tp_plan = {"lm_head": "colwise_gather_output"}
+    _tp_plan = {"lm_head": "colwise_rep"}
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)

@@ -28,6 +28,13 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
         """Whether the cache cannot be shortened, which assisted generation would need to reject candidates."""
         return self.config.has_linear_attention
 
+    def init_parallel_plans(self) -> None:
+        """Shards tables of tokens, too, as transformers does of its own models; plans of engines are of projections."""
+        super().init_parallel_plans()
+        if self.base_model is self:
+            tables = [name for name, _ in self.named_modules() if name.endswith("embeddings.embed_tokens")]
+            self._tp_plan = dict.fromkeys(tables, "embedding_rowwise") | self._tp_plan
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)

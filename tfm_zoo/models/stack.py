@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-from .batch import Batch, Tokens
+from .batch import Batch
 from .compat import ACT2FN, capture_outputs
 from .layers import TfmLayer, make_norm, norm_or_identity
 from .layout import marks_padding
@@ -15,10 +15,17 @@ from .positions import TfmRotaryEmbedding, TfmSinusoidalPositions
 
 
 class TfmScaledEmbedding(nn.Embedding):
-    """Embeddings times the square root of their width (Vaswani et al. 2017, 3.4); a tied projection is not scaled."""
+    """Embeddings times the square root of their width (Vaswani et al. 2017, 3.4); a tied projection is not scaled.
+
+    Serving engines, which replace the module, apply its `embed_scale`.
+    """
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None):
+        super().__init__(num_embeddings, embedding_dim, padding_idx)
+        self.embed_scale = embedding_dim**0.5
 
     def forward(self, input_ids: torch.LongTensor) -> torch.Tensor:
-        return super().forward(input_ids) * self.embedding_dim**0.5
+        return super().forward(input_ids) * self.embed_scale
 
 
 class TfmEmbeddings(nn.Module):
@@ -40,15 +47,16 @@ class TfmEmbeddings(nn.Module):
             self.embed_positions = TfmSinusoidalPositions(config)
         self.embed_token_types = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
         self.token_types_as_tokens = config.token_types_as_tokens
-        self.position_offset = config.position_offset
+        #: rows before that of position 0; the last of them is that of padding, where one is reserved for it
+        self.position_offset = padding_idx + 1 if config.position_ids_from_padding else config.position_offset
         self.norm = make_norm(config) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.embedding_dropout)
 
-    def forward(self, tokens: Tokens) -> torch.Tensor:
-        """Ids `(batch, length)`, or embeddings in their place, to `(batch, length, hidden_size)`."""
-        input_ids, embeddings, token_type_ids, position_ids = tokens
-        if embeddings is None:
-            embeddings = self.embed_tokens(input_ids)
+    def forward(
+        self, inputs: torch.Tensor, token_type_ids: torch.LongTensor | None, position_ids: torch.LongTensor
+    ) -> torch.Tensor:
+        """Those of [`Tokens`] to `(batch, length, hidden_size)`."""
+        embeddings = self.embed_tokens(inputs) if inputs.dim() == 2 else inputs
         if self.embed_token_types is not None:
             segments = torch.zeros_like(position_ids) if token_type_ids is None else token_type_ids
             embeddings = embeddings + self.embed_token_types(segments)
@@ -107,10 +115,10 @@ class TfmStack:
                 f"{type(self).__name__} is made from a {expected.__name__}, not from a {type(config).__name__}."
             )
         self.layer_types, self.vocab_size = layer_types, vocab_size
+        self.cache_sizes = (config.num_key_value_heads, config.head_dim)
         #: of positions with a row in a table; `None` without tables
-        self.num_positions = {"learned": config.max_position_embeddings, "sinusoidal": sys.maxsize}.get(
-            config.position_embedding_type
-        )
+        rows = config.max_position_embeddings - (config.pad_token_id + 1 if config.position_ids_from_padding else 0)
+        self.num_positions = {"learned": rows, "sinusoidal": sys.maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)
         self.rotary_emb = TfmRotaryEmbedding(config) if config.position_embedding_type == "rotary" else None
         self.layers = nn.ModuleList(
@@ -126,13 +134,13 @@ class TfmStack:
     @capture_outputs
     def run(self, batch: Batch, **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
         """Takes a batch through embeddings, blocks and last norm; `kwargs` go to every layer's attention."""
-        hidden_states = self.embeddings(batch.tokens)
+        hidden_states = self.embeddings(*batch.tokens)
         rotary = None if self.rotary_emb is None else self.rotary_emb(hidden_states, batch.tokens.position_ids)
-        for layer in islice(self.layers, self.depth):
+        for layer, layer_type in islice(zip(self.layers, self.layer_types, strict=True), self.depth):
             hidden_states = layer(
                 hidden_states,
                 *batch.source,  # by position: gradient checkpointing looks for gradients there
-                layout=batch.layouts[layer.layer_type],
+                layout=batch.layouts[layer_type],
                 position_embeddings=rotary,
                 past_key_values=batch.cache,
                 **kwargs,

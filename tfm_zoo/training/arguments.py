@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 import yaml
 from transformers import HfArgumentParser
@@ -46,6 +46,8 @@ def fitted(options: Options, longest: int, *names: str) -> Options:
 @dataclass(frozen=True)
 class LoopArguments:
     """The options of a training loop, whatever it trains. Names are those of transformers' examples."""
+
+    figures: ClassVar[Sequence[str]] = ("loss",)  # the names of the figures that an evaluation gives
 
     output_dir: str = option("output", "Folder for the best model, its card, the figures and the checkpoints.")
     overwrite_output_dir: bool = option(False, "Replace the run that `output_dir` holds.")
@@ -134,11 +136,6 @@ class LoopArguments:
             raise ValueError(f"metric_for_best_model {metric!r}: expected one of {list(self.figures)}")
         usual_rate = 1.0 if self.lr_scheduler_type == "noam" else 1e-3 if is_new else 5e-5
         return replace(self, learning_rate=self.learning_rate or usual_rate)
-
-    @property
-    def figures(self) -> Sequence[str]:
-        """The names of the figures that an evaluation gives."""
-        return ("loss",)
 
     @property
     def higher_is_better(self) -> bool:

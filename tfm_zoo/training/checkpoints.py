@@ -46,10 +46,9 @@ class TrainState:
         """Record the metric of an evaluation; returns whether it is the best so far."""
         sign = 1 if greater_is_better else -1
         is_best = self.best_metric is None or sign * metric > sign * self.best_metric
+        self.evaluations_without_gain = 0 if is_best else self.evaluations_without_gain + 1
         if is_best:
-            self.best_metric, self.best_step, self.evaluations_without_gain = metric, self.step, 0
-        else:
-            self.evaluations_without_gain += 1
+            self.best_metric, self.best_step = metric, self.step
         return is_best
 
     def write(self, folder: Path) -> None:

@@ -10,7 +10,6 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 from accelerate.utils import send_to_device, set_seed
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -22,7 +21,8 @@ from tfm_zoo.training.checkpoints import TrainState, load_checkpoint, save_check
 from tfm_zoo.training.freezing import GradualUnfreezing, freeze, what_learns
 from tfm_zoo.training.identity import check_identity, identity
 from tfm_zoo.training.optimization import create_optimizer
-from tfm_zoo.training.runs import Run, start_trackers
+from tfm_zoo.training.reports import Report
+from tfm_zoo.training.runs import Run, end_training, start_trackers
 from tfm_zoo.training.streams import Stream, StreamBatches, unchanged
 from tfm_zoo.training.task import Batch, Task
 
@@ -39,12 +39,13 @@ def train(loop: "Loop") -> dict[str, float]:
     loop.train()
     # What was saved is loaded again, so that the figures are those of the folder.
     best = type(accelerator.unwrap_model(loop.model)).from_pretrained(loop.output_dir).to(accelerator.device)
-    final = task.final_figures(best)
+    final = task.final_figures(best, loop.state)
     results = loop.results() | final
     accelerator.log(final, step=loop.state.step)
     if accelerator.is_main_process:
-        task.report(run, task, best, loop.state, results).finish()
-    accelerator.end_training()
+        Report(run, task, best, loop.state, results).finish()
+    loop.model = None
+    end_training(accelerator)
     return results
 
 
@@ -70,7 +71,7 @@ class Loop:
         self.batches, loading = self._make_batches()
         # A generator of its own: starting an epoch must not change the random numbers of dropout.
         generator, num_workers = torch.Generator(), self.args.dataloader_num_workers
-        self.loader = DataLoader(task.examples, generator=generator, num_workers=num_workers, **loading)
+        self.loader = DataLoader(task.splits["train"], generator=generator, num_workers=num_workers, **loading)
         # The schedule counts global batches. It is not prepared: Accelerate would count the batches of every process.
         self.total_steps, warmup_steps = self.args.number_of_steps(len(self.batches))
         optimizer, width = create_optimizer(task.model, self.args), task.model.config.hidden_size
@@ -96,23 +97,23 @@ class Loop:
 
     def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, dict[str, Any]]:
         """The global batches, the same ones however many processes share them; and how a `DataLoader` reads them."""
-        args, task = self.args, self.task
+        args, task, examples = self.args, self.task, self.task.splits["train"]
         batch_size = args.per_device_train_batch_size
         division = {
             "accumulation_steps": args.gradient_accumulation_steps,
             "num_processes": self.accelerator.num_processes,
             "process_index": self.accelerator.process_index,
         }
-        if isinstance(task.examples, Stream):
+        if isinstance(examples, Stream):
             options = {"collate": task.collate, "max_steps": args.max_train_steps or 0}
-            batches = StreamBatches(task.examples, batch_size, **options, **division)
+            batches = StreamBatches(examples, batch_size, **options, **division)
             self.accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
             return batches, {"sampler": batches, "batch_size": None, "collate_fn": unchanged}
         division["seed"] = args.seed
         if task.batch_tokens:
             batches = TokenBatchSampler(task.lengths, task.batch_tokens, **division)
         else:
-            batches = GlobalBatchSampler(len(task.examples), batch_size, lengths=task.lengths, **division)
+            batches = GlobalBatchSampler(len(examples), batch_size, lengths=task.lengths, **division)
         return batches, {"batch_sampler": batches, "collate_fn": task.collate}
 
     @property
@@ -140,8 +141,8 @@ class Loop:
             for micro_batches in batches.steps(self.loader):
                 if self.unfreezing and self.unfreezing.advance(state.epoch, state.step):
                     logger.info(f"step {state.step}: {what_learns(model)}")
-                prepared = (accelerator, self.model, self.optimizer, self.scheduler)
-                loss, grad_norm = train_step(*prepared, micro_batches, self.task, args.max_grad_norm)
+                prepared = (self.model, self.optimizer, self.scheduler)
+                loss, grad_norm = train_step(self.task, *prepared, micro_batches, args.max_grad_norm)
                 window_loss += loss
                 state.train_examples += batches.examples(state.step_in_epoch)
                 state.step += 1
@@ -220,12 +221,11 @@ class Loop:
 
 
 def train_step(
-    accelerator: Accelerator,
+    task: Task,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     scheduler: torch.optim.lr_scheduler.LRScheduler,
     micro_batches: Sequence[Batch],
-    task: Task,
     max_grad_norm: float,
 ) -> tuple[Tensor, Tensor | float | None]:
     """One optimiser step on one global batch, of which `micro_batches` are this process's share.
@@ -239,6 +239,7 @@ def train_step(
     Returns:
         The mean loss of the global batch (on every process), and the gradient's norm before clipping.
     """
+    accelerator = task.accelerator
     counts = [torch.as_tensor(task.count(batch), device=accelerator.device) for batch in micro_batches]
     items = accelerator.reduce(torch.stack(counts).sum(dim=0), "sum").clamp(min=1)
     loss_sum = torch.zeros(items.shape, device=accelerator.device)

@@ -1,18 +1,22 @@
-"""The model that a recipe trains: which one the options name, loaded from a checkpoint or made with new weights."""
+"""The model that a recipe trains, with its tokenizer: a checkpoint, or new weights."""
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
+import transformers
 import yaml
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from typing_extensions import Self
 
 import tfm_zoo
 from tfm_zoo.limits import positions_of
-from tfm_zoo.training.arguments import option
+from tfm_zoo.training.arguments import nearest, option
 from tfm_zoo.training.sources import DataArguments
+
+ModelAndTokenizer = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
 # Whatever a checkpoint's weights are: AdamW's small steps vanish in half precision, and `mixed_precision` casts what
 # can be cast.
@@ -25,7 +29,15 @@ class ModelArguments:
 
     #: type of the small new model that is made if no option names another, and its fields
     small_type: ClassVar[str]
-    small_fields: ClassVar[Mapping[str, Any]]
+    small_fields: ClassVar[Mapping[str, Any]] = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 256,
+    }
+    #: makes a tokenizer of so many tokens from texts; and how many tokens that of the small model has
+    make_tokenizer: ClassVar[Callable[[Iterable[str], int], PreTrainedTokenizerBase]]
+    small_vocab_size: ClassVar[int] = 8000
 
     model_name_or_path: str | None = option(None, "Zoo or official checkpoint, Hub id or folder; default: a new model.")
     model_type: str | None = option(
@@ -95,30 +107,55 @@ class ModelArguments:
         return {name: _number(value) for name, value in values.items()}
 
 
+def vocabulary_option(kind: str, default: int = ModelArguments.small_vocab_size) -> Any:
+    """The option `tokenizer_vocab_size` of a task that makes this kind of tokenizer."""
+    return option(
+        None,
+        f"Tokens at most of a tokenizer made from the training texts, {kind}; default: as many as the configuration"
+        f" named has, or {default}.",
+    )
+
+
 @dataclass(frozen=True)
 class Head:
-    """The head that a task needs."""
+    """The head that a task needs: loads models that have it, and makes new ones."""
 
     auto_class: type  # makes official models with it
-    mapping: Mapping[type, type]  # transformers' classes with it, by their configurations
     zoo_class: type[PreTrainedModel]
     title: str  # what a model with it is called
 
     def check(self, config: PreTrainedConfig) -> None:
         """Refuse a configuration for which neither transformers nor its own code has a class with the head."""
-        if type(config) not in self.mapping and self.auto_class.__name__ not in getattr(config, "auto_map", {}):
+        if not (self.official_class(config) or self.auto_class.__name__ in getattr(config, "auto_map", {})):
             raise ValueError(f"model_type {config.model_type!r} is not a {self.title}")
 
-    def load(self, args: ModelArguments, config: PreTrainedConfig, **fields: Any) -> PreTrainedModel:
-        """The checkpoint with this configuration, as a zoo model unless `model_class` is "native".
+    def official_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
+        """transformers' class with this head for this configuration, if there is one."""
+        return self.auto_class._model_mapping.get(type(config), None)
+
+    def config_of_checkpoint(self, args: ModelArguments) -> PreTrainedConfig:
+        """The configuration of the checkpoint that the options name."""
+        config = load_config(args, "model_name_or_path")
+        self.check(config)
+        return config
+
+    def load(self, args: ModelArguments, replace_head: bool = False, **fields: Any) -> ModelAndTokenizer:
+        """The checkpoint that the options name, as a zoo model unless `model_class` is "native"; and its tokenizer.
 
         Args:
+            replace_head: give the checkpoint a new head, whatever the size of its own.
             fields: of the configuration, to change.
         """
+        name, config = args.model_name_or_path, self.config_of_checkpoint(args)
         if args.becomes_zoo(config):
-            return tfm_zoo.from_official(args.model_name_or_path, self.zoo_class, dtype=WEIGHTS, **fields)
-        options = {"trust_remote_code": args.trust_remote_code, "dtype": WEIGHTS, **fields}
-        return self.auto_class.from_pretrained(args.model_name_or_path, **options)
+            source = transformers.AutoModel.from_pretrained(name) if replace_head else name
+            model = tfm_zoo.from_official(source, self.zoo_class, dtype=WEIGHTS, **fields)
+        else:
+            options = {"trust_remote_code": args.trust_remote_code, "ignore_mismatched_sizes": replace_head}
+            model = self.auto_class.from_pretrained(name, dtype=WEIGHTS, **options, **fields)
+        tokenizer = load_tokenizer(args)
+        check_vocabulary(tokenizer, model.config)
+        return model, tokenizer
 
     def new(self, args: ModelArguments, config: PreTrainedConfig, **fields: Any) -> PreTrainedModel:
         """A model of this configuration with new weights.
@@ -132,14 +169,36 @@ class Head:
         model = self.auto_class.from_config(config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code)
         return tfm_zoo.from_official(model, self.zoo_class, **fields) if args.becomes_zoo(config) else model
 
+    def new_config(self, args: ModelArguments, tokenizer: PreTrainedTokenizerBase, **fields: Any) -> PreTrainedConfig:
+        """The configuration of a new model with this head, for this tokenizer.
+
+        Args:
+            fields: to change in the configuration that the options name; `config_overrides` win over them.
+        """
+        fields = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **fields}
+        if not args.is_named:
+            fields = {**args.small_fields, **fields}
+        overrides, known = args.overrides(), _known_config(args)
+        names = {name: name for name in (*known.to_dict(), "rope_parameters")} | known.attribute_map
+        for name in overrides:
+            if name not in names:
+                raise ValueError(f"config_overrides: {known.model_type} has no field {name!r}{nearest(name, names)}")
+        saved = known.to_diff_dict() if args.config_name else {}  # as config.json has it
+        changes = {names.get(name, name): value for name, value in (fields | overrides).items()}
+        config = type(known).from_dict(saved | changes)
+        self.check(config)
+        check_vocabulary(tokenizer, config)
+        return config
+
 
 def is_zoo(config: PreTrainedConfig) -> bool:
     """Whether a configuration is of the zoo's own models."""
     return config.model_type.startswith("tfm_")
 
 
-def load_config(args: ModelArguments, name: str, option_name: str = "model_name_or_path") -> PreTrainedConfig:
-    """The configuration of a checkpoint; an error names the option that asked for it."""
+def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
+    """The configuration of the checkpoint that an option names."""
+    name = getattr(args, option_name)
     try:
         return AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
@@ -150,9 +209,36 @@ def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
     """The tokenizer that the options name, else that of the checkpoint."""
     name = args.tokenizer_name or args.model_name_or_path
     try:
-        return AutoTokenizer.from_pretrained(name, trust_remote_code=args.trust_remote_code)
+        return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
         raise OSError(f"tokenizer_name {name!r}: neither a folder with a tokenizer nor one the Hub gave") from error
+
+
+def new_tokenizer(args: ModelArguments, texts: Iterable[str]) -> PreTrainedTokenizerBase:
+    """The tokenizer that the options name, else one made from the texts, which are read only then."""
+    if args.tokenizer_name:
+        return load_tokenizer(args)
+    return args.make_tokenizer(texts, tokens_to_learn(args, args.small_vocab_size))
+
+
+def tokens_to_learn(args: ModelArguments, default: int) -> int:
+    """How many tokens a tokenizer gets that is made for a new model: as asked for, or as its configuration has."""
+    if args.tokenizer_vocab_size is not None:
+        return args.tokenizer_vocab_size
+    usual = getattr(_known_config(args), "vocab_size", default) if args.is_named else default
+    return args.overrides().get("vocab_size", usual)
+
+
+def _known_config(args: ModelArguments) -> PreTrainedConfig:
+    """The configuration that the options name, before any of its fields is changed."""
+    if args.config_name in tfm_zoo.NAMED_CONFIGS:
+        return tfm_zoo.named_config(args.config_name)
+    if args.config_name:
+        return load_config(args, "config_name")
+    if args.model_type is None or args.model_type in transformers.CONFIG_MAPPING:
+        return AutoConfig.for_model(args.model_type or args.small_type)
+    near = difflib.get_close_matches(args.model_type, transformers.CONFIG_MAPPING, n=3)
+    raise ValueError(f"model_type {args.model_type!r} is not one of transformers' or the zoo's; near: {near}")
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import accelerate
 import datasets
 import torch
 import transformers
 from huggingface_hub import EvalResult, ModelCardData
+from jinja2 import Template
 from transformers import PreTrainedModel
 
 from tfm_zoo.hub import push
@@ -28,7 +29,7 @@ from tfm_zoo.visualization import plot_training
 logger = logging.getLogger(__name__)
 
 PICTURE = "training_curves.png"
-#: the end of every card; the template `card.md` beside a task is its beginning
+#: what all cards have in common; the template `card.md` beside a task fills its blocks
 SHARED_TEMPLATE = Path(__file__).with_name("card.md")
 SPLITS = {"eval": "validation", "test": "test"}  # by the prefix of their figures in the results
 VERSIONED = (transformers, torch, accelerate, datasets)
@@ -36,7 +37,7 @@ VERSIONED = (transformers, torch, accelerate, datasets)
 
 @dataclass
 class Report:
-    """A finished run, and what is written about it. A task adds its own figures, settings and values of the card."""
+    """A finished run, and what is written about it."""
 
     run: Run
     task: Task
@@ -44,34 +45,21 @@ class Report:
     state: TrainState
     results: dict[str, Any]
 
-    pipeline_tag: ClassVar[str]
-    languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows
-    figure_names: ClassVar[dict[str, str]]  # in the card's table, by their names in the results
-    headline: ClassVar[Sequence[str]]  # the figures that the card's metadata name
-    picture_metrics: ClassVar[Sequence[str]]  # the figures that are drawn under the losses
-
-    def task_values(self) -> dict[str, Any]:
-        """The values that the task's own template needs."""
-        return {}
-
-    def task_settings(self) -> dict[str, Any]:
-        """Rows that the task adds to the table of settings, or its own row for the batch."""
-        return {}
-
-    def own_splits(self) -> Sequence[str]:
-        """The splits that the data set came with; the others were cut from its training data."""
-        return ()
+    def __post_init__(self) -> None:
+        args = self.run.args
+        self.name = (args.hub_model_id or Path(args.output_dir).resolve().name).split("/")[-1]  # of the model
+        self.is_zoo = is_zoo(self.model.config)
+        self.base_model = self.run.model_args.model_name_or_path  # None: training started from new weights
+        self.dataset = shortened(self.run.data_args.source)
 
     def finish(self) -> None:
         """Write everything beside the model, push it if `push_to_hub` says so, and log the result."""
-        args, is_official = self.run.args, not is_zoo(self.model.config)
-        output_dir = Path(args.output_dir)
+        args, output_dir = self.run.args, Path(self.run.args.output_dir)
         (output_dir / "all_results.json").write_text(json.dumps(self.results, indent=2) + "\n", encoding="utf-8")
         self.state.write(output_dir)
-        plot_training(self.state.log_history, output_dir / PICTURE, *self.picture_metrics)
-        task_template = Path(inspect.getfile(type(self))).with_name("card.md")
-        template = "".join(path.read_text(encoding="utf-8") for path in (task_template, SHARED_TEMPLATE))
-        values = ({} if is_official else facts_of_zoo_model(self.model)) | self.values() | self.task_values()
+        plot_training(self.state.log_history, output_dir / PICTURE, *self.task.picture_metrics)
+        template = Path(inspect.getfile(type(self.task))).with_name("card.md")
+        values = self.values() | (facts_of_zoo_model(self.model) if self.is_zoo else {})
         repository = args.hub_model_id or shortened(args.output_dir)  # by which `from_pretrained` loads the model
         if not write_card(output_dir, template, self.metadata(), repository, **values):
             logger.warning(f"{output_dir}/README.md was not written by this recipe: it is left as it is")
@@ -79,86 +67,53 @@ class Report:
         logger.info(f"The best model is in {output_dir}")
         if args.push_to_hub:
             options = {"private": args.hub_private_repo, "revision": args.hub_revision, "token": args.hub_token}
-            commit = push(output_dir, args.hub_model_id, native=is_official, **options)
+            commit = push(output_dir, args.hub_model_id, native=not self.is_zoo, **options)
             logger.info(f"Pushed to {commit.commit_url}")
-
-    @property
-    def base_model(self) -> str | None:
-        """The checkpoint that training started from; None: new weights."""
-        return self.run.model_args.model_name_or_path
-
-    @property
-    def name(self) -> str:
-        """The model's name: that of its repository, else that of its folder."""
-        return (self.run.args.hub_model_id or Path(self.run.args.output_dir).resolve().name).split("/")[-1]
 
     def metadata(self) -> ModelCardData:
         """The card's metadata, which the Hub reads."""
-        data_args, source = self.run.data_args, shortened(self.run.data_args.source)
+        task, data_args = self.task, self.run.data_args
         dataset_id = None if data_args.is_generated else hub_id(data_args.dataset_name)
         prefix = "test" if "test_loss" in self.results else "eval"
         return ModelCardData(
-            language=self.languages,
+            language=task.languages,
             library_name="transformers",
-            pipeline_tag=self.pipeline_tag,
+            pipeline_tag=task.pipeline_tag,
             license=licence_of(self.base_model) if self.base_model else None,
-            tags=tags_of(self.model) if is_zoo(self.model.config) else None,
+            tags=tags_of(self.model) if self.is_zoo else None,
             datasets=[dataset_id] if dataset_id else None,
-            metrics=list(self.headline),
+            metrics=list(task.headline),
             base_model=hub_id(self.base_model),
             model_name=self.name,
             eval_results=[
                 EvalResult(
-                    task_type=self.pipeline_tag,
-                    dataset_type=dataset_id or source,
-                    dataset_name=source,
+                    task_type=task.pipeline_tag,
+                    dataset_type=dataset_id or self.dataset,
+                    dataset_name=self.dataset,
                     dataset_config=data_args.dataset_config_name,
-                    dataset_split=SPLITS[prefix] if SPLITS[prefix] in self.own_splits() else None,
+                    dataset_split=SPLITS[prefix] if SPLITS[prefix] in task.data.own_splits else None,
                     metric_type=figure,
-                    metric_name=self.figure_names[figure],
+                    metric_name=task.figure_names[figure],
                     metric_value=round(self.results[f"{prefix}_{figure}"], 4),
                 )
-                for figure in self.headline
+                for figure in task.headline
             ],
         )
 
     def values(self) -> dict[str, Any]:
-        """The values that the templates of all tasks need."""
-        settings = self.task_settings()
-        return {
-            "run": self.run,
+        """The variables of the templates."""
+        return vars(self) | {
+            "card": Template(SHARED_TEMPLATE.read_text(encoding="utf-8"), keep_trailing_newline=True),
             "args": self.run.args,
-            "model": self.model,
-            "state": self.state,
-            "results": self.results,
-            "name": self.name,
-            "is_zoo": is_zoo(self.model.config),
-            "remote_code": ", trust_remote_code=True" if is_zoo(self.model.config) else "",
+            "splits": {prefix: split for prefix, split in SPLITS.items() if f"{prefix}_loss" in self.results},
+            "remote_code": ", trust_remote_code=True" if self.is_zoo else "",
             "base_model": self.base_model and shortened(self.base_model),
-            "dataset": shortened(self.run.data_args.source),
-            "figures": self.figures(),
-            "picture": f"![{', '.join(('loss', *self.picture_metrics))} against the optimiser step]({PICTURE})",
+            "picture": PICTURE,
             "command": command_line(),
-            "batch": settings.pop("batch", self.batch(self.run.args.per_device_train_batch_size)),
-            "task_settings": settings,
             "processes": counted(self.run.accelerator.num_processes, "process", "processes"),
             "device": device(),
             "versions": [f"{module.__name__} {module.__version__}" for module in VERSIONED],
         }
-
-    def figures(self) -> str:
-        """The table of figures, a column for each split."""
-        prefixes = [prefix for prefix in SPLITS if f"{prefix}_loss" in self.results]
-        lines = ["| | " + " | ".join(SPLITS[prefix] for prefix in prefixes) + " |", "|---" * (len(prefixes) + 1) + "|"]
-        for key, title in self.figure_names.items():
-            values = [self.results.get(f"{prefix}_{key}") for prefix in prefixes]
-            lines.append(f"| {title} | " + " | ".join("" if v is None else f"{v:.4f}" for v in values) + " |")
-        return "\n".join(lines)
-
-    def batch(self, per_device: object) -> str:
-        """How a global batch comes about."""
-        processes = counted(self.run.accelerator.num_processes, "process", "processes")
-        return f"{per_device} x {self.run.args.gradient_accumulation_steps} accumulated x {processes}"
 
 
 def command_line(argv: Sequence[str] | None = None) -> str:

@@ -1,5 +1,6 @@
 """Starting a run: its options, its processes, its log, its folder; and how it ends when something is wrong."""
 
+import gc
 import logging
 import os
 import re
@@ -53,12 +54,9 @@ class Run:
 
 
 def start_run(name: str, arguments_classes: Sequence[type], argv: Sequence[str] | None = None) -> Run:
-    """Read the options, start the processes, and make the output folder ready. All processes call it.
+    """Start the run of a recipe: its options, its processes, and its output folder. All processes call it.
 
-    Args:
-        name: of the recipe.
-        arguments_classes: the options of model, data and loop.
-        argv: the words of the command line; default: those that the program was started with.
+    `arguments_classes` are those of the model's, the data's and the loop's options.
     """
     model_args, data_args, args = parse_arguments(arguments_classes, argv)
     accelerator = start_accelerator(args)
@@ -150,6 +148,18 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
     hush_progress_bars()
     set_seed(args.seed)
     return accelerator
+
+
+def end_training(accelerator: Accelerator) -> None:
+    """End trackers and processes. Call it when nothing but the accelerator refers to a prepared model.
+
+    The process group has to be freed after the last model that DDP wraps. Freed by such a model, it would wait for its
+    threads while it keeps Python's lock. A thread of Gloo may need that lock to drop what it sent last: a deadlock, in
+    which a process never exits. A barrier does not prevent it.
+    """
+    accelerator.free_memory()
+    gc.collect()  # models that refer to themselves
+    accelerator.end_training()
 
 
 def is_sharded(accelerator: Accelerator) -> bool:

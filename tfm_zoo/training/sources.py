@@ -1,14 +1,14 @@
-"""Where texts come from: files, a folder or the Hub; and which rows of them a run uses."""
+"""Where texts come from: files, a folder or the Hub."""
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from glob import glob
 from pathlib import Path
 from typing import ClassVar
 
-from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict, load_dataset, load_from_disk
+from datasets import Dataset, DatasetDict, IterableDataset, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
 from typing_extensions import Self
 
@@ -16,18 +16,21 @@ from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
 
 logger = logging.getLogger(__name__)
-ROLES = ("train", "validation", "test")
 #: the readers of `datasets` for tables, by the ends of the files' names
 TABLES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+TEXT_FILES = {".txt": "text", **TABLES}
 
 
 @dataclass(frozen=True)
 class DataArguments:
     """Which data set a recipe reads, and how much of it. Names are those of transformers' examples."""
 
+    roles: ClassVar[Sequence[str]] = ("train", "validation")
     file_types: ClassVar[Mapping[str, str]] = TABLES
-    text_rows: ClassVar[str] = "document"  # what a row of a text file is: the whole "document", or a "line"
+    built_in: ClassVar[Callable[[], DatasetDict]]  # makes the data set that needs no network
+    text_rows: ClassVar[str] = "document"  # what a row of a text file is in memory: the whole "document", or a "line"
     streaming: ClassVar[bool] = False
+    test_split_percentage: ClassVar[float] = 0
 
     dataset_name: str | None = option(None, "Hub id or local folder. 'generated', the default: the built-in data set.")
     dataset_config_name: str | None = option(None, "Configuration of the data set.")
@@ -45,6 +48,12 @@ class DataArguments:
         if files and "train" not in files:
             raise ValueError("validation_file and test_file need a train_file")
         check_at_least(self, max_train_samples=1, max_eval_samples=1, preprocessing_num_workers=1)
+        shares = {f"{role}_split_percentage": getattr(self, f"{role}_split_percentage") for role in self.roles[1:]}
+        if min(shares.values()) < 0 or sum(shares.values()) >= 100:
+            raise ValueError(
+                f"{' and '.join(shares)} must be 0 or more and leave something to train on, not"
+                f" {' and '.join(map(str, shares.values()))}"
+            )
 
     def resolved(self) -> Self:
         """These options with a data set, the built-in one if they name none."""
@@ -54,11 +63,16 @@ class DataArguments:
         return replace(self, dataset_name=generated.NAME)
 
     def check_loop(self, args: LoopArguments) -> None:
-        """Refuse options of the loop that this data set cannot serve."""
-
-    def built_in(self) -> DatasetDict:
-        """The data set that needs no network."""
-        return generated.generated_reviews()
+        """Refuse options that need the length of the data, which a stream does not tell."""
+        if not self.streaming:
+            return
+        if self.max_train_samples:
+            raise ValueError("max_train_samples is for texts in memory; with streaming give max_train_steps alone")
+        if not args.max_train_steps:
+            raise ValueError("streaming needs max_train_steps: nobody knows how many a pass over a stream takes")
+        for name in ("gradual_unfreezing", "checkpointing_steps"):
+            if getattr(args, name) == "epoch":
+                raise ValueError(f"{name} 'epoch': a stream has no epochs; give a number of steps")
 
     @property
     def source(self) -> str | None:
@@ -72,7 +86,7 @@ class DataArguments:
 
     def files(self) -> dict[str, str]:
         """The files that are named, by their splits."""
-        return {split: file for split in ROLES if (file := getattr(self, f"{split}_file", None))}
+        return {role: file for role in self.roles if (file := getattr(self, f"{role}_file"))}
 
     def load_file(self, split: str, file: str) -> Dataset | IterableDataset:
         """The rows of a split's file, or of all files that fit a pattern."""
@@ -86,7 +100,8 @@ class DataArguments:
             raise ValueError(f"{split}_file {file!r}: expected one of {', '.join(self.file_types)}, not {suffix!r}")
         if not any(path.stat().st_size for path in files):
             raise ValueError(f"there is no text in the {split} split: {split}_file {file!r} is empty")
-        options = {".tsv": {"sep": "\t"}, ".txt": {"sample_by": self.text_rows}}.get(suffix, {})
+        text_rows = "line" if self.streaming else self.text_rows
+        options = {".tsv": {"sep": "\t"}, ".txt": {"sample_by": text_rows}}.get(suffix, {})
         options |= {"data_files": [*map(str, files)], "split": "train", "streaming": self.streaming}
         try:
             return load_dataset(self.file_types[suffix], **options)
@@ -107,48 +122,26 @@ class StreamedArguments(DataArguments):
             return None
         return digest(f"{path.name} {path.stat().st_size}" for path in fitting(self.train_file))
 
-    def check_loop(self, args: LoopArguments) -> None:
-        """Refuse options that need the length of the data, which a stream does not tell."""
-        if not self.streaming:
-            return
-        if self.max_train_samples:
-            raise ValueError("max_train_samples is for texts in memory; with streaming give max_train_steps alone")
-        if not args.max_train_steps:
-            raise ValueError("streaming needs max_train_steps: nobody knows how many a pass over a stream takes")
-        for name in ("gradual_unfreezing", "checkpointing_steps"):
-            if getattr(args, name) == "epoch":
-                raise ValueError(f"{name} 'epoch': a stream has no epochs; give a number of steps")
-
 
 @dataclass(frozen=True)
 class SplitArguments(DataArguments):
     """The options of a data set of independent rows, from which a validation and a test split can be cut."""
 
+    roles: ClassVar[Sequence[str]] = ("train", "validation", "test")
+
     test_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file to test on.")
     test_split_percentage: float = option(0, "Share of train to test on if there is no such split; 0: no test.")
     max_eval_samples: int | None = option(None, "Likewise of the validation and of the test split.")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        shares = self.validation_split_percentage, self.test_split_percentage
-        if min(shares) < 0 or sum(shares) >= 100:
-            raise ValueError(
-                f"validation_split_percentage and test_split_percentage must be 0 or more and leave something"
-                f" to train on, not {shares[0]} and {shares[1]}"
-            )
 
-
-def load_source(args: DataArguments) -> DatasetDict | IterableDatasetDict:
+def load_source(args: DataArguments) -> Mapping[str, Dataset | IterableDataset]:
     """The splits that the options name, as they are; an error names the file or data set that cannot be read."""
     if files := args.files():
-        kind = IterableDatasetDict if args.streaming else DatasetDict
-        return kind({split: args.load_file(split, file) for split, file in files.items()})
+        return {split: args.load_file(split, file) for split, file in files.items()}
     name = args.dataset_name
     if args.is_generated or (Path(name) / "dataset_dict.json").exists():
         splits = args.built_in() if args.is_generated else load_from_disk(name)
-        if not args.streaming:
-            return splits
-        return IterableDatasetDict({split: rows.to_iterable_dataset() for split, rows in splits.items()})
+        return {split: rows.to_iterable_dataset() if args.streaming else rows for split, rows in splits.items()}
     try:
         return load_dataset(name, args.dataset_config_name, streaming=args.streaming)
     except ConnectionError as error:
@@ -174,11 +167,6 @@ def digest(parts: Iterable[str | bytes]) -> str:
         sha.update(len(data).to_bytes(8, "big"))
         sha.update(data)
     return sha.hexdigest()[:16]
-
-
-def digest_of(rows: Dataset) -> str:
-    """A short name for the texts of a data set's columns."""
-    return digest(text for column in rows.column_names for text in rows[column])
 
 
 def text_column(rows: Dataset | IterableDataset, asked: str | None) -> str:
@@ -212,54 +200,3 @@ def check_texts(name: str, split: Dataset, column: str, option_name: str = "text
     texts = split[column][:]
     if None in texts:
         raise ValueError(f"split {name!r} has no text in row {texts.index(None)} of column {column!r}")
-
-
-def complete_splits(
-    splits: Mapping[str, Dataset], args: SplitArguments, seed: int, notes: list[str]
-) -> tuple[dict[str, Dataset], list[str]]:
-    """The splits "train", "validation" and, if there is one or a share is asked for, "test".
-
-    Splits that are missing are cut from train, and a sentence about it is added to `notes`. The second value holds the
-    names of the splits that the data set came with.
-    """
-    names = {role: next((name for name in splits if name.startswith(role)), None) for role in ROLES}
-    own = {role: splits[name] for role, name in names.items() if name is not None}
-    if "train" in own:
-        train = own["train"]
-    elif len(splits) == 1:
-        ((name, train),), own = splits.items(), {}
-        notes.append(f"The data set has only the split {name!r}; train, validation and test are all cut from it.")
-    else:
-        raise ValueError(f"no split to train on among {list(splits)}")
-
-    shares = {"validation": args.validation_split_percentage, "test": args.test_split_percentage}
-    missing = {role: share for role, share in shares.items() if role not in own and share > 0}
-    sizes = {role: max(1, round(len(train) * share / 100)) for role, share in missing.items()}
-    rows_left = len(train)
-    for role, size in sizes.items():
-        if size >= rows_left:
-            raise ValueError(f"train has {len(train)} rows: too few to cut a {role} split from it")
-        rows_left -= size
-        notes.append(f"There is no {role} split: {size} rows of train were taken for it (seed {seed}).")
-    if "validation" not in own | sizes:
-        raise ValueError("there is no validation split: give a validation_split_percentage above 0")
-    complete = dict(own)
-    if sizes:
-        parts = train.train_test_split(test_size=sum(sizes.values()), seed=seed)
-        complete["train"], start = parts["train"], 0
-        for role, size in sizes.items():
-            complete[role] = parts["test"].select(range(start, start + size))
-            start += size
-    else:
-        complete["train"] = train.shuffle(seed=seed)
-    return {role: complete[role] for role in ROLES if role in complete}, list(own)
-
-
-def limit_splits(splits: dict[str, Dataset], args: SplitArguments, seed: int) -> dict[str, Dataset]:
-    """The splits with at most `max_train_samples` and `max_eval_samples` rows, which the seed picks."""
-    limited = {}
-    for name, split in splits.items():
-        limit = args.max_train_samples if name == "train" else args.max_eval_samples
-        is_cut = limit is not None and limit < len(split)
-        limited[name] = split.shuffle(seed=seed).take(limit) if is_cut else split
-    return limited

@@ -1,28 +1,36 @@
 """What a task is to the loop that trains it: the loss of a batch, what that is the mean over, and an evaluation."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any, ClassVar
 
+import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from tfm_zoo.training.arguments import LoopArguments
 from tfm_zoo.training.checkpoints import TrainState
+from tfm_zoo.training.models import is_zoo
 
 Batch = dict[str, Tensor]
 
 
 @dataclass(kw_only=True)
 class Task(ABC):
-    """A model, the examples that it learns from, and how both are measured."""
+    """A model, the examples that it learns from, how both are measured, and what the card says of that."""
 
     accelerator: Accelerator
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    examples: Dataset  # or a Stream, from which batches of one size are cut
+    args: LoopArguments
+    data: Any = None  # the texts, for the card
+    #: examples: "train" (or a Stream, from which batches of one size are cut), "validation" and perhaps "test"
+    splits: Mapping[str, Any]
     collate: Callable[[list[Any]], Batch] | None = None  # None: torch's own
     facts: dict[str, Any] = field(default_factory=dict)  # about the data, for the identity of the run
 
@@ -31,8 +39,20 @@ class Task(ABC):
     #: tokens of each example, to put similar ones into one batch; with `batch_tokens`, of each of its columns
     lengths: Sequence[Any] | None = None
 
-    #: the kind of `Report` that tells how a run of the task ended
-    report: ClassVar[type]
+    pipeline_tag: ClassVar[str]
+    languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows
+    figure_names: ClassVar[dict[str, str]]  # in the card's table, by their names in the results
+    headline: ClassVar[Sequence[str]]  # the figures that the card's metadata name
+    picture_metrics: ClassVar[Sequence[str]]  # the figures that are drawn under the losses
+
+    def __post_init__(self) -> None:
+        self.is_zoo = is_zoo(self.model.config)
+        loading = {"batch_size": self.args.per_device_eval_batch_size, "collate_fn": self.collate}
+        self.loaders = {
+            name: self.accelerator.prepare_data_loader(DataLoader(split, **loading))
+            for name, split in self.splits.items()
+            if name != "train"
+        }
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss of a batch in training, by default the model's own; `()`, or `(parts,)` for a sum of losses."""
@@ -43,8 +63,24 @@ class Task(ABC):
         """How many items the loss of a batch is the mean over; `(parts,)` for a loss in parts."""
 
     @abstractmethod
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """The validation figures of the prepared model, the same on every process."""
+    def measure(self, model: nn.Module, batch: Batch) -> Tensor:
+        """What `figures` reads of a batch, `(rows, columns)`: a row for each example, or a single one."""
+
+    @abstractmethod
+    def figures(self, columns: Tensor) -> dict[str, float]:
+        """The figures of a split, from what was measured of all of its batches, `(columns, rows)` in float64."""
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
+        """The figures of a split and how many examples were evaluated per second, the same on every process."""
+        model.eval()
+        start = perf_counter()
+        # `gather_for_metrics` drops the examples that filled up the last batch so that every process had one.
+        gather = self.accelerator.gather_for_metrics
+        rows = torch.cat([gather(self.measure(model, batch)).cpu() for batch in self.loaders[split]])
+        seconds = perf_counter() - start
+        model.train()
+        return self.figures(rows.double().T) | {"samples_per_second": len(self.splits[split]) / seconds}
 
     def before_epoch(self, model: PreTrainedModel, epoch: int) -> None:  # noqa: B027
         """Called with the model, not its wrapper, before each epoch."""
@@ -52,12 +88,27 @@ class Task(ABC):
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:  # noqa: B027
         """Called on every process after each evaluation."""
 
-    def final_figures(self, best: PreTrainedModel) -> dict[str, float]:
-        """More figures of the best model, loaded again from its folder, under their names in the results."""
-        return {}
+    def final_figures(self, best: PreTrainedModel, state: TrainState) -> dict[str, float]:
+        """More figures of the best model, loaded again from its folder: by default those of the test split, if any.
 
-    def eval_loader(self, examples: Any, batch_size: int, collate: Callable | None = None) -> DataLoader:
-        """Batches to evaluate on, shared among the processes."""
-        return self.accelerator.prepare_data_loader(
-            DataLoader(examples, batch_size=batch_size, collate_fn=collate or self.collate)
-        )
+        They have the names of the results, such as `test_loss`.
+        """
+        figures = self.evaluate(best, "test") if "test" in self.splits else {}
+        return {f"test_{name}": value for name, value in figures.items()}
+
+
+def inputs_of(batch: Batch) -> Batch:
+    """The part of a batch that the model reads: all but what it predicts."""
+    return {name: value for name, value in batch.items() if name not in ("labels", "next_sentence_label")}
+
+
+def loss_and_perplexity(sums: Tensor) -> dict[str, float]:
+    """The mean loss per token, in nats, and its exponential; `sums`, `(2, rows)`, are losses and numbers of tokens."""
+    loss_sum, tokens = sums.sum(dim=1).tolist()
+    loss = loss_sum / tokens
+    return {"loss": loss, "perplexity": math.exp(min(loss, 700))}
+
+
+def sums_of_rows(values: Tensor, rows: Tensor) -> Tensor:
+    """The values `(items, columns)`, summed by row; `rows`, `(rows, length)`, is true where an item is."""
+    return values.new_zeros(len(rows), values.shape[1]).index_add_(0, rows.nonzero()[:, 0], values)

@@ -17,14 +17,13 @@ CHARACTERS = 2_000_000
 
 @dataclass
 class TextSource:
-    """The texts of a data set: one in each row, or, where rows are lines, one in each group of lines.
+    """The texts of a data set: one in each row, or, of text files, which are read by line, one in each group of lines.
 
     A row without a value, which JSON may have, is an empty text.
     """
 
     rows: Dataset | IterableDataset  # in memory, or streamed from shards (files)
     column: str = "text"
-    by_line: bool = False  # whether a row is a line
     breaks: bool = True  # whether an empty line ends a text; if not, only the end of its file does, and `CHARACTERS`
     held_out: int = 0  # how many of the first rows of a stream's first shard are not read
 
@@ -48,7 +47,8 @@ class TextSource:
     def texts(self, shard: Iterable[dict[str, Any]], whole: bool = False) -> Iterator[str]:
         """The texts of a shard, whose end is the end of a text; with `whole`, texts of many lines are not cut."""
         rows = map(self._text, shard)
-        return _joined(rows, self.breaks, inf if whole else CHARACTERS) if self.by_line else rows
+        is_line = self.rows.builder_name == "text"
+        return _joined(rows, self.breaks, inf if whole else CHARACTERS) if is_line else rows
 
     def in_memory(self) -> Dataset:
         """All texts, whole."""

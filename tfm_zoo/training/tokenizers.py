@@ -5,17 +5,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import BertTokenizer, GPT2Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from tfm_zoo.training.sources import digest
 
-END_OF_TEXT = "<|endoftext|>"
-BERT_SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LOWER_CASE = normalizers.BertNormalizer(lowercase=True)
 BERT_WORDS = pre_tokenizers.BertPreTokenizer()
 TOKENIZER_TEXT = 50_000_000  # characters of a stream that are enough to make a tokenizer
-BPE_OPTIONS = {"model_input_names": ["input_ids", "attention_mask"], "clean_up_tokenization_spaces": False}
 ALPHABET = 1000  # how many characters a WordPiece knows: the most frequent ones
 
 
@@ -24,7 +22,7 @@ def vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     return digest(f"{index} {token}" for token, index in sorted(tokenizer.get_vocab().items()))
 
 
-def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> PreTrainedTokenizerFast:
+def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> BertTokenizer:
     """A lower-casing WordPiece tokenizer whose tokens are the most frequent words of `texts`, and single characters.
 
     Characters spell all other words. (The trainers of the tokenizers library learn parts of words instead; a small data
@@ -33,11 +31,11 @@ def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> PreTra
     words = Counter(word for text in texts for word, _ in BERT_WORDS.pre_tokenize_str(LOWER_CASE.normalize_str(text)))
     characters = sorted(set("".join(words)) | set(string.ascii_lowercase + string.digits + string.punctuation))
     by_frequency = sorted(words, key=lambda word: (-words[word], word))
-    tokens = dict.fromkeys([*BERT_SPECIALS.values(), *characters, *(f"##{c}" for c in characters), *by_frequency])
-    return _word_piece({token: index for index, token in enumerate(list(tokens)[:vocab_size])})
+    tokens = dict.fromkeys([*BERT_SPECIALS, *characters, *(f"##{c}" for c in characters), *by_frequency])
+    return BertTokenizer({token: index for index, token in enumerate(list(tokens)[:vocab_size])})
 
 
-def learned_word_piece(texts: Sequence[str], vocab_size: int) -> PreTrainedTokenizerFast:
+def learned_word_piece(texts: Iterable[str], vocab_size: int) -> BertTokenizer:
     """A lower-casing WordPiece tokenizer, of BERT's kind, made from `texts`: words, and parts of words.
 
     The same texts give the same tokenizer.
@@ -46,48 +44,27 @@ def learned_word_piece(texts: Sequence[str], vocab_size: int) -> PreTrainedToken
         ValueError: if the vocabulary has no room for the special tokens and for each character, both at the beginning
             of a word and within one.
     """
+    texts = list(texts)  # which are read twice
     counts = Counter(chain.from_iterable(map(LOWER_CASE.normalize_str, texts)))
     by_frequency = sorted(counts, key=lambda character: (-counts[character], character))
     characters = sorted([character for character in by_frequency if not character.isspace()][:ALPHABET])
-    known = [*BERT_SPECIALS.values(), *characters, *(f"##{c}" for c in characters)]
-    if vocab_size < len(known):
-        raise ValueError(
-            f"tokenizer_vocab_size must be at least {len(known)} (all characters of the texts, twice, and"
-            f" {', '.join(BERT_SPECIALS.values())}), not {vocab_size}"
-        )
-    tokenizer = Tokenizer(models.WordPiece(unk_token=BERT_SPECIALS["unk"]))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = LOWER_CASE, BERT_WORDS
+    check_size(vocab_size, "all characters of the texts, twice", 2 * len(characters), BERT_SPECIALS)
     # Characters are named here, in order. The trainer would number them in the order of a hash table, and these numbers
     # decide which of two pairs of the same frequency it merges.
-    options = {"special_tokens": known, "initial_alphabet": characters, "limit_alphabet": len(characters)}
-    trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, show_progress=False, **options)
-    tokenizer.train_from_iterator(texts, trainer)
-    return _word_piece(tokenizer.get_vocab())
+    named = [*characters, *(f"##{c}" for c in characters)]
+    options = {"initial_alphabet": characters, "limit_alphabet": len(characters), "new_special_tokens": named}
+    learned = BertTokenizer().train_new_from_iterator(texts, vocab_size, show_progress=False, **options)
+    return BertTokenizer(learned.get_vocab())  # in which characters are no special tokens
 
 
-def _word_piece(vocab: dict[str, int]) -> PreTrainedTokenizerFast:
-    """A lower-casing WordPiece tokenizer with this vocabulary."""
-    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=BERT_SPECIALS["unk"]))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = LOWER_CASE, BERT_WORDS
-    tokenizer.decoder = decoders.WordPiece()
-    sep, cls = ((BERT_SPECIALS[name], vocab[BERT_SPECIALS[name]]) for name in ("sep", "cls"))
-    tokenizer.post_processor = processors.BertProcessing(sep, cls)
-    inputs = ["input_ids", "token_type_ids", "attention_mask"]
-    specials = {f"{name}_token": token for name, token in BERT_SPECIALS.items()}
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=inputs, **specials)
-
-
-def byte_level_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+def byte_level_bpe(texts: Iterable[str], vocab_size: int) -> GPT2Tokenizer:
     """A byte-level BPE tokenizer, of GPT-2's kind (Radford et al. 2019), made from `texts`.
 
     It knows every byte, so that it spells any text, and merges frequent pairs up to `vocab_size` tokens. With the
     smallest vocabulary, 257, each byte is a token. The same texts give the same tokenizer.
     """
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    _learn_merges(tokenizer, texts, vocab_size, [END_OF_TEXT])
-    ends = {"bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT}
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **ends, **BPE_OPTIONS)
+    check_size(vocab_size, "all bytes", 256, ["<|endoftext|>"])
+    return GPT2Tokenizer().train_new_from_iterator(texts, vocab_size, show_progress=False)
 
 
 def joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
@@ -100,26 +77,24 @@ def joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
         vocab_size: number of tokens, at least 260: `<pad>`, `<s>`, `</s>` and `<unk>` (ids 0 to 3) and the bytes.
     """
     specials = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    one_blank = normalizers.Replace(Regex(r"\s+"), " ")
+    check_size(vocab_size, "all bytes", 256, [*specials.values()])
     tokenizer = Tokenizer(models.BPE())
+    tokenizer.add_special_tokens([*specials.values()])
+    one_blank = normalizers.Replace(Regex(r"\s+"), " ")
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), one_blank, normalizers.Strip()])
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", left=1, right=0)])
-    _learn_merges(tokenizer, texts, vocab_size, [*specials.values()])
-    end = specials["eos_token"]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, tokenizer.token_to_id(end))]
-    )
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials, **BPE_OPTIONS)
+    ends = {"single": "$A </s>", "pair": "$A </s> $B </s>", "special_tokens": [("</s>", 2)]}
+    tokenizer.post_processor = processors.TemplateProcessing(**ends)
+    options = {"model_input_names": ["input_ids", "attention_mask"], "clean_up_tokenization_spaces": False}
+    untrained = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials, **options)
+    return untrained.train_new_from_iterator(texts, vocab_size, show_progress=False)
 
 
-def _learn_merges(tokenizer: Tokenizer, texts: Iterable[str], vocab_size: int, specials: list[str]) -> None:
-    """Give a tokenizer the special tokens, all bytes, and merges of frequent pairs in the texts."""
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    least = len(specials) + len(alphabet)
-    if vocab_size < least:
+def check_size(vocab_size: int, needed: str, count: int, specials: Sequence[str]) -> None:
+    """Refuse a vocabulary that has no room for what is needed, so many tokens, and for the special tokens."""
+    if vocab_size < count + len(specials):
         raise ValueError(
-            f"tokenizer_vocab_size must be at least {least} (all bytes, and {', '.join(specials)}), not {vocab_size}"
+            f"tokenizer_vocab_size must be at least {count + len(specials)} ({needed}, and {', '.join(specials)}), not"
+            f" {vocab_size}"
         )
-    options = {"special_tokens": specials, "initial_alphabet": alphabet, "show_progress": False}
-    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=vocab_size, **options))

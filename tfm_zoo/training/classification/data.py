@@ -1,8 +1,10 @@
 """Any text classification data set, as splits of texts and label ids."""
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import chain
+from typing import ClassVar
 
 from datasets import ClassLabel, Dataset, DatasetDict, Value, load_dataset
 from transformers import PreTrainedTokenizerBase
@@ -10,15 +12,8 @@ from typing_extensions import Self
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import check_at_least, option
-from tfm_zoo.training.sources import (
-    SplitArguments,
-    check_texts,
-    complete_splits,
-    digest_of,
-    find_columns,
-    limit_splits,
-    load_source,
-)
+from tfm_zoo.training.sources import SplitArguments, check_texts, find_columns, load_source
+from tfm_zoo.training.splits import Data, by_role, divide
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +26,8 @@ LABEL_COLUMNS = [["label"], ["labels"]]
 @dataclass(frozen=True)
 class TextDataArguments(SplitArguments):
     """Where the texts and labels are, and how much of them to use."""
+
+    built_in: ClassVar = staticmethod(generated.generated_reviews)
 
     dataset_name: str | None = option(
         None, f"Hub id or local folder; default: {DEFAULT_DATASET}. 'generated': the built-in data set."
@@ -51,53 +48,39 @@ class TextDataArguments(SplitArguments):
 
     def resolved(self) -> Self:
         """These options with a data set: the default one, or where nobody can reach it the built-in one."""
-        name = choose_dataset(self)
-        if name == generated.NAME != self.dataset_name:
-            logger.warning(
-                "No data set was named and the default one cannot be reached: using the built-in GENERATED one"
-            )
-        return replace(self, dataset_name=name)
+        if self.source:
+            return self
+        try:
+            load_dataset(DEFAULT_DATASET)
+        except (ConnectionError, FileNotFoundError):
+            logger.warning(f"The default data set, {DEFAULT_DATASET}, cannot be reached")
+            return super().resolved()
+        return replace(self, dataset_name=DEFAULT_DATASET)
 
 
 @dataclass
-class TextClassificationData:
-    """Splits "train", "validation" and perhaps "test", whose columns are `text_columns` and "label", a label's name."""
+class TextClassificationData(Data):
+    """Splits whose columns are `text_columns` and "label", a label's name."""
 
-    splits: DatasetDict
     text_columns: list[str]
     label_names: list[str]
-    own_splits: list[str]  # those that the data set came with; the others were cut from its train split
-    notes: list[str]  # what a reader of the figures must know of the data
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What a resumed run must find again."""
-        train, validation = digest_of(self.splits["train"]), digest_of(self.splits["validation"])
-        return {"training texts": train, "validation texts": validation}
+    def texts(self) -> Iterator[str]:
+        """The training texts. Read when iterated."""
+        return chain.from_iterable(self.splits["train"][column] for column in self.text_columns)
 
     def encode(
-        self, tokenizer: PreTrainedTokenizerBase, label2id: dict[str, int], max_length: int, num_proc: int | None = None
+        self, tokenizer: PreTrainedTokenizerBase, args: TextDataArguments, label2id: dict[str, int]
     ) -> DatasetDict:
         """The splits as token ids, with label ids in the column "labels"."""
 
         def encode_batch(rows: dict[str, list]) -> dict[str, list]:
             texts = [rows[column] for column in self.text_columns]
-            encoded = tokenizer(*texts, truncation=True, max_length=max_length)
+            encoded = tokenizer(*texts, truncation=True, max_length=args.max_seq_length)
             return {**encoded, "labels": [label2id[name] for name in rows["label"]]}
 
-        columns = [*self.text_columns, "label"]
-        return self.splits.map(encode_batch, batched=True, remove_columns=columns, num_proc=num_proc)
-
-
-def choose_dataset(args: TextDataArguments) -> str | None:
-    """The data set to use: the one that is named, else the default, else the built-in one; None if files are named."""
-    if args.dataset_name or args.train_file:
-        return args.dataset_name
-    try:
-        load_dataset(DEFAULT_DATASET)
-    except (ConnectionError, FileNotFoundError):
-        return generated.NAME
-    return DEFAULT_DATASET
+        options = {"remove_columns": [*self.text_columns, "label"], "num_proc": args.preprocessing_num_workers}
+        return self.splits.map(encode_batch, batched=True, **options)
 
 
 def load_text_classification(args: TextDataArguments, seed: int) -> TextClassificationData:
@@ -124,19 +107,19 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
             notes.append(f"Split {name!r} is not labelled and was not used.")
         else:
             splits[name] = labelled
-    splits, own_splits = complete_splits(splits, args, seed, notes)
+    rows, own_splits = by_role(splits, args, notes)
 
     feature = raw.get("train", first).features[label_column]
-    label_names = feature.names if isinstance(feature, ClassLabel) else _in_order(splits["train"].unique("label"))
-    for name, split in splits.items():
+    label_names = feature.names if isinstance(feature, ClassLabel) else _in_order(rows["train"].unique("label"))
+    for name, split in rows.items():
         unknown = sorted(set(split.unique("label")) - set(label_names))
         if unknown:
             raise ValueError(f"split {name!r} has labels that train has not: {unknown}; train has {label_names}")
     if len(label_names) < 2:
         raise ValueError(f"classification needs two labels or more; {label_column!r} holds only {label_names}")
 
-    splits = limit_splits(splits, args, seed)
-    return TextClassificationData(DatasetDict(splits), text_columns, label_names, own_splits, notes)
+    splits = divide(rows, args, seed, notes)
+    return TextClassificationData(splits, own_splits, notes, text_columns, label_names)
 
 
 def _with_label_names(name: str, split: Dataset, column: str) -> Dataset | None:

@@ -5,50 +5,33 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from transformers import (
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    AutoModel,
-    AutoModelForSequenceClassification,
-    PreTrainedConfig,
-)
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 from typing_extensions import Self
 
 import tfm_zoo
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.initial_models import ModelAndTokenizer, initial_config, tokens_to_learn, vocabulary_option
-from tfm_zoo.training.models import WEIGHTS, Head, ModelArguments, check_vocabulary, load_config, load_tokenizer
+from tfm_zoo.training.models import Head, ModelAndTokenizer, ModelArguments, new_tokenizer, vocabulary_option
 from tfm_zoo.training.sources import DataArguments
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 logger = logging.getLogger(__name__)
 
-VOCAB_SIZE = 8000  # of a tokenizer made from the training texts
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
-HEAD = Head(
-    AutoModelForSequenceClassification,
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    tfm_zoo.TfmBertForSequenceClassification,
-    "sequence classifier",
-)
+HEAD = Head(AutoModelForSequenceClassification, tfm_zoo.TfmBertForSequenceClassification, "sequence classifier")
 
 
 @dataclass(frozen=True)
 class ClassifierArguments(ModelArguments):
     """Which checkpoint to start from, or which new model to make."""
 
-    small_fields: ClassVar = {
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 256,
-    }
+    make_tokenizer: ClassVar = staticmethod(word_piece_tokenizer)
 
     model_name_or_path: str | None = option(
         None,
         f"Zoo or official checkpoint, Hub id or folder; default: {DEFAULT_MODEL}, or with the built-in data a small"
         " new model.",
     )
-    tokenizer_vocab_size: int | None = vocabulary_option("of its frequent words", VOCAB_SIZE)
+    tokenizer_vocab_size: int | None = vocabulary_option("of its frequent words")
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
     classifier_pooling: Literal["cls", "mean"] | None = option(
         None,
@@ -84,8 +67,7 @@ class ClassifierArguments(ModelArguments):
 
 def load_classifier(args: ClassifierArguments, label_names: list[str]) -> ModelAndTokenizer:
     """The checkpoint with a head for these labels, its own if that has as many of them; and its tokenizer."""
-    name = args.model_name_or_path
-    config = load_config(args, name)
+    name, config = args.model_name_or_path, HEAD.config_of_checkpoint(args)
     has_head = any("ForSequenceClassification" in architecture for architecture in config.architectures or [])
     is_misfit = has_head and config.num_labels != len(label_names)
     if is_misfit and not args.ignore_mismatched_sizes:
@@ -98,16 +80,8 @@ def load_classifier(args: ClassifierArguments, label_names: list[str]) -> ModelA
     elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in config.label2id):
         logger.warning(f"{name!r} classifies into {list(config.label2id)}: its head now learns {label_names}")
 
-    fields = label_fields(label_names) | args.pooling(config)
-    if not args.becomes_zoo(config):
-        model = HEAD.load(args, config, **fields, ignore_mismatched_sizes=args.ignore_mismatched_sizes)
-    elif is_misfit:  # the body alone
-        model = tfm_zoo.from_official(AutoModel.from_pretrained(name), HEAD.zoo_class, dtype=WEIGHTS, **fields)
-    else:
-        model = HEAD.load(args, config, **fields)
-    tokenizer = load_tokenizer(args)
-    check_vocabulary(tokenizer, model.config)
-    return model, tokenizer
+    replace_head = args.ignore_mismatched_sizes and (is_misfit or not has_head)
+    return HEAD.load(args, replace_head, **label_fields(label_names), **args.pooling(config))
 
 
 def new_classifier(
@@ -117,13 +91,11 @@ def new_classifier(
 
     The small model, and a tokenizer that is made, take `max_length` tokens.
     """
-    if args.tokenizer_name:
-        tokenizer = load_tokenizer(args)
-    else:
-        tokenizer = word_piece_tokenizer(texts, tokens_to_learn(args, VOCAB_SIZE))
+    tokenizer = new_tokenizer(args, texts)
+    if not args.tokenizer_name:
         tokenizer.model_max_length = max_length
     positions = {} if args.is_named else {"max_position_embeddings": max_length}
-    config = initial_config(args, HEAD, tokenizer, **label_fields(label_names), **positions)
+    config = HEAD.new_config(args, tokenizer, **label_fields(label_names), **positions)
     pooling = args.pooling(config)
     if not args.becomes_zoo(config):
         config.update(pooling)

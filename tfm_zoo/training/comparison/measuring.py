@@ -2,16 +2,22 @@
 
 import ctypes
 import gc
+import logging
 import math
 import statistics
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 
+from tfm_zoo.training.comparison.model import Variant
+from tfm_zoo.training.comparison.result import Result
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.runs import Run
 from tfm_zoo.training.task import Task
+
+logger = logging.getLogger(__name__)
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 EXPLODED = 2.0  # times the loss of a uniform guess: training ends there
@@ -87,21 +93,47 @@ def _reset_peak() -> bool:
 
 
 class VariantLoop(Loop):
-    """A loop that measures what training costs, saves no model unless asked to, and ends if the loss explodes."""
+    """A loop that measures what training costs, saves no model unless asked to, and ends if the loss explodes.
+
+    `diverged_at` is the step at which it exploded, or None.
+    """
 
     def __init__(self, run: Run, task: Task, memory: PeakMemory):
         super().__init__(run, task)
         self.memory, self.stopwatch = memory, Stopwatch(run.accelerator.device)
+        self.diverged_at: int | None = None
         self.limit = EXPLODED * math.log(task.model.config.vocab_size)
         self.optimizer.optimizer.register_step_post_hook(lambda *_: self.stopwatch.lap())
 
     def train(self) -> None:
-        """Train to the end, or until the loss explodes, which raises a `FloatingPointError`."""
+        """Train to the end, or until the loss explodes."""
         self.measure()
         try:
             super().train()
-        finally:
-            self.memory.stop()
+        except FloatingPointError as error:
+            self.diverged_at = self.state.step
+            logger.warning(f"It diverged: {error}")
+        self.memory.stop()
+
+    def result(self, variant: Variant, settings: dict[str, Any]) -> Result:
+        """How training went; `settings` are all that this depends on."""
+        history, seconds = self.state.log_history, self.stopwatch.median
+        losses = [entry["eval_loss"] for entry in history if "eval_loss" in entry]
+        tokens = self.batches.global_batch_size * self.task.splits["train"].block_size
+        return Result(
+            variant.name,
+            variant.changes,
+            parameters=self.task.model.num_parameters(),
+            steps=self.state.step,
+            tokens_per_step=tokens,
+            final_loss=losses[-1] if self.diverged_at is None else None,
+            best_loss=min(losses, default=None),
+            diverged_at=self.diverged_at,
+            tokens_per_second=tokens / seconds if seconds else None,
+            peak_memory=self.memory.bytes,
+            settings=settings,
+            log_history=history,
+        )
 
     def measure(self) -> None:
         self.memory.start()

@@ -12,6 +12,7 @@ import torch
 import transformers
 from torch import Tensor
 
+from tfm_zoo.hub.cards import table
 from tfm_zoo.training.comparison.result import Result
 from tfm_zoo.training.reports import command_line, counted, device
 from tfm_zoo.visualization import TrainedModel, plot_comparison
@@ -37,7 +38,7 @@ def write_report(comparison: Any, results: Sequence[Result]) -> None:
     template = jinja2.Template(TEMPLATE.read_text(encoding="utf-8"), trim_blocks=True, keep_trailing_newline=True)
     text = template.render(
         comparison=comparison,
-        table=table(results, levels),
+        table=table([row(result, levels) for result in results]),
         first=results[0],
         processes=counted(comparison.accelerator.num_processes, "process", "processes"),
         device=device(),
@@ -50,26 +51,20 @@ def write_report(comparison: Any, results: Sequence[Result]) -> None:
     plot_comparison([curves(result) for result in results], output_dir / "comparison.png", levels, title)
 
 
-def table(results: Sequence[Result], levels: Mapping[str, float]) -> str:
-    """The table of the report, in Markdown: a row for each variant."""
-    rows = []
-    for result in results:
-        final, memory = result.final_loss, result.peak_memory
-        cells = {
-            "variant": result.name,
-            "what it changes": ", ".join(f"`{name}: {value}`" for name, value in result.changes.items()),
-            "parameters": f"{result.parameters:,}",
-            "loss, end": shown(final, "{:.3f}"),
-            "perplexity": shown(final and math.exp(final), "{:.1f}"),
-            "loss, best": shown(result.best_loss, "{:.3f}"),
-            "tokens/s": shown(result.tokens_per_second, "{:,.0f}"),
-            "memory": shown(memory and memory / 2**20, "{:,.0f} MiB"),
-            "steps": str(result.steps),
-            "outcome": outcome(result, levels),
-        }
-        rows.append(cells)
-    lines = [rows[0].keys(), ["---"] * len(rows[0]), *(cells.values() for cells in rows)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+def row(result: Result, levels: Mapping[str, float]) -> dict[str, str]:
+    """A variant's row in the table of the report."""
+    return {
+        "variant": result.name,
+        "what it changes": ", ".join(f"`{name}: {value}`" for name, value in result.changes.items()),
+        "parameters": f"{result.parameters:,}",
+        "loss, end": shown(result.final_loss, "{:.3f}"),
+        "perplexity": shown(result.final_loss and math.exp(result.final_loss), "{:.1f}"),
+        "loss, best": shown(result.best_loss, "{:.3f}"),
+        "tokens/s": shown(result.tokens_per_second, "{:,.0f}"),
+        "memory": shown(result.peak_mebibytes, "{:,.0f} MiB"),
+        "steps": str(result.steps),
+        "outcome": outcome(result, levels),
+    }
 
 
 def outcome(result: Result, levels: Mapping[str, float]) -> str:
@@ -92,7 +87,7 @@ def curves(result: Result) -> TrainedModel:
     )
     costs = {
         "tokens per second, in training": result.tokens_per_second,
-        "peak memory of training, MiB": result.peak_memory and result.peak_memory / 2**20,
+        "peak memory of training, MiB": result.peak_mebibytes,
         "parameters": result.parameters,
     }
     return TrainedModel(result.name, training, validation, costs, diverged=result.diverged_at is not None)

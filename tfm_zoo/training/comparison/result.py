@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from tfm_zoo.training.checkpoints import TrainState
+from tfm_zoo.training.checkpoints import TrainState, staged
 
 FILE = "result.json"
 CONFIG = "config."
@@ -31,12 +31,15 @@ class Result:
     settings: dict[str, Any]  # all that the result depends on
     log_history: list[dict[str, Any]] = field(default_factory=list)
 
+    @property
+    def peak_mebibytes(self) -> float | None:
+        return self.peak_memory and self.peak_memory / 2**20
+
     def write(self, folder: Path) -> None:
         """Write the last file of a variant, in one move: a folder that has it is finished."""
         values = {name: value for name, value in asdict(self).items() if name != "log_history"}
-        unfinished = folder / f".{FILE}"
-        unfinished.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-        unfinished.replace(folder / FILE)
+        with staged(folder) as staging:
+            (staging / FILE).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> "Result | None":

@@ -12,25 +12,24 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 from typing_extensions import Self
 
+from tfm_zoo.hub.cards import table
 from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.comparison.measuring import PeakMemory, VariantLoop
 from tfm_zoo.training.comparison.model import Variant, without
-from tfm_zoo.training.comparison.report import FREQUENCIES, UNIFORM, loss_of_frequencies, table, write_report
+from tfm_zoo.training.comparison.report import FREQUENCIES, UNIFORM, loss_of_frequencies, row, write_report
 from tfm_zoo.training.comparison.result import FILE, Result, as_json, settings_of
 from tfm_zoo.training.language_modeling.data import Blocks
 from tfm_zoo.training.language_modeling.model import HEAD
 from tfm_zoo.training.language_modeling.task import LanguageModelingTask
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.reports import device, shortened
-from tfm_zoo.training.runs import Run, start_accelerator, start_trackers
+from tfm_zoo.training.runs import Run, end_training, start_accelerator, start_trackers
 from tfm_zoo.training.sources import digest
 
 logger = logging.getLogger(__name__)
 
 #: options that change neither a variant's figures nor the files that it leaves
 LEFT_OUT = ("output_dir", "overwrite_output_dir", "with_tracking", "report_to", "dataloader_num_workers")
-
-
 #: options that would make budgets unequal, continue a run, or concern a single model
 NOT_OFFERED = (
     *("num_train_epochs", "metric_for_best_model", "greater_is_better", "early_stopping_patience"),
@@ -88,15 +87,15 @@ class Comparison:
             if variant.name in self.results:
                 logger.info(f"It is in {variant.folder} already")
             else:
-                accelerator = start_accelerator(variant.args)  # a new one keeps nothing of other variants in memory
-                self.results[variant.name] = self.train(accelerator, variant)
+                # With a new accelerator, which keeps nothing of other variants in memory.
+                self.results[variant.name] = self.train(start_accelerator(variant.args), variant)
             done = [self.results[each.name] for each in self.variants if each.name in self.results]
             if self.accelerator.is_main_process:
                 write_report(self, done)  # with the variants after this one that have a result from before
         if self.accelerator.is_main_process:
-            print(table(done, self.levels))
+            print(table([row(result, self.levels) for result in done]))
             logger.info(f"Table and picture are in {self.args.output_dir}")
-        self.accelerator.end_training()
+        end_training(self.accelerator)
         return done
 
     def blocks(self, split: str, multiple_of: int = 1) -> Blocks:
@@ -147,42 +146,22 @@ class Comparison:
             accelerator=accelerator,
             model=HEAD.new(variant.model_args, variant.config),
             tokenizer=self.tokenizer,
-            examples=self.blocks("train"),
-            validation=self.blocks("validation", multiple_of=batch_size * processes if processes > 1 else 1),
-            eval_batch_size=batch_size,
+            args=variant.args,
+            splits={
+                "train": self.blocks("train"),
+                "validation": self.blocks("validation", multiple_of=batch_size * processes if processes > 1 else 1),
+            },
         )
         run = replace(self.run, accelerator=accelerator, model_args=variant.model_args, args=variant.args)
         loop = VariantLoop(run, task, memory)
         start_trackers(accelerator, run.name, variant.args)
-        diverged_at = None
-        try:
-            loop.train()
-        except FloatingPointError as error:
-            diverged_at = loop.state.step
-            logger.warning(f"Variant {variant.name!r} diverged: {error}")
+        loop.train()
         for tracker in accelerator.trackers:
             tracker.finish()
-
-        state, seconds = loop.state, loop.stopwatch.median
-        losses = [entry["eval_loss"] for entry in state.log_history if "eval_loss" in entry]
-        tokens = loop.batches.global_batch_size * self.block_size
-        result = Result(
-            variant.name,
-            variant.changes,
-            parameters=loop.task.model.num_parameters(),
-            steps=state.step,
-            tokens_per_step=tokens,
-            final_loss=losses[-1] if diverged_at is None else None,
-            best_loss=min(losses, default=None),
-            diverged_at=diverged_at,
-            tokens_per_second=tokens / seconds if seconds else None,
-            peak_memory=memory.bytes,
-            settings=settings,
-            log_history=state.log_history,
-        )
+        result = loop.result(variant, settings)
         if accelerator.is_main_process:
             variant.config.save_pretrained(variant.folder)
-            state.write(variant.folder)
+            loop.state.write(variant.folder)
             result.write(variant.folder)
         accelerator.wait_for_everyone()
         return result

@@ -1,19 +1,21 @@
 """Running text for language models: documents, joined and cut into blocks."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
 
 import numpy as np
 import torch
-from datasets import Dataset, IterableDataset
+from datasets import Dataset, DatasetDict
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import check_at_least, option
-from tfm_zoo.training.sources import DataArguments, StreamedArguments, check_texts, load_source, text_column
+from tfm_zoo.training.sources import TEXT_FILES, StreamedArguments, check_texts, load_source, text_column
+from tfm_zoo.training.splits import Data, by_role
 from tfm_zoo.training.text_sources import TextSource, hold_out
 from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
 
@@ -22,10 +24,11 @@ HELD_OUT = 500_000
 
 
 @dataclass(frozen=True)
-class CorpusArguments(DataArguments):
+class CorpusArguments(StreamedArguments):
     """Where the texts are, and how they become blocks."""
 
-    file_types: ClassVar[Mapping[str, str]] = {".txt": "text", **DataArguments.file_types}
+    file_types: ClassVar = TEXT_FILES
+    built_in: ClassVar = staticmethod(generated.generated_reviews)
 
     train_file: str | None = option(
         None, "Instead of dataset_name: a text file, which is one document, or CSV, TSV, JSON (lines) or Parquet."
@@ -45,20 +48,6 @@ class CorpusArguments(DataArguments):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, block_size=2)
-        if not 0 <= self.validation_split_percentage < 100:
-            share = self.validation_split_percentage
-            raise ValueError(
-                f"validation_split_percentage must be 0 or more and leave something to train on, not {share}"
-            )
-
-
-@dataclass(frozen=True)
-class StreamedCorpusArguments(StreamedArguments, CorpusArguments):
-    """The same options for texts that need not fit into memory."""
-
-    @property
-    def text_rows(self) -> str:  # a file is read a line at a time, and joined again
-        return "line" if self.streaming else "document"
 
 
 class Joining:
@@ -88,57 +77,49 @@ class Joining:
 
 
 @dataclass
-class Corpus:
-    """Splits "train" and "validation" with documents in the column "text"; or a stream to train on and "validation"."""
+class Corpus(Data):
+    """Splits with documents in the column "text"; that to train on may be a stream instead."""
 
-    splits: dict[str, Dataset]
-    has_own_validation: bool
-    notes: list[str]  # what a reader of the figures must know of the data
     stream: TextSource | None = None
 
     def texts(self) -> Iterator[str]:
         """Texts to make a tokenizer from: the training documents, or the first of a stream. Read when iterated."""
         yield from self.stream.first_texts(TOKENIZER_TEXT) if self.stream else self.splits["train"]["text"]
 
-    def encode(
-        self, tokenizer: PreTrainedTokenizerBase, separator: str | None = None, num_proc: int | None = None
-    ) -> dict[str, Tensor]:
+    def encode(self, tokenizer: PreTrainedTokenizerBase, args: CorpusArguments) -> dict[str, Tensor]:
         """Each split as one row of token ids, `(tokens,)`: its documents, joined (see [`Joining`])."""
-        join = Joining(tokenizer, separator, single=not self.stream and max(map(len, self.splits.values())) == 1)
+        single = not self.stream and max(map(len, self.splits.values())) == 1
+        join = Joining(tokenizer, args.document_separator, single)
+        options = {"remove_columns": "text", "num_proc": args.preprocessing_num_workers}
+        splits = self.splits.map(lambda rows: {"input_ids": join(rows["text"])}, batched=True, **options)
         encoded = {}
-        for name, split in self.splits.items():
-            rows = split.map(
-                lambda rows: {"input_ids": join(rows["text"])}, batched=True, remove_columns="text", num_proc=num_proc
-            )
-            encoded[name] = torch.cat([torch.tensor(row, dtype=torch.int32) for row in rows["input_ids"]])
+        for name, split in splits.items():
+            encoded[name] = torch.cat([torch.tensor(row, dtype=torch.int32) for row in split["input_ids"]])
             if len(encoded[name]) < 2:
                 raise ValueError(f"split {name!r} holds {len(encoded[name])} token(s): too few to predict any")
         return encoded
 
 
+@dataclass(eq=False)
 class Blocks(torch.utils.data.Dataset):
     """A row of tokens cut into blocks of one size: `input_ids` and `labels`, both `(block_size,)`.
 
     Every token counts: the last block is filled up, with labels that the loss ignores. The filling comes after all
     tokens, where a causal model does not see it, and needs no attention mask. A block may hold several documents or a
     part of one; tokens after an end of text see those before it.
-
-    Args:
-        tokens: `(tokens,)`, at least 2.
-        block_size: tokens of a block. The first of them is not predicted.
-        filling: the token that fills up the last block.
-        limit: blocks at most.
-        multiple_of: add blocks of filling up to a multiple of this, so that processes can share them evenly.
     """
 
-    def __init__(
-        self, tokens: Tensor, block_size: int, filling: int = 0, limit: int | None = None, multiple_of: int = 1
-    ):
-        size = -(-(len(tokens) - 1) // block_size)  # a last block of a single token would predict nothing
-        self.size = min(size, limit or size)
-        self.tokens = tokens[: self.size * block_size]
-        self.block_size, self.filling = block_size, filling
-        self.padded_size = -(-self.size // multiple_of) * multiple_of
+    tokens: Tensor  # `(tokens,)`, at least 2
+    block_size: int  # tokens of a block; the first of them is not predicted
+    filling: int = 0  # the token that fills up the last block
+    limit: int | None = None  # blocks at most
+    multiple_of: int = 1  # blocks of filling are added up to a multiple of this, so that processes share them evenly
+
+    def __post_init__(self) -> None:
+        size = -(-(len(self.tokens) - 1) // self.block_size)  # a last block of a single token would predict nothing
+        self.size = min(size, self.limit or size)
+        self.tokens = self.tokens[: self.size * self.block_size]
+        self.padded_size = -(-self.size // self.multiple_of) * self.multiple_of
 
     def __len__(self) -> int:
         return self.padded_size
@@ -152,11 +133,12 @@ class Blocks(torch.utils.data.Dataset):
         }
 
 
+@dataclass
 class StreamedBlocks:
     """Turns the documents that a [`Stream`] reads together into [`Blocks`], which hold all of their tokens."""
 
-    def __init__(self, join: Joining, blocks: Callable[[Tensor], Blocks]):
-        self.join, self.blocks = join, blocks
+    join: Joining
+    blocks: Callable[[Tensor], Blocks]
 
     def __call__(self, documents: list[str], rng: np.random.Generator) -> list[dict[str, Tensor]]:
         blocks = self.blocks(torch.tensor([*chain.from_iterable(self.join(documents))], dtype=torch.int32))
@@ -170,41 +152,27 @@ def load_corpus(args: CorpusArguments) -> Corpus:
     if args.is_generated:
         raw = {"train": raw["train"]}  # the other splits have words of their own, which a language model cannot know
         notes.append("The text is generated: its reviews are made from templates. It tests the machinery alone.")
-    first = next(iter(raw.values()))
-    column = text_column(first, args.text_column_name)
-
-    names = {role: next((name for name in raw if name.startswith(role)), None) for role in ("train", "validation")}
-    if names["train"] is None:
-        if len(raw) != 1:
-            raise ValueError(f"no split to train on among {list(raw)}")
-        names = {"train": next(iter(raw)), "validation": None}
-        notes.append(f"The data set has only the split {names['train']!r}; training and validation share it.")
-    rows = {role: raw[name] for role, name in names.items() if name is not None}
-    has_own_validation = "validation" in rows
-    if isinstance(first, IterableDataset):
-        sources = {
-            role: TextSource(split.select_columns(column), column, by_line=split.builder_name == "text", breaks=False)
-            for role, split in rows.items()
-        }
+    rows, own_splits = by_role(raw, args, notes)
+    column = text_column(rows["train"], args.text_column_name)
+    if args.streaming:
+        sources = {role: TextSource(split.select_columns(column), column, breaks=False) for role, split in rows.items()}
         train, held_out = hold_out(sources, notes, HELD_OUT)
-        return Corpus({"validation": held_out}, has_own_validation, notes, train)
+        return Corpus(DatasetDict(validation=held_out), own_splits, notes, train)
 
-    splits = {}
     for role, split in rows.items():
-        check_texts(names[role], split, column)
-        texts = split.select_columns(column).rename_columns({column: "text"})
-        splits[role] = texts.filter(len, input_columns="text")
-    if not has_own_validation:
+        check_texts(role, split, column)
+    splits = DatasetDict(rows).select_columns(column).rename_columns({column: "text"}).filter(len, input_columns="text")
+    if "validation" not in splits:
         share = args.validation_split_percentage
         if share == 0:
             raise ValueError("there is no validation split: give a validation_split_percentage above 0")
-        train, validation = cut_at_the_end(splits["train"]["text"][:], share / 100)
-        splits = {"train": Dataset.from_dict({"text": train}), "validation": Dataset.from_dict({"text": validation})}
+        parts = cut_at_the_end(splits["train"]["text"][:], share / 100)
+        splits = {role: Dataset.from_dict({"text": part}) for role, part in zip(args.roles, parts, strict=True)}
         notes.append(f"There is no validation split: the last {share:g} % of the training text were taken for it.")
     for role, split in splits.items():
         if not len(split):
             raise ValueError(f"there is no text in the {role} split")
-    return Corpus(splits, has_own_validation, notes)
+    return Corpus(DatasetDict(splits), own_splits, notes)
 
 
 def cut_at_the_end(texts: list[str], share: float) -> tuple[list[str], list[str]]:

@@ -3,22 +3,18 @@
 import copy
 import inspect
 from dataclasses import dataclass, field
-from time import perf_counter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from tfm_zoo.hub.cards import table
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.evaluation import loss_and_perplexity
-from tfm_zoo.training.language_modeling.data import Blocks, Corpus
-from tfm_zoo.training.reports import Report
+from tfm_zoo.training.language_modeling.data import Corpus
 from tfm_zoo.training.runs import is_sharded
-from tfm_zoo.training.task import Batch, Task
+from tfm_zoo.training.task import Batch, Task, loss_and_perplexity
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,9 @@ class Sampler:
 
     @torch.no_grad()
     def draw(self, model: PreTrainedModel, step: int) -> list[str]:
-        """Samples of a model after `step` steps."""
+        """Samples of a model after `step` steps; none if `sample_length` is 0."""
+        if not self.length:
+            return []
         training = model.training
         model.eval()
         with torch.random.fork_rng():
@@ -89,83 +87,43 @@ class Sampler:
         return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
 
 
-@dataclass
-class LanguageModelReport(Report):
-    """How the training of a language model ended, and its card."""
-
-    task: "LanguageModelingTask"
-
-    pipeline_tag = "text-generation"
-    picture_metrics = ("perplexity",)
-    figure_names = {"loss": "loss per token", "perplexity": "perplexity"}
-    headline = ("loss", "perplexity")
-
-    def own_splits(self) -> tuple[str, ...]:
-        return ("validation",) if self.task.corpus.has_own_validation else ()
-
-    def task_values(self) -> dict[str, Any]:
-        task, best_step = self.task, self.state.best_step
-        tokens = {"train": "not counted"} | {name: f"{len(split):,}" for name, split in task.tokens.items()}
-        samples = task.sampler.draw(self.model, best_step) if task.sampler.length else []  # of the folder's model
-        early = next((entry for entry in self.state.log_history if "samples" in entry), None)
-        return {
-            "prompt": repr(self.run.args.sample_prompt or "Once"),
-            "block_size": task.block_size,
-            "tokens": table(tokens, ("split", "tokens")),
-            "notes": task.corpus.notes,
-            "samples": samples,
-            "early": early if early and early["step"] != best_step else None,
-        }
-
-    def task_settings(self) -> dict[str, Any]:
-        return {"tokens per block": self.task.block_size}
-
-
 @dataclass(kw_only=True)
 class LanguageModelingTask(Task):
     """A decoder learns to predict the next token."""
 
-    validation: Blocks
-    eval_batch_size: int
+    data: Corpus | None = None
     sampler: Sampler | None = None
-    #: what the card tells of the data
-    corpus: Corpus | None = None
-    tokens: dict[str, Tensor] = field(default_factory=dict)
-    block_size: int | None = None
+    tokens: dict[str, Tensor] = field(default_factory=dict)  # of each split in memory, for the card
 
-    report = LanguageModelReport
-
-    def __post_init__(self) -> None:
-        self.loader = self.eval_loader(self.validation, self.eval_batch_size)
+    pipeline_tag = "text-generation"
+    figure_names = {"loss": "loss per token", "perplexity": "perplexity"}
+    headline = ("loss", "perplexity")
+    picture_metrics = ("perplexity",)
+    figures = staticmethod(loss_and_perplexity)
 
     def count(self, batch: Batch) -> int:
         """The tokens of a batch that are predicted: all but the first of each row."""
         return int((batch["labels"][:, 1:] != IGNORED).sum())
 
-    @torch.no_grad()
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Mean loss per token, its exponential (perplexity) and blocks per second, the same on every process."""
+    def measure(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The sum of the losses of a batch, and how many tokens it is of, `(1, 2)`."""
         forward = inspect.signature(self.accelerator.unwrap_model(model).forward).parameters
         # A zoo model computes its loss without logits if told to; an official model always makes them.
         options = {"return_logits": False} if "return_logits" in forward else {}
-        model.eval()
-        loss_sum, tokens = 0.0, 0
-        start = perf_counter()
-        for batch in self.loader:
-            loss_sum += model(**batch, num_items_in_batch=1, **options).loss.item()  # the sum, and not the mean
-            tokens += self.count(batch)
-        totals = torch.tensor([loss_sum, tokens], device=self.accelerator.device)
-        loss_sum, tokens = self.accelerator.reduce(totals, "sum").tolist()
-        rate = self.validation.size / (perf_counter() - start)
-        model.train()
-        return {**loss_and_perplexity(loss_sum, tokens), "samples_per_second": rate}
+        loss_sum = model(**batch, num_items_in_batch=1, **options).loss
+        return torch.stack([loss_sum, loss_sum.new_tensor(self.count(batch))])[None]
 
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:
         """Draw samples on the main process, print them, and log them."""
-        accelerator, sampler = self.accelerator, self.sampler
-        if not sampler or not sampler.length or is_sharded(accelerator) or not accelerator.is_main_process:
+        accelerator = self.accelerator
+        if not self.sampler or is_sharded(accelerator) or not accelerator.is_main_process:
             return
-        samples = sampler.draw(accelerator.unwrap_model(model), state.step)
-        state.log_history.append({"step": state.step, "samples": samples})
+        if samples := self.sampler.draw(accelerator.unwrap_model(model), state.step):
+            state.log_history.append({"step": state.step, "samples": samples})
         for sample in samples:
             print(f"--- sample after step {state.step}\n{sample}\n---", flush=True)
+
+    def final_figures(self, best: PreTrainedModel, state: TrainState) -> dict[str, float]:
+        """None more: there is no test split. The card gets samples of this model."""
+        self.samples = self.sampler.draw(best, state.best_step)
+        return {}

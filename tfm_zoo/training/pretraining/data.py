@@ -1,25 +1,18 @@
 """Documents to pre-train on, in memory or streamed, and documents to validate on."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from datasets import Dataset, DatasetDict, IterableDataset
+from datasets import Dataset
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.pretraining.sentences import split_sentences
-from tfm_zoo.training.sources import (
-    StreamedArguments,
-    check_texts,
-    complete_splits,
-    limit_splits,
-    load_source,
-    text_column,
-)
+from tfm_zoo.training.sources import TEXT_FILES, StreamedArguments, check_texts, load_source, text_column
+from tfm_zoo.training.splits import by_role, divide
 from tfm_zoo.training.text_sources import CHARACTERS, TextSource, hold_out
-
-Rows = Dataset | IterableDataset
+from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
 
 HELD_OUT = 1000  # documents of a stream to validate on, unless max_eval_samples says how many
 
@@ -28,9 +21,9 @@ HELD_OUT = 1000  # documents of a stream to validate on, unless max_eval_samples
 class DocumentArguments(StreamedArguments):
     """Where the documents are, and how much of them is used."""
 
-    file_types: ClassVar[Mapping[str, str]] = {".txt": "text", **StreamedArguments.file_types}
-    text_rows: ClassVar[str] = "line"
-    test_split_percentage: ClassVar[float] = 0
+    file_types: ClassVar = TEXT_FILES
+    text_rows: ClassVar = "line"
+    built_in: ClassVar = staticmethod(generated.generated_documents)
 
     train_file: str | None = option(
         None,
@@ -46,9 +39,6 @@ class DocumentArguments(StreamedArguments):
         f" are {HELD_OUT:,} by default.",
     )
 
-    def built_in(self) -> DatasetDict:
-        return generated.generated_documents()
-
 
 @dataclass
 class Documents:
@@ -57,12 +47,12 @@ class Documents:
     train: TextSource
     validation: TextSource
     split: Callable[[str], list[str]]  # cuts a document into its sentences
-    has_own_validation: bool
+    own_splits: list[str]  # those that the data set came with
     notes: list[str]  # what a reader of the figures must know of the data
 
-    @property
-    def is_stream(self) -> bool:
-        return isinstance(self.train.rows, IterableDataset)
+    def texts(self) -> Iterator[str]:
+        """Texts to make a tokenizer from, the first ones. Read when iterated."""
+        yield from self.train.first_texts(TOKENIZER_TEXT)
 
 
 def load_documents(args: DocumentArguments, seed: int) -> Documents:
@@ -70,37 +60,30 @@ def load_documents(args: DocumentArguments, seed: int) -> Documents:
     notes: list[str] = []
     if args.is_generated:
         notes.append("The documents are generated, from templates. They test the machinery alone.")
-    raw = _roles(load_source(args), args)
-    if "text" in [rows.builder_name for rows in raw.values()] and not args.streaming:
-        raw = _roles(load_source(replace(args, streaming=True)), args)  # a stream tells where a file ends
-    column = text_column(raw["train"], args.text_column_name)
+    raw = load_source(args)
+    is_text = "text" in [rows.builder_name for rows in raw.values()]
+    if is_text and not args.streaming:
+        raw = load_source(replace(args, streaming=True))  # a stream tells where a file ends
+    if name := args.train_split_name:
+        if name not in raw:
+            raise ValueError(f"train_split_name {name!r}: no such split among {list(raw)}")
+        raw = {"train": raw[name], **{other: split for other, split in raw.items() if other not in ("train", name)}}
+    rows, own_splits = by_role(raw, args, notes)
+    column = text_column(rows["train"], args.text_column_name)
     sources = {}
-    for role, rows in raw.items():
-        if isinstance(rows, Dataset):
-            check_texts(role, rows, column)
-        sources[role] = TextSource(rows.select_columns(column), column, by_line=rows.builder_name == "text")
+    for role, split in rows.items():
+        if isinstance(split, Dataset):
+            check_texts(role, split, column)
+        sources[role] = TextSource(split.select_columns(column), column)
 
     if args.streaming:
         train, held_out = hold_out(sources, notes, CHARACTERS, args.max_eval_samples or HELD_OUT)
         validation = TextSource(held_out)
     else:
         splits = {role: source.in_memory() for role, source in sources.items()}
-        for role, rows in splits.items():
-            if not any(map(str.strip, rows[column])):
+        for role, split in splits.items():
+            if not any(map(str.strip, split[column])):
                 raise ValueError(f"there is no text in the {role} split")
-        splits = limit_splits(complete_splits(splits, args, seed, notes)[0], args, seed)
+        splits = divide(splits, args, seed, notes)
         train, validation = (TextSource(splits[role], column) for role in ("train", "validation"))
-    split = str.splitlines if sources["train"].by_line else split_sentences
-    return Documents(train, validation, split, "validation" in sources, notes)
-
-
-def _roles(raw: Mapping[str, Rows], args: DocumentArguments) -> dict[str, Rows]:
-    """The split to train on and, if there is one, the split to validate on."""
-    name = args.train_split_name or next((name for name in raw if name.startswith("train")), None)
-    if name is None and len(raw) == 1:
-        (name,) = raw
-    if name not in raw:
-        missing = f"train_split_name {name!r}: no such split" if name else "give train_split_name: no split to train on"
-        raise ValueError(f"{missing} among {list(raw)}")
-    validation = next((other for other in raw if other.startswith("validation") and other != name), None)
-    return {"train": raw[name], **({"validation": raw[validation]} if validation else {})}
+    return Documents(train, validation, str.splitlines if is_text else split_sentences, own_splits, notes)

@@ -1,6 +1,7 @@
 """Examples to pre-train an encoder on: pairs of segments, or single segments, with tokens masked."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from typing import Any
 
@@ -52,44 +53,35 @@ class Masking:
         return seen, np.where(chosen, ids, IGNORED)
 
 
+@dataclass
 class PretrainingExamples:
     """Turns documents into examples for a [`Stream`]: `[CLS] A [SEP] B [SEP]`, or `[CLS] A [SEP]`, partly masked.
 
     An example has `input_ids`, `labels` and, if the model takes them, `token_type_ids`, all `(tokens,)`. A pair also
     has `next_sentence_label`: 0 if B follows A, 1 if not.
-
-    Args:
-        split: cuts a document into its sentences, for pairs.
-        masking: chooses and hides the tokens to predict.
-        max_length: tokens of an example at most, special ones included.
-        pairs: pairs for next-sentence prediction; false: segments of one document.
-        short_probability: share of the pairs that are made shorter, as texts of a later task may be.
-        whole_words: mask all tokens of a word or none.
     """
 
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        split: Callable[[str], list[str]],
-        masking: Masking,
-        max_length: int,
-        pairs: bool = True,
-        short_probability: float = 0.1,
-        whole_words: bool = False,
-    ):
-        self.tokenizer, self.split, self.masking = tokenizer, split, masking
-        self.pairs, self.short_probability, self.whole_words = pairs, short_probability, whole_words
+    tokenizer: PreTrainedTokenizerBase
+    split: Callable[[str], list[str]]  # cuts a document into its sentences, for pairs
+    masking: Masking  # chooses and hides the tokens to predict
+    max_length: int  # tokens of an example at most, special ones included
+    pairs: bool = True  # pairs for next-sentence prediction; false: segments of one document
+    short_probability: float = 0.1  # share of the pairs that are made shorter, as texts of a later task may be
+    whole_words: bool = False  # mask all tokens of a word or none
+
+    def __post_init__(self) -> None:
+        tokenizer = self.tokenizer
         self.has_types = "token_type_ids" in tokenizer.model_input_names
         for name in ("cls_token", "sep_token"):
             if getattr(tokenizer, name) is None:
                 raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no {name}, which an encoder needs")
-        if whole_words and not tokenizer.is_fast:
+        if self.whole_words and not tokenizer.is_fast:
             raise ValueError(f"whole_word_mask needs a fast tokenizer, which {tokenizer.name_or_path!r} has not")
         self.cls, self.sep = (np.array([[i], [1]]) for i in (tokenizer.cls_token_id, tokenizer.sep_token_id))
-        shape = ("[CLS]", "A", "[SEP]", "B", "[SEP]") if pairs else ("[CLS]", "A", "[SEP]")
-        if max_length < len(shape):
-            raise ValueError(f"max_seq_length must be at least {len(shape)} ({' '.join(shape)}), not {max_length}")
-        self.room = max_length - (3 if pairs else 2)
+        shape = ("[CLS]", "A", "[SEP]", "B", "[SEP]") if self.pairs else ("[CLS]", "A", "[SEP]")
+        if self.max_length < len(shape):
+            raise ValueError(f"max_seq_length must be at least {len(shape)} ({' '.join(shape)}), not {self.max_length}")
+        self.room = self.max_length - (3 if self.pairs else 2)
 
     @property
     def needs(self) -> str:

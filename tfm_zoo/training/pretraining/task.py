@@ -4,22 +4,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from accelerate import Accelerator
 from torch import Tensor, nn
+from torch.distributions import Categorical
 from transformers.utils import ModelOutput
 
-from tfm_zoo.hub.cards import table
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
-from tfm_zoo.training.evaluation import evaluate_examples, sums_of_rows
-from tfm_zoo.training.models import is_zoo
 from tfm_zoo.training.pretraining.data import Documents
-from tfm_zoo.training.reports import Report
 from tfm_zoo.training.runs import is_sharded
-from tfm_zoo.training.task import Batch, Task
+from tfm_zoo.training.task import Batch, Task, inputs_of, sums_of_rows
 from tfm_zoo.training.text_sources import CHARACTERS
 
 #: an evaluation's figures, and what the card calls them
@@ -60,66 +55,33 @@ class PretrainingArguments(LoopArguments):
         return [name for name in FIGURES if self.next_sentence_prediction or "nsp" not in name]
 
 
-@dataclass
-class PretrainingReport(Report):
-    """How the pre-training of an encoder ended, and its card."""
-
-    task: "PretrainingTask"
-
-    pipeline_tag = "fill-mask"
-
-    @property
-    def figure_names(self) -> dict[str, str]:
-        return {name: FIGURES[name] for name in self.run.args.figures}
-
-    @property
-    def picture_metrics(self) -> tuple[str, ...]:
-        if not self.run.args.next_sentence_prediction:  # the loss is that of masked tokens
-            return ("mlm_accuracy",)
-        return tuple(name for name in self.run.args.figures if name != "loss")
-
-    @property
-    def headline(self) -> tuple[str, ...]:
-        return tuple(name for name in self.run.args.figures if name.endswith("accuracy"))
-
-    def own_splits(self) -> tuple[str, ...]:
-        return ("validation",) if self.task.documents.has_own_validation else ()
-
-    def task_values(self) -> dict[str, Any]:
-        size = self.task.examples.size
-        learned = f"{size:,} an epoch" if size else "not counted"
-        sizes = {"train": learned, "validation": f"{len(self.task.validation):,}"}
-        return {
-            "split_sizes": table(sizes, ("split", "examples")),
-            "notes": self.task.documents.notes,
-            "entropy": self.task.entropy,
-        }
-
-    def task_settings(self) -> dict[str, Any]:
-        args = self.run.args
-        short = f", {args.short_seq_prob:.0%} of the pairs shorter" if args.next_sentence_prediction else ""
-        words = "words, all tokens of each" if args.whole_word_mask else "tokens"
-        return {
-            "tokens per example": f"at most {args.max_seq_length}{short}",
-            "masked": f"{args.mlm_probability:.0%} of the {words}; of these 80 % by [MASK], 10 % by another token",
-            "documents mixed": f"{args.block_documents:,}, or {CHARACTERS:,} characters, at a time",
-        }
-
-
 @dataclass(kw_only=True)
 class PretrainingTask(Task):
     """An encoder learns to predict masked tokens and, of pairs of segments, whether one follows the other."""
 
     args: PretrainingArguments
-    documents: Documents
-    validation: list[dict[str, Any]]  # examples
+    data: Documents
 
-    report = PretrainingReport
+    pipeline_tag = "fill-mask"
+    characters = CHARACTERS  # that are mixed at a time, for the card
 
     def __post_init__(self) -> None:
-        self.is_zoo = is_zoo(self.model.config)
-        self.entropy = unigram_entropy(self.validation)
-        self.loader = self.eval_loader(self.validation, self.args.per_device_eval_batch_size)
+        super().__post_init__()
+        self.entropy = unigram_entropy(self.splits["validation"])
+
+    @property
+    def figure_names(self) -> dict[str, str]:
+        return {name: FIGURES[name] for name in self.args.figures}
+
+    @property
+    def picture_metrics(self) -> tuple[str, ...]:
+        if not self.args.next_sentence_prediction:  # the loss is that of masked tokens
+            return ("mlm_accuracy",)
+        return tuple(name for name in self.args.figures if name != "loss")
+
+    @property
+    def headline(self) -> tuple[str, ...]:
+        return tuple(name for name in self.args.figures if name.endswith("accuracy"))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return losses(model, batch, self.is_zoo)
@@ -130,8 +92,32 @@ class PretrainingTask(Task):
         pairs = [len(batch["labels"])] if "next_sentence_label" in batch else []
         return torch.tensor([int((batch["labels"] != IGNORED).sum()), *pairs])
 
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        return evaluate_pretraining(self.accelerator, model, self.loader, self.is_zoo)
+    def measure(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Of each example: how many tokens are masked, their losses, how many are predicted right; of a pair, too."""
+        labelled = batch["labels"] != IGNORED
+        if self.is_zoo and not is_sharded(self.accelerator):  # no part of a sharded model can be called by itself
+            options = {"return_logits": False, "output_hidden_states": True}
+            outputs = model(**inputs_of(batch), labels=batch["labels"], **options)
+            whole = self.accelerator.unwrap_model(model)
+            with self.accelerator.autocast():
+                logits = whole.lm_head(whole.head(outputs.hidden_states[-1][labelled]))
+        else:
+            outputs = model(**inputs_of(batch))
+            logits = token_logits(outputs)[labelled]
+        tokens = sums_of_rows(judged(logits, batch["labels"][labelled]), labelled)
+        columns = [labelled.sum(dim=1, keepdim=True), tokens]
+        if "next_sentence_label" in batch:
+            columns.append(judged(outputs.seq_relationship_logits, batch["next_sentence_label"]))
+        return torch.cat(columns, dim=1)
+
+    def figures(self, columns: Tensor) -> dict[str, float]:
+        """Loss and accuracy per masked token and per pair."""
+        tokens, mlm_loss, mlm_correct, *pairs = columns.sum(dim=1).tolist()
+        values = {"mlm_loss": mlm_loss / tokens, "mlm_accuracy": mlm_correct / tokens}
+        if pairs:
+            examples = columns.shape[1]
+            values |= {"nsp_loss": pairs[0] / examples, "nsp_accuracy": pairs[1] / examples}
+        return {"loss": values["mlm_loss"] + values.get("nsp_loss", 0), **values}
 
 
 def losses(model: nn.Module, batch: Batch, is_zoo: bool) -> Tensor:
@@ -153,42 +139,6 @@ def losses(model: nn.Module, batch: Batch, is_zoo: bool) -> Tensor:
     return torch.stack(parts)
 
 
-def evaluate_pretraining(
-    accelerator: Accelerator, model: nn.Module, loader: Iterable[Batch], is_zoo: bool
-) -> dict[str, float]:
-    """Loss and accuracy per masked token and per pair, and examples per second, the same on every process."""
-
-    def measure(batch: Batch) -> Tensor:
-        labelled = batch["labels"] != IGNORED
-        if is_zoo and not is_sharded(accelerator):  # no part of a sharded model can be called by itself
-            options = {"return_logits": False, "output_hidden_states": True}
-            outputs = model(**inputs_of(batch), labels=batch["labels"], **options)
-            whole = accelerator.unwrap_model(model)
-            with accelerator.autocast():
-                logits = whole.lm_head(whole.head(outputs.hidden_states[-1][labelled]))
-        else:
-            outputs = model(**inputs_of(batch))
-            logits = token_logits(outputs)[labelled]
-        tokens = sums_of_rows(judged(logits, batch["labels"][labelled]), labelled)
-        columns = [labelled.sum(dim=1, keepdim=True), tokens]
-        if "next_sentence_label" in batch:
-            columns.append(judged(outputs.seq_relationship_logits, batch["next_sentence_label"]))
-        return torch.cat(columns, dim=1)
-
-    columns, speed = evaluate_examples(accelerator, model, loader, measure)
-    tokens, mlm_loss, mlm_correct, *pairs = columns.sum(dim=1).tolist()
-    values = {"mlm_loss": mlm_loss / tokens, "mlm_accuracy": mlm_correct / tokens}
-    if pairs:
-        examples = columns.shape[1]
-        values |= {"nsp_loss": pairs[0] / examples, "nsp_accuracy": pairs[1] / examples}
-    return {"loss": values["mlm_loss"] + values.get("nsp_loss", 0), **values, **speed}
-
-
-def inputs_of(batch: Batch) -> Batch:
-    """The part of a batch that the model reads: all but what it predicts."""
-    return {name: value for name, value in batch.items() if name not in ("labels", "next_sentence_label")}
-
-
 def token_logits(outputs: ModelOutput) -> Tensor:
     """The logits of the tokens, `(batch, length, vocab_size)`, from either head."""
     return outputs.prediction_logits if "prediction_logits" in outputs else outputs.logits
@@ -202,9 +152,8 @@ def judged(logits: Tensor, labels: Tensor) -> Tensor:
 
 def unigram_entropy(examples: Iterable[dict[str, Any]]) -> float:
     """The loss, in nats, of a guess that knows only how frequent each label is."""
-    labels = np.concatenate([example["labels"] for example in examples])
-    counts = np.unique(labels[labels != IGNORED], return_counts=True)[1]
+    labels = torch.cat([torch.as_tensor(example["labels"]) for example in examples])
+    counts = labels[labels != IGNORED].unique(return_counts=True)[1]
     if not len(counts):
         raise ValueError("no token of the validation documents is masked: give more of them")
-    shares = counts / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
+    return Categorical(counts.double()).entropy().item()

@@ -1,16 +1,18 @@
 """Sentences and their translations, from any source, as pairs of token ids."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from datasets import Dataset, DatasetDict
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import check_at_least, option
-from tfm_zoo.training.sources import SplitArguments, check_texts, complete_splits, digest_of, limit_splits, load_source
+from tfm_zoo.training.sources import SplitArguments, check_texts, find_columns, load_source
+from tfm_zoo.training.splits import Data, by_role, divide
 
 SIDES = ("source", "target")  # the columns of pairs, those of the generated data among them
 NESTED = "translation"  # a column of mappings from language to text, as many data sets on the Hub have it
@@ -19,6 +21,8 @@ NESTED = "translation"  # a column of mappings from language to text, as many da
 @dataclass(frozen=True)
 class ParallelTextArguments(SplitArguments):
     """Where the pairs are, and how much of them to use. Names are those of transformers' `run_translation.py`."""
+
+    built_in: ClassVar = staticmethod(generated.reversed_sequences)
 
     dataset_name: str | None = option(
         None, "Hub id or local folder. 'generated', the default: the built-in sequences, to be reversed."
@@ -44,9 +48,6 @@ class ParallelTextArguments(SplitArguments):
         if self.source_lang is not None and self.source_lang == self.target_lang:
             raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}")
 
-    def built_in(self) -> DatasetDict:
-        return generated.reversed_sequences()
-
     def load_file(self, split: str, file: str) -> Dataset:
         sides = {language: Path(f"{file}.{language}") for language in (self.source_lang, self.target_lang) if language}
         if len(sides) < 2 or Path(file).is_file() or not all(path.is_file() for path in sides.values()):
@@ -62,21 +63,12 @@ class ParallelTextArguments(SplitArguments):
 
 
 @dataclass
-class ParallelTexts:
-    """Splits "train", "validation" and perhaps "test", whose columns "source" and "target" hold texts."""
+class ParallelTexts(Data):
+    """Splits whose columns "source" and "target" hold texts."""
 
-    splits: dict[str, Dataset]
     languages: tuple[str, str]  # of source and target: names of columns, or codes that begin with them
-    own_splits: list[str]  # those that the data set came with; the others were cut from its train split
-    notes: list[str]  # what a reader of the figures must know of the data
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What a resumed run must find again."""
-        train, validation = digest_of(self.splits["train"]), digest_of(self.splits["validation"])
-        return {"training texts": train, "validation texts": validation}
-
-    def encode(self, tokenizer: PreTrainedTokenizerBase, args: ParallelTextArguments) -> dict[str, Dataset]:
+    def encode(self, tokenizer: PreTrainedTokenizerBase, args: ParallelTextArguments) -> DatasetDict:
         """The splits as token ids, "input_ids" and "labels"; `notes` then say how many had to be truncated."""
         max_source, max_target = args.max_source_length, args.max_target_length
 
@@ -89,23 +81,19 @@ class ParallelTexts:
                 targets = tokenizer(text_target=rows["target"], truncation=True, max_length=max_target)["input_ids"]
             return {"input_ids": sources, "labels": targets, "truncated": longer}
 
-        encoded = {}
-        for name, split in self.splits.items():
-            rows = split.map(
-                encode_batch, batched=True, remove_columns=split.column_names, num_proc=args.preprocessing_num_workers
-            )
+        options = {"remove_columns": [*SIDES], "num_proc": args.preprocessing_num_workers}
+        encoded = self.splits.map(encode_batch, batched=True, **options)
+        for name, rows in encoded.items():
             if truncated := sum(rows["truncated"]):
                 self.notes.append(
                     f"{truncated:,} of the {len(rows):,} pairs of the {name} split were truncated, to {max_source}"
                     f" tokens of the source and {max_target} of the target."
                 )
-            encoded[name] = rows.remove_columns("truncated")
-        return encoded
+        return encoded.remove_columns("truncated")
 
-    def training_texts(self) -> Iterable[str]:
-        """The training texts of both sides."""
-        for column in SIDES:
-            yield from self.splits["train"][column][:]
+    def texts(self) -> Iterator[str]:
+        """The training texts of both sides. Read when iterated."""
+        return chain.from_iterable(self.splits["train"][column] for column in SIDES)
 
 
 def load_parallel_texts(args: ParallelTextArguments, seed: int) -> ParallelTexts:
@@ -115,27 +103,22 @@ def load_parallel_texts(args: ParallelTextArguments, seed: int) -> ParallelTexts
     if args.is_generated:
         notes.append("The data set is generated: letters, to be put in the reverse order.")
         languages = tuple(given or usual for given, usual in zip(languages, SIDES, strict=True))
-    raw = {}
-    for name, split in load_source(args).items():
-        flat = split.flatten()  # a column of mappings from language to text becomes a column for each language
-        raw[name] = flat.rename_columns({column: column.removeprefix(f"{NESTED}.") for column in flat.column_names})
-    columns = next(iter(raw.values())).column_names
-    sides = {}
+    splits = {name: _pairs(name, split, languages) for name, split in load_source(args).items()}
+    rows, own_splits = by_role(splits, args, notes)
+    return ParallelTexts(divide(rows, args, seed, notes), own_splits, notes, languages)
+
+
+def _pairs(name: str, split: Dataset, languages: Sequence[str | None]) -> Dataset:
+    """The texts of a split, in the columns "source" and "target"."""
+    split = split.flatten()  # a column of mappings from language to text becomes a column for each language
+    split = split.rename_columns({column: column.removeprefix(f"{NESTED}.") for column in split.column_names})
+    texts = {}
     for side, option_name, language in zip(SIDES, ("source_lang", "target_lang"), languages, strict=True):
         if language is None:
-            raise ValueError(f"give source_lang and target_lang: the columns are {columns}")
-        sides[side] = next((name for name in (language, language.split("_")[0]) if name in columns), None)
-        if sides[side] is None:
-            raise ValueError(f"{option_name} {language!r}: no such column; the columns are {columns}")
-    splits = {name: _pairs(name, split, sides) for name, split in raw.items()}
-    splits, own_splits = complete_splits(splits, args, seed, notes)
-    return ParallelTexts(limit_splits(splits, args, seed), languages, own_splits, notes)
-
-
-def _pairs(name: str, split: Dataset, sides: dict[str, str]) -> Dataset:
-    """The texts of a split in the columns "source" and "target"; `sides` says which columns they come from."""
-    texts = {}
-    for side, column in sides.items():
+            raise ValueError(f"give source_lang and target_lang: the columns are {split.column_names}")
+        short = language.split("_")[0]
+        asked = short if short in split.column_names and language not in split.column_names else language
+        (column,) = find_columns(split, [asked], [], option_name)
         check_texts(name, split, column, "column")
         texts[side] = split[column][:]
         empty = next((row for row, text in enumerate(texts[side]) if not text.strip()), None)

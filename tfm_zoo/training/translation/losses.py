@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training.task import Batch
+from tfm_zoo.training.task import Batch, inputs_of
 
 
 def labelled_logits(model: nn.Module, batch: Batch, is_zoo: bool) -> tuple[Tensor, Tensor]:
@@ -15,11 +15,10 @@ def labelled_logits(model: nn.Module, batch: Batch, is_zoo: bool) -> tuple[Tenso
     A model of the zoo (`is_zoo`) makes no other logits. An official model makes those of all positions.
     """
     labelled = batch["labels"] != IGNORED
-    inputs = {name: value for name, value in batch.items() if name != "labels"}
     if is_zoo:
-        logits = model(**inputs, use_cache=False, logits_to_keep=labelled).logits
+        logits = model(**inputs_of(batch), use_cache=False, logits_to_keep=labelled).logits
     else:
-        logits = model(**inputs, use_cache=False).logits[labelled]
+        logits = model(**inputs_of(batch), use_cache=False).logits[labelled]
     return logits.float(), batch["labels"][labelled]
 
 

@@ -4,30 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from transformers import (
-    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
-    AutoModelForSeq2SeqLM,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
 import tfm_zoo
-from tfm_zoo.training.initial_models import (
-    ModelAndTokenizer,
-    initial_config,
-    load_initial_model,
-    tokens_to_learn,
-    vocabulary_option,
-)
-from tfm_zoo.training.models import Head, ModelArguments, load_tokenizer
+from tfm_zoo.training.models import Head, ModelAndTokenizer, ModelArguments, new_tokenizer, vocabulary_option
 from tfm_zoo.training.tokenizers import joint_bpe
 
-VOCAB_SIZE = 8000  # of a tokenizer made from the training texts
 HEAD = Head(
-    AutoModelForSeq2SeqLM,
-    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
-    tfm_zoo.TfmEncoderDecoderForConditionalGeneration,
-    "sequence-to-sequence language model",
+    AutoModelForSeq2SeqLM, tfm_zoo.TfmEncoderDecoderForConditionalGeneration, "sequence-to-sequence language model"
 )
 
 
@@ -37,19 +21,19 @@ class TranslationModelArguments(ModelArguments):
 
     small_type: ClassVar = "tfm_encoder_decoder"
     small_fields: ClassVar = {
+        **ModelArguments.small_fields,
         "hidden_size": 128,
-        "num_hidden_layers": 2,
         "num_attention_heads": 4,
-        "intermediate_size": 256,
         "hidden_dropout": 0.0,  # the generated data have no noise
     }
+    make_tokenizer: ClassVar = staticmethod(joint_bpe)
 
-    tokenizer_vocab_size: int | None = vocabulary_option("a BPE of both sides", VOCAB_SIZE)
+    tokenizer_vocab_size: int | None = vocabulary_option("a BPE of both sides")
 
 
 def load_translation_model(args: TranslationModelArguments, source_lang: str, target_lang: str) -> ModelAndTokenizer:
     """The checkpoint that translates, and its tokenizer. One of many languages is told which two these are."""
-    model, tokenizer = load_initial_model(args, HEAD)
+    model, tokenizer = HEAD.load(args)
     if hasattr(tokenizer, "tgt_lang"):
         set_languages(model, tokenizer, source_lang, target_lang)
     return model, tokenizer
@@ -78,13 +62,13 @@ def set_languages(
 
 def new_translation_model(args: TranslationModelArguments, texts: Iterable[str]) -> ModelAndTokenizer:
     """A model with new weights; and the tokenizer named, or one made from the texts, those of both languages."""
-    tokenizer = load_tokenizer(args) if args.tokenizer_name else joint_bpe(texts, tokens_to_learn(args, VOCAB_SIZE))
+    tokenizer = new_tokenizer(args, texts)
     for token in ("pad_token", "eos_token"):
         if getattr(tokenizer, token) is None:
             raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no {token}, which a translation needs")
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     start = tokenizer.pad_token_id if bos is None else bos
-    config = initial_config(args, HEAD, tokenizer, bos_token_id=bos, eos_token_id=eos, decoder_start_token_id=start)
+    config = HEAD.new_config(args, tokenizer, bos_token_id=bos, eos_token_id=eos, decoder_start_token_id=start)
     if getattr(config, "forced_eos_token_id", None) is not None:  # of the architecture's own vocabulary
         config.forced_eos_token_id = eos
     return HEAD.new(args, config), tokenizer

@@ -3,28 +3,26 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from datasets import Dataset
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel
 from typing_extensions import Self
 
-from tfm_zoo.hub.cards import table
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.models import is_zoo
-from tfm_zoo.training.reports import Report
 from tfm_zoo.training.runs import is_sharded
-from tfm_zoo.training.task import Batch, Task
+from tfm_zoo.training.task import Batch, Task, loss_and_perplexity, sums_of_rows
 from tfm_zoo.training.translation.data import ParallelTexts
-from tfm_zoo.training.translation.evaluation import NAMES, Judge, signatures
+from tfm_zoo.training.translation.evaluation import NAMES, Sample, signatures, translate, translation_scores
 from tfm_zoo.training.translation.losses import label_smoothed_loss, labelled_logits
 
-#: the classes that share the mass of label smoothing, by the values of `label_smoothing_over`
-SPREAD = {"others": "all classes but the label", "all": "all classes, the label's own included"}
+TRANSLATIONS = "generated_predictions.txt"  # the file's name in transformers' run_translation.py
 
 
 @dataclass(frozen=True)
@@ -79,92 +77,45 @@ class TranslationArguments(LoopArguments):
                 setattr(config, name, getattr(self, name))
 
 
-@dataclass
-class TranslationReport(Report):
-    """How the training of a translator ended, and its card."""
-
-    task: "TranslationTask"
-
-    pipeline_tag = "translation"
-    picture_metrics = ("perplexity",)
-    scores = {"bleu": "BLEU", "chrf": "chrF", "exact_match": "exact match"}
-    figure_names = {**scores, "loss": "loss per token", "perplexity": "perplexity"}
-    headline = ("bleu", "chrf")
-
-    @property
-    def languages(self) -> list[str] | None:
-        return language_codes(self.task.texts.languages)
-
-    def own_splits(self) -> list[str]:
-        return self.task.texts.own_splits
-
-    def task_values(self) -> dict[str, Any]:
-        task, judge = self.task, self.task.final_judge
-        tokens = {name: sum(map(len, split["labels"])) for name, split in task.encoded.items()}
-        sizes = {name: f"{len(split):,} ({tokens[name]:,})" for name, split in task.texts.splits.items()}
-        translated = self.run.args.num_eval_translations if "test" in task.encoded else 0
-        return {
-            "languages": task.texts.languages,
-            "example": repr(judge.texts["source"][0]),
-            "num_beams": self.model.generation_config.num_beams or 1,
-            "signatures": signatures(),
-            "split_sizes": table(sizes, ("split", "pairs (tokens of the targets)")),
-            "notes": task.texts.notes,
-            # how many pairs of the validation split were translated, if not all
-            "translated": translated if translated < len(task.texts.splits["validation"]) else 0,
-            "samples": judge.samples,
-        }
-
-    def task_settings(self) -> dict[str, Any]:
-        args, data_args = self.run.args, self.run.data_args
-        settings = {
-            "label smoothing": f"{args.label_smoothing_factor}, over {SPREAD[args.label_smoothing_over]}",
-            "tokens per text": f"at most {data_args.max_source_length} of the source and"
-            f" {data_args.max_target_length} of the target",
-        }
-        if args.per_device_train_batch_tokens:
-            batch = f"{args.per_device_train_batch_tokens:,} tokens of source and target, padding included"
-            settings["batch"] = self.batch(batch)
-        return settings
-
-
 @dataclass(kw_only=True)
 class TranslationTask(Task):
-    """An encoder-decoder learns to translate."""
+    """An encoder-decoder learns to translate. The last translations and samples are kept for the card."""
 
     args: TranslationArguments
-    texts: ParallelTexts
-    encoded: dict[str, Dataset]  # the texts as token ids
+    data: ParallelTexts
     max_length: int  # of a translation, in tokens, with the token it starts with
 
-    report = TranslationReport
+    pipeline_tag = "translation"
+    figure_names = {
+        "bleu": "BLEU",
+        "chrf": "chrF",
+        "exact_match": "exact match",
+        "loss": "loss per token",
+        "perplexity": "perplexity",
+    }
+    headline = ("bleu", "chrf")
+    picture_metrics = ("perplexity",)
+    figures = staticmethod(loss_and_perplexity)
+    signatures = staticmethod(signatures)
 
     def __post_init__(self) -> None:
-        is_whole = not is_sharded(self.accelerator)
-        if self.args.num_eval_translations and not is_whole:
+        super().__post_init__()
+        if self.args.num_eval_translations and is_sharded(self.accelerator):
             raise ValueError(
                 "num_eval_translations: a sharded model does not translate while it trains; it does with DDP"
             )
-        self.is_zoo = is_zoo(self.model.config)
-        lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.examples]
+        lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
         self.batch_tokens = self.args.per_device_train_batch_tokens
         self.lengths = lengths if self.batch_tokens else list(map(sum, lengths))
-        self.judge = self.make_judge("validation", self.args.num_samples if is_whole else 0)
 
-    def make_judge(self, split: str, num_samples: int) -> Judge:
-        """A judge of the pairs of a split."""
-        batch_size = self.args.per_device_eval_batch_size
-        return Judge(
-            self.accelerator,
-            self.tokenizer,
-            self.texts.splits[split],
-            self.encoded[split],
-            self.eval_loader(self.encoded[split], batch_size),
-            batch_size=batch_size,
-            max_length=self.max_length,
-            is_zoo=self.is_zoo,
-            num_samples=num_samples,
-        )
+    @property
+    def languages(self) -> list[str] | None:
+        return language_codes(self.data.languages)
+
+    @property
+    def final_split(self) -> str:
+        """The split that the best model translates."""
+        return "test" if "test" in self.splits else "validation"
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean loss over the target's tokens, with smoothed labels."""
@@ -174,23 +125,45 @@ class TranslationTask(Task):
     def count(self, batch: Batch) -> int:
         return int((batch["labels"] != IGNORED).sum())
 
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        return self.judge(model, scored=self.args.num_eval_translations)
+    def measure(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Loss and number of tokens of each target. Labels are not smoothed, so that perplexity is the text's."""
+        logits, labels = labelled_logits(model, batch, self.is_zoo)
+        losses = F.cross_entropy(logits, labels, reduction="none")
+        return sums_of_rows(torch.stack([losses, torch.ones_like(losses)], dim=1), batch["labels"] != IGNORED)
+
+    def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
+        """Loss and perplexity of a split, and the scores of `num_eval_translations` of its translations."""
+        shown = 0 if is_sharded(self.accelerator) else self.args.num_samples
+        return super().evaluate(model, split) | self.score(model, split, self.args.num_eval_translations, shown)
+
+    def score(self, model: nn.Module, split: str, scored: int, shown: int) -> dict[str, float]:
+        """BLEU, chrF and exact match of the first `scored` pairs of a split; the first `shown` become samples."""
+        pairs = self.data.splits[split][: max(scored, shown)]
+        token_ids = self.splits[split][: max(scored, shown)]["input_ids"]
+        batch_size = self.args.per_device_eval_batch_size
+        self.translations = translate(
+            self.accelerator, model, self.tokenizer, token_ids, batch_size=batch_size, max_length=self.max_length
+        )
+        samples = map(Sample, pairs["source"], pairs["target"], self.translations)
+        self.samples = list(islice(samples, shown))
+        return translation_scores(self.translations[:scored], pairs["target"][:scored]) if scored else {}
 
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:
         """Print samples, and log their translations."""
-        samples = self.judge.samples
-        if samples and self.accelerator.is_main_process:
-            state.log_history.append({"step": state.step, "samples": [sample.translation for sample in samples]})
-            print(f"--- samples after step {state.step}", *samples, "---", sep="\n", flush=True)
+        if self.samples and self.accelerator.is_main_process:
+            state.log_history.append({"step": state.step, "samples": [sample.translation for sample in self.samples]})
+            print(f"--- samples after step {state.step}", *self.samples, "---", sep="\n", flush=True)
 
-    def final_figures(self, best: PreTrainedModel) -> dict[str, float]:
+    def final_figures(self, best: PreTrainedModel, state: TrainState) -> dict[str, float]:
         """Loss and scores of the test split, or without one of the validation split; its translations are written."""
-        split, prefix = ("test", "test") if "test" in self.encoded else ("validation", "eval")
-        self.final_judge = self.make_judge(split, self.args.num_samples)
-        figures = self.final_judge(best)
+        split = self.final_split
+        figures = super().evaluate(best, split)
+        figures |= self.score(best, split, len(self.splits[split]), self.args.num_samples)
         if self.accelerator.is_main_process:
-            self.final_judge.write_translations(Path(self.args.output_dir))
+            lines = (" ".join(translation.split()) for translation in self.translations)
+            text = "".join(f"{line}\n" for line in lines)
+            (Path(self.args.output_dir) / TRANSLATIONS).write_text(text, encoding="utf-8")
+        prefix = "test" if split == "test" else "eval"
         return {f"{prefix}_{name}": value for name, value in figures.items()}
 
 

@@ -1,0 +1,63 @@
+"""`torch.func`: gradients as functions, of a batch and of each of its examples; and double precision."""
+
+import pytest
+import torch
+from torch.func import functional_call, grad, vmap
+
+from tfm_zoo import TfmBertForMaskedLM, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
+from tfm_zoo.models.kernels import eager_attention_forward
+
+from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
+
+HEADS = [TfmBertForMaskedLM, TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration]
+
+
+def loss_of(model):
+    """The loss as a function of the parameters, and the parameters."""
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    return lambda values, batch: functional_call(model, values, kwargs=batch).loss, parameters
+
+
+def gradients(model, batch) -> dict[str, torch.Tensor]:
+    model.zero_grad()
+    model(**batch).loss.backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_gradient_of_a_loss(head):
+    model, batch = tiny_model(head, **NO_DROPOUT).train(), ragged_batch(head, labels=True)
+    loss, parameters = loss_of(model)
+    torch.testing.assert_close(grad(loss)(parameters, batch), gradients(model, batch))
+
+
+@pytest.mark.parametrize("head", [TfmBertForMaskedLM, TfmGPTForCausalLM])
+def test_gradients_of_each_example(head):
+    model, batch = tiny_model(head, **NO_DROPOUT).train(), ragged_batch(head, labels=True)
+    batch.pop("attention_mask", None)
+    loss, parameters = loss_of(model)
+    examples = {name: values[:, None] for name, values in batch.items()}
+    found = vmap(grad(loss), in_dims=(None, 0))(parameters, examples)
+    for index in range(2):
+        wanted = gradients(model, {name: values[index : index + 1] for name, values in batch.items()})
+        torch.testing.assert_close({name: values[index] for name, values in found.items()}, wanted)
+
+
+def test_dropout_of_attention_under_a_gradient():
+    """The attention with dropout of its own steps aside, and torch's takes its place."""
+    model, batch = (
+        tiny_model(TfmGPTForCausalLM, attention_dropout=0.5).train(),
+        ragged_batch(TfmGPTForCausalLM, labels=True),
+    )
+    loss, parameters = loss_of(model)
+    assert all(value.isfinite().all() for value in grad(loss)(parameters, batch).values())
+
+
+def test_double_precision():
+    """Half precision is promoted to float32; float64 is left alone."""
+    attention = tiny_model(TfmBertForMaskedLM, **NO_DROPOUT).model.layers[0].self_attn
+    query, key, value = torch.randn(3, 2, 4, 5, 8, dtype=torch.double).unbind()
+    wanted = torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
+    output, weights = eager_attention_forward(attention, query, key, value, None, scaling=8**-0.5)
+    torch.testing.assert_close(output, wanted, rtol=1e-12, atol=1e-12)
+    assert weights.dtype == torch.double

@@ -1,0 +1,191 @@
+"""What a serving engine takes a model by, with stand-ins for the engine. `.ci/engines` tries the real one.
+
+An engine builds the base model on the meta device, replaces linears, norms, the table of tokens and attention by its
+own, and calls the model on one row of all tokens of all sequences, with positions that begin anew for each sequence.
+"""
+
+import ast
+import inspect
+import textwrap
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import AttentionInterface, AutoModel, RobertaConfig, RobertaModel
+
+import tfm_zoo
+from tfm_zoo.models.attention import TfmAttention
+
+from ..tiny import NO_DROPOUT, tiny_config, tiny_model
+
+#: tensor-parallel styles that every engine knows
+STYLES = {"colwise", "rowwise", "colwise_rep", "rowwise_rep", "replicate"}
+LENGTHS = (5, 1, 3)
+IDS = torch.arange(3, 12)[None]
+POSITIONS = torch.cat([torch.arange(length) for length in LENGTHS])[None]
+MODELS = {
+    "gpt2": (tfm_zoo.TfmGPTModel, {"norm_position": "pre"}),
+    "llama": (
+        tfm_zoo.TfmGPTModel,
+        {"position_embedding_type": "rotary", "norm_type": "rmsnorm", "mlp_type": "gated", "num_key_value_heads": 2},
+    ),
+    "sinusoidal": (tfm_zoo.TfmGPTModel, {"position_embedding_type": "sinusoidal", "scale_embedding": True}),
+    "bert": (tfm_zoo.TfmBertModel, {}),
+    "roberta": (tfm_zoo.TfmBertModel, {"position_ids_from_padding": True, "pad_token_id": 1}),
+}
+
+
+def engine_attention(module, query, key, value, attention_mask, scaling, attention_instances=None, **kwargs):
+    """As an engine's: it knows where each sequence ends, takes no mask, and returns `(tokens, heads * head_dim)`."""
+    assert attention_mask is None
+    assert attention_instances[module.layer_idx] == module.layer_idx, "a caller's keyword argument reaches attention"
+    groups = query.shape[1] // key.shape[1]
+    key, value = (states.repeat_interleave(groups, dim=1) for states in (key, value))
+    sequences = zip(*(states.split(LENGTHS, dim=2) for states in (query, key, value)), strict=True)
+    outputs = [F.scaled_dot_product_attention(*parts, is_causal=module.is_causal, scale=scaling) for parts in sequences]
+    return torch.cat(outputs, dim=2)[0].transpose(0, 1).flatten(1), None
+
+
+AttentionInterface.register("an_engine", engine_attention)
+
+
+class Replaced(nn.Module):
+    """An engine's own linear, norm or table, which takes its input by position, and nothing else."""
+
+    def __init__(self, original: nn.Module):
+        super().__init__()
+        self.original = original
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return self.original(states)
+
+
+def base_model(name: str) -> nn.Module:
+    model_class, fields = MODELS[name]
+    return tiny_model(model_class, **NO_DROPOUT, **fields)
+
+
+def run(model: nn.Module, **inputs) -> torch.Tensor:
+    instances = dict(enumerate(range(model.config.num_hidden_layers)))
+    inputs = {"input_ids": IDS, "position_ids": POSITIONS} | inputs
+    with torch.no_grad():
+        return model(**inputs, attention_instances=instances, use_cache=False, return_dict=False)[0]
+
+
+def one_by_one(model: nn.Module) -> torch.Tensor:
+    """The sequences of the row, each in a call of its own."""
+    with torch.no_grad():
+        states = [model(input_ids=ids).last_hidden_state for ids in IDS.split(LENGTHS, dim=1)]
+    return torch.cat(states, dim=1)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_row_of_several_sequences(name):
+    model = base_model(name)
+    wanted = one_by_one(model)
+    model.config._attn_implementation = "an_engine"
+    torch.testing.assert_close(run(model), wanted)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "roberta"])
+def test_replaced_modules(name):
+    model = base_model(name)
+    wanted = one_by_one(model)
+    kinds = (nn.Linear, nn.LayerNorm, type(getattr(model, "norm", None)))
+    for path, module in list(model.named_modules()):
+        if isinstance(module, kinds) and path and "pooler" not in path:
+            model.set_submodule(path, Replaced(module))
+    model.set_input_embeddings(Replaced(model.get_input_embeddings()))
+    model.config._attn_implementation = "an_engine"
+    torch.testing.assert_close(run(model), wanted)
+
+
+@pytest.mark.parametrize("name", ["llama", "bert"])
+def test_made_on_the_meta_device(name):
+    model = base_model(name)
+    wanted = one_by_one(model)
+    with torch.device("meta"):
+        empty = AutoModel.from_config(model.config, attn_implementation="an_engine", trust_remote_code=True).eval()
+    assert all(parameter.is_meta for parameter in empty.parameters())
+    buffers = dict(model.named_buffers())
+    empty.to_empty(device="cpu").load_state_dict(model.state_dict() | buffers, strict=False)
+    for buffer_name, buffer in empty.named_buffers():
+        buffer.copy_(buffers[buffer_name])
+    torch.testing.assert_close(run(empty), wanted)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_pipeline_of_two_processes(name):
+    """The first has the embeddings and a layer; the second, which is given hidden states, the others and the norm."""
+
+    class Missing(nn.Identity):
+        """Stands for what another process has: it returns its first argument."""
+
+        def forward(self, states, *args, **kwargs):
+            return states
+
+    wanted = one_by_one(base_model(name))
+    first, second = base_model(name), base_model(name)
+    assert first.supports_pp_plan
+    before, layers, after = first.config.base_model_pp_plan
+    for part in (first, second):
+        part.config._attn_implementation = "an_engine"
+    setattr(first, after, Missing())
+    setattr(second, before, Missing())
+    getattr(first, layers)[1] = Missing()
+    getattr(second, layers)[0] = Missing()
+    states = run(first)
+    torch.testing.assert_close(run(second, input_ids=None, inputs_embeds=states), wanted)
+
+
+def test_the_attention_call_as_engines_find_it():
+    """They read the source of `forward`: the interface's function is bound to a local, and called once."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(TfmAttention.forward)))
+    lookups = [
+        node.targets[0].id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("ALL_ATTENTION_FUNCTIONS.get_interface(")
+    ]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) in lookups]
+    assert len(lookups) == len(calls) == 1
+    (scaling,) = (keyword.value for keyword in calls[0].keywords if keyword.arg == "scaling")
+    assert ast.unparse(scaling) == "self.scaling"
+    assert TfmAttention(tiny_config(), 0, is_causal=False).is_causal is False
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parallel_plans(name):
+    config = base_model(name).config
+    assert set(config.base_model_tp_plan.values()) <= STYLES
+    assert all(
+        "o_proj" in path or "down_proj" in path for path, how in config.base_model_tp_plan.items() if how == "rowwise"
+    )
+
+
+def test_the_scale_of_embeddings_stands_on_them():
+    table = base_model("sinusoidal").get_input_embeddings()
+    assert table.embed_scale == 32**0.5
+    assert not hasattr(base_model("gpt2").get_input_embeddings(), "embed_scale")
+
+
+def test_windows_as_engines_read_them():
+    """An engine's window counts the position itself; an encoder's counts those to each side."""
+    decoder, encoder = tiny_config(tfm_zoo.TfmGPTConfig, sliding_window=6), tiny_config(sliding_window=6)
+    for config, window in ((decoder, 6), (encoder, 7)):
+        assert config.layer_types == ["sliding_attention"] * config.num_hidden_layers
+        assert config.sliding_window == 6
+        config._attn_implementation = "vllm"
+        assert config.sliding_window == window
+    assert tiny_config().layer_types == ["full_attention"] * 2
+
+
+def test_roberta_with_positions_from_0():
+    """Engines count from 0, and know the offset of official RoBERTa by its `model_type` alone."""
+    fields = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "pad_token_id": 1}
+    official = RobertaModel(RobertaConfig(**fields, intermediate_size=48)).eval()
+    ids = torch.arange(3, 12)[None]
+    with torch.no_grad():
+        wanted = official(ids, position_ids=torch.arange(9)[None] + 2)[0]
+        states = tfm_zoo.from_official(official).eval()(ids, position_ids=torch.arange(9)[None])[0]
+    torch.testing.assert_close(states, wanted)

@@ -1,0 +1,74 @@
+"""Which split of a data set is which, and what is cut from the training rows where a split is missing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeVar
+
+from datasets import Dataset, DatasetDict, IterableDataset
+
+from tfm_zoo.training.sources import DataArguments, SplitArguments, digest
+
+Rows = TypeVar("Rows", Dataset, IterableDataset)
+
+
+@dataclass
+class Data:
+    """Splits "train", "validation" and perhaps "test", and what is to be known of them."""
+
+    splits: DatasetDict
+    own_splits: list[str]  # those that the data set came with; the others were cut from its train split
+    notes: list[str]  # what a reader of the figures must know of the data
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a resumed run must find again."""
+        train, validation = (chain(*self.splits[split].to_dict().values()) for split in ("train", "validation"))
+        return {"training texts": digest(train), "validation texts": digest(validation)}
+
+
+def by_role(splits: Mapping[str, Rows], args: DataArguments, notes: list[str]) -> tuple[dict[str, Rows], list[str]]:
+    """The splits "train" and, if there are such, "validation" and "test"; and which of them the data set came with.
+
+    They are the first ones whose names begin so. A split that is alone is trained on, whatever its name is, and a
+    sentence about it is added to `notes`.
+    """
+    names = {role: next((name for name in splits if name.startswith(role)), None) for role in args.roles}
+    if names["train"] is not None:
+        rows = {role: splits[name] for role, name in names.items() if name is not None}
+        return rows, list(rows)
+    if len(splits) > 1:
+        raise ValueError(f"no split to train on among {list(splits)}: none has a name that begins with 'train'")
+    ((name, train),) = splits.items()
+    notes.append(f"The data set has only the split {name!r}; all others are cut from it.")
+    return {"train": train}, []
+
+
+def divide(rows: Mapping[str, Dataset], args: SplitArguments, seed: int, notes: list[str]) -> DatasetDict:
+    """The splits "train", "validation" and, if there is one or a share is asked for, "test".
+
+    Those that are missing are cut from train, and a sentence about it is added to `notes`. They have at most
+    `max_train_samples` and `max_eval_samples` rows, which the seed picks.
+    """
+    train = rows["train"]
+    shares = {"validation": args.validation_split_percentage, "test": args.test_split_percentage}
+    missing = {role: share for role, share in shares.items() if role not in rows and share > 0}
+    sizes = {role: max(1, round(len(train) * share / 100)) for role, share in missing.items()}
+    if "validation" not in rows and "validation" not in sizes:
+        raise ValueError("there is no validation split: give a validation_split_percentage above 0")
+    if sizes and sum(sizes.values()) >= len(train):
+        raise ValueError(f"train has {len(train)} rows: too few to cut a {' and a '.join(sizes)} split from it")
+    if sizes:
+        train, rest = train.train_test_split(test_size=sum(sizes.values()), seed=seed).values()
+    else:
+        train = train.shuffle(seed=seed)
+    splits, taken = {**rows, "train": train}, 0
+    for role, size in sizes.items():
+        notes.append(f"There is no {role} split: {size} rows of train were taken for it (seed {seed}).")
+        splits[role] = rest.select(range(taken, taken + size))
+        taken += size
+    for role in args.roles:
+        limit = args.max_train_samples if role == "train" else args.max_eval_samples
+        if role in splits and limit is not None and limit < len(splits[role]):
+            splits[role] = splits[role].shuffle(seed=seed).take(limit)
+    return DatasetDict({role: splits[role] for role in args.roles if role in splits})
