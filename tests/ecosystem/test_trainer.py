@@ -15,6 +15,7 @@ from transformers import (
     Trainer,
     TrainingArguments,
 )
+from transformers.models.auto import modeling_auto
 
 from tfm_zoo import (
     TfmBertForMaskedLM,
@@ -91,6 +92,26 @@ def test_evaluated_and_saved(head, auto_class, code, tmp_path):
     losses = [loaded(**batch).loss.item() for batch in batches]
     assert trainer.evaluate()["eval_loss"] == pytest.approx(sum(losses) / 2, rel=1e-5)
     assert (tmp_path / "saved" / code).exists()
+
+
+def test_smoothed_labels_of_a_decoder(tmp_path):
+    """They are shifted, as of official decoders, and those of an encoder are not."""
+    for head in (TfmGPTForCausalLM, TfmBertForMaskedLM):
+        trainer, batch = make_trainer(head, tmp_path, label_smoothing_factor=0.1), ragged_batch(head, labels=True)
+        logits, labels = trainer.model(**batch, return_logits=True).logits, batch["labels"]
+        if head is TfmGPTForCausalLM:
+            logits, labels = logits[:, :-1], labels[:, 1:]
+        wanted = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing=0.1)
+        torch.testing.assert_close(trainer.compute_loss(trainer.model, {**batch}), wanted)
+
+
+def test_names_by_which_tools_tell_decoders_from_encoder_decoders():
+    """lm-eval, for one, reads these tables. The Auto classes go on finding the classes where they are registered."""
+    decoders = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    encoder_decoders = modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+    assert "tfm_gpt" in decoders and "tfm_gpt" not in encoder_decoders
+    assert "tfm_encoder_decoder" in encoder_decoders and "tfm_encoder_decoder" not in decoders
+    assert type(AutoModelForCausalLM.from_config(tiny_model(TfmGPTForCausalLM).config)) is TfmGPTForCausalLM
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
