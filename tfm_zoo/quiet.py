@@ -6,6 +6,7 @@ This file switches loggers and progress bars. It never looks at what a message s
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -47,6 +48,23 @@ def quiet_loading() -> Iterator[None]:
         loader.disabled = was_disabled
         if shows_bars:
             enable_progress_bar()
+
+
+@contextmanager
+def quiet_export() -> Iterator[None]:
+    """While it is open, torch's exporter to ONNX shows only errors.
+
+    It warns of packages that it could do without, and of axes that it joins since they always have the same size.
+    """
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def hush_progress_bars() -> None:

@@ -1,6 +1,7 @@
 """`tfm-zoo convert`, `export` and `list`: official checkpoints to zoo models and back."""
 
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -48,21 +49,53 @@ def convert(
     report(f"{architecture.title} as {type(model).__name__} in {out}")
 
 
-def export(zoo_dir: ZooModel, out: Out, overwrite: Overwrite = False, debug: Debug = False) -> None:
-    """Write a zoo model, with its tokenizer, as a checkpoint of the official class that computes the same."""
-    from ..converters import to_official
+def export(
+    zoo_dir: ZooModel,
+    out: Out,
+    onnx: Annotated[
+        bool, typer.Option("--onnx", help="Write graphs for ONNX Runtime instead, checked against the model.")
+    ] = False,
+    overwrite: Overwrite = False,
+    debug: Debug = False,
+) -> None:
+    """Write a zoo model, with its tokenizer, as a checkpoint of the official class that computes the same.
+
+    With --onnx: as ONNX graphs, in OUT/onnx, beside configuration and tokenizer.
+    """
     from ..converters.checkpoint import fetch
     from ..converters.folders import copy_companions, new_folder
-    from ..quiet import quiet_loading
-    from .models import load, save
 
     with errors_in_one_line(debug), new_folder(out, overwrite) as folder:
         zoo_folder = fetch(zoo_dir)
-        with notes.status("Converting"), quiet_loading():
-            official = to_official(load(zoo_folder))
-        save(official, folder, zoo_dir)
+        result = write_onnx(zoo_folder, folder) if onnx else write_official(zoo_folder, folder, zoo_dir)
         copy_companions(zoo_folder, folder)
-    report(f"{type(official).__name__} in {out}")
+    report(f"{result} in {out}")
+
+
+def write_official(zoo_folder: Path, folder: Path, source: str) -> str:
+    """Writes the official checkpoint; returns what it is."""
+    from ..converters import to_official
+    from ..quiet import quiet_loading
+    from .models import load, save
+
+    with notes.status("Converting"), quiet_loading():
+        official = to_official(load(zoo_folder))
+    save(official, folder, source)
+    return type(official).__name__
+
+
+def write_onnx(zoo_folder: Path, folder: Path) -> str:
+    """Writes ONNX files, the configuration and the code that the configuration needs; returns what they are."""
+    from ..onnx import export_onnx
+    from ..quiet import quiet_loading
+    from .models import load, save_config
+
+    with quiet_loading():
+        model = load(zoo_folder)
+    save_config(model, folder)
+    with notes.status("Exporting, and comparing with the model"):
+        difference = export_onnx(model, folder / "onnx")
+    return f"{type(model).__name__} as ONNX, which differs by at most {difference:.0e},"
 
 
 def list_architectures() -> None:

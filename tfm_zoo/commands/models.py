@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.dynamic_module_utils import custom_object_save
 
 from ..converters import ConversionError, from_official
 from ..converters.checkpoint import fetch, read_json
@@ -63,3 +64,9 @@ def save(model: PreTrainedModel, folder: Path, source: str) -> None:
     model.name_or_path = model.config.name_or_path = source
     with notes.status("Saving"), quiet_loading():
         model.save_pretrained(folder)
+
+
+def save_config(model: PreTrainedModel, folder: Path) -> None:
+    """Saves a model's configuration and code, without its weights."""
+    model.config.save_pretrained(folder)
+    custom_object_save(model, folder)

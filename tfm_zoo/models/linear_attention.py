@@ -90,7 +90,7 @@ def causal_sums(
         `(batch, heads, group, length, width)`, and a state.
     """
     length = queries.shape[-2]
-    chunk = min(CHUNK, length)
+    chunk = CHUNK if torch.compiler.is_exporting() else min(CHUNK, length)  # a graph is to serve any length
     filling = (0, 0, 0, -length % chunk)
     queries, keys, values = (F.pad(states, filling).unflatten(-2, (-1, chunk)) for states in (queries, keys, values))
     states = keys.transpose(-1, -2) @ values  # (batch, heads, chunks, head_dim, width)

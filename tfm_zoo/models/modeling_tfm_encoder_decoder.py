@@ -220,7 +220,7 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
         states = outputs.last_hidden_state
         last = self.last_end(inputs["input_ids"]).to(states.device)
-        return self.classification_head(states[torch.arange(len(states), device=states.device), last])
+        return self.classification_head(states[torch.arange(states.shape[0], device=states.device), last])
 
     def last_end(self, input_ids: torch.LongTensor | None) -> torch.LongTensor:
         """`(batch,)`, the index of the last end-of-sequence token of each source."""
@@ -230,7 +230,9 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
             raise ValueError("eos_token_id=None: the classifier reads the state at the last token that has it.")
         if input_ids.dim() != 2:
             raise ValueError(f"input_ids of shape {tuple(input_ids.shape)} should be of shape (batch, length).")
-        ends = torch.isin(input_ids, torch.tensor(self.config.eos_token_id, device=input_ids.device))
+        # Compared, and not `torch.isin`, which ONNX does not know.
+        end_ids = torch.tensor(self.config.eos_token_id, device=input_ids.device).view(-1)
+        ends = (input_ids.unsqueeze(-1) == end_ids).any(dim=-1)
         if not is_traced(input_ids) and not ends.any(dim=1).all():
             row = int((~ends.any(dim=1)).nonzero()[0])
             raise ValueError(f"Sequence {row} of input_ids has no eos_token_id={self.config.eos_token_id} in it.")

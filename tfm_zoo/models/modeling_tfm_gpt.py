@@ -176,7 +176,7 @@ class TfmGPTForSequenceClassification(SequenceClassification, TfmGPTHead):
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
         states = outputs.last_hidden_state
         last = self.last_token(inputs).to(states.device)
-        return self.score(states[torch.arange(len(states), device=states.device), last])
+        return self.score(states[torch.arange(states.shape[0], device=states.device), last])
 
     def last_token(self, inputs: Inputs) -> torch.LongTensor:
         """`(batch,)`, the index of the last token that is not `pad_token_id` or, for embeddings and models without that

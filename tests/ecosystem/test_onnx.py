@@ -1,0 +1,197 @@
+"""ONNX files compute, in ONNX Runtime, what the model does, at any batch size and length, with the names of optimum."""
+
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from transformers import AutoConfig
+from typer.testing import CliRunner
+
+import tfm_zoo.onnx.check
+import tfm_zoo.onnx.export
+from tfm_zoo.cli import app
+from tfm_zoo.converters import ConversionError
+from tfm_zoo.onnx import export_onnx
+
+from ..tiny import ragged_batch, ragged_mask, tiny_decoder, tiny_model
+
+NEAR = {"rtol": 0, "atol": 1e-4}
+WINDOWED = {
+    **{"norm_position": "pre", "norm_type": "rmsnorm", "position_embedding_type": "rotary", "mlp_type": "gated"},
+    **{"num_key_value_heads": 2, "sliding_window": 3},
+}
+ENCODER = {"input_ids", "attention_mask", "token_type_ids"}
+DECODER = {"input_ids", "attention_mask"}
+
+
+def opened(folder, name: str = "model.onnx"):
+    """A file's names of inputs and of outputs, and a function from tensors by name to outputs by name."""
+    session = onnxruntime.InferenceSession(folder / name, providers=["CPUExecutionProvider"])
+    inputs, outputs = ([each.name for each in sides] for sides in (session.get_inputs(), session.get_outputs()))
+
+    def run(**tensors):
+        values = session.run(None, {name: np.asarray(tensor) for name, tensor in tensors.items()})
+        return dict(zip(outputs, map(torch.from_numpy, values), strict=True))
+
+    return set(inputs), set(outputs), run
+
+
+@pytest.mark.parametrize(
+    ("head", "fields", "inputs", "outputs"),
+    [
+        (tfm_zoo.TfmBertModel, WINDOWED, ENCODER, {"last_hidden_state", "pooler_output"}),
+        (tfm_zoo.TfmBertForPreTraining, {}, ENCODER, {"prediction_logits", "seq_relationship_logits"}),
+        (tfm_zoo.TfmBertForQuestionAnswering, {"type_vocab_size": 0}, DECODER, {"start_logits", "end_logits"}),
+        (tfm_zoo.TfmBertForMultipleChoice, {}, ENCODER, {"logits"}),
+        (tfm_zoo.TfmGPTForSequenceClassification, {"attention_type": "linear"}, DECODER, {"logits"}),
+        (
+            tfm_zoo.TfmEncoderDecoderForSequenceClassification,
+            {"decoder_layers": 1},
+            DECODER,
+            {"logits", "encoder_last_hidden_state"},
+        ),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_a_whole_model(head, fields, inputs, outputs, tmp_path):
+    model = tiny_model(head, num_hidden_layers=1, **fields)
+    assert export_onnx(model, tmp_path) <= 1e-4
+    names = opened(tmp_path)
+    assert names[:2] == (inputs, outputs)
+    side = "left" if head.__name__.startswith("TfmGPT") else "right"
+    batch = {name: ids for name, ids in ragged_batch(head, side).items() if name in inputs}
+    mask = batch["attention_mask"].bool()
+    with torch.no_grad():
+        wanted = model(**batch)
+    for name, value in names[2](**batch).items():
+        real = mask if value.shape[: mask.dim()] == mask.shape else ...
+        torch.testing.assert_close(value[real], wanted[name][real], **NEAR)
+
+
+def test_a_language_model_generates_with_its_cache(tmp_path, monkeypatch):
+    model, mask = tiny_decoder(**WINDOWED), ragged_mask((5, 2, 1), side="left")
+    monkeypatch.setattr(tfm_zoo.onnx.export, "LARGEST_FILE", 0)
+    assert export_onnx(model, tmp_path) <= 1e-4
+    assert {file.name for file in tmp_path.iterdir()} == {"model.onnx", "model.onnx_data"}
+    inputs, outputs, run = opened(tmp_path)
+    caches = {f"{layer}.{name}" for layer in range(2) for name in ("key", "value")}
+    assert inputs == {"input_ids", "attention_mask", "position_ids"} | {f"past_key_values.{name}" for name in caches}
+    assert outputs == {"logits"} | {f"present.{name}" for name in caches}
+
+    ids = torch.randint(3, 61, mask.shape, generator=torch.Generator().manual_seed(0)) * mask
+    wanted = model.generate(ids, attention_mask=mask, max_new_tokens=6, do_sample=False)
+    step, cache = ids, {f"past_key_values.{name}": np.zeros((3, 2, 0, 8), np.float32) for name in caches}
+    for _ in range(6):
+        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -step.shape[1] :]
+        result = run(input_ids=step, attention_mask=mask, position_ids=positions, **cache)
+        step = result.pop("logits")[:, -1:].argmax(dim=-1)
+        cache = {name.replace("present", "past_key_values"): tensor for name, tensor in result.items()}
+        ids, mask = torch.cat((ids, step), dim=1), torch.cat((mask, torch.ones_like(step)), dim=1)
+    assert ids.tolist() == wanted.tolist()
+
+
+def test_a_translator_generates_with_its_cache(tmp_path):
+    head = tfm_zoo.TfmEncoderDecoderForConditionalGeneration
+    fields = {"num_hidden_layers": 1, "decoder_layers": 1, "sliding_window": 3, "use_cache": True}
+    model = tiny_model(head, eos_token_id=None, **fields)
+    assert export_onnx(model, tmp_path) <= 1e-4
+    target, source = ({f"0.{side}.{name}" for name in ("key", "value")} for side in ("decoder", "encoder"))
+    inputs, outputs, encode = opened(tmp_path, "encoder_model.onnx")
+    assert (inputs, outputs) == ({"input_ids", "attention_mask"}, {"last_hidden_state"})
+    inputs, outputs, begin = opened(tmp_path, "decoder_model.onnx")
+    assert inputs == {"input_ids", "encoder_attention_mask", "encoder_hidden_states"}
+    assert outputs == {"logits"} | {f"present.{name}" for name in target | source}
+    inputs, outputs, go_on = opened(tmp_path, "decoder_with_past_model.onnx")
+    assert inputs == {"input_ids", "encoder_attention_mask"} | {f"past_key_values.{name}" for name in target | source}
+    assert outputs == {"logits"} | {f"present.{name}" for name in target}
+
+    batch = {name: ids for name, ids in ragged_batch(head).items() if not name.startswith("decoder")}
+    wanted = model.generate(**batch, max_new_tokens=6, do_sample=False)
+    mask, ids = {"encoder_attention_mask": batch["attention_mask"]}, wanted[:, :1]
+    result = begin(input_ids=ids, encoder_hidden_states=encode(**batch)["last_hidden_state"], **mask)
+    cache = {}
+    for _ in range(6):
+        ids = torch.cat((ids, result.pop("logits")[:, -1:].argmax(dim=-1)), dim=1)
+        cache |= {name.replace("present", "past_key_values"): tensor for name, tensor in result.items()}
+        result = go_on(input_ids=ids[:, -1:], **mask, **cache)
+    assert ids.tolist() == wanted.tolist()
+
+
+@pytest.fixture
+def zoo_folder(tmp_path):
+    """A tiny model in half precision, with a sentence-transformers file."""
+    folder = tmp_path / "zoo"
+    tiny_model(tfm_zoo.TfmBertForSequenceClassification, num_hidden_layers=1).bfloat16().save_pretrained(folder)
+    (folder / "modules.json").write_text("[]")
+    return folder
+
+
+def run(*arguments) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    return result.exit_code, result.output
+
+
+def test_the_command(zoo_folder, tmp_path):
+    out = tmp_path / "out"
+    code, output = run("export", "--onnx", zoo_folder, out)
+    assert code == 0, output
+    assert "TfmBertForSequenceClassification as ONNX" in output
+    assert {file.name for file in (out / "onnx").iterdir()} == {"model.onnx"}
+    graph = onnx.load(out / "onnx" / "model.onnx").graph
+    axes = {each.name: [axis.dim_param for axis in each.type.tensor_type.shape.dim] for each in graph.input}
+    assert axes == {name: ["batch_size", "sequence_length"] for name in ENCODER}
+    assert not any(each.data_type == onnx.TensorProto.BFLOAT16 for each in graph.initializer)
+    names = {file.name for file in out.iterdir()}
+    assert {"config.json", "modules.json", "modeling_tfm_bert.py"} <= names and "model.safetensors" not in names
+    assert AutoConfig.from_pretrained(out).architectures == ["TfmBertForSequenceClassification"]
+
+
+def test_files_that_differ_are_not_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(tfm_zoo.onnx.check, "TOLERANCE", -1.0)
+    monkeypatch.setattr(tfm_zoo.onnx.check, "RELATIVE_TOLERANCE", -1.0)
+    model = tiny_model(tfm_zoo.TfmBertForSequenceClassification, num_hidden_layers=1)
+    with pytest.raises(ConversionError, match="The logits of ONNX Runtime for 1 sequences of 2 tokens differ by "):
+        export_onnx(model, tmp_path / "onnx")
+    assert not (tmp_path / "onnx").exists()
+
+
+def test_a_model_in_training_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="this one is in training mode"):
+        export_onnx(tiny_model(tfm_zoo.TfmBertModel).train(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"attention_type": "linear"}, "TfmGPTForCausalLM with linear attention keeps a state"),
+        (
+            {"position_embedding_type": "rotary", "rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
+            "rope_type='dynamic' has frequencies that depend on the length",
+        ),
+    ],
+    ids=["linear", "dynamic"],
+)
+def test_what_onnx_cannot_express_is_refused(fields, message, tmp_path):
+    with pytest.raises(ConversionError, match=message):
+        export_onnx(tiny_decoder(**fields), tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_missing_package_is_named(zoo_folder, tmp_path):
+    program = f"""
+import sys
+sys.modules["onnxscript"] = None
+from tfm_zoo.cli import main
+sys.argv = ["tfm-zoo", "export", "--onnx", {str(zoo_folder)!r}, {str(tmp_path / "out")!r}]
+main()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        "error: ONNX needs onnxscript, which is not installed: it comes with tfm_zoo's extra 'onnx'.\n"
+    )
+    assert not (tmp_path / "out").exists()
