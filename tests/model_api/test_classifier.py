@@ -129,3 +129,9 @@ def test_a_run_that_resumes_loads_old_names(model, wrapped):
             model.classifier.dense.weight.zero_()
         wrapper.load_state_dict({prefix + name: tensor for name, tensor in tensors.items()})
         assert all(torch.equal(tensor, wanted[name]) for name, tensor in model.state_dict().items())
+
+
+def test_names_of_a_larger_model_stay():
+    """Only the tensors of the classifier are renamed when it is a part of a user's module."""
+    whole = nn.ModuleDict({"first": tiny_model(TfmBertForSequenceClassification), "pooler": nn.Linear(2, 2)})
+    assert whole.load_state_dict(whole.state_dict()).missing_keys == []

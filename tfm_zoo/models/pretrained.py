@@ -56,6 +56,6 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
     def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args) -> None:
         """Of `load_state_dict`, by which a run is resumed: tensors are found under their `other_names`, too."""
         for pattern, name in self.other_names.items():
-            for other in [*state_dict]:
+            for other in [key for key in state_dict if key.startswith(prefix)]:
                 state_dict[prefix + re.sub(pattern, name, other.removeprefix(prefix))] = state_dict.pop(other)
         super()._load_from_state_dict(state_dict, prefix, *args)
