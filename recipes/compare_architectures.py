@@ -38,7 +38,6 @@ def prepare(argv: list[str] | None = None) -> Comparison:
         corpus = load_corpus(data_args)
         tokenizer = new_tokenizer(model_args, corpus.texts())
         tokens = corpus.encode(tokenizer, data_args)
-    run.tell(corpus.notes)
     variants = make_variants(model_args, args, tokenizer, data_args.block_size)
     return Comparison(run, variants, tokenizer, tokens, corpus.notes)
 

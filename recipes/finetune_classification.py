@@ -40,7 +40,6 @@ def prepare(argv: list[str] | None = None) -> Loop:
             model, tokenizer = load_classifier(model_args, data.label_names)
         data_args = fitted(data_args, longest_input(model.config, tokenizer), "max_seq_length")
         encoded = data.encode(tokenizer, data_args, model.config.label2id)
-    run.tell(data.notes)
 
     task = ClassificationTask(
         accelerator=run.accelerator,

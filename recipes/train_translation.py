@@ -46,7 +46,6 @@ def prepare(argv: list[str] | None = None) -> Loop:
             run.data_args, longest_input(model.config, tokenizer), "max_source_length", "max_target_length"
         )
         encoded = texts.encode(tokenizer, data_args)
-    run.tell(texts.notes)
     args.set_generation(model.generation_config)
     max_length = data_args.max_target_length + 1  # with the token that every translation starts with
     if model_args.is_new:

@@ -22,7 +22,7 @@ from tfm_zoo.training.freezing import GradualUnfreezing, freeze, what_learns
 from tfm_zoo.training.identity import check_identity, identity
 from tfm_zoo.training.optimization import create_optimizer
 from tfm_zoo.training.reports import Report
-from tfm_zoo.training.runs import Run, end_training, start_trackers
+from tfm_zoo.training.runs import Run, end_training, tracker_values
 from tfm_zoo.training.streams import Stream, StreamBatches, unchanged
 from tfm_zoo.training.task import Batch, Task
 
@@ -35,7 +35,7 @@ def train(loop: "Loop") -> dict[str, float]:
     Returns the figures of training and of the best model.
     """
     run, task, accelerator = loop.run, loop.task, loop.accelerator
-    start_trackers(accelerator, run.name, run.model_args, run.data_args, run.args)
+    accelerator.init_trackers(run.name, tracker_values(run.model_args, run.data_args, run.args))
     loop.train()
     # What was saved is loaded again, so that the figures are those of the folder.
     best = type(accelerator.unwrap_model(loop.model)).from_pretrained(loop.output_dir).to(accelerator.device)
@@ -59,6 +59,8 @@ class Loop:
         self.run, self.task = run, task
         self.accelerator, self.args = run.accelerator, run.args
         self.output_dir = Path(run.args.output_dir)
+        for note in task.data.notes if task.data else ():
+            logger.warning(note)
         if self.args.gradient_checkpointing:
             # Not reentrant, so that gradients reach the layers above frozen embeddings.
             task.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

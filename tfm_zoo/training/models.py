@@ -13,7 +13,7 @@ from typing_extensions import Self
 
 import tfm_zoo
 from tfm_zoo.limits import positions_of
-from tfm_zoo.training.arguments import nearest, option
+from tfm_zoo.training.arguments import Options, nearest, option
 from tfm_zoo.training.sources import DataArguments
 
 ModelAndTokenizer = tuple[PreTrainedModel, PreTrainedTokenizerBase]
@@ -24,7 +24,7 @@ WEIGHTS = torch.float32
 
 
 @dataclass(frozen=True)
-class ModelArguments:
+class ModelArguments(Options):
     """Which checkpoint to start from, or which new model to make."""
 
     #: type of the small new model that is made if no option names another, and its fields
@@ -59,6 +59,7 @@ class ModelArguments:
     trust_remote_code: bool = option(False, "Run code that a checkpoint on the Hub brings along.")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         names = self.new_model_options
         if self.model_name_or_path and names:
             raise ValueError(f"{names[0]} makes a new model and cannot go with model_name_or_path")

@@ -47,11 +47,6 @@ class Run:
     args: LoopArguments
     checkpoint: Path | None = None  # to continue from
 
-    def tell(self, notes: Sequence[str]) -> None:
-        """Log what a reader of the figures must know of the data."""
-        for note in notes:
-            logger.warning(note)
-
 
 def start_run(name: str, arguments_classes: Sequence[type], argv: Sequence[str] | None = None) -> Run:
     """Start the run of a recipe: its options, its processes, and its output folder. All processes call it.
@@ -212,12 +207,6 @@ def open_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | Non
     if args.resume_from_checkpoint and checkpoint is None:
         logger.info(f"No complete checkpoint in {output_dir}: starting from the beginning")
     return checkpoint
-
-
-def start_trackers(accelerator: Accelerator, project: str, *options: Any) -> None:
-    """Start the trackers asked for, if any, with the options of a run."""
-    if accelerator.log_with:
-        accelerator.init_trackers(project, config=tracker_values(*options))
 
 
 def tracker_values(*options: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from datasets.exceptions import DatasetGenerationError
 from typing_extensions import Self
 
 from tfm_zoo.training import generated
-from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
+from tfm_zoo.training.arguments import LoopArguments, Options, option
 
 logger = logging.getLogger(__name__)
 #: the readers of `datasets` for tables, by the ends of the files' names
@@ -22,12 +22,13 @@ TEXT_FILES = {".txt": "text", **TABLES}
 
 
 @dataclass(frozen=True)
-class DataArguments:
+class DataArguments(Options):
     """Which data set a recipe reads, and how much of it. Names are those of transformers' examples."""
 
     roles: ClassVar[Sequence[str]] = ("train", "validation")
     file_types: ClassVar[Mapping[str, str]] = TABLES
     built_in: ClassVar[Callable[[], DatasetDict]]  # makes the data set that needs no network
+    built_in_note: ClassVar[str]  # what a reader of the figures must know of it
     text_rows: ClassVar[str] = "document"  # what a row of a text file is in memory: the whole "document", or a "line"
     streaming: ClassVar[bool] = False
     test_split_percentage: ClassVar[float] = 0
@@ -37,17 +38,17 @@ class DataArguments:
     train_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file, instead of dataset_name.")
     validation_file: str | None = option(None, "Likewise, to validate on.")
     validation_split_percentage: float = option(10, "Share of train to validate on if there is no such split.")
-    max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.")
-    max_eval_samples: int | None = option(None, "Likewise of the validation split.")
-    preprocessing_num_workers: int | None = option(None, "Processes that tokenize.")
+    max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.", at_least=1)
+    max_eval_samples: int | None = option(None, "Likewise of the validation split.", at_least=1)
+    preprocessing_num_workers: int | None = option(None, "Processes that tokenize.", at_least=1)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         files = self.files()
         if files and self.dataset_name:
             raise ValueError("give either dataset_name or train_file, validation_file and test_file, not both")
         if files and "train" not in files:
             raise ValueError("validation_file and test_file need a train_file")
-        check_at_least(self, max_train_samples=1, max_eval_samples=1, preprocessing_num_workers=1)
         shares = {f"{role}_split_percentage": getattr(self, f"{role}_split_percentage") for role in self.roles[1:]}
         if min(shares.values()) < 0 or sum(shares.values()) >= 100:
             raise ValueError(
@@ -131,7 +132,7 @@ class SplitArguments(DataArguments):
 
     test_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file to test on.")
     test_split_percentage: float = option(0, "Share of train to test on if there is no such split; 0: no test.")
-    max_eval_samples: int | None = option(None, "Likewise of the validation and of the test split.")
+    max_eval_samples: int | None = option(None, "Likewise of the validation and of the test split.", at_least=1)
 
 
 def load_source(args: DataArguments) -> Mapping[str, Dataset | IterableDataset]:

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from tfm_zoo.training.arguments import LoopArguments, UniqueKeys, option
+from tfm_zoo.training.arguments import LoopArguments, option, read_yaml
 from tfm_zoo.training.language_modeling.model import LanguageModelArguments, new_language_model_config
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.visualization.comparison import STYLES
@@ -102,8 +101,5 @@ def _parse(text: str) -> Any:
     is_file = not text.lstrip().startswith(("{", "["))
     if is_file and not Path(text).is_file():
         raise ValueError(f"variants {text!r}: no such file")
-    try:
-        values = yaml.load(Path(text).read_text(encoding="utf-8") if is_file else text, UniqueKeys)
-    except yaml.YAMLError as error:
-        raise ValueError(f"variants: not YAML: {' '.join(str(error).split())}") from None
+    values = read_yaml(Path(text).read_text(encoding="utf-8") if is_file else text, "variants")
     return values.get("variants") if is_file and isinstance(values, dict) else values

@@ -23,7 +23,7 @@ from tfm_zoo.training.language_modeling.model import HEAD
 from tfm_zoo.training.language_modeling.task import LanguageModelingTask
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.reports import device, shortened
-from tfm_zoo.training.runs import Run, end_training, start_accelerator, start_trackers
+from tfm_zoo.training.runs import Run, end_training, start_accelerator, tracker_values
 from tfm_zoo.training.sources import digest
 
 logger = logging.getLogger(__name__)
@@ -44,8 +44,8 @@ class ComparisonArguments(without(LoopArguments, *NOT_OFFERED)):
 
     output_dir: str = option("output", "Folder for the table, the picture, and a folder of each variant.")
     overwrite_output_dir: bool = option(False, "Train again the variants whose results `output_dir` holds.")
-    max_train_steps: int = option(200, "Optimiser steps of each variant: the budget.", "max_steps")
-    eval_steps: int | None = option(None, "Steps between two evaluations; default: a tenth of the budget.")
+    max_train_steps: int = option(200, "Optimiser steps of each variant: the budget.", "max_steps", at_least=1)
+    eval_steps: int | None = option(None, "Steps between two evaluations; default: a tenth of the budget.", at_least=1)
     save_models: bool = option(False, "Keep the best model of each variant, by its validation loss.")
 
     def resolved(self, is_new: bool) -> Self:
@@ -72,6 +72,8 @@ class Comparison:
         self.accelerator, self.data_args, self.args = self.run.accelerator, self.run.data_args, self.run.args
         longest = (longest_input(variant.config, self.tokenizer) for variant in self.variants)
         self.block_size = self.data_args.block_size or min(1024, *longest)
+        for note in self.notes:
+            logger.warning(note)
         self.dataset = shortened(self.data_args.source)
         learned, judged = (self.blocks(split).tokens for split in ("train", "validation"))
         frequencies = loss_of_frequencies(learned, judged, len(self.tokenizer))
@@ -154,7 +156,7 @@ class Comparison:
         )
         run = replace(self.run, accelerator=accelerator, model_args=variant.model_args, args=variant.args)
         loop = VariantLoop(run, task, memory)
-        start_trackers(accelerator, run.name, variant.args)
+        accelerator.init_trackers(run.name, tracker_values(variant.args))
         loop.train()
         for tracker in accelerator.trackers:
             tracker.finish()

@@ -11,7 +11,7 @@ from torch.distributions import Categorical
 from transformers.utils import ModelOutput
 
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
+from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.pretraining.data import Documents
 from tfm_zoo.training.runs import is_sharded
 from tfm_zoo.training.task import Batch, Task, inputs_of, sums_of_rows
@@ -35,20 +35,15 @@ class PretrainingArguments(LoopArguments):
         True, "Train on pairs of segments, half of which follow one another, too; false: on masked tokens alone."
     )
     max_seq_length: int = option(128, "Tokens of an example at most.", "max_length")
-    short_seq_prob: float = option(0.1, "Share of the pairs that are made shorter than that.")
+    short_seq_prob: float = option(0.1, "Share of the pairs that are made shorter than that.", at_least=0, at_most=1)
     mlm_probability: float = option(0.15, "Share of the tokens that are to be predicted.")
     whole_word_mask: bool = option(False, "Mask all tokens of a word, or none of them.")
     block_documents: int = option(
         2000,
         f"Documents, or {CHARACTERS:,} characters of them, that are read and mixed together; the second segment of a"
         " pair comes from another of them.",
+        at_least=2,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(self, block_documents=2)
-        if not 0 <= self.short_seq_prob <= 1:
-            raise ValueError(f"short_seq_prob must be at least 0 and at most 1, not {self.short_seq_prob}")
 
     @property
     def figures(self) -> list[str]:
