@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tfm_zoo.training.arguments import parse_arguments
 from tfm_zoo.training.comparison.model import VariantArguments, make_variants, without
-from tfm_zoo.training.comparison.result import Result
+from tfm_zoo.training.comparison.report import Result
 from tfm_zoo.training.comparison.task import Comparison, ComparisonArguments
 from tfm_zoo.training.language_modeling.data import CorpusArguments, load_corpus
 from tfm_zoo.training.models import new_tokenizer

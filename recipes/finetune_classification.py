@@ -19,7 +19,7 @@ from transformers import DataCollatorWithPadding
 
 from tfm_zoo.training.arguments import fitted
 from tfm_zoo.training.classification.data import TextDataArguments, load_text_classification
-from tfm_zoo.training.classification.model import ClassifierArguments, load_classifier, new_classifier, reads_mean
+from tfm_zoo.training.classification.model import ClassifierArguments, load_classifier, new_classifier
 from tfm_zoo.training.classification.task import ClassificationArguments, ClassificationTask
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
@@ -53,7 +53,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         ),
         lengths=[len(ids) for ids in encoded["train"]["input_ids"]] if args.group_by_length else None,
         facts={
-            "classifier_pooling": "mean" if reads_mean(model.config) else None,
+            "classifier_pooling": "mean" if getattr(model.config, "classifier_pooling", None) == "mean" else None,
             "tokenizer": vocabulary_digest(tokenizer),
             **data.facts,
         },

@@ -173,9 +173,8 @@ class UniqueKeys(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         keys = [key.value for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is there twice", node.start_mark)
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            raise yaml.constructor.ConstructorError(None, None, f"{twice[0]!r} is there twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
 
@@ -197,10 +196,8 @@ def parse_arguments(
     YAML values pass through the command line's parser, and options on the command line override them. An option or a
     key that does not exist ends the program with an error that names the nearest one that does.
 
-    Args:
-        arguments_classes: dataclasses of options, no two of which share a name; an object of each is returned.
-        argv: the words of the command line; default: those that the program was started with.
-        default_config: the YAML file to read if `--config` names none.
+    Returns an object of each of the classes, no two of which share a name. `argv` are the words of the command line, by
+    default those that the program was started with; `default_config` is the YAML file if `--config` names none.
     """
     parser = OneLineParser(arguments_classes, allow_abbrev=False)
     parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")

@@ -13,9 +13,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 class Division:
     """How a global batch is divided: among the processes, and the share of each into micro-batches, one a forward pass.
 
-    Args:
-        per_device: what a device takes in one forward pass, in examples or in tokens.
-        accumulation_steps: forward passes per optimiser step.
+    `per_device` is what a device takes in one forward pass, in examples or in tokens.
     """
 
     def __init__(self, per_device: int, accumulation_steps: int = 1, num_processes: int = 1, process_index: int = 0):
@@ -36,10 +34,7 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
     global batch with fewer examples than processes goes to each of them whole: weigh losses by the number of examples
     that were computed.
 
-    Args:
-        size: number of examples in the data set.
-        lengths: tokens of each example; with them a global batch holds examples of similar length.
-        division: see [`Division`].
+    `size` is the number of examples. With `lengths`, the tokens of each, a global batch holds similar ones.
     """
 
     def __init__(
@@ -95,11 +90,8 @@ class TokenBatchSampler(GlobalBatchSampler):
     """A [`GlobalBatchSampler`] that limits batches by tokens, padding included, and not by examples.
 
     A global batch holds at most `per_device * num_processes * accumulation_steps` tokens when each of its columns
-    (source and target) is padded to its longest. Examples of similar length are together. From epoch to epoch
-    examples of equal lengths change places, and batches change their order, but not their sizes.
-
-    Args:
-        lengths: tokens of each example, `(examples, columns)`.
+    (source and target) is padded to its longest. Examples of similar `lengths`, `(examples, columns)`, are together.
+    From epoch to epoch examples of equal lengths change places, and batches change their order, but not their sizes.
     """
 
     #: larger batches hold a multiple of this many examples, which most numbers of processes share evenly

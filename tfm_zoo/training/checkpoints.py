@@ -25,8 +25,7 @@ STAGING = ".unfinished"
 class TrainState:
     """How far a run has come, beyond what Accelerate saves.
 
-    `log_history` has the form of transformers' `TrainerState`. That class itself does not fit: it counts epochs in
-    fractions, and records neither the step within an epoch nor the run that it belongs to.
+    (transformers' `TrainerState` records neither the step within an epoch nor the run that it belongs to.)
     """
 
     step: int = 0  # optimiser steps done
@@ -39,7 +38,7 @@ class TrainState:
     best_metric: float | None = None
     best_step: int | None = None
     evaluations_without_gain: int = 0
-    log_history: list[dict[str, Any]] = field(default_factory=list)
+    log_history: list[dict[str, Any]] = field(default_factory=list)  # in the form of transformers' `TrainerState`
     run: dict[str, Any] = field(default_factory=dict)  # its identity, which a resumed run must share
 
     def is_best(self, metric: float, greater_is_better: bool) -> bool:
@@ -62,8 +61,7 @@ class TrainState:
 def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Path, keep: int | None = None) -> Path:
     """Write `output_dir/checkpoint-<step>`: model, optimiser, schedule, random states, `state`. All processes call it.
 
-    Args:
-        keep: delete the oldest checkpoints beyond this number.
+    Only the newest checkpoints are kept, `keep` of them if it is given.
     """
     folder = output_dir / f"checkpoint-{state.step}"
     staging = output_dir / f"{STAGING}-{folder.name}"

@@ -28,10 +28,7 @@ def freeze(model: PreTrainedModel, patterns: Sequence[str]) -> None:
 
     A pattern matches whole parts of a dotted name, anywhere in it: `embeddings` means all parameters of the embeddings,
     `layers.[0-3]` those of the first four layers of each stack. A weight that is tied to another is frozen by either
-    name.
-
-    Raises:
-        ValueError: if a pattern matches nothing, with names that are near; if nothing is left to learn.
+    name. A pattern that matches nothing is refused, and so are patterns that leave nothing to learn.
     """
     named = list(model.named_parameters(remove_duplicate=False))
     for pattern in patterns:
@@ -50,10 +47,8 @@ def freeze(model: PreTrainedModel, patterns: Sequence[str]) -> None:
 class GradualUnfreezing:
     """Lets a model learn from the head downwards: first the head, then one layer more at a time, the embeddings last.
 
-    From ULMFiT (Howard & Ruder 2018). A parameter that is frozen from the start stays frozen.
-
-    Args:
-        every: after how many steps one more layer learns, or "epoch".
+    From ULMFiT (Howard & Ruder 2018). A parameter that is frozen from the start stays frozen. `every` is the number of
+    steps after which one more layer learns, or "epoch".
     """
 
     def __init__(self, model: PreTrainedModel, every: str):

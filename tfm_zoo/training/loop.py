@@ -232,14 +232,8 @@ def train_step(
 ) -> tuple[Tensor, Tensor | float | None]:
     """One optimiser step on one global batch, of which `micro_batches` are this process's share.
 
-    The gradient is that of the mean loss over the items of the global batch, however the batch was divided.
-
-    Args:
-        task: computes the `loss` of a batch, a mean over the items (examples or tokens) that its `count` gives. Both
-            are `(parts,)` where the loss is a sum of such means.
-
-    Returns:
-        The mean loss of the global batch (on every process), and the gradient's norm before clipping.
+    The gradient is that of the mean loss over the items (examples or tokens) of the global batch, however the batch was
+    divided. Returns this loss, the same on every process, and the gradient's norm before clipping.
     """
     accelerator = task.accelerator
     counts = [torch.as_tensor(task.count(batch), device=accelerator.device) for batch in micro_batches]

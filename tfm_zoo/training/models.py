@@ -143,9 +143,7 @@ class Head:
     def load(self, args: ModelArguments, replace_head: bool = False, **fields: Any) -> ModelAndTokenizer:
         """The checkpoint that the options name, as a zoo model unless `model_class` is "native"; and its tokenizer.
 
-        Args:
-            replace_head: give the checkpoint a new head, whatever the size of its own.
-            fields: of the configuration, to change.
+        `fields` change its configuration. With `replace_head` it gets a new head, whatever the size of its own.
         """
         name, config = args.model_name_or_path, self.config_of_checkpoint(args)
         if args.becomes_zoo(config):
@@ -162,19 +160,15 @@ class Head:
         """A model of this configuration with new weights.
 
         An official configuration makes an official model, which is then converted unless `model_class` is "native":
-        with the same seed both start with the same weights.
-
-        Args:
-            fields: of the zoo model's configuration, to change when it is converted.
+        with the same seed both start with the same weights. `fields` change the configuration when it is converted.
         """
         model = self.auto_class.from_config(config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code)
         return tfm_zoo.from_official(model, self.zoo_class, **fields) if args.becomes_zoo(config) else model
 
     def new_config(self, args: ModelArguments, tokenizer: PreTrainedTokenizerBase, **fields: Any) -> PreTrainedConfig:
-        """The configuration of a new model with this head, for this tokenizer.
+        """The configuration that the options name, for a new model with this head and this tokenizer.
 
-        Args:
-            fields: to change in the configuration that the options name; `config_overrides` win over them.
+        `fields` change it, and `config_overrides` win over them.
         """
         fields = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **fields}
         if not args.is_named:

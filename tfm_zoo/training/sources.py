@@ -37,7 +37,9 @@ class DataArguments(Options):
     dataset_config_name: str | None = option(None, "Configuration of the data set.")
     train_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file, instead of dataset_name.")
     validation_file: str | None = option(None, "Likewise, to validate on.")
-    validation_split_percentage: float = option(10, "Share of train to validate on if there is no such split.")
+    validation_split_percentage: float = option(
+        10, "Share of train to validate on if there is no such split.", at_least=0
+    )
     max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.", at_least=1)
     max_eval_samples: int | None = option(None, "Likewise of the validation split.", at_least=1)
     preprocessing_num_workers: int | None = option(None, "Processes that tokenize.", at_least=1)
@@ -49,12 +51,9 @@ class DataArguments(Options):
             raise ValueError("give either dataset_name or train_file, validation_file and test_file, not both")
         if files and "train" not in files:
             raise ValueError("validation_file and test_file need a train_file")
-        shares = {f"{role}_split_percentage": getattr(self, f"{role}_split_percentage") for role in self.roles[1:]}
-        if min(shares.values()) < 0 or sum(shares.values()) >= 100:
-            raise ValueError(
-                f"{' and '.join(shares)} must be 0 or more and leave something to train on, not"
-                f" {' and '.join(map(str, shares.values()))}"
-            )
+        validation, test = self.validation_split_percentage, self.test_split_percentage
+        if validation + test >= 100:
+            raise ValueError(f"{validation:g} % to validate and {test:g} % to test on must leave something to train on")
 
     def resolved(self) -> Self:
         """These options with a data set, the built-in one if they name none."""
@@ -131,7 +130,9 @@ class SplitArguments(DataArguments):
     roles: ClassVar[Sequence[str]] = ("train", "validation", "test")
 
     test_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file to test on.")
-    test_split_percentage: float = option(0, "Share of train to test on if there is no such split; 0: no test.")
+    test_split_percentage: float = option(
+        0, "Share of train to test on if there is no such split; 0: no test.", at_least=0
+    )
     max_eval_samples: int | None = option(None, "Likewise of the validation and of the test split.", at_least=1)
 
 

@@ -79,12 +79,8 @@ class StreamBatches(Division):
     """This process's micro-batches of a stream, all of the same size, and the place that they have reached.
 
     It does for streams what [`GlobalBatchSampler`] does for examples with an index. As the `sampler` of a loader it
-    gives chunks of texts; the loader's processes make them into examples, which become batches here.
-
-    Args:
-        collate: makes a list of examples a batch; None: torch's own.
-        max_steps: steps that count as an epoch if nobody knows how many examples a pass has.
-        division: see [`Division`].
+    gives chunks of texts; the loader's processes make them into examples, which `collate` (by default torch's) makes
+    into batches. If nobody knows how many examples a pass has, `max_steps` count as an epoch.
     """
 
     def __init__(

@@ -38,11 +38,8 @@ def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> BertTo
 def learned_word_piece(texts: Iterable[str], vocab_size: int) -> BertTokenizer:
     """A lower-casing WordPiece tokenizer, of BERT's kind, made from `texts`: words, and parts of words.
 
-    The same texts give the same tokenizer.
-
-    Raises:
-        ValueError: if the vocabulary has no room for the special tokens and for each character, both at the beginning
-            of a word and within one.
+    The same texts give the same tokenizer. It refuses a vocabulary that has no room for the special tokens and for each
+    character, both at the beginning of a word and within one.
     """
     texts = list(texts)  # which are read twice
     counts = Counter(chain.from_iterable(map(LOWER_CASE.normalize_str, texts)))
@@ -71,10 +68,8 @@ def joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
     """A BPE tokenizer (Sennrich et al. 2016) for both sides of a translation, made from `texts` of both languages.
 
     It works on bytes, so that it spells any text. A word has the same tokens wherever it stands, white space becomes
-    one blank, and every text ends with `</s>`. The same texts give the same tokenizer.
-
-    Args:
-        vocab_size: number of tokens, at least 260: `<pad>`, `<s>`, `</s>` and `<unk>` (ids 0 to 3) and the bytes.
+    one blank, and every text ends with `</s>`. The same texts give the same tokenizer. It has 260 tokens at least:
+    `<pad>`, `<s>`, `</s>` and `<unk>` (ids 0 to 3) and the bytes.
     """
     specials = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     check_size(vocab_size, "all bytes", 256, [*specials.values()])

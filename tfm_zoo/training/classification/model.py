@@ -106,8 +106,3 @@ def label_fields(names: list[str]) -> dict[str, Any]:
     """The fields of a configuration that name the labels."""
     ids = {name: index for index, name in enumerate(names)}
     return {"num_labels": len(names), "id2label": dict(enumerate(names)), "label2id": ids}
-
-
-def reads_mean(config: PreTrainedConfig) -> bool:
-    """Whether a classifier's head reads the mean of all tokens."""
-    return getattr(config, "classifier_pooling", None) == "mean"

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tfm_zoo.training.comparison.model import Variant
-from tfm_zoo.training.comparison.result import Result
+from tfm_zoo.training.comparison.report import Result
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.runs import Run
 from tfm_zoo.training.task import Task

@@ -16,8 +16,17 @@ from tfm_zoo.hub.cards import table
 from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.comparison.measuring import PeakMemory, VariantLoop
 from tfm_zoo.training.comparison.model import Variant, without
-from tfm_zoo.training.comparison.report import FREQUENCIES, UNIFORM, loss_of_frequencies, row, write_report
-from tfm_zoo.training.comparison.result import FILE, Result, as_json, settings_of
+from tfm_zoo.training.comparison.report import (
+    FILE,
+    FREQUENCIES,
+    UNIFORM,
+    Result,
+    as_json,
+    loss_of_frequencies,
+    row,
+    settings_of,
+    write_report,
+)
 from tfm_zoo.training.language_modeling.data import Blocks
 from tfm_zoo.training.language_modeling.model import HEAD
 from tfm_zoo.training.language_modeling.task import LanguageModelingTask
@@ -54,19 +63,13 @@ class ComparisonArguments(without(LoopArguments, *NOT_OFFERED)):
 
 @dataclass
 class Comparison:
-    """Variants to train, and what they have in common: everything but their architecture.
+    """Variants to train, and what they have in common: everything but their architecture."""
 
-    Args:
-        run: the processes and the options of all variants.
-        tokens: the splits "train" and "validation", each `(tokens,)`.
-        notes: what a reader of the figures must know of the data.
-    """
-
-    run: Run
+    run: Run  # the processes, and the options of all variants
     variants: Sequence[Variant]
     tokenizer: PreTrainedTokenizerBase
-    tokens: dict[str, Tensor]
-    notes: Sequence[str]
+    tokens: dict[str, Tensor]  # of the splits "train" and "validation", each `(tokens,)`
+    notes: Sequence[str]  # what a reader of the figures must know of the data
 
     def __post_init__(self) -> None:
         self.accelerator, self.data_args, self.args = self.run.accelerator, self.run.data_args, self.run.args

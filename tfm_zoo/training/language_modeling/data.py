@@ -37,7 +37,7 @@ class CorpusArguments(StreamedArguments):
         None, "Instead of dataset_name: a text file, which is one document, or CSV, TSV, JSON (lines) or Parquet."
     )
     validation_split_percentage: float = option(
-        10, "Share of the training text, its end, to validate on if there is no such split."
+        10, "Share of the training text, its end, to validate on if there is no such split.", at_least=0
     )
     text_column_name: str | None = option(None, "Column of the texts; default: 'text', or the only one.")
     max_train_samples: int | None = option(None, "Use this many training blocks, the first ones.", at_least=1)

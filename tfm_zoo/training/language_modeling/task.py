@@ -1,7 +1,6 @@
 """Causal language modelling as a task: its options, its figures, samples, its card. The loss is the model's own."""
 
 import copy
-import inspect
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -99,9 +98,8 @@ class LanguageModelingTask(Task):
 
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
         """The sum of the losses of a batch, and how many tokens it is of, `(1, 2)`."""
-        forward = inspect.signature(self.accelerator.unwrap_model(model).forward).parameters
         # A zoo model computes its loss without logits if told to; an official model always makes them.
-        options = {"return_logits": False} if "return_logits" in forward else {}
+        options = {"return_logits": False} if self.is_zoo else {}
         loss_sum = model(**batch, num_items_in_batch=1, **options).loss
         return torch.stack([loss_sum, loss_sum.new_tensor(self.count(batch))])[None]
 

@@ -41,10 +41,8 @@ def sentence_pairs(
     it is as many tokens of another document, from a random sentence on, and then the next A begins where B would have.
     A document's last sentence, left alone, begins no pair.
 
-    Args:
-        room: tokens of a pair at most, without special ones. If sentences do not fit, the longer segment is cut at its
-            beginning and its end.
-        short_probability: share of the pairs that are made up to a random smaller length.
+    A pair has `room` tokens at most, without special ones, or, with `short_probability`, a random number below. If
+    sentences do not fit, the longer segment is cut at its beginning and its end.
     """
     if len(documents) < 2:
         return

@@ -1,8 +1,6 @@
 """Pre-training of encoders as a task: its options, its losses, its figures, its card."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -62,21 +60,17 @@ class PretrainingTask(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.entropy = unigram_entropy(self.splits["validation"])
-
-    @property
-    def figure_names(self) -> dict[str, str]:
-        return {name: FIGURES[name] for name in self.args.figures}
-
-    @property
-    def picture_metrics(self) -> tuple[str, ...]:
-        if not self.args.next_sentence_prediction:  # the loss is that of masked tokens
-            return ("mlm_accuracy",)
-        return tuple(name for name in self.args.figures if name != "loss")
-
-    @property
-    def headline(self) -> tuple[str, ...]:
-        return tuple(name for name in self.args.figures if name.endswith("accuracy"))
+        names = self.args.figures
+        self.figure_names = {name: FIGURES[name] for name in names}
+        self.headline = [name for name in names if name.endswith("accuracy")]
+        # Without pairs the loss, which every picture has, is that of masked tokens.
+        self.picture_metrics = [name for name in names if name != "loss"] if "nsp_loss" in names else self.headline
+        labels = torch.cat([torch.as_tensor(example["labels"]) for example in self.splits["validation"]])
+        counts = labels[labels != IGNORED].unique(return_counts=True)[1]
+        if not len(counts):
+            raise ValueError("no token of the validation documents is masked: give more of them")
+        # The loss, in nats, of a guess that knows only how frequent each label is.
+        self.entropy = Categorical(counts.double()).entropy().item()
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return losses(model, batch, self.is_zoo)
@@ -143,12 +137,3 @@ def judged(logits: Tensor, labels: Tensor) -> Tensor:
     """The loss of each item, and 1 for each that was predicted right: `(items, 2)`."""
     loss = F.cross_entropy(logits.float(), labels, reduction="none")
     return torch.stack([loss, logits.argmax(dim=-1) == labels], dim=1)
-
-
-def unigram_entropy(examples: Iterable[dict[str, Any]]) -> float:
-    """The loss, in nats, of a guess that knows only how frequent each label is."""
-    labels = torch.cat([torch.as_tensor(example["labels"]) for example in examples])
-    counts = labels[labels != IGNORED].unique(return_counts=True)[1]
-    if not len(counts):
-        raise ValueError("no token of the validation documents is masked: give more of them")
-    return Categorical(counts.double()).entropy().item()

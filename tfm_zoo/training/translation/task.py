@@ -107,16 +107,9 @@ class TranslationTask(Task):
             )
         lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
         self.batch_tokens = self.args.per_device_train_batch_tokens
+        self.languages = language_codes(self.data.languages)
+        self.final_split = "test" if "test" in self.splits else "validation"  # which the best model translates
         self.lengths = lengths if self.batch_tokens else list(map(sum, lengths))
-
-    @property
-    def languages(self) -> list[str] | None:
-        return language_codes(self.data.languages)
-
-    @property
-    def final_split(self) -> str:
-        """The split that the best model translates."""
-        return "test" if "test" in self.splits else "validation"
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean loss over the target's tokens, with smoothed labels."""
