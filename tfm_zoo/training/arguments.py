@@ -24,10 +24,7 @@ BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le,
 
 
 def option(default: Any, help: str, *aliases: str, **bounds: float) -> Any:
-    """A dataclass field with a help text, other names that the command line and YAML also accept, and bounds.
-
-    The bounds have the names of `BOUNDS`: `at_least=1`.
-    """
+    """A dataclass field with a help text, further names for the command line and YAML, and bounds (`at_least=1`)."""
     return field(default=default, metadata={"help": help, "aliases": [f"--{a}" for a in aliases], "bounds": bounds})
 
 

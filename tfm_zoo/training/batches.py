@@ -11,10 +11,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 
 class Division:
-    """How a global batch is divided: among the processes, and the share of each into micro-batches, one a forward pass.
-
-    `per_device` is what a device takes in one forward pass, in examples or in tokens.
-    """
+    """How a global batch is divided: among processes, and by forward pass, of `per_device` examples or tokens each."""
 
     def __init__(self, per_device: int, accumulation_steps: int = 1, num_processes: int = 1, process_index: int = 0):
         self.per_device, self.accumulation_steps = per_device, accumulation_steps

@@ -59,10 +59,7 @@ class TrainState:
 
 
 def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Path, keep: int | None = None) -> Path:
-    """Write `output_dir/checkpoint-<step>`: model, optimiser, schedule, random states, `state`. All processes call it.
-
-    Only the newest checkpoints are kept, `keep` of them if it is given.
-    """
+    """Write `output_dir/checkpoint-<step>`, and delete the oldest beyond `keep`. All processes call it."""
     folder = output_dir / f"checkpoint-{state.step}"
     staging = output_dir / f"{STAGING}-{folder.name}"
     if accelerator.is_main_process:

@@ -3,7 +3,7 @@
 Film reviews to classify, sequences to reverse, documents to pre-train on. A review is a few opinions between neutral
 sentences. The adjective makes an opinion positive or negative; "not" reverses it, and after "but" only the second half
 counts. Most opinions of a review agree with its label. A quarter of the adjectives occur in the validation and test
-splits alone, so that no model can know every word.
+splits alone, so that no model can know every word. The same seed gives the same data.
 """
 
 import itertools
@@ -44,10 +44,7 @@ def _document(rng: random.Random) -> str:
 
 
 def reversed_sequences(seed: int = 0) -> DatasetDict:
-    """Columns `source`, a few letters, and `target`, the same from the last to the first; no sequence occurs twice.
-
-    Splits train, validation and test, the same for the same seed.
-    """
+    """Columns `source`, a few letters, and `target`, the same reversed. All rows of all three splits differ."""
     rng = random.Random(seed)
     sources: dict[str, None] = {}
     while len(sources) < sum(SEQUENCES.values()):
@@ -59,7 +56,7 @@ def reversed_sequences(seed: int = 0) -> DatasetDict:
 
 
 def generated_reviews(seed: int = 0) -> DatasetDict:
-    """The data set: columns `text` and `label`, splits train, validation and test. The same for the same seed."""
+    """Columns `text` and `label`, splits train, validation and test."""
     rng = random.Random(seed)
     features = Features({"text": Value("string"), "label": ClassLabel(names=LABELS)})
     known = {side: WORDS[side][: len(WORDS[side]) * 3 // 4] for side in LABELS}  # adjectives of the training split

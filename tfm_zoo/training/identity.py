@@ -40,10 +40,7 @@ def identity(facts: Mapping[str, Any], *options: Any) -> dict[str, Any]:
 
 
 def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
-    """Refuse to continue with the checkpoint of another run.
-
-    What the checkpoint did not record, which in version 0.1 was most options, is not compared.
-    """
+    """Refuse to continue with the checkpoint of another run."""
     recorded, metric = state.run, identity.get("metric_for_best_model")
     if metric and "metric_for_best_model" not in recorded and state.best_step is not None:
         figures = [entry.get(f"eval_{metric}") for entry in state.log_history if entry["step"] == state.best_step]
@@ -52,6 +49,7 @@ def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
                 f"resume_from_checkpoint: the checkpoint, of version 0.1, did not choose its best model by {metric!r}:"
                 " give the metric_for_best_model of its run"
             )
+    # Version 0.1 recorded few options. What is not recorded is not compared.
     differing = [name for name, value in identity.items() if name in recorded and recorded[name] != value]
     if differing:
         changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in differing)

@@ -30,10 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def train(loop: "Loop") -> dict[str, float]:
-    """Run the loop to its end, measure the best model, and leave its card and figures beside it; all processes call it.
-
-    Returns the figures of training and of the best model.
-    """
+    """Run the loop, leave card and figures beside the best model, and return the figures. All processes call it."""
     run, task, accelerator = loop.run, loop.task, loop.accelerator
     accelerator.init_trackers(run.name, tracker_values(run.model_args, run.data_args, run.args))
     loop.train()
@@ -50,10 +47,7 @@ def train(loop: "Loop") -> dict[str, float]:
 
 
 class Loop:
-    """Trains a task's model. `model` is the prepared model, `state` says how far training has come.
-
-    Whenever a model is the best so far by `metric_for_best_model`, it is saved in `output_dir`, all files or none.
-    """
+    """Trains the model of a task, and saves it in `output_dir` whenever it is the best so far."""
 
     def __init__(self, run: Run, task: Task):
         self.run, self.task = run, task

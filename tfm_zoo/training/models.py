@@ -166,10 +166,7 @@ class Head:
         return tfm_zoo.from_official(model, self.zoo_class, **fields) if args.becomes_zoo(config) else model
 
     def new_config(self, args: ModelArguments, tokenizer: PreTrainedTokenizerBase, **fields: Any) -> PreTrainedConfig:
-        """The configuration that the options name, for a new model with this head and this tokenizer.
-
-        `fields` change it, and `config_overrides` win over them.
-        """
+        """The configuration of a new model, as the options name it; `fields` change it, and `config_overrides` win."""
         fields = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **fields}
         if not args.is_named:
             fields = {**args.small_fields, **fields}

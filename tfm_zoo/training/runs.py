@@ -49,10 +49,7 @@ class Run:
 
 
 def start_run(name: str, arguments_classes: Sequence[type], argv: Sequence[str] | None = None) -> Run:
-    """Start the run of a recipe: its options, its processes, and its output folder. All processes call it.
-
-    `arguments_classes` are those of the model's, the data's and the loop's options.
-    """
+    """Start the run of a recipe: its options (of model, data and loop), its processes, and its output folder."""
     model_args, data_args, args = parse_arguments(arguments_classes, argv)
     accelerator = start_accelerator(args)
     # The main process decides: what it can reach of the network, others might not.

@@ -31,10 +31,7 @@ class Chunk:
 
 @dataclass(eq=False)
 class Stream(torch.utils.data.Dataset):
-    """Examples made from the texts of a source, chunk by chunk and pass after pass, without an end.
-
-    Indexed by a chunk, it gives the chunk's place and examples.
-    """
+    """Examples made from the texts of a source, chunk by chunk and pass after pass, without an end."""
 
     source: TextSource
     #: Makes the texts of a chunk into examples, with no other random numbers than the generator's. A text is a
@@ -65,6 +62,7 @@ class Stream(torch.utils.data.Dataset):
             place = Place(place.epoch + 1)
 
     def __getitem__(self, chunk: Chunk) -> tuple[Place, list[Any]]:
+        """The place of a chunk, and its examples."""
         rng = np.random.default_rng([self.seed, chunk.place.epoch, chunk.place.chunk])
         examples = self.make_examples(chunk.texts, rng)
         return chunk.place, [examples[index] for index in rng.permutation(len(examples))]

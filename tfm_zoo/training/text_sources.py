@@ -17,10 +17,7 @@ CHARACTERS = 2_000_000
 
 @dataclass
 class TextSource:
-    """The texts of a data set: one in each row, or, of text files, which are read by line, one in each group of lines.
-
-    A row without a value, which JSON may have, is an empty text.
-    """
+    """The texts of a data set: one in each row or, of text files, whose rows are lines, one in each group of lines."""
 
     rows: Dataset | IterableDataset  # in memory, or streamed from shards (files)
     column: str = "text"
@@ -28,12 +25,9 @@ class TextSource:
     held_out: int = 0  # how many of the first rows of a stream's first shard are not read
 
     def shards(self, seed: Sequence[int] | None = None, first: int = 0) -> Iterator[IterableDataset]:
-        """The shards of a pass from the `first` on, in the random order of a seed or, without one, in their own.
-
-        Rows in memory are one shard, shuffled.
-        """
+        """The shards of a pass from the `first` on, in the random order of a seed or, without one, in their own."""
         rng = np.random.default_rng(seed)
-        if isinstance(self.rows, Dataset):
+        if isinstance(self.rows, Dataset):  # one shard, shuffled
             shuffled = self.rows.shuffle(generator=rng, keep_in_memory=True)
             yield from [shuffled.to_iterable_dataset()][first:]
             return
@@ -90,7 +84,7 @@ class TextSource:
         text = row[self.column]
         if text is not None and not isinstance(text, str):
             raise ValueError(f"text_column_name {self.column!r}: a row holds {text!r}, not text")
-        return text or ""
+        return text or ""  # JSON may have rows without a value
 
 
 def hold_out(

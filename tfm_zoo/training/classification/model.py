@@ -87,10 +87,7 @@ def load_classifier(args: ClassifierArguments, label_names: list[str]) -> ModelA
 def new_classifier(
     args: ClassifierArguments, label_names: list[str], texts: Iterable[str], max_length: int
 ) -> ModelAndTokenizer:
-    """A model with new weights and a head for these labels; and the tokenizer named, or one made from the texts.
-
-    The small model, and a tokenizer that is made, take `max_length` tokens.
-    """
+    """A model with new weights and a head for these labels; and the tokenizer named, or one made from the texts."""
     tokenizer = new_tokenizer(args, texts)
     if not args.tokenizer_name:
         tokenizer.model_max_length = max_length

@@ -93,15 +93,12 @@ def _reset_peak() -> bool:
 
 
 class VariantLoop(Loop):
-    """A loop that measures what training costs, saves no model unless asked to, and ends if the loss explodes.
-
-    `diverged_at` is the step at which it exploded, or None.
-    """
+    """A loop that measures what training costs, saves no model unless asked to, and ends if the loss explodes."""
 
     def __init__(self, run: Run, task: Task, memory: PeakMemory):
         super().__init__(run, task)
         self.memory, self.stopwatch = memory, Stopwatch(run.accelerator.device)
-        self.diverged_at: int | None = None
+        self.diverged_at: int | None = None  # the step at which the loss exploded
         self.limit = EXPLODED * math.log(task.model.config.vocab_size)
         self.optimizer.optimizer.register_step_post_hook(lambda *_: self.stopwatch.lap())
 

@@ -92,7 +92,7 @@ class Comparison:
             if variant.name in self.results:
                 logger.info(f"It is in {variant.folder} already")
             else:
-                # With a new accelerator, which keeps nothing of other variants in memory.
+                # A new accelerator keeps nothing of other variants in memory, and is just seeded: all start alike.
                 self.results[variant.name] = self.train(start_accelerator(variant.args), variant)
             done = [self.results[each.name] for each in self.variants if each.name in self.results]
             if self.accelerator.is_main_process:
@@ -136,10 +136,7 @@ class Comparison:
         return results
 
     def train(self, accelerator: Accelerator, variant: Variant) -> Result:
-        """Train a variant, and leave its history, configuration and result in its folder. All processes call it.
-
-        The accelerator has to be a new one, just seeded: so all variants start alike.
-        """
+        """Train a variant, and leave its history, configuration and result in its folder. All processes call it."""
         if accelerator.is_main_process:
             variant.folder.mkdir(parents=True, exist_ok=True)
             (variant.folder / FILE).unlink(missing_ok=True)

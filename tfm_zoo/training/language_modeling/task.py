@@ -33,10 +33,7 @@ class LanguageModelingArguments(LoopArguments):
 
 @dataclass
 class Sampler:
-    """Draws text from a model (nucleus sampling, Holtzman et al. 2020).
-
-    The seed and the step decide what is drawn, and the random numbers of training do not change.
-    """
+    """Draws text from a model (nucleus sampling, Holtzman et al. 2020)."""
 
     args: LanguageModelingArguments
     tokenizer: PreTrainedTokenizerBase
@@ -70,7 +67,7 @@ class Sampler:
             return []
         training = model.training
         model.eval()
-        with torch.random.fork_rng():
+        with torch.random.fork_rng():  # the random numbers of training do not change
             torch.manual_seed(self.args.seed + step)
             prompt = self.prompt.to(model.device)
             ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=self.config)

@@ -110,13 +110,10 @@ class PretrainingTask(Task):
 
 
 def losses(model: nn.Module, batch: Batch, is_zoo: bool) -> Tensor:
-    """The mean loss per masked token (0 if there is none) and, of pairs, per pair; `(1,)` or `(2,)`.
-
-    A model of the zoo (`is_zoo`) makes logits for the labelled tokens only.
-    """
+    """The mean loss per masked token (0 if there is none) and, of pairs, per pair; `(1,)` or `(2,)`."""
     labels = batch["labels"]
     labelled = labels != IGNORED
-    if is_zoo and labelled.any():
+    if is_zoo and labelled.any():  # logits are made for the labelled tokens only
         outputs = model(**inputs_of(batch), labels=labels)
         parts = [outputs.loss]
     else:

@@ -9,10 +9,7 @@ NAMES = ("bleu", "chrf", "exact_match")
 
 
 def translation_scores(translations: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    """BLEU (Papineni et al. 2002), chrF (Popović 2015) and how many translations are the reference, in percent.
-
-    White space at either end of a text is ignored.
-    """
+    """BLEU (Papineni et al. 2002), chrF (Popović 2015) and how many translations are the reference, in percent."""
     translations, references = ([text.strip() for text in texts] for texts in (translations, references))
     equal = sum(text == reference for text, reference in zip(translations, references, strict=True))
     return {
@@ -24,11 +21,8 @@ def translation_scores(translations: Sequence[str], references: Sequence[str]) -
 
 def signatures() -> list[str]:
     """sacrebleu's signatures of the two scores: scores compare only where the signatures agree."""
-    names = []
-    for metric in (BLEU(), CHRF()):
-        score = metric.corpus_score(["a"], [["a"]])  # a metric has a signature when it has been used
-        names.append(f"{score.name}|{metric.get_signature()}")
-    return names
+    scores = {metric: metric.corpus_score(["a"], [["a"]]) for metric in (BLEU(), CHRF())}  # only then they have one
+    return [f"{score.name}|{metric.get_signature()}" for metric, score in scores.items()]
 
 
 class Sample(NamedTuple):

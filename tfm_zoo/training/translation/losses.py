@@ -10,12 +10,9 @@ from tfm_zoo.training.task import Batch, inputs_of
 
 
 def labelled_logits(model: nn.Module, batch: Batch, is_zoo: bool) -> tuple[Tensor, Tensor]:
-    """Logits `(tokens, vocab_size)` and labels `(tokens,)` of the target's tokens, without padding.
-
-    A model of the zoo (`is_zoo`) makes no other logits. An official model makes those of all positions.
-    """
+    """Logits `(tokens, vocab_size)` and labels `(tokens,)` of the target's tokens, without padding."""
     labelled = batch["labels"] != IGNORED
-    if is_zoo:
+    if is_zoo:  # which makes no other logits; an official model makes those of all positions
         logits = model(**inputs_of(batch), use_cache=False, logits_to_keep=labelled).logits
     else:
         logits = model(**inputs_of(batch), use_cache=False).logits[labelled]

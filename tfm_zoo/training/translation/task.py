@@ -140,10 +140,7 @@ class TranslationTask(Task):
 
     @torch.no_grad()
     def translate(self, model: nn.Module, sources: Sequence[list[int]]) -> list[str]:
-        """Translations of token ids, in their order, on every process. All processes call it and share the work.
-
-        The model's `generation_config` says how the beam search works.
-        """
+        """Translations of token ids, in their order, on every process. All processes call it and share the work."""
         accelerator, collate = self.accelerator, DataCollatorWithPadding(self.tokenizer)
         order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))  # the longest first: little padding
         mine = order[accelerator.process_index :: accelerator.num_processes]
