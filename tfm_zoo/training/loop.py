@@ -23,7 +23,7 @@ from tfm_zoo.training.identity import check_identity, identity
 from tfm_zoo.training.optimization import create_optimizer
 from tfm_zoo.training.reports import Report
 from tfm_zoo.training.runs import Run, end_training, tracker_values
-from tfm_zoo.training.streams import Stream, StreamBatches, unchanged
+from tfm_zoo.training.streams import Stream, StreamBatches
 from tfm_zoo.training.task import Batch, Task
 
 logger = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Loop:
             options = {"collate": task.collate, "max_steps": args.max_train_steps or 0}
             batches = StreamBatches(examples, batch_size, **options, **division)
             self.accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
-            return batches, {"sampler": batches, "batch_size": None, "collate_fn": unchanged}
+            return batches, {"sampler": batches, "batch_size": None, "collate_fn": tuple}  # a chunk is one
         division["seed"] = args.seed
         if task.batch_tokens:
             batches = TokenBatchSampler(task.lengths, task.batch_tokens, **division)

@@ -130,8 +130,3 @@ class StreamBatches(Division):
 
     def examples(self, step: int) -> int:
         return self.global_batch_size
-
-
-def unchanged(chunk: Any) -> Any:
-    """How a loader of a stream collates chunks: not at all."""
-    return chunk

@@ -14,19 +14,9 @@ from typing_extensions import Self
 
 from tfm_zoo.hub.cards import table
 from tfm_zoo.training.arguments import LoopArguments, option
+from tfm_zoo.training.comparison import report
 from tfm_zoo.training.comparison.measuring import PeakMemory, VariantLoop
 from tfm_zoo.training.comparison.model import Variant, without
-from tfm_zoo.training.comparison.report import (
-    FILE,
-    FREQUENCIES,
-    UNIFORM,
-    Result,
-    as_json,
-    loss_of_frequencies,
-    row,
-    settings_of,
-    write_report,
-)
 from tfm_zoo.training.language_modeling.data import Blocks
 from tfm_zoo.training.language_modeling.model import HEAD
 from tfm_zoo.training.language_modeling.task import LanguageModelingTask
@@ -79,14 +69,14 @@ class Comparison:
             logger.warning(note)
         self.dataset = shortened(self.data_args.source)
         learned, judged = (self.blocks(split).tokens for split in ("train", "validation"))
-        frequencies = loss_of_frequencies(learned, judged, len(self.tokenizer))
-        self.levels = {UNIFORM: math.log(len(self.tokenizer)), FREQUENCIES: frequencies}
+        frequencies = report.loss_of_frequencies(learned, judged, len(self.tokenizer))
+        self.levels = {report.UNIFORM: math.log(len(self.tokenizer)), report.FREQUENCIES: frequencies}
         self.results = {} if self.args.overwrite_output_dir else self.read_results()
         self.accelerator.wait_for_everyone()  # all processes have read the folder before one of them writes
 
-    def compare(self) -> list[Result]:
+    def compare(self) -> list[report.Result]:
         """Train the variants that have no result yet, and write the report after each. All processes call it."""
-        done: list[Result] = []
+        done: list[report.Result] = []
         for number, variant in enumerate(self.variants, 1):
             logger.info(f"Variant {number} of {len(self.variants)}: {variant.name}")
             if variant.name in self.results:
@@ -96,9 +86,9 @@ class Comparison:
                 self.results[variant.name] = self.train(start_accelerator(variant.args), variant)
             done = [self.results[each.name] for each in self.variants if each.name in self.results]
             if self.accelerator.is_main_process:
-                write_report(self, done)  # with the variants after this one that have a result from before
+                report.write_report(self, done)  # with the variants after this one that have a result from before
         if self.accelerator.is_main_process:
-            print(table([row(result, self.levels) for result in done]))
+            print(table([report.row(result, self.levels) for result in done]))
             logger.info(f"Table and picture are in {self.args.output_dir}")
         end_training(self.accelerator)
         return done
@@ -119,14 +109,14 @@ class Comparison:
             "number of processes": self.accelerator.num_processes,
             "device": device(),
         }
-        settings = options | facts | settings_of(variant.config)
-        return as_json({name: value for name, value in settings.items() if name not in LEFT_OUT})
+        settings = options | facts | report.settings_of(variant.config)
+        return report.as_json({name: value for name, value in settings.items() if name not in LEFT_OUT})
 
-    def read_results(self) -> dict[str, Result]:
+    def read_results(self) -> dict[str, report.Result]:
         """The results that `output_dir` holds, by the variants' names."""
         results = {}
         for variant in self.variants:
-            if result := Result.read(variant.folder):
+            if result := report.Result.read(variant.folder):
                 results[variant.name] = result
                 if changes := result.changes_to(self.settings(variant), type(variant.config)):
                     raise ValueError(
@@ -135,11 +125,11 @@ class Comparison:
                     )
         return results
 
-    def train(self, accelerator: Accelerator, variant: Variant) -> Result:
+    def train(self, accelerator: Accelerator, variant: Variant) -> report.Result:
         """Train a variant, and leave its history, configuration and result in its folder. All processes call it."""
         if accelerator.is_main_process:
             variant.folder.mkdir(parents=True, exist_ok=True)
-            (variant.folder / FILE).unlink(missing_ok=True)
+            (variant.folder / report.FILE).unlink(missing_ok=True)
         settings = self.settings(variant)  # now: a model changes its configuration when it is made
         rehearse(variant, accelerator.device)
         memory = PeakMemory(accelerator.device)

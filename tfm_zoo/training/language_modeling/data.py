@@ -42,9 +42,7 @@ class CorpusArguments(StreamedArguments):
     text_column_name: str | None = option(None, "Column of the texts; default: 'text', or the only one.")
     max_train_samples: int | None = option(None, "Use this many training blocks, the first ones.", at_least=1)
     block_size: int | None = option(
-        None,
-        "Tokens per block; default: what the model takes, at most 1024; 128 for a small new model.",
-        at_least=2,
+        None, "Tokens per block; default: what the model takes, at most 1024; 128 for a small new model.", at_least=2
     )
     document_separator: str | None = option(
         None, "Text that joins documents (where the rows of a data set are lines: a line break); default: end of text."

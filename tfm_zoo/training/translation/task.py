@@ -20,9 +20,8 @@ from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.runs import is_sharded
 from tfm_zoo.training.task import Batch, Task, loss_and_perplexity, sums_of_rows
+from tfm_zoo.training.translation import measures
 from tfm_zoo.training.translation.data import ParallelTexts
-from tfm_zoo.training.translation.evaluation import NAMES, Sample, signatures, translation_scores
-from tfm_zoo.training.translation.losses import label_smoothed_loss, labelled_logits
 
 TRANSLATIONS = "generated_predictions.txt"  # the file's name in transformers' run_translation.py
 
@@ -64,7 +63,7 @@ class TranslationArguments(LoopArguments):
 
     @property
     def figures(self) -> tuple[str, ...]:
-        return ("loss", "perplexity", *(NAMES if self.num_eval_translations else ()))
+        return ("loss", "perplexity", *(measures.NAMES if self.num_eval_translations else ()))
 
     def resolved(self, is_new: bool) -> Self:
         """These options with the defaults that depend on the model filled in."""
@@ -97,7 +96,7 @@ class TranslationTask(Task):
     headline = ("bleu", "chrf")
     picture_metrics = ("perplexity",)
     figures = staticmethod(loss_and_perplexity)
-    signatures = staticmethod(signatures)
+    signatures = staticmethod(measures.signatures)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,15 +112,17 @@ class TranslationTask(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean loss over the target's tokens, with smoothed labels."""
-        logits, labels = labelled_logits(model, batch, self.is_zoo)
-        return label_smoothed_loss(logits, labels, self.args.label_smoothing_factor, self.args.label_smoothing_over)
+        logits, labels = measures.labelled_logits(model, batch, self.is_zoo)
+        return measures.label_smoothed_loss(
+            logits, labels, self.args.label_smoothing_factor, self.args.label_smoothing_over
+        )
 
     def count(self, batch: Batch) -> int:
         return int((batch["labels"] != IGNORED).sum())
 
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
         """Loss and number of tokens of each target. Labels are not smoothed, so that perplexity is the text's."""
-        logits, labels = labelled_logits(model, batch, self.is_zoo)
+        logits, labels = measures.labelled_logits(model, batch, self.is_zoo)
         losses = F.cross_entropy(logits, labels, reduction="none")
         return sums_of_rows(torch.stack([losses, torch.ones_like(losses)], dim=1), batch["labels"] != IGNORED)
 
@@ -134,9 +135,9 @@ class TranslationTask(Task):
         """BLEU, chrF and exact match of the first `scored` pairs of a split; the first `shown` become samples."""
         pairs = self.data.splits[split][: max(scored, shown)]
         self.translations = self.translate(model, self.splits[split][: max(scored, shown)]["input_ids"])
-        samples = map(Sample, pairs["source"], pairs["target"], self.translations)
+        samples = map(measures.Sample, pairs["source"], pairs["target"], self.translations)
         self.samples = list(islice(samples, shown))
-        return translation_scores(self.translations[:scored], pairs["target"][:scored]) if scored else {}
+        return measures.translation_scores(self.translations[:scored], pairs["target"][:scored]) if scored else {}
 
     @torch.no_grad()
     def translate(self, model: nn.Module, sources: Sequence[list[int]]) -> list[str]:
