@@ -55,6 +55,8 @@ class LoopArguments(Options):
     """The options of a training loop, whatever it trains. Names are those of transformers' examples."""
 
     figures: ClassVar[Sequence[str]] = ("loss",)  # the names of the figures that an evaluation gives
+    #: options that keep a part of the model from learning for some time
+    freezing_options: ClassVar[Sequence[str]] = ("gradual_unfreezing",)
 
     output_dir: str = option("output", "Folder for the best model, its card, the figures and the checkpoints.")
     overwrite_output_dir: bool = option(False, "Replace the run that `output_dir` holds.")
@@ -147,11 +149,6 @@ class LoopArguments(Options):
             return self.greater_is_better
         return not self.metric_for_best_model.endswith(("loss", "perplexity"))
 
-    @property
-    def freezing_option(self) -> str | None:
-        """The name of the option that keeps a part of the model from learning for some time, if one is set."""
-        return "gradual_unfreezing" if self.gradual_unfreezing else None
-
     def is_checkpoint_due(self, step: int, end_of_epoch: bool) -> bool:
         """Whether `checkpointing_steps` asks for a checkpoint after optimiser step `step`."""
         if self.checkpointing_steps is None:
@@ -191,10 +188,8 @@ def parse_arguments(
     """Read a recipe's options from the command line and from the YAML file that `--config` names.
 
     YAML values pass through the command line's parser, and options on the command line override them. An option or a
-    key that does not exist ends the program with an error that names the nearest one that does.
-
-    Returns an object of each of the classes, no two of which share a name. `argv` are the words of the command line, by
-    default those that the program was started with; `default_config` is the YAML file if `--config` names none.
+    key that does not exist ends the program with an error that names the nearest one that does. Without `--config` the
+    YAML file is `default_config`. Returns an object of each class; no two of them may share an option.
     """
     parser = OneLineParser(arguments_classes, allow_abbrev=False)
     parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")

@@ -29,9 +29,7 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
 
     Every process gets the same number of micro-batches, none of them empty. Shares may differ by one example, and a
     global batch with fewer examples than processes goes to each of them whole: weigh losses by the number of examples
-    that were computed.
-
-    `size` is the number of examples. With `lengths`, the tokens of each, a global batch holds similar ones.
+    that were computed. With `lengths`, the tokens of each of the `size` examples, a global batch holds similar ones.
     """
 
     def __init__(

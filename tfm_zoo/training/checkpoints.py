@@ -21,12 +21,9 @@ MANIFEST_FILE = "files.json"
 STAGING = ".unfinished"
 
 
-@dataclass
+@dataclass  # transformers' own `TrainerState` records neither the step within an epoch nor the run that it belongs to
 class TrainState:
-    """How far a run has come, beyond what Accelerate saves.
-
-    (transformers' `TrainerState` records neither the step within an epoch nor the run that it belongs to.)
-    """
+    """How far a run has come, beyond what Accelerate saves."""
 
     step: int = 0  # optimiser steps done
     epoch: int = 0  # whole epochs done
@@ -105,10 +102,7 @@ def complete_checkpoints(output_dir: Path) -> list[Path]:
 
 
 def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
-    """The checkpoint that `--resume_from_checkpoint` means; None to start from the beginning.
-
-    "auto" and "true" mean the newest complete one in `output_dir`, or the beginning if there is none.
-    """
+    """The checkpoint to continue from, if any: the folder named, or, for "auto" and "true", the newest complete one."""
     if resume_from is None or resume_from.lower() == "false":
         return None
     if resume_from.lower() in ("auto", "true"):

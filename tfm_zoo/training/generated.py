@@ -27,11 +27,7 @@ WORDS = {kind: words.split() for kind, words in PARTS["words"].items()}
 
 
 def generated_documents(seed: int = 0) -> DatasetDict:
-    """Column `text`: documents of four to eight sentences about one subject. Splits train and validation.
-
-    No word occurs with two subjects, so that sentences of two documents do not fit each other, except in one case of
-    four, when the subject is the same.
-    """
+    """Column `text`: documents of four to eight sentences about one subject. Splits train and validation."""
     rng = random.Random(seed)
     splits = {split: [_document(rng) for _ in range(size)] for split, size in DOCUMENTS.items()}
     return DatasetDict({split: Dataset.from_dict({"text": texts}) for split, texts in splits.items()})

@@ -30,12 +30,10 @@ LEFT_OUT = {reason: names.split() for reason, names in LEFT_OUT.items()}
 
 
 def identity(facts: Mapping[str, Any], *options: Any) -> dict[str, Any]:
-    """What a resumed run must have in common with the run that it continues, as JSON reads it again.
-
-    `facts` are what the options came to, such as the number of steps; a fact stands for the option of its name.
-    """
+    """What a resumed run must have in common with the run that it continues, as JSON reads it again."""
     left_out = {name for names in LEFT_OUT.values() for name in names}
     settings = {name: value for part in options for name, value in asdict(part).items() if name not in left_out}
+    # Facts are what the options came to, such as the number of steps. A fact stands for the option of its name.
     return json.loads(json.dumps({**facts, **settings, **facts}))  # facts first, in the order of the message, too
 
 

@@ -18,9 +18,8 @@ from tqdm.auto import tqdm
 from tfm_zoo.schedules import create_schedule
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 from tfm_zoo.training.checkpoints import TrainState, load_checkpoint, save_checkpoint, staged
-from tfm_zoo.training.freezing import GradualUnfreezing, freeze, what_learns
 from tfm_zoo.training.identity import check_identity, identity
-from tfm_zoo.training.optimization import create_optimizer
+from tfm_zoo.training.optimization import GradualUnfreezing, create_optimizer, freeze, what_learns
 from tfm_zoo.training.reports import Report
 from tfm_zoo.training.runs import Run, end_training, tracker_values
 from tfm_zoo.training.streams import Stream, StreamBatches

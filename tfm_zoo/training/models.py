@@ -141,10 +141,7 @@ class Head:
         return config
 
     def load(self, args: ModelArguments, replace_head: bool = False, **fields: Any) -> ModelAndTokenizer:
-        """The checkpoint that the options name, as a zoo model unless `model_class` is "native"; and its tokenizer.
-
-        `fields` change its configuration. With `replace_head` it gets a new head, whatever the size of its own.
-        """
+        """The checkpoint that the options name, with these fields of its configuration changed; and its tokenizer."""
         name, config = args.model_name_or_path, self.config_of_checkpoint(args)
         if args.becomes_zoo(config):
             source = transformers.AutoModel.from_pretrained(name) if replace_head else name
@@ -157,11 +154,8 @@ class Head:
         return model, tokenizer
 
     def new(self, args: ModelArguments, config: PreTrainedConfig, **fields: Any) -> PreTrainedModel:
-        """A model of this configuration with new weights.
-
-        An official configuration makes an official model, which is then converted unless `model_class` is "native":
-        with the same seed both start with the same weights. `fields` change the configuration when it is converted.
-        """
+        """A model of this configuration with new weights; `fields` are changed when an official one is converted."""
+        # With the same seed the official model and the converted one start with the same weights.
         model = self.auto_class.from_config(config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code)
         return tfm_zoo.from_official(model, self.zoo_class, **fields) if args.becomes_zoo(config) else model
 

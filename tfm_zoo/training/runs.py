@@ -112,6 +112,7 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
     if trackers and trackers not in available:
         raise ValueError(f"report_to {trackers!r} is not installed; installed are {available[1:]}")
     _start_missing_processes()
+    freezing = next((name for name in (*args.freezing_options, "freeze") if getattr(args, name)), None)
     accelerator = Accelerator(
         # Where there is no device, processes launched for several GPUs work together on the CPU, and not each alone.
         cpu=not torch.accelerator.is_available(),
@@ -119,13 +120,12 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
         log_with=trackers,
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
         # Parameters that do not learn yet get no gradient, and DDP must not wait for one.
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=bool(args.freezing_option))],
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=freezing in args.freezing_options)],
     )
     if accelerator.distributed_type == DistributedType.DEEPSPEED:
         accelerator.state.deepspeed_plugin.deepspeed_config.update(
             train_micro_batch_size_per_gpu=args.per_device_train_batch_size, gradient_clipping=args.max_grad_norm
         )
-    freezing = args.freezing_option or ("freeze" if args.freeze else None)
     if freezing and is_sharded(accelerator):
         raise ValueError(
             f"{freezing} works on one process and with DDP; {accelerator.distributed_type.value} shards the model, and"

@@ -92,8 +92,8 @@ def hold_out(
 ) -> tuple[TextSource, Dataset]:
     """A stream to train on, and texts to validate on, in memory: the first of the "validation" source, or of its own.
 
-    Its own come from its first shard alone, so that nothing reads the others. The texts to validate on have so many
-    characters or documents at most. A sentence about them is added to `notes`.
+    Its own come from its first shard alone, so that nothing reads the others. They have so many characters or documents
+    at most. A sentence about them is added to `notes`.
     """
     train, validation = sources["train"], sources.get("validation")
     source = validation or train

@@ -32,21 +32,18 @@ class Stopwatch:
         self.restart()
 
     def restart(self) -> None:
-        self.start = self._now()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self.start = perf_counter()
 
     def lap(self) -> None:
-        now = self._now()
-        self.laps.append(now - self.start)
-        self.start = now
+        before = self.start
+        self.restart()
+        self.laps.append(self.start - before)
 
     @property
     def median(self) -> float | None:
         return statistics.median(self.laps) if self.laps else None
-
-    def _now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return perf_counter()
 
 
 class PeakMemory:

@@ -46,7 +46,12 @@ class VariantArguments(without(LanguageModelArguments, "model_name_or_path", "mo
         """What each variant changes, by its name."""
         if not self.variants:
             raise ValueError("give variants: a name for each, and the fields that it changes")
-        changes = _parse(self.variants)
+        is_file = not self.variants.lstrip().startswith(("{", "["))
+        if is_file and not Path(self.variants).is_file():
+            raise ValueError(f"variants {self.variants!r}: no such file")
+        changes = read_yaml(Path(self.variants).read_text("utf-8") if is_file else self.variants, "variants")
+        if is_file and isinstance(changes, dict):
+            changes = changes.get("variants")
         if not isinstance(changes, dict) or not changes:
             raise ValueError(f"variants: expected a mapping of names to fields, not {changes!r}")
         if len(changes) > len(STYLES):
@@ -94,12 +99,3 @@ def make_variants(
             raise ValueError(f"variant {name!r}: {error}") from error
         variants.append(Variant(name, changes, config, its_model_args, its_args))
     return variants
-
-
-def _parse(text: str) -> Any:
-    """The YAML or JSON in a text, or what the file of this name has under 'variants'."""
-    is_file = not text.lstrip().startswith(("{", "["))
-    if is_file and not Path(text).is_file():
-        raise ValueError(f"variants {text!r}: no such file")
-    values = read_yaml(Path(text).read_text(encoding="utf-8") if is_file else text, "variants")
-    return values.get("variants") if is_file and isinstance(values, dict) else values

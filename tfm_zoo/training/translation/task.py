@@ -113,9 +113,8 @@ class TranslationTask(Task):
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean loss over the target's tokens, with smoothed labels."""
         logits, labels = measures.labelled_logits(model, batch, self.is_zoo)
-        return measures.label_smoothed_loss(
-            logits, labels, self.args.label_smoothing_factor, self.args.label_smoothing_over
-        )
+        smoothing = self.args.label_smoothing_factor, self.args.label_smoothing_over
+        return measures.label_smoothed_loss(logits, labels, *smoothing)
 
     def count(self, batch: Batch) -> int:
         return int((batch["labels"] != IGNORED).sum())
