@@ -19,7 +19,7 @@ from tfm_zoo.schedules import SCHEDULES
 
 logger = logging.getLogger(__name__)
 AnyOptions = TypeVar("AnyOptions", bound="Options")
-#: what an option may be held against, in the words of the message that refuses a value
+#: the bounds that an option may have, in the words of the message that refuses a value
 BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
 
 
@@ -87,7 +87,8 @@ class LoopArguments(Options):
     warmup_steps: float = option(
         0.1,
         "Steps of warm-up (1 or more), or their share of all (below 1).",
-        *("num_warmup_steps", "warmup_ratio"),
+        "num_warmup_steps",
+        "warmup_ratio",
         at_least=0,
     )
     layerwise_lr_decay: float | None = option(
@@ -199,7 +200,8 @@ def parse_arguments(
     config = parser.parse_known_args(argv)[0].config
     try:
         words = [*(_yaml_as_argv(config, names) if config else ()), *argv]
-        *arguments, _, unknown = parser.parse_args_into_dataclasses(words, True, look_for_args_file=False)
+        reading = {"return_remaining_strings": True, "look_for_args_file": False}
+        *arguments, _, unknown = parser.parse_args_into_dataclasses(words, **reading)
     except ValueError as error:
         parser.error(str(error))
     if unknown:

@@ -21,7 +21,8 @@ MANIFEST_FILE = "files.json"
 STAGING = ".unfinished"
 
 
-@dataclass  # transformers' own `TrainerState` records neither the step within an epoch nor the run that it belongs to
+# transformers' own `TrainerState` records neither the step within an epoch nor the run that it belongs to.
+@dataclass
 class TrainState:
     """How far a run has come, beyond what Accelerate saves."""
 
@@ -63,7 +64,7 @@ def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Pat
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
     accelerator.wait_for_everyone()
-    accelerator.save_state(str(staging))
+    accelerator.save_state(str(staging))  # model, optimiser, schedule, random states
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         state.write(staging)

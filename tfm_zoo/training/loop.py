@@ -46,7 +46,7 @@ def train(loop: "Loop") -> dict[str, float]:
 
 
 class Loop:
-    """Trains the model of a task, and saves it in `output_dir` whenever it is the best so far."""
+    """Trains the model of a task, and saves it in `output_dir` whenever it is the best by `metric_for_best_model`."""
 
     def __init__(self, run: Run, task: Task):
         self.run, self.task = run, task
@@ -103,7 +103,11 @@ class Loop:
             options = {"collate": task.collate, "max_steps": args.max_train_steps or 0}
             batches = StreamBatches(examples, batch_size, **options, **division)
             self.accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
-            return batches, {"sampler": batches, "batch_size": None, "collate_fn": tuple}  # a chunk is one
+            return batches, {
+                "sampler": batches,
+                "batch_size": None,
+                "collate_fn": tuple,
+            }  # leaves the tuples as they are
         division["seed"] = args.seed
         if task.batch_tokens:
             batches = TokenBatchSampler(task.lengths, task.batch_tokens, **division)

@@ -141,7 +141,7 @@ class Head:
         return config
 
     def load(self, args: ModelArguments, replace_head: bool = False, **fields: Any) -> ModelAndTokenizer:
-        """The checkpoint that the options name, with these fields of its configuration changed; and its tokenizer."""
+        """The checkpoint that the options name, with these fields changed and perhaps a new head; and its tokenizer."""
         name, config = args.model_name_or_path, self.config_of_checkpoint(args)
         if args.becomes_zoo(config):
             source = transformers.AutoModel.from_pretrained(name) if replace_head else name

@@ -174,8 +174,7 @@ def digest(parts: Iterable[str | bytes]) -> str:
 def text_column(rows: Dataset | IterableDataset, asked: str | None) -> str:
     """The column of the texts: the one that `text_column_name` names, else the only one, else "text"."""
     usual = rows.column_names if len(rows.column_names or ()) == 1 else ["text"]
-    (column,) = find_columns(rows, asked and [asked], [usual], "text_column_name")
-    return column
+    return find_columns(rows, asked and [asked], [usual], "text_column_name")[0]
 
 
 def find_columns(

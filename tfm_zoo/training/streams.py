@@ -10,7 +10,7 @@ each process reads and tokenizes the whole stream, and trains on its share of ea
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,8 +21,7 @@ from tfm_zoo.training.batches import Division
 from tfm_zoo.training.text_sources import CHARACTERS, Place, Reader, TextSource
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Texts that are read, mixed and made into examples together."""
 
     place: Place
