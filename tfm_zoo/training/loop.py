@@ -103,11 +103,8 @@ class Loop:
             options = {"collate": task.collate, "max_steps": args.max_train_steps or 0}
             batches = StreamBatches(examples, batch_size, **options, **division)
             self.accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
-            return batches, {
-                "sampler": batches,
-                "batch_size": None,
-                "collate_fn": tuple,
-            }  # leaves the tuples as they are
+            # A chunk and its place are a tuple, which `tuple` leaves as it is.
+            return batches, {"sampler": batches, "batch_size": None, "collate_fn": tuple}
         division["seed"] = args.seed
         if task.batch_tokens:
             batches = TokenBatchSampler(task.lengths, task.batch_tokens, **division)

@@ -49,7 +49,7 @@ class Run:
 
 
 def start_run(name: str, arguments_classes: Sequence[type], argv: Sequence[str] | None = None) -> Run:
-    """Start a recipe's run: its options (of model, data and loop), processes and output folder. All processes call it."""
+    """Start the run of a recipe: options (of model, data and loop), processes, output folder. All processes call it."""
     model_args, data_args, args = parse_arguments(arguments_classes, argv)
     accelerator = start_accelerator(args)
     # The main process decides: what it can reach of the network, others might not.

@@ -41,15 +41,13 @@ class Sampler:
     longest: int  # tokens that the model takes
 
     def __post_init__(self) -> None:
-        args, tokenizer = self.args, self.tokenizer
+        args, tokenizer, longest = self.args, self.tokenizer, self.longest
         start = next((i for i in (tokenizer.bos_token_id, tokenizer.eos_token_id) if i is not None), 0)
         prompt = tokenizer(args.sample_prompt or "")["input_ids"] or [start]
         self.prompt = torch.tensor([prompt] * args.num_samples)
-        self.length = max(0, min(args.sample_length, self.longest - len(prompt)))
+        self.length = max(0, min(args.sample_length, longest - len(prompt)))
         if args.sample_length and self.length < 1:
-            raise ValueError(
-                f"sample_prompt has {len(prompt)} tokens, of {self.longest} that the model takes: shorten it"
-            )
+            raise ValueError(f"sample_prompt has {len(prompt)} tokens, of {longest} that the model takes: shorten it")
         self.config = copy.deepcopy(self.config)
         self.config.update(
             do_sample=True,
