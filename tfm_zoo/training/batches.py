@@ -55,7 +55,7 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
         grouped = LengthGroupedSampler(self.global_batch_size, lengths=self.lengths, generator=generator)
         return torch.tensor(list(grouped)).split(self.global_batch_size)
 
-    def fitting(self, batch: Tensor) -> int:
+    def capacity(self, batch: Tensor) -> int:
         """How many examples of a global batch a device takes."""
         return self.per_device
 
@@ -78,7 +78,7 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
     def _micro_batches(self, batch: Tensor) -> int:
         """As few as memory allows, but never so many that a process would be left without an example."""
         sharing = self.num_processes if len(batch) >= self.num_processes else 1
-        return min(-(-len(batch) // (self.fitting(batch) * sharing)), len(batch) // sharing)
+        return min(-(-len(batch) // (self.capacity(batch) * sharing)), len(batch) // sharing)
 
 
 class TokenBatchSampler(GlobalBatchSampler):
@@ -108,7 +108,7 @@ class TokenBatchSampler(GlobalBatchSampler):
         batches = order.split(self.sizes)
         return [batches[index] for index in torch.randperm(len(batches), generator=generator)]
 
-    def fitting(self, batch: Tensor) -> int:
+    def capacity(self, batch: Tensor) -> int:
         # At least one, though together the longest source and the longest target, of two examples, may be too long.
         return max(1, self.per_device // int(self.columns[batch].amax(dim=0).sum()))
 

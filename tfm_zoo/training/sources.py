@@ -90,7 +90,7 @@ class DataArguments(Options):
 
     def load_file(self, split: str, file: str) -> Dataset | IterableDataset:
         """The rows of a split's file, or of all files that fit a pattern."""
-        files = fitting(file)
+        files = matching_files(file)
         if not files:
             raise FileNotFoundError(f"{split}_file {file!r}: no such file")
         suffix, *others = sorted({path.suffix for path in files})
@@ -120,7 +120,7 @@ class StreamedArguments(DataArguments):
         """A digest of the streamed files' names and sizes, wherever they lie; None if no files are streamed."""
         if not (self.streaming and self.train_file):
             return None
-        return digest(f"{path.name} {path.stat().st_size}" for path in fitting(self.train_file))
+        return digest(f"{path.name} {path.stat().st_size}" for path in matching_files(self.train_file))
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ def load_source(args: DataArguments) -> Mapping[str, Dataset | IterableDataset]:
         raise ValueError(f"dataset_name {name!r} cannot be read: {error.__cause__ or error}") from error
 
 
-def fitting(file: str) -> list[Path]:
-    """The file of this name, or the files that fit it as a pattern."""
+def matching_files(file: str) -> list[Path]:
+    """The file of this name, or the files that match it as a pattern."""
     path = Path(file)
     return [path] if path.is_file() else sorted(path for path in map(Path, glob(file)) if path.is_file())
 

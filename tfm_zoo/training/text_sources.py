@@ -90,10 +90,10 @@ class TextSource:
 def hold_out(
     sources: Mapping[str, TextSource], notes: list[str], characters: int, documents: int | None = None
 ) -> tuple[TextSource, Dataset]:
-    """A stream to train on, and texts to validate on, in memory: the first of the "validation" source, or of its own.
+    """A stream to train on, and texts to validate on, in memory.
 
-    Its own come from its first shard alone, so that nothing reads the others. They have so many characters or documents
-    at most. A sentence about them is added to `notes`.
+    These are the first of the "validation" source or, without one, of the stream's first shard, so that nothing reads
+    the others: so many characters or documents at most. A sentence about them is added to `notes`.
     """
     train, validation = sources["train"], sources.get("validation")
     source = validation or train

@@ -68,8 +68,8 @@ class Comparison:
         for note in self.notes:
             logger.warning(note)
         self.dataset = shortened(self.data_args.source)
-        learned, judged = (self.blocks(split).tokens for split in ("train", "validation"))
-        frequencies = report.loss_of_frequencies(learned, judged, len(self.tokenizer))
+        train, validation = (self.blocks(split).tokens for split in ("train", "validation"))
+        frequencies = report.loss_of_frequencies(train, validation, len(self.tokenizer))
         self.levels = {report.UNIFORM: math.log(len(self.tokenizer)), report.FREQUENCIES: frequencies}
         self.results = {} if self.args.overwrite_output_dir else self.read_results()
         self.accelerator.wait_for_everyone()  # all processes have read the folder before one of them writes

@@ -61,13 +61,13 @@ class Joining:
         end, name = self.tokenizer.eos_token_id, self.tokenizer.name_or_path
         if self.separator is None and end is None and not self.single:
             raise ValueError(f"tokenizer {name!r} has no end-of-text token: give a document_separator")
-        self.joint = [] if end is None else [end]
+        self.separator_ids = [] if end is None else [end]
         if self.separator is not None:
-            self.joint = self.tokenizer(self.separator, add_special_tokens=False)["input_ids"]
+            self.separator_ids = self.tokenizer(self.separator, add_special_tokens=False)["input_ids"]
 
     def __call__(self, texts: list[str]) -> list[list[int]]:
-        ids, joint = self.tokenizer(texts, verbose=False)["input_ids"], self.joint
-        return [row if joint and row[-len(joint) :] == joint else row + joint for row in ids]
+        ids, end = self.tokenizer(texts, verbose=False)["input_ids"], self.separator_ids
+        return [row if end and row[-len(end) :] == end else row + end for row in ids]
 
 
 @dataclass

@@ -45,9 +45,9 @@ class Masking:
         """
         word = np.cumsum(begins) - begins[0]
         chosen = (rng.random(word[-1] + 1) < self.probability)[word] & ~self.is_special[ids]
-        lot = rng.random(len(ids))
-        replaced = chosen & (lot >= 1 - RANDOM)
-        seen = np.where(chosen & (lot < MASKED), self.mask, ids)
+        draw = rng.random(len(ids))
+        replaced = chosen & (draw >= 1 - RANDOM)
+        seen = np.where(chosen & (draw < MASKED), self.mask, ids)
         seen[replaced] = rng.choice(self.ordinary, np.count_nonzero(replaced))
         return seen, np.where(chosen, ids, IGNORED)
 

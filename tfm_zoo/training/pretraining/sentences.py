@@ -60,7 +60,7 @@ def sentence_pairs(
             else:
                 second = join(document[middle:end])
                 start = end
-            yield *_fitted(first, second, room, rng), is_random
+            yield *_cut_to(first, second, room, rng), is_random
 
 
 def segments(documents: Sequence[Sequence[Text]], room: int) -> Iterator[Text]:
@@ -83,7 +83,7 @@ def _reach(document: Sequence[Text], start: int, length: int, at_least: int) -> 
     return end
 
 
-def _fitted(first: Text, second: Text, room: int, rng: np.random.Generator) -> tuple[Text, Text]:
+def _cut_to(first: Text, second: Text, room: int, rng: np.random.Generator) -> tuple[Text, Text]:
     """Two segments, of which the longer loses tokens, at either end by chance, until both fit into 2 tokens or more."""
     lengths = first.shape[1], second.shape[1]
     if sum(lengths) > room:

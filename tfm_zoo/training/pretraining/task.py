@@ -93,10 +93,10 @@ class PretrainingTask(Task):
         else:
             outputs = model(**inputs_of(batch))
             logits = token_logits(outputs)[labelled]
-        tokens = sums_of_rows(judged(logits, batch["labels"][labelled]), labelled)
+        tokens = sums_of_rows(losses_and_hits(logits, batch["labels"][labelled]), labelled)
         columns = [labelled.sum(dim=1, keepdim=True), tokens]
         if "next_sentence_label" in batch:
-            columns.append(judged(outputs.seq_relationship_logits, batch["next_sentence_label"]))
+            columns.append(losses_and_hits(outputs.seq_relationship_logits, batch["next_sentence_label"]))
         return torch.cat(columns, dim=1)
 
     def figures(self, columns: Tensor) -> dict[str, float]:
@@ -130,7 +130,7 @@ def token_logits(outputs: ModelOutput) -> Tensor:
     return outputs.prediction_logits if "prediction_logits" in outputs else outputs.logits
 
 
-def judged(logits: Tensor, labels: Tensor) -> Tensor:
+def losses_and_hits(logits: Tensor, labels: Tensor) -> Tensor:
     """The loss of each item, and 1 for each that was predicted right: `(items, 2)`."""
     loss = F.cross_entropy(logits.float(), labels, reduction="none")
     return torch.stack([loss, logits.argmax(dim=-1) == labels], dim=1)
