@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tfm_zoo.training.arguments import parse_arguments
 from tfm_zoo.training.comparison.model import VariantArguments, make_variants, without
-from tfm_zoo.training.comparison.result import Result
+from tfm_zoo.training.comparison.report import Result
 from tfm_zoo.training.comparison.task import Comparison, ComparisonArguments
 from tfm_zoo.training.language_modeling.data import CorpusArguments, load_corpus
 from tfm_zoo.training.models import new_tokenizer
@@ -38,7 +38,6 @@ def prepare(argv: list[str] | None = None) -> Comparison:
         corpus = load_corpus(data_args)
         tokenizer = new_tokenizer(model_args, corpus.texts())
         tokens = corpus.encode(tokenizer, data_args)
-    run.tell(corpus.notes)
     variants = make_variants(model_args, args, tokenizer, data_args.block_size)
     return Comparison(run, variants, tokenizer, tokens, corpus.notes)
 

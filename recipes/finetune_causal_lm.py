@@ -43,7 +43,6 @@ def prepare(argv: list[str] | None = None) -> Loop:
         else:
             model, tokenizer = HEAD.load(model_args)
         tokens = corpus.encode(tokenizer, data_args)
-    run.tell(corpus.notes)
     longest = longest_input(model.config, tokenizer)
     block_size = min(data_args.block_size or 1024, longest)
     if data_args.block_size and block_size < data_args.block_size:

@@ -19,7 +19,7 @@ from transformers import DataCollatorWithPadding
 
 from tfm_zoo.training.arguments import fitted
 from tfm_zoo.training.classification.data import TextDataArguments, load_text_classification
-from tfm_zoo.training.classification.model import ClassifierArguments, load_classifier, new_classifier, reads_mean
+from tfm_zoo.training.classification.model import ClassifierArguments, load_classifier, new_classifier
 from tfm_zoo.training.classification.task import ClassificationArguments, ClassificationTask
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
@@ -40,7 +40,6 @@ def prepare(argv: list[str] | None = None) -> Loop:
             model, tokenizer = load_classifier(model_args, data.label_names)
         data_args = fitted(data_args, longest_input(model.config, tokenizer), "max_seq_length")
         encoded = data.encode(tokenizer, data_args, model.config.label2id)
-    run.tell(data.notes)
 
     task = ClassificationTask(
         accelerator=run.accelerator,
@@ -54,7 +53,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         ),
         lengths=[len(ids) for ids in encoded["train"]["input_ids"]] if args.group_by_length else None,
         facts={
-            "classifier_pooling": "mean" if reads_mean(model.config) else None,
+            "classifier_pooling": "mean" if getattr(model.config, "classifier_pooling", None) == "mean" else None,
             "tokenizer": vocabulary_digest(tokenizer),
             **data.facts,
         },

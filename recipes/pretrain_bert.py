@@ -42,7 +42,6 @@ def prepare(argv: list[str] | None = None) -> Loop:
             model, tokenizer = new_encoder(model_args, head, documents.texts(), args.max_seq_length)
         else:
             model, tokenizer = head.load(model_args)
-    run.tell(documents.notes)
     args = fitted(args, longest_input(model.config, tokenizer), "max_seq_length")
 
     make_examples = PretrainingExamples(

@@ -9,7 +9,7 @@ A new model gets a tokenizer made from the pairs; an official checkpoint becomes
 options; a YAML file given as `--config` sets them too. The best model goes to `output_dir`, with tokenizer, code, card
 with samples, `all_results.json` (BLEU and chrF among them), translations and a picture of the training.
 
-Where a step is computed: `label_smoothed_loss` in tfm_zoo/training/translation/losses.py is the loss, and
+Where a step is computed: `label_smoothed_loss` in tfm_zoo/training/translation/measures.py is the loss, and
 `train_step` in tfm_zoo/training/loop.py takes the step.
 """
 
@@ -46,7 +46,6 @@ def prepare(argv: list[str] | None = None) -> Loop:
             run.data_args, longest_input(model.config, tokenizer), "max_source_length", "max_target_length"
         )
         encoded = texts.encode(tokenizer, data_args)
-    run.tell(texts.notes)
     args.set_generation(model.generation_config)
     max_length = data_args.max_target_length + 1  # with the token that every translation starts with
     if model_args.is_new:

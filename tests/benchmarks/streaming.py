@@ -23,7 +23,7 @@ from tfm_zoo.training.pretraining.examples import Masking, Padding, PretrainingE
 from tfm_zoo.training.pretraining.model import PAIRS, EncoderArguments, new_encoder
 from tfm_zoo.training.pretraining.task import losses
 from tfm_zoo.training.runs import keep_few_kernels
-from tfm_zoo.training.streams import Stream, StreamBatches, unchanged
+from tfm_zoo.training.streams import Stream, StreamBatches
 
 from .peak_memory import resident
 
@@ -73,7 +73,7 @@ def main(
             documents.train, PretrainingExamples(tokenizer, documents.split, Masking(tokenizer), 128), seed=0
         )
         batches = StreamBatches(stream, batch_size, collate=Padding(tokenizer), max_steps=10**9)
-        loader = DataLoader(stream, sampler=batches, batch_size=None, collate_fn=unchanged)
+        loader = DataLoader(stream, sampler=batches, batch_size=None, collate_fn=tuple)
         start, tokens = perf_counter(), 0
         for count, (batch,) in enumerate(batches.steps(loader)):
             if batches.place.epoch:

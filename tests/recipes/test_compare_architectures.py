@@ -14,8 +14,7 @@ from tfm_zoo.training.arguments import parse_arguments
 from tfm_zoo.training.comparison import measuring, report, task
 from tfm_zoo.training.comparison.measuring import PeakMemory, Stopwatch
 from tfm_zoo.training.comparison.model import VariantArguments, make_variants
-from tfm_zoo.training.comparison.report import loss_of_frequencies
-from tfm_zoo.training.comparison.result import Result
+from tfm_zoo.training.comparison.report import Result, loss_of_frequencies
 from tfm_zoo.training.comparison.task import Comparison, ComparisonArguments
 from tfm_zoo.training.language_modeling.data import CorpusArguments
 from tfm_zoo.training.tokenizers import byte_level_bpe

@@ -11,8 +11,7 @@ import tfm_zoo
 from tfm_zoo.schedules import create_schedule
 from tfm_zoo.training.arguments import LoopArguments
 from tfm_zoo.training.classification.task import ClassificationArguments
-from tfm_zoo.training.freezing import GradualUnfreezing, depths, freeze
-from tfm_zoo.training.optimization import create_optimizer, parameter_groups
+from tfm_zoo.training.optimization import GradualUnfreezing, create_optimizer, depths, freeze, parameter_groups
 from tfm_zoo.training.runs import start_accelerator
 
 from ..official_models import BY_NAME, build_tiny

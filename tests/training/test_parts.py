@@ -15,10 +15,9 @@ from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.classification.data import TextDataArguments
 from tfm_zoo.training.classification.model import ClassifierArguments, load_classifier
 from tfm_zoo.training.classification.task import ClassificationArguments
-from tfm_zoo.training.freezing import freeze_base_model
 from tfm_zoo.training.identity import LEFT_OUT, check_identity, identity
 from tfm_zoo.training.models import longest_input
-from tfm_zoo.training.optimization import parameter_groups
+from tfm_zoo.training.optimization import freeze_base_model, parameter_groups
 from tfm_zoo.training.reports import command_line
 from tfm_zoo.training.runs import tracker_values
 from tfm_zoo.visualization import plot_training

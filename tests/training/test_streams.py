@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from tfm_zoo.training import streams, text_sources
 from tfm_zoo.training.pretraining.data import DocumentArguments, load_documents
 from tfm_zoo.training.pretraining.task import PretrainingArguments
-from tfm_zoo.training.streams import Stream, StreamBatches, unchanged
+from tfm_zoo.training.streams import Stream, StreamBatches
 from tfm_zoo.training.text_sources import Place, TextSource
 
 TEXTS = [f"text {i} " + "word " * (i % 7) for i in range(100)]
@@ -50,9 +50,9 @@ def pieces(texts, rng):
 
 
 def batches(stream: Stream, workers: int = 0, **division) -> tuple[StreamBatches, DataLoader]:
-    options = {"collate": unchanged, "max_steps": 1000}
+    options = {"collate": tuple, "max_steps": 1000}
     sampler = StreamBatches(stream, division.pop("per_device", 8), **options, **division)
-    loader = DataLoader(stream, sampler=sampler, batch_size=None, collate_fn=unchanged, num_workers=workers)
+    loader = DataLoader(stream, sampler=sampler, batch_size=None, collate_fn=tuple, num_workers=workers)
     return sampler, loader
 
 

@@ -3,7 +3,7 @@
 import pytest
 import sacrebleu
 
-from tfm_zoo.training.translation.evaluation import NAMES, signatures, translation_scores
+from tfm_zoo.training.translation.measures import NAMES, signatures, translation_scores
 
 REFERENCES = ["Zwei Hunde spielen im Schnee.", "Ein Mann fährt Rad.", "Eine Frau singt."]
 TRANSLATIONS = ["Zwei Hunde spielen im Gras.", " Ein Mann fährt Rad. ", "Die Frau sang ein Lied."]

@@ -4,6 +4,7 @@ import argparse
 import difflib
 import json
 import logging
+import operator
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -17,23 +18,29 @@ from typing_extensions import Self
 from tfm_zoo.schedules import SCHEDULES
 
 logger = logging.getLogger(__name__)
-Options = TypeVar("Options")
+AnyOptions = TypeVar("AnyOptions", bound="Options")
+#: the bounds that an option may have, in the words of the message that refuses a value
+BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
 
 
-def option(default: Any, help: str, *aliases: str) -> Any:
-    """A dataclass field with a help text and other names that the command line and YAML also accept."""
-    return field(default=default, metadata={"help": help, "aliases": [f"--{name}" for name in aliases]})
+def option(default: Any, help: str, *aliases: str, **bounds: float) -> Any:
+    """A dataclass field with a help text, further names for the command line and YAML, and bounds (`at_least=1`)."""
+    return field(default=default, metadata={"help": help, "aliases": [f"--{a}" for a in aliases], "bounds": bounds})
 
 
-def check_at_least(arguments: Any, **bounds: float) -> None:
-    """Refuse options whose values are below these bounds; None passes."""
-    for name, bound in bounds.items():
-        value = getattr(arguments, name)
-        if value is not None and value < bound:
-            raise ValueError(f"{name} must be at least {bound}, not {value}")
+@dataclass(frozen=True)
+class Options:
+    """Options of a recipe. A value that is out of its bounds is refused; None passes."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value, bounds = getattr(self, each.name), each.metadata.get("bounds", {})
+            if value is not None and not all(BOUNDS[name](value, bound) for name, bound in bounds.items()):
+                expected = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items())
+                raise ValueError(f"{each.name} must be {expected}, not {value}")
 
 
-def fitted(options: Options, longest: int, *names: str) -> Options:
+def fitted(options: AnyOptions, longest: int, *names: str) -> AnyOptions:
     """The options, with those of these names, which are lengths in tokens, cut to what the model takes."""
     for name in names:
         length = getattr(options, name)
@@ -44,45 +51,53 @@ def fitted(options: Options, longest: int, *names: str) -> Options:
 
 
 @dataclass(frozen=True)
-class LoopArguments:
+class LoopArguments(Options):
     """The options of a training loop, whatever it trains. Names are those of transformers' examples."""
 
     figures: ClassVar[Sequence[str]] = ("loss",)  # the names of the figures that an evaluation gives
+    #: options that keep a part of the model from learning for some time
+    freezing_options: ClassVar[Sequence[str]] = ("gradual_unfreezing",)
 
     output_dir: str = option("output", "Folder for the best model, its card, the figures and the checkpoints.")
     overwrite_output_dir: bool = option(False, "Replace the run that `output_dir` holds.")
     seed: int = option(42, "Seed of splits, shuffling, new weights and dropout.")
 
-    per_device_train_batch_size: int = option(16, "Training examples per process and forward pass.")
-    per_device_eval_batch_size: int = option(32, "Evaluation examples per process and forward pass.")
-    gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.")
-    dataloader_num_workers: int = option(0, "Processes that prepare batches; 0: the training process itself.")
+    per_device_train_batch_size: int = option(16, "Training examples per process and forward pass.", at_least=1)
+    per_device_eval_batch_size: int = option(32, "Evaluation examples per process and forward pass.", at_least=1)
+    gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.", at_least=1)
+    dataloader_num_workers: int = option(
+        0, "Processes that prepare batches; 0: the training process itself.", at_least=0
+    )
 
     learning_rate: float | None = option(
-        None, "Highest rate; default: 5e-5, or 1e-3 for a new model. For the schedule 'noam' a factor; default: 1."
+        None,
+        "Highest rate; default: 5e-5, or 1e-3 for a new model. For the schedule 'noam' a factor; default: 1.",
+        above=0,
     )
-    weight_decay: float = option(0.01, "AdamW's weight decay; biases and norms are left out.")
-    adam_beta1: float = option(0.9, "AdamW's decay of the mean of gradients.")
-    adam_beta2: float = option(0.999, "AdamW's decay of the mean of their squares.")
-    adam_epsilon: float = option(1e-8, "AdamW's epsilon.")
-    max_grad_norm: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.")
-    num_train_epochs: float = option(3.0, "Passes over the training data; may be a fraction.")
-    max_train_steps: int | None = option(None, "Optimiser steps; overrides num_train_epochs.", "max_steps")
+    weight_decay: float = option(0.01, "AdamW's weight decay; biases and norms are left out.", at_least=0)
+    adam_beta1: float = option(0.9, "AdamW's decay of the mean of gradients.", at_least=0)
+    adam_beta2: float = option(0.999, "AdamW's decay of the mean of their squares.", at_least=0)
+    adam_epsilon: float = option(1e-8, "AdamW's epsilon.", above=0)
+    max_grad_norm: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", at_least=0)
+    num_train_epochs: float = option(3.0, "Passes over the training data; may be a fraction.", above=0)
+    max_train_steps: int | None = option(None, "Optimiser steps; overrides num_train_epochs.", "max_steps", at_least=1)
     lr_scheduler_type: Literal[SCHEDULES] = option(
         "linear", "Schedule: transformers', or 'noam', the paper's, which follows from model width and warmup_steps."
     )
     warmup_steps: float = option(
-        0.1, "Steps of warm-up (1 or more), or their share of all (below 1).", "num_warmup_steps", "warmup_ratio"
+        0.1,
+        "Steps of warm-up (1 or more), or their share of all (below 1).",
+        "num_warmup_steps",
+        "warmup_ratio",
+        at_least=0,
     )
     layerwise_lr_decay: float | None = option(
-        None, "Each layer learns at this share of the rate of the layer above it."
+        None, "Each layer learns at this share of the rate of the layer above it.", above=0, at_most=1
     )
-    freeze: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "Parameters that do not learn: names of modules or parameters, or whole parts of such names, with"
-            " *, ? and [...] as in a shell, such as embeddings 'layers.[0-3]'."
-        },
+    freeze: list[str] | None = option(
+        None,
+        "Parameters that do not learn: names of modules or parameters, or whole parts of such names, with *, ? and"
+        " [...] as in a shell, such as embeddings 'layers.[0-3]'.",
     )
     gradual_unfreezing: str | None = option(
         None,
@@ -91,14 +106,14 @@ class LoopArguments:
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass to save memory.")
     mixed_precision: Literal["no", "fp16", "bf16"] | None = option(None, "Of the forward pass; default: as launched.")
 
-    logging_steps: int = option(10, "Steps between two entries of the loss in the log.")
-    eval_steps: int | None = option(None, "Steps between two evaluations; default: after each epoch.")
+    logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1)
+    eval_steps: int | None = option(None, "Steps between two evaluations; default: after each epoch.", at_least=1)
     metric_for_best_model: str = option("loss", "Validation figure that picks the best model.")
     greater_is_better: bool | None = option(None, "Default: false for a loss and for perplexity, else true.")
-    early_stopping_patience: int | None = option(None, "Stop after this many evaluations without a gain.")
+    early_stopping_patience: int | None = option(None, "Stop after this many evaluations without a gain.", at_least=1)
 
     checkpointing_steps: str | None = option(None, "Steps between two checkpoints, or 'epoch'; default: none.")
-    save_total_limit: int | None = option(2, "How many checkpoints to keep.")
+    save_total_limit: int | None = option(2, "How many checkpoints to keep.", at_least=1)
     resume_from_checkpoint: str | None = option(None, "A checkpoint, or 'auto': the newest complete one in output_dir.")
 
     with_tracking: bool = option(False, "Log to the trackers of Accelerate.")
@@ -111,14 +126,7 @@ class LoopArguments:
     hub_revision: str | None = option(None, "Branch to push to, made where there is none; default: the main one.")
 
     def __post_init__(self) -> None:
-        check_at_least(self, per_device_train_batch_size=1, per_device_eval_batch_size=1, gradient_accumulation_steps=1)
-        check_at_least(self, max_train_steps=1, logging_steps=1, eval_steps=1, early_stopping_patience=1)
-        check_at_least(self, save_total_limit=1, dataloader_num_workers=0, warmup_steps=0)
-        check_at_least(self, weight_decay=0, max_grad_norm=0, adam_beta1=0, adam_beta2=0)
-        for name in ("learning_rate", "adam_epsilon", "num_train_epochs"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be above 0, not {value}")
+        super().__post_init__()
         for name in ("adam_beta1", "adam_beta2"):
             if not getattr(self, name) < 1:
                 raise ValueError(f"{name} must be below 1, not {getattr(self, name)}")
@@ -126,8 +134,6 @@ class LoopArguments:
             steps = getattr(self, name)
             if steps is not None and steps != "epoch" and not (steps.isdigit() and int(steps) > 0):
                 raise ValueError(f"{name} must be a number of steps or 'epoch', not {steps!r}")
-        if self.layerwise_lr_decay is not None and not 0 < self.layerwise_lr_decay <= 1:
-            raise ValueError(f"layerwise_lr_decay must be above 0 and at most 1, not {self.layerwise_lr_decay}")
 
     def resolved(self, is_new: bool) -> Self:
         """These options with the defaults filled in that depend on whether the model starts from new weights."""
@@ -143,11 +149,6 @@ class LoopArguments:
         if self.greater_is_better is not None:
             return self.greater_is_better
         return not self.metric_for_best_model.endswith(("loss", "perplexity"))
-
-    @property
-    def freezing_option(self) -> str | None:
-        """The name of the option that keeps a part of the model from learning for some time, if one is set."""
-        return "gradual_unfreezing" if self.gradual_unfreezing else None
 
     def is_checkpoint_due(self, step: int, end_of_epoch: bool) -> bool:
         """Whether `checkpointing_steps` asks for a checkpoint after optimiser step `step`."""
@@ -167,14 +168,16 @@ class UniqueKeys(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         keys = [key.value for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is there twice", node.start_mark)
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            raise yaml.constructor.ConstructorError(None, None, f"{twice[0]!r} is there twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
 
 class OneLineParser(HfArgumentParser):
     """Says what is wrong in one line, without listing a hundred options first."""
+
+    def add_argument(self, *names: str, bounds: Any = None, **settings: Any) -> argparse.Action:
+        return super().add_argument(*names, **settings)  # the options check their bounds themselves
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n")
@@ -186,12 +189,8 @@ def parse_arguments(
     """Read a recipe's options from the command line and from the YAML file that `--config` names.
 
     YAML values pass through the command line's parser, and options on the command line override them. An option or a
-    key that does not exist ends the program with an error that names the nearest one that does.
-
-    Args:
-        arguments_classes: dataclasses of options, no two of which share a name; an object of each is returned.
-        argv: the words of the command line; default: those that the program was started with.
-        default_config: the YAML file to read if `--config` names none.
+    key that does not exist ends the program with an error that names the nearest one that does. Without `--config` the
+    YAML file is `default_config`. Returns an object of each class; no two of them may share an option.
     """
     parser = OneLineParser(arguments_classes, allow_abbrev=False)
     parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")
@@ -199,11 +198,10 @@ def parse_arguments(
     options = [f for arguments_class in arguments_classes for f in fields(arguments_class) if f.init]
     names = [name.lstrip("-") for f in options for name in (f.name, *f.metadata.get("aliases", ()))]
     config = parser.parse_known_args(argv)[0].config
-    from_yaml = _yaml_as_argv(parser, config, names) if config else []
     try:
-        *arguments, _, unknown = parser.parse_args_into_dataclasses(
-            from_yaml + argv, return_remaining_strings=True, look_for_args_file=False
-        )
+        words = [*(_yaml_as_argv(config, names) if config else ()), *argv]
+        reading = {"return_remaining_strings": True, "look_for_args_file": False}
+        *arguments, _, unknown = parser.parse_args_into_dataclasses(words, **reading)
     except ValueError as error:
         parser.error(str(error))
     if unknown:
@@ -211,20 +209,25 @@ def parse_arguments(
     return tuple(arguments)
 
 
-def _yaml_as_argv(parser: argparse.ArgumentParser, path: str | Path, names: Iterable[str]) -> list[str]:
+def read_yaml(text: str, source: str) -> Any:
+    """The values in a text of YAML or JSON; an error names its source."""
+    try:
+        return yaml.load(text, UniqueKeys)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
+
+
+def _yaml_as_argv(path: str | Path, names: Iterable[str]) -> list[str]:
     """The options of a YAML file as words of a command line."""
     if not Path(path).is_file():
-        parser.error(f"--config {path}: no such file")
-    try:
-        values = yaml.load(Path(path).read_text(encoding="utf-8"), UniqueKeys) or {}
-    except yaml.YAMLError as error:
-        parser.error(f"--config {path}: not YAML: {' '.join(str(error).split())}")
+        raise ValueError(f"--config {path}: no such file")
+    values = read_yaml(Path(path).read_text(encoding="utf-8"), f"--config {path}") or {}
     if not isinstance(values, dict):
-        parser.error(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
+        raise ValueError(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
     argv = []
     for key, value in values.items():
         if key not in names:
-            parser.error(f"--config {path}: unknown key {key!r}{nearest(str(key), names)}")
+            raise ValueError(f"--config {path}: unknown key {key!r}{nearest(str(key), names)}")
         if isinstance(value, list):
             argv += [f"--{key}", *map(str, value)]
         elif isinstance(value, dict):

@@ -11,12 +11,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 
 class Division:
-    """How a global batch is divided: among the processes, and the share of each into micro-batches, one a forward pass.
-
-    Args:
-        per_device: what a device takes in one forward pass, in examples or in tokens.
-        accumulation_steps: forward passes per optimiser step.
-    """
+    """How a global batch is divided: among processes, and by forward pass, of `per_device` examples or tokens each."""
 
     def __init__(self, per_device: int, accumulation_steps: int = 1, num_processes: int = 1, process_index: int = 0):
         self.per_device, self.accumulation_steps = per_device, accumulation_steps
@@ -34,12 +29,7 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
 
     Every process gets the same number of micro-batches, none of them empty. Shares may differ by one example, and a
     global batch with fewer examples than processes goes to each of them whole: weigh losses by the number of examples
-    that were computed.
-
-    Args:
-        size: number of examples in the data set.
-        lengths: tokens of each example; with them a global batch holds examples of similar length.
-        division: see [`Division`].
+    that were computed. With `lengths`, the tokens of each of the `size` examples, a global batch holds similar ones.
     """
 
     def __init__(
@@ -65,7 +55,7 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
         grouped = LengthGroupedSampler(self.global_batch_size, lengths=self.lengths, generator=generator)
         return torch.tensor(list(grouped)).split(self.global_batch_size)
 
-    def fitting(self, batch: Tensor) -> int:
+    def capacity(self, batch: Tensor) -> int:
         """How many examples of a global batch a device takes."""
         return self.per_device
 
@@ -88,18 +78,15 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
     def _micro_batches(self, batch: Tensor) -> int:
         """As few as memory allows, but never so many that a process would be left without an example."""
         sharing = self.num_processes if len(batch) >= self.num_processes else 1
-        return min(-(-len(batch) // (self.fitting(batch) * sharing)), len(batch) // sharing)
+        return min(-(-len(batch) // (self.capacity(batch) * sharing)), len(batch) // sharing)
 
 
 class TokenBatchSampler(GlobalBatchSampler):
     """A [`GlobalBatchSampler`] that limits batches by tokens, padding included, and not by examples.
 
     A global batch holds at most `per_device * num_processes * accumulation_steps` tokens when each of its columns
-    (source and target) is padded to its longest. Examples of similar length are together. From epoch to epoch
-    examples of equal lengths change places, and batches change their order, but not their sizes.
-
-    Args:
-        lengths: tokens of each example, `(examples, columns)`.
+    (source and target) is padded to its longest. Examples of similar `lengths`, `(examples, columns)`, are together.
+    From epoch to epoch examples of equal lengths change places, and batches change their order, but not their sizes.
     """
 
     #: larger batches hold a multiple of this many examples, which most numbers of processes share evenly
@@ -121,7 +108,7 @@ class TokenBatchSampler(GlobalBatchSampler):
         batches = order.split(self.sizes)
         return [batches[index] for index in torch.randperm(len(batches), generator=generator)]
 
-    def fitting(self, batch: Tensor) -> int:
+    def capacity(self, batch: Tensor) -> int:
         # At least one, though together the longest source and the longest target, of two examples, may be too long.
         return max(1, self.per_device // int(self.columns[batch].amax(dim=0).sum()))
 

@@ -21,13 +21,10 @@ MANIFEST_FILE = "files.json"
 STAGING = ".unfinished"
 
 
+# transformers' own `TrainerState` records neither the step within an epoch nor the run that it belongs to.
 @dataclass
 class TrainState:
-    """How far a run has come, beyond what Accelerate saves.
-
-    `log_history` has the form of transformers' `TrainerState`. That class itself does not fit: it counts epochs in
-    fractions, and records neither the step within an epoch nor the run that it belongs to.
-    """
+    """How far a run has come, beyond what Accelerate saves."""
 
     step: int = 0  # optimiser steps done
     epoch: int = 0  # whole epochs done
@@ -39,7 +36,7 @@ class TrainState:
     best_metric: float | None = None
     best_step: int | None = None
     evaluations_without_gain: int = 0
-    log_history: list[dict[str, Any]] = field(default_factory=list)
+    log_history: list[dict[str, Any]] = field(default_factory=list)  # in the form of transformers' `TrainerState`
     run: dict[str, Any] = field(default_factory=dict)  # its identity, which a resumed run must share
 
     def is_best(self, metric: float, greater_is_better: bool) -> bool:
@@ -60,18 +57,14 @@ class TrainState:
 
 
 def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Path, keep: int | None = None) -> Path:
-    """Write `output_dir/checkpoint-<step>`: model, optimiser, schedule, random states, `state`. All processes call it.
-
-    Args:
-        keep: delete the oldest checkpoints beyond this number.
-    """
+    """Write `output_dir/checkpoint-<step>`, and delete the oldest beyond `keep`. All processes call it."""
     folder = output_dir / f"checkpoint-{state.step}"
     staging = output_dir / f"{STAGING}-{folder.name}"
     if accelerator.is_main_process:
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
     accelerator.wait_for_everyone()
-    accelerator.save_state(str(staging))
+    accelerator.save_state(str(staging))  # model, optimiser, schedule, random states
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         state.write(staging)
@@ -110,10 +103,7 @@ def complete_checkpoints(output_dir: Path) -> list[Path]:
 
 
 def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
-    """The checkpoint that `--resume_from_checkpoint` means; None to start from the beginning.
-
-    "auto" and "true" mean the newest complete one in `output_dir`, or the beginning if there is none.
-    """
+    """The checkpoint to continue from, if any: the folder named, or, for "auto" and "true", the newest complete one."""
     if resume_from is None or resume_from.lower() == "false":
         return None
     if resume_from.lower() in ("auto", "true"):

@@ -3,7 +3,7 @@
 Film reviews to classify, sequences to reverse, documents to pre-train on. A review is a few opinions between neutral
 sentences. The adjective makes an opinion positive or negative; "not" reverses it, and after "but" only the second half
 counts. Most opinions of a review agree with its label. A quarter of the adjectives occur in the validation and test
-splits alone, so that no model can know every word.
+splits alone, so that no model can know every word. The same seed gives the same data.
 """
 
 import itertools
@@ -27,28 +27,20 @@ WORDS = {kind: words.split() for kind, words in PARTS["words"].items()}
 
 
 def generated_documents(seed: int = 0) -> DatasetDict:
-    """Column `text`: documents of four to eight sentences about one subject. Splits train and validation.
-
-    No word occurs with two subjects, so that sentences of two documents do not fit each other, except in one case of
-    four, when the subject is the same.
-    """
+    """Column `text`: documents of four to eight sentences about one subject. Splits train and validation."""
     rng = random.Random(seed)
     splits = {split: [_document(rng) for _ in range(size)] for split, size in DOCUMENTS.items()}
     return DatasetDict({split: Dataset.from_dict({"text": texts}) for split, texts in splits.items()})
 
 
 def _document(rng: random.Random) -> str:
-    """Four to eight sentences about one subject."""
     words = {kind: words.split() for kind, words in rng.choice(PARTS["subjects"]).items()}
     sentences = (rng.choice(PARTS["sentences"]) for _ in range(rng.randint(4, 8)))
     return " ".join(re.sub(r"{(\w+)}", lambda slot: rng.choice(words[slot[1]]), sentence) for sentence in sentences)
 
 
 def reversed_sequences(seed: int = 0) -> DatasetDict:
-    """Columns `source`, a few letters, and `target`, the same from the last to the first; no sequence occurs twice.
-
-    Splits train, validation and test, the same for the same seed.
-    """
+    """Columns `source`, a few letters, and `target`, the same reversed. All rows of all three splits differ."""
     rng = random.Random(seed)
     sources: dict[str, None] = {}
     while len(sources) < sum(SEQUENCES.values()):
@@ -60,23 +52,24 @@ def reversed_sequences(seed: int = 0) -> DatasetDict:
 
 
 def generated_reviews(seed: int = 0) -> DatasetDict:
-    """The data set: columns `text` and `label`, splits train, validation and test. The same for the same seed."""
+    """Columns `text` and `label`, splits train, validation and test."""
     rng = random.Random(seed)
     features = Features({"text": Value("string"), "label": ClassLabel(names=LABELS)})
+    known = {side: WORDS[side][: len(WORDS[side]) * 3 // 4] for side in LABELS}  # adjectives of the training split
     splits = {}
     for split, size in SIZES.items():
         labels = [index % 2 for index in range(size)]
         rng.shuffle(labels)
-        texts = [_review(rng, LABELS[label], held_out=split != "train") for label in labels]
+        texts = [_review(rng, LABELS[label], known if split == "train" else WORDS) for label in labels]
         splits[split] = Dataset.from_dict({"text": texts, "label": labels}, features=features)
     return DatasetDict(splits)
 
 
-def _review(rng: random.Random, label: str, held_out: bool) -> str:
+def _review(rng: random.Random, label: str, adjectives: dict[str, list[str]]) -> str:
     """Two to four opinions of the label, perhaps one of the other, and neutral sentences."""
     other = LABELS[1 - LABELS.index(label)]
     sides = [label] * rng.randint(2, 4) + [other] * (rng.random() < 0.3)
-    sentences = [_opinion(rng, side, held_out) for side in sides]
+    sentences = [_opinion(rng, side, adjectives) for side in sides]
     for _ in range(rng.randint(0, 6)):
         sentence = rng.choice(PARTS["neutral"])
         sentences.append(sentence.format(**{kind: rng.choice(words) for kind, words in WORDS.items()}))
@@ -84,20 +77,15 @@ def _review(rng: random.Random, label: str, held_out: bool) -> str:
     return " ".join(sentences)
 
 
-def _opinion(rng: random.Random, side: str, held_out: bool) -> str:
+def _opinion(rng: random.Random, side: str, adjectives: dict[str, list[str]]) -> str:
     """A sentence on this side, positive or negative."""
-
-    def adjective(side: str) -> str:
-        words = WORDS[side]
-        return rng.choice(words if held_out else words[: len(words) * 3 // 4])
-
-    other = LABELS[1 - LABELS.index(side)]
+    same, other = adjectives[side], adjectives[LABELS[1 - LABELS.index(side)]]
     this, that = rng.sample(WORDS["aspect"], 2)
     form = rng.random()
     if form < 0.5:
-        return f"the {this} was {adjective(side)} ."
+        return f"the {this} was {rng.choice(same)} ."
     if form < 0.75:
-        return f"a {adjective(side)} and {adjective(side)} {this} ."
+        return f"a {rng.choice(same)} and {rng.choice(same)} {this} ."
     if form < 0.9:
-        return f"the {this} was not {adjective(other)} ."
-    return f"the {this} seemed {adjective(other)} but the {that} was {adjective(side)} ."
+        return f"the {this} was not {rng.choice(other)} ."
+    return f"the {this} seemed {rng.choice(other)} but the {that} was {rng.choice(same)} ."

@@ -30,22 +30,15 @@ LEFT_OUT = {reason: names.split() for reason, names in LEFT_OUT.items()}
 
 
 def identity(facts: Mapping[str, Any], *options: Any) -> dict[str, Any]:
-    """What a resumed run must have in common with the run that it continues, as JSON reads it again.
-
-    Args:
-        facts: what the options came to, such as the number of steps; a fact stands for the option of its name.
-        options: dataclasses of options.
-    """
+    """What a resumed run must have in common with the run that it continues, as JSON reads it again."""
     left_out = {name for names in LEFT_OUT.values() for name in names}
     settings = {name: value for part in options for name, value in asdict(part).items() if name not in left_out}
+    # Facts are what the options came to, such as the number of steps. A fact stands for the option of its name.
     return json.loads(json.dumps({**facts, **settings, **facts}))  # facts first, in the order of the message, too
 
 
 def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
-    """Refuse to continue with the checkpoint of another run.
-
-    What the checkpoint did not record, which in version 0.1 was most options, is not compared.
-    """
+    """Refuse to continue with the checkpoint of another run."""
     recorded, metric = state.run, identity.get("metric_for_best_model")
     if metric and "metric_for_best_model" not in recorded and state.best_step is not None:
         figures = [entry.get(f"eval_{metric}") for entry in state.log_history if entry["step"] == state.best_step]
@@ -54,6 +47,7 @@ def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
                 f"resume_from_checkpoint: the checkpoint, of version 0.1, did not choose its best model by {metric!r}:"
                 " give the metric_for_best_model of its run"
             )
+    # Version 0.1 recorded few options. What is not recorded is not compared.
     differing = [name for name, value in identity.items() if name in recorded and recorded[name] != value]
     if differing:
         changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in differing)

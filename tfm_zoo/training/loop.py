@@ -18,24 +18,20 @@ from tqdm.auto import tqdm
 from tfm_zoo.schedules import create_schedule
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 from tfm_zoo.training.checkpoints import TrainState, load_checkpoint, save_checkpoint, staged
-from tfm_zoo.training.freezing import GradualUnfreezing, freeze, what_learns
 from tfm_zoo.training.identity import check_identity, identity
-from tfm_zoo.training.optimization import create_optimizer
+from tfm_zoo.training.optimization import GradualUnfreezing, create_optimizer, freeze, what_learns
 from tfm_zoo.training.reports import Report
-from tfm_zoo.training.runs import Run, end_training, start_trackers
-from tfm_zoo.training.streams import Stream, StreamBatches, unchanged
+from tfm_zoo.training.runs import Run, end_training, tracker_values
+from tfm_zoo.training.streams import Stream, StreamBatches
 from tfm_zoo.training.task import Batch, Task
 
 logger = logging.getLogger(__name__)
 
 
 def train(loop: "Loop") -> dict[str, float]:
-    """Run the loop to its end, measure the best model, and leave its card and figures beside it; all processes call it.
-
-    Returns the figures of training and of the best model.
-    """
+    """Run the loop, leave card and figures beside the best model, and return the figures. All processes call it."""
     run, task, accelerator = loop.run, loop.task, loop.accelerator
-    start_trackers(accelerator, run.name, run.model_args, run.data_args, run.args)
+    accelerator.init_trackers(run.name, tracker_values(run.model_args, run.data_args, run.args))
     loop.train()
     # What was saved is loaded again, so that the figures are those of the folder.
     best = type(accelerator.unwrap_model(loop.model)).from_pretrained(loop.output_dir).to(accelerator.device)
@@ -50,15 +46,14 @@ def train(loop: "Loop") -> dict[str, float]:
 
 
 class Loop:
-    """Trains a task's model. `model` is the prepared model, `state` says how far training has come.
-
-    Whenever a model is the best so far by `metric_for_best_model`, it is saved in `output_dir`, all files or none.
-    """
+    """Trains the model of a task, and saves it in `output_dir` whenever it is the best by `metric_for_best_model`."""
 
     def __init__(self, run: Run, task: Task):
         self.run, self.task = run, task
         self.accelerator, self.args = run.accelerator, run.args
         self.output_dir = Path(run.args.output_dir)
+        for note in task.data.notes if task.data else ():
+            logger.warning(note)
         if self.args.gradient_checkpointing:
             # Not reentrant, so that gradients reach the layers above frozen embeddings.
             task.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -108,7 +103,8 @@ class Loop:
             options = {"collate": task.collate, "max_steps": args.max_train_steps or 0}
             batches = StreamBatches(examples, batch_size, **options, **division)
             self.accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
-            return batches, {"sampler": batches, "batch_size": None, "collate_fn": unchanged}
+            # A chunk and its place are a tuple, which `tuple` leaves as it is.
+            return batches, {"sampler": batches, "batch_size": None, "collate_fn": tuple}
         division["seed"] = args.seed
         if task.batch_tokens:
             batches = TokenBatchSampler(task.lengths, task.batch_tokens, **division)
@@ -230,14 +226,8 @@ def train_step(
 ) -> tuple[Tensor, Tensor | float | None]:
     """One optimiser step on one global batch, of which `micro_batches` are this process's share.
 
-    The gradient is that of the mean loss over the items of the global batch, however the batch was divided.
-
-    Args:
-        task: computes the `loss` of a batch, a mean over the items (examples or tokens) that its `count` gives. Both
-            are `(parts,)` where the loss is a sum of such means.
-
-    Returns:
-        The mean loss of the global batch (on every process), and the gradient's norm before clipping.
+    The gradient is that of the mean loss over the items (examples or tokens) of the global batch, however the batch was
+    divided. Returns this loss, the same on every process, and the gradient's norm before clipping.
     """
     accelerator = task.accelerator
     counts = [torch.as_tensor(task.count(batch), device=accelerator.device) for batch in micro_batches]

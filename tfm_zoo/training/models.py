@@ -13,7 +13,7 @@ from typing_extensions import Self
 
 import tfm_zoo
 from tfm_zoo.limits import positions_of
-from tfm_zoo.training.arguments import nearest, option
+from tfm_zoo.training.arguments import Options, nearest, option
 from tfm_zoo.training.sources import DataArguments
 
 ModelAndTokenizer = tuple[PreTrainedModel, PreTrainedTokenizerBase]
@@ -24,7 +24,7 @@ WEIGHTS = torch.float32
 
 
 @dataclass(frozen=True)
-class ModelArguments:
+class ModelArguments(Options):
     """Which checkpoint to start from, or which new model to make."""
 
     #: type of the small new model that is made if no option names another, and its fields
@@ -59,6 +59,7 @@ class ModelArguments:
     trust_remote_code: bool = option(False, "Run code that a checkpoint on the Hub brings along.")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         names = self.new_model_options
         if self.model_name_or_path and names:
             raise ValueError(f"{names[0]} makes a new model and cannot go with model_name_or_path")
@@ -140,12 +141,7 @@ class Head:
         return config
 
     def load(self, args: ModelArguments, replace_head: bool = False, **fields: Any) -> ModelAndTokenizer:
-        """The checkpoint that the options name, as a zoo model unless `model_class` is "native"; and its tokenizer.
-
-        Args:
-            replace_head: give the checkpoint a new head, whatever the size of its own.
-            fields: of the configuration, to change.
-        """
+        """The checkpoint that the options name, with these fields changed and perhaps a new head; and its tokenizer."""
         name, config = args.model_name_or_path, self.config_of_checkpoint(args)
         if args.becomes_zoo(config):
             source = transformers.AutoModel.from_pretrained(name) if replace_head else name
@@ -158,23 +154,13 @@ class Head:
         return model, tokenizer
 
     def new(self, args: ModelArguments, config: PreTrainedConfig, **fields: Any) -> PreTrainedModel:
-        """A model of this configuration with new weights.
-
-        An official configuration makes an official model, which is then converted unless `model_class` is "native":
-        with the same seed both start with the same weights.
-
-        Args:
-            fields: of the zoo model's configuration, to change when it is converted.
-        """
+        """A model of this configuration with new weights; `fields` are changed when an official one is converted."""
+        # With the same seed the official model and the converted one start with the same weights.
         model = self.auto_class.from_config(config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code)
         return tfm_zoo.from_official(model, self.zoo_class, **fields) if args.becomes_zoo(config) else model
 
     def new_config(self, args: ModelArguments, tokenizer: PreTrainedTokenizerBase, **fields: Any) -> PreTrainedConfig:
-        """The configuration of a new model with this head, for this tokenizer.
-
-        Args:
-            fields: to change in the configuration that the options name; `config_overrides` win over them.
-        """
+        """The configuration of a new model, as the options name it; `fields` change it, and `config_overrides` win."""
         fields = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **fields}
         if not args.is_named:
             fields = {**args.small_fields, **fields}

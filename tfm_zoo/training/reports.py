@@ -14,6 +14,7 @@ import accelerate
 import datasets
 import torch
 import transformers
+from accelerate import Accelerator
 from huggingface_hub import EvalResult, ModelCardData
 from jinja2 import Template
 from transformers import PreTrainedModel
@@ -110,7 +111,7 @@ class Report:
             "base_model": self.base_model and shortened(self.base_model),
             "picture": PICTURE,
             "command": command_line(),
-            "processes": counted(self.run.accelerator.num_processes, "process", "processes"),
+            "processes": processes(self.run.accelerator),
             "device": device(),
             "versions": [f"{module.__name__} {module.__version__}" for module in VERSIONED],
         }
@@ -139,13 +140,14 @@ def shortened(name: str) -> str:
     return path.name if path.is_absolute() or name.startswith("~") or ".." in path.parts else name
 
 
-def counted(number: int, singular: str, plural: str) -> str:
-    """A number and its noun."""
-    return f"{number} {singular if number == 1 else plural}"
+def processes(accelerator: Accelerator) -> str:
+    """How many processes the run had."""
+    return f"{accelerator.num_processes} process{'es' * (accelerator.num_processes > 1)}"
 
 
 def device() -> str:
     """What the run computed on."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
-    return f"CPU, {counted(torch.get_num_threads(), 'thread', 'threads')}"
+    threads = torch.get_num_threads()
+    return f"CPU, {threads} thread{'s' * (threads > 1)}"

@@ -47,17 +47,9 @@ class Run:
     args: LoopArguments
     checkpoint: Path | None = None  # to continue from
 
-    def tell(self, notes: Sequence[str]) -> None:
-        """Log what a reader of the figures must know of the data."""
-        for note in notes:
-            logger.warning(note)
-
 
 def start_run(name: str, arguments_classes: Sequence[type], argv: Sequence[str] | None = None) -> Run:
-    """Start the run of a recipe: its options, its processes, and its output folder. All processes call it.
-
-    `arguments_classes` are those of the model's, the data's and the loop's options.
-    """
+    """Start the run of a recipe: options (of model, data and loop), processes, output folder. All processes call it."""
     model_args, data_args, args = parse_arguments(arguments_classes, argv)
     accelerator = start_accelerator(args)
     # The main process decides: what it can reach of the network, others might not.
@@ -120,6 +112,7 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
     if trackers and trackers not in available:
         raise ValueError(f"report_to {trackers!r} is not installed; installed are {available[1:]}")
     _start_missing_processes()
+    freezing = next((name for name in (*args.freezing_options, "freeze") if getattr(args, name)), None)
     accelerator = Accelerator(
         # Where there is no device, processes launched for several GPUs work together on the CPU, and not each alone.
         cpu=not torch.accelerator.is_available(),
@@ -127,13 +120,12 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
         log_with=trackers,
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
         # Parameters that do not learn yet get no gradient, and DDP must not wait for one.
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=bool(args.freezing_option))],
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=freezing in args.freezing_options)],
     )
     if accelerator.distributed_type == DistributedType.DEEPSPEED:
         accelerator.state.deepspeed_plugin.deepspeed_config.update(
             train_micro_batch_size_per_gpu=args.per_device_train_batch_size, gradient_clipping=args.max_grad_norm
         )
-    freezing = args.freezing_option or ("freeze" if args.freeze else None)
     if freezing and is_sharded(accelerator):
         raise ValueError(
             f"{freezing} works on one process and with DDP; {accelerator.distributed_type.value} shards the model, and"
@@ -212,12 +204,6 @@ def open_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | Non
     if args.resume_from_checkpoint and checkpoint is None:
         logger.info(f"No complete checkpoint in {output_dir}: starting from the beginning")
     return checkpoint
-
-
-def start_trackers(accelerator: Accelerator, project: str, *options: Any) -> None:
-    """Start the trackers asked for, if any, with the options of a run."""
-    if accelerator.log_with:
-        accelerator.init_trackers(project, config=tracker_values(*options))
 
 
 def tracker_values(*options: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from datasets.exceptions import DatasetGenerationError
 from typing_extensions import Self
 
 from tfm_zoo.training import generated
-from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
+from tfm_zoo.training.arguments import LoopArguments, Options, option
 
 logger = logging.getLogger(__name__)
 #: the readers of `datasets` for tables, by the ends of the files' names
@@ -22,12 +22,13 @@ TEXT_FILES = {".txt": "text", **TABLES}
 
 
 @dataclass(frozen=True)
-class DataArguments:
+class DataArguments(Options):
     """Which data set a recipe reads, and how much of it. Names are those of transformers' examples."""
 
     roles: ClassVar[Sequence[str]] = ("train", "validation")
     file_types: ClassVar[Mapping[str, str]] = TABLES
     built_in: ClassVar[Callable[[], DatasetDict]]  # makes the data set that needs no network
+    built_in_note: ClassVar[str]  # what a reader of the figures must know of it
     text_rows: ClassVar[str] = "document"  # what a row of a text file is in memory: the whole "document", or a "line"
     streaming: ClassVar[bool] = False
     test_split_percentage: ClassVar[float] = 0
@@ -36,24 +37,23 @@ class DataArguments:
     dataset_config_name: str | None = option(None, "Configuration of the data set.")
     train_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file, instead of dataset_name.")
     validation_file: str | None = option(None, "Likewise, to validate on.")
-    validation_split_percentage: float = option(10, "Share of train to validate on if there is no such split.")
-    max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.")
-    max_eval_samples: int | None = option(None, "Likewise of the validation split.")
-    preprocessing_num_workers: int | None = option(None, "Processes that tokenize.")
+    validation_split_percentage: float = option(
+        10, "Share of train to validate on if there is no such split.", at_least=0
+    )
+    max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.", at_least=1)
+    max_eval_samples: int | None = option(None, "Likewise of the validation split.", at_least=1)
+    preprocessing_num_workers: int | None = option(None, "Processes that tokenize.", at_least=1)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         files = self.files()
         if files and self.dataset_name:
             raise ValueError("give either dataset_name or train_file, validation_file and test_file, not both")
         if files and "train" not in files:
             raise ValueError("validation_file and test_file need a train_file")
-        check_at_least(self, max_train_samples=1, max_eval_samples=1, preprocessing_num_workers=1)
-        shares = {f"{role}_split_percentage": getattr(self, f"{role}_split_percentage") for role in self.roles[1:]}
-        if min(shares.values()) < 0 or sum(shares.values()) >= 100:
-            raise ValueError(
-                f"{' and '.join(shares)} must be 0 or more and leave something to train on, not"
-                f" {' and '.join(map(str, shares.values()))}"
-            )
+        validation, test = self.validation_split_percentage, self.test_split_percentage
+        if validation + test >= 100:
+            raise ValueError(f"{validation:g} % to validate and {test:g} % to test on must leave something to train on")
 
     def resolved(self) -> Self:
         """These options with a data set, the built-in one if they name none."""
@@ -90,7 +90,7 @@ class DataArguments:
 
     def load_file(self, split: str, file: str) -> Dataset | IterableDataset:
         """The rows of a split's file, or of all files that fit a pattern."""
-        files = fitting(file)
+        files = matching_files(file)
         if not files:
             raise FileNotFoundError(f"{split}_file {file!r}: no such file")
         suffix, *others = sorted({path.suffix for path in files})
@@ -120,7 +120,7 @@ class StreamedArguments(DataArguments):
         """A digest of the streamed files' names and sizes, wherever they lie; None if no files are streamed."""
         if not (self.streaming and self.train_file):
             return None
-        return digest(f"{path.name} {path.stat().st_size}" for path in fitting(self.train_file))
+        return digest(f"{path.name} {path.stat().st_size}" for path in matching_files(self.train_file))
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,10 @@ class SplitArguments(DataArguments):
     roles: ClassVar[Sequence[str]] = ("train", "validation", "test")
 
     test_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file to test on.")
-    test_split_percentage: float = option(0, "Share of train to test on if there is no such split; 0: no test.")
-    max_eval_samples: int | None = option(None, "Likewise of the validation and of the test split.")
+    test_split_percentage: float = option(
+        0, "Share of train to test on if there is no such split; 0: no test.", at_least=0
+    )
+    max_eval_samples: int | None = option(None, "Likewise of the validation and of the test split.", at_least=1)
 
 
 def load_source(args: DataArguments) -> Mapping[str, Dataset | IterableDataset]:
@@ -153,8 +155,8 @@ def load_source(args: DataArguments) -> Mapping[str, Dataset | IterableDataset]:
         raise ValueError(f"dataset_name {name!r} cannot be read: {error.__cause__ or error}") from error
 
 
-def fitting(file: str) -> list[Path]:
-    """The file of this name, or the files that fit it as a pattern."""
+def matching_files(file: str) -> list[Path]:
+    """The file of this name, or the files that match it as a pattern."""
     path = Path(file)
     return [path] if path.is_file() else sorted(path for path in map(Path, glob(file)) if path.is_file())
 
@@ -172,8 +174,7 @@ def digest(parts: Iterable[str | bytes]) -> str:
 def text_column(rows: Dataset | IterableDataset, asked: str | None) -> str:
     """The column of the texts: the one that `text_column_name` names, else the only one, else "text"."""
     usual = rows.column_names if len(rows.column_names or ()) == 1 else ["text"]
-    (column,) = find_columns(rows, asked and [asked], [usual], "text_column_name")
-    return column
+    return find_columns(rows, asked and [asked], [usual], "text_column_name")[0]
 
 
 def find_columns(

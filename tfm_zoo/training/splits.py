@@ -27,21 +27,20 @@ class Data:
         return {"training texts": digest(train), "validation texts": digest(validation)}
 
 
-def by_role(splits: Mapping[str, Rows], args: DataArguments, notes: list[str]) -> tuple[dict[str, Rows], list[str]]:
-    """The splits "train" and, if there are such, "validation" and "test"; and which of them the data set came with.
+def by_role(splits: Mapping[str, Rows], args: DataArguments) -> tuple[dict[str, Rows], list[str], list[str]]:
+    """The splits "train" and, if there are such, "validation" and "test"; which of them the data set came with; notes.
 
-    They are the first ones whose names begin so. A split that is alone is trained on, whatever its name is, and a
-    sentence about it is added to `notes`.
+    They are the first ones whose names begin so. A split that is alone is trained on, whatever its name is.
     """
+    notes = [args.built_in_note] if args.is_generated else []
     names = {role: next((name for name in splits if name.startswith(role)), None) for role in args.roles}
     if names["train"] is not None:
         rows = {role: splits[name] for role, name in names.items() if name is not None}
-        return rows, list(rows)
+        return rows, list(rows), notes
     if len(splits) > 1:
         raise ValueError(f"no split to train on among {list(splits)}: none has a name that begins with 'train'")
     ((name, train),) = splits.items()
-    notes.append(f"The data set has only the split {name!r}; all others are cut from it.")
-    return {"train": train}, []
+    return {"train": train}, [], [*notes, f"The data set has only the split {name!r}; all others are cut from it."]
 
 
 def divide(rows: Mapping[str, Dataset], args: SplitArguments, seed: int, notes: list[str]) -> DatasetDict:

@@ -10,7 +10,7 @@ each process reads and tokenizes the whole stream, and trains on its share of ea
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,8 +21,7 @@ from tfm_zoo.training.batches import Division
 from tfm_zoo.training.text_sources import CHARACTERS, Place, Reader, TextSource
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Texts that are read, mixed and made into examples together."""
 
     place: Place
@@ -31,10 +30,7 @@ class Chunk:
 
 @dataclass(eq=False)
 class Stream(torch.utils.data.Dataset):
-    """Examples made from the texts of a source, chunk by chunk and pass after pass, without an end.
-
-    Indexed by a chunk, it gives the chunk's place and examples.
-    """
+    """Examples made from the texts of a source, chunk by chunk and pass after pass, without an end."""
 
     source: TextSource
     #: Makes the texts of a chunk into examples, with no other random numbers than the generator's. A text is a
@@ -65,6 +61,7 @@ class Stream(torch.utils.data.Dataset):
             place = Place(place.epoch + 1)
 
     def __getitem__(self, chunk: Chunk) -> tuple[Place, list[Any]]:
+        """The place of a chunk, and its examples."""
         rng = np.random.default_rng([self.seed, chunk.place.epoch, chunk.place.chunk])
         examples = self.make_examples(chunk.texts, rng)
         return chunk.place, [examples[index] for index in rng.permutation(len(examples))]
@@ -79,12 +76,8 @@ class StreamBatches(Division):
     """This process's micro-batches of a stream, all of the same size, and the place that they have reached.
 
     It does for streams what [`GlobalBatchSampler`] does for examples with an index. As the `sampler` of a loader it
-    gives chunks of texts; the loader's processes make them into examples, which become batches here.
-
-    Args:
-        collate: makes a list of examples a batch; None: torch's own.
-        max_steps: steps that count as an epoch if nobody knows how many examples a pass has.
-        division: see [`Division`].
+    gives chunks of texts; the loader's processes make them into examples, which `collate` (by default torch's) makes
+    into batches. If nobody knows how many examples a pass has, `max_steps` count as an epoch.
     """
 
     def __init__(
@@ -136,8 +129,3 @@ class StreamBatches(Division):
 
     def examples(self, step: int) -> int:
         return self.global_batch_size
-
-
-def unchanged(chunk: Any) -> Any:
-    """How a loader of a stream collates chunks: not at all."""
-    return chunk

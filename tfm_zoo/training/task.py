@@ -89,10 +89,7 @@ class Task(ABC):
         """Called on every process after each evaluation."""
 
     def final_figures(self, best: PreTrainedModel, state: TrainState) -> dict[str, float]:
-        """More figures of the best model, loaded again from its folder: by default those of the test split, if any.
-
-        They have the names of the results, such as `test_loss`.
-        """
+        """More figures of the best model, by default those of the test split, if any, under names like `test_loss`."""
         figures = self.evaluate(best, "test") if "test" in self.splits else {}
         return {f"test_{name}": value for name, value in figures.items()}
 

@@ -17,32 +17,24 @@ CHARACTERS = 2_000_000
 
 @dataclass
 class TextSource:
-    """The texts of a data set: one in each row, or, of text files, which are read by line, one in each group of lines.
-
-    A row without a value, which JSON may have, is an empty text.
-    """
+    """The texts of a data set: one in each row or, of text files, whose rows are lines, one in each group of lines."""
 
     rows: Dataset | IterableDataset  # in memory, or streamed from shards (files)
     column: str = "text"
     breaks: bool = True  # whether an empty line ends a text; if not, only the end of its file does, and `CHARACTERS`
     held_out: int = 0  # how many of the first rows of a stream's first shard are not read
 
-    def shards(self, seed: Sequence[int], first: int = 0) -> Iterator[IterableDataset]:
-        """The shards of a pass in a random order, from the `first` on; rows in memory are one shard, shuffled."""
+    def shards(self, seed: Sequence[int] | None = None, first: int = 0) -> Iterator[IterableDataset]:
+        """The shards of a pass from the `first` on, in the random order of a seed or, without one, in their own."""
         rng = np.random.default_rng(seed)
-        if isinstance(self.rows, Dataset):
+        if isinstance(self.rows, Dataset):  # one shard, shuffled
             shuffled = self.rows.shuffle(generator=rng, keep_in_memory=True)
             yield from [shuffled.to_iterable_dataset()][first:]
             return
         count = self.rows.num_shards
-        for index in rng.permutation(count)[first:].tolist():
+        for index in (range(count) if seed is None else rng.permutation(count).tolist())[first:]:
             shard = self.rows.shard(num_shards=count, index=index)
             yield shard.skip(self.held_out) if index == 0 and self.held_out else shard
-
-    def in_order(self) -> Iterator[IterableDataset]:
-        """All shards of a stream in their own order."""
-        count = self.rows.num_shards
-        return (self.rows.shard(num_shards=count, index=index) for index in range(count))
 
     def texts(self, shard: Iterable[dict[str, Any]], whole: bool = False) -> Iterator[str]:
         """The texts of a shard, whose end is the end of a text; with `whole`, texts of many lines are not cut."""
@@ -54,7 +46,7 @@ class TextSource:
         """All texts, whole."""
         if isinstance(self.rows, Dataset):
             return self.rows
-        texts = chain.from_iterable(self.texts(shard, whole=True) for shard in self.in_order())
+        texts = chain.from_iterable(self.texts(shard, whole=True) for shard in self.shards())
         return Dataset.from_dict({self.column: list(texts)})
 
     def beginning(
@@ -92,24 +84,20 @@ class TextSource:
         text = row[self.column]
         if text is not None and not isinstance(text, str):
             raise ValueError(f"text_column_name {self.column!r}: a row holds {text!r}, not text")
-        return text or ""
+        return text or ""  # JSON may have rows without a value
 
 
 def hold_out(
     sources: Mapping[str, TextSource], notes: list[str], characters: int, documents: int | None = None
 ) -> tuple[TextSource, Dataset]:
-    """A stream to train on, and texts to validate on, in memory: the first of the "validation" source, or of its own.
+    """A stream to train on, and texts to validate on, in memory.
 
-    Its own come from its first shard alone, so that nothing reads the others.
-
-    Args:
-        notes: gets a sentence about what was done.
-        characters, documents: how many the texts to validate on have at most.
+    These are the first of the "validation" source or, without one, of the stream's first shard, so that nothing reads
+    the others: so many characters or documents at most. A sentence about them is added to `notes`.
     """
     train, validation = sources["train"], sources.get("validation")
     source = validation or train
-    shards = source.in_order() if validation else islice(source.in_order(), 1)
-    texts, rows = source.beginning(shards, characters, documents)
+    texts, rows = source.beginning(islice(source.shards(), None if validation else 1), characters, documents)
     if not texts:
         raise ValueError(f"there is no text in the {'validation' if validation else 'train'} split")
     size = sum(map(len, texts))

@@ -1,4 +1,4 @@
-"""Tokenizers made from the training texts, for models that start from nothing."""
+"""Tokenizers made from the training texts, for models that start from nothing. The same texts give the same one."""
 
 import string
 from collections import Counter
@@ -26,7 +26,7 @@ def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> BertTo
     """A lower-casing WordPiece tokenizer whose tokens are the most frequent words of `texts`, and single characters.
 
     Characters spell all other words. (The trainers of the tokenizers library learn parts of words instead; a small data
-    set is classified by its whole words.) The same texts give the same tokenizer.
+    set is classified by its whole words.)
     """
     words = Counter(word for text in texts for word, _ in BERT_WORDS.pre_tokenize_str(LOWER_CASE.normalize_str(text)))
     characters = sorted(set("".join(words)) | set(string.ascii_lowercase + string.digits + string.punctuation))
@@ -38,11 +38,7 @@ def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> BertTo
 def learned_word_piece(texts: Iterable[str], vocab_size: int) -> BertTokenizer:
     """A lower-casing WordPiece tokenizer, of BERT's kind, made from `texts`: words, and parts of words.
 
-    The same texts give the same tokenizer.
-
-    Raises:
-        ValueError: if the vocabulary has no room for the special tokens and for each character, both at the beginning
-            of a word and within one.
+    A vocabulary needs room for the special tokens and for each character, at the beginning of a word and within one.
     """
     texts = list(texts)  # which are read twice
     counts = Counter(chain.from_iterable(map(LOWER_CASE.normalize_str, texts)))
@@ -61,7 +57,7 @@ def byte_level_bpe(texts: Iterable[str], vocab_size: int) -> GPT2Tokenizer:
     """A byte-level BPE tokenizer, of GPT-2's kind (Radford et al. 2019), made from `texts`.
 
     It knows every byte, so that it spells any text, and merges frequent pairs up to `vocab_size` tokens. With the
-    smallest vocabulary, 257, each byte is a token. The same texts give the same tokenizer.
+    smallest vocabulary, 257, each byte is a token.
     """
     check_size(vocab_size, "all bytes", 256, ["<|endoftext|>"])
     return GPT2Tokenizer().train_new_from_iterator(texts, vocab_size, show_progress=False)
@@ -71,10 +67,7 @@ def joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
     """A BPE tokenizer (Sennrich et al. 2016) for both sides of a translation, made from `texts` of both languages.
 
     It works on bytes, so that it spells any text. A word has the same tokens wherever it stands, white space becomes
-    one blank, and every text ends with `</s>`. The same texts give the same tokenizer.
-
-    Args:
-        vocab_size: number of tokens, at least 260: `<pad>`, `<s>`, `</s>` and `<unk>` (ids 0 to 3) and the bytes.
+    one blank, and every text ends with `</s>`. `vocab_size` is 260 or more: `<pad>`, `<s>`, `</s>`, `<unk>` and bytes.
     """
     specials = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     check_size(vocab_size, "all bytes", 256, [*specials.values()])

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from typing_extensions import Self
 
 from tfm_zoo.training import generated
-from tfm_zoo.training.arguments import check_at_least, option
+from tfm_zoo.training.arguments import option
 from tfm_zoo.training.sources import SplitArguments, check_texts, find_columns, load_source
 from tfm_zoo.training.splits import Data, by_role, divide
 
@@ -28,23 +28,24 @@ class TextDataArguments(SplitArguments):
     """Where the texts and labels are, and how much of them to use."""
 
     built_in: ClassVar = staticmethod(generated.generated_reviews)
+    built_in_note: ClassVar = (
+        "The data set is generated: its reviews are made from templates. It tests the machinery alone."
+    )
 
     dataset_name: str | None = option(
         None, f"Hub id or local folder; default: {DEFAULT_DATASET}. 'generated': the built-in data set."
     )
-    text_column_name: list[str] | None = field(
-        default=None,
-        metadata={"help": "One text column or two; default: by usual names.", "aliases": ["--text_column_names"]},
+    text_column_name: list[str] | None = option(
+        None, "One text column or two; default: by usual names.", "text_column_names"
     )
     label_column_name: str | None = option(None, "Column of the labels; default: 'label' or 'labels'.")
-    max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length")
+    max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length", at_least=1)
     pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest text.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.text_column_name is not None and not 1 <= len(self.text_column_name) <= 2:
             raise ValueError(f"text_column_name takes one or two columns, not {self.text_column_name}")
-        check_at_least(self, max_seq_length=1)
 
     def resolved(self) -> Self:
         """These options with a data set: the default one, or where nobody can reach it the built-in one."""
@@ -93,10 +94,7 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
     if label_column in text_columns:
         raise ValueError(f"column {label_column!r} cannot be both a text and the label")
 
-    notes: list[str] = []
-    if args.is_generated:
-        notes.append("The data set is generated: its reviews are made from templates. It tests the machinery alone.")
-    splits = {}
+    splits, unlabelled = {}, []
     for name, split in raw.items():
         for column in text_columns:
             check_texts(name, split, column)
@@ -104,10 +102,11 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
             raise ValueError(f"split {name!r} has no column {label_column!r}; its columns: {split.column_names}")
         labelled = _with_label_names(name, split.select_columns([*text_columns, label_column]), label_column)
         if labelled is None:
-            notes.append(f"Split {name!r} is not labelled and was not used.")
+            unlabelled.append(f"Split {name!r} is not labelled and was not used.")
         else:
             splits[name] = labelled
-    rows, own_splits = by_role(splits, args, notes)
+    rows, own_splits, notes = by_role(splits, args)
+    notes += unlabelled
 
     feature = raw.get("train", first).features[label_column]
     label_names = feature.names if isinstance(feature, ClassLabel) else _in_order(rows["train"].unique("label"))

@@ -87,10 +87,7 @@ def load_classifier(args: ClassifierArguments, label_names: list[str]) -> ModelA
 def new_classifier(
     args: ClassifierArguments, label_names: list[str], texts: Iterable[str], max_length: int
 ) -> ModelAndTokenizer:
-    """A model with new weights and a head for these labels; and the tokenizer named, or one made from the texts.
-
-    The small model, and a tokenizer that is made, take `max_length` tokens.
-    """
+    """A model with new weights and a head for these labels; and the tokenizer named, or one made from the texts."""
     tokenizer = new_tokenizer(args, texts)
     if not args.tokenizer_name:
         tokenizer.model_max_length = max_length
@@ -106,8 +103,3 @@ def label_fields(names: list[str]) -> dict[str, Any]:
     """The fields of a configuration that name the labels."""
     ids = {name: index for index, name in enumerate(names)}
     return {"num_labels": len(names), "id2label": dict(enumerate(names)), "label2id": ids}
-
-
-def reads_mean(config: PreTrainedConfig) -> bool:
-    """Whether a classifier's head reads the mean of all tokens."""
-    return getattr(config, "classifier_pooling", None) == "mean"

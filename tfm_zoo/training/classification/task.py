@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
+from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.classification.data import TextClassificationData
-from tfm_zoo.training.freezing import freeze, freeze_base_model
+from tfm_zoo.training.optimization import freeze, freeze_base_model
 from tfm_zoo.training.task import Batch, Task, inputs_of
 
 
@@ -19,20 +19,16 @@ class ClassificationArguments(LoopArguments):
     """The options that a classification loop has beyond those of any other."""
 
     figures: ClassVar = ("loss", "accuracy", "f1")
+    freezing_options: ClassVar = ("gradual_unfreezing", "freeze_epochs")
 
     metric_for_best_model: str = option("accuracy", "Validation figure that picks the best model.")
     group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
-    freeze_epochs: int = option(0, "Train only the head for this many epochs, then the whole model.")
+    freeze_epochs: int = option(0, "Train only the head for this many epochs, then the whole model.", at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, freeze_epochs=0)
         if self.freeze_epochs and self.gradual_unfreezing:
             raise ValueError("give either freeze_epochs or gradual_unfreezing: each says when the base model learns")
-
-    @property
-    def freezing_option(self) -> str | None:
-        return "freeze_epochs" if self.freeze_epochs else super().freezing_option
 
 
 @dataclass(kw_only=True)

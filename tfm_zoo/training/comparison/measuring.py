@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tfm_zoo.training.comparison.model import Variant
-from tfm_zoo.training.comparison.result import Result
+from tfm_zoo.training.comparison.report import Result
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.runs import Run
 from tfm_zoo.training.task import Task
@@ -32,21 +32,18 @@ class Stopwatch:
         self.restart()
 
     def restart(self) -> None:
-        self.start = self._now()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self.start = perf_counter()
 
     def lap(self) -> None:
-        now = self._now()
-        self.laps.append(now - self.start)
-        self.start = now
+        before = self.start
+        self.restart()
+        self.laps.append(self.start - before)
 
     @property
     def median(self) -> float | None:
         return statistics.median(self.laps) if self.laps else None
-
-    def _now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return perf_counter()
 
 
 class PeakMemory:
@@ -93,15 +90,12 @@ def _reset_peak() -> bool:
 
 
 class VariantLoop(Loop):
-    """A loop that measures what training costs, saves no model unless asked to, and ends if the loss explodes.
-
-    `diverged_at` is the step at which it exploded, or None.
-    """
+    """A loop that measures what training costs, saves no model unless asked to, and ends if the loss explodes."""
 
     def __init__(self, run: Run, task: Task, memory: PeakMemory):
         super().__init__(run, task)
         self.memory, self.stopwatch = memory, Stopwatch(run.accelerator.device)
-        self.diverged_at: int | None = None
+        self.diverged_at: int | None = None  # the step at which the loss exploded
         self.limit = EXPLODED * math.log(task.model.config.vocab_size)
         self.optimizer.optimizer.register_step_post_hook(lambda *_: self.stopwatch.lap())
 

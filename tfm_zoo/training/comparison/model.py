@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from tfm_zoo.training.arguments import LoopArguments, UniqueKeys, option
+from tfm_zoo.training.arguments import LoopArguments, option, read_yaml
 from tfm_zoo.training.language_modeling.model import LanguageModelArguments, new_language_model_config
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.visualization.comparison import STYLES
@@ -47,7 +46,12 @@ class VariantArguments(without(LanguageModelArguments, "model_name_or_path", "mo
         """What each variant changes, by its name."""
         if not self.variants:
             raise ValueError("give variants: a name for each, and the fields that it changes")
-        changes = _parse(self.variants)
+        is_file = not self.variants.lstrip().startswith(("{", "["))
+        if is_file and not Path(self.variants).is_file():
+            raise ValueError(f"variants {self.variants!r}: no such file")
+        changes = read_yaml(Path(self.variants).read_text("utf-8") if is_file else self.variants, "variants")
+        if is_file and isinstance(changes, dict):
+            changes = changes.get("variants")
         if not isinstance(changes, dict) or not changes:
             raise ValueError(f"variants: expected a mapping of names to fields, not {changes!r}")
         if len(changes) > len(STYLES):
@@ -95,15 +99,3 @@ def make_variants(
             raise ValueError(f"variant {name!r}: {error}") from error
         variants.append(Variant(name, changes, config, its_model_args, its_args))
     return variants
-
-
-def _parse(text: str) -> Any:
-    """The YAML or JSON in a text, or what the file of this name has under 'variants'."""
-    is_file = not text.lstrip().startswith(("{", "["))
-    if is_file and not Path(text).is_file():
-        raise ValueError(f"variants {text!r}: no such file")
-    try:
-        values = yaml.load(Path(text).read_text(encoding="utf-8") if is_file else text, UniqueKeys)
-    except yaml.YAMLError as error:
-        raise ValueError(f"variants: not YAML: {' '.join(str(error).split())}") from None
-    return values.get("variants") if is_file and isinstance(values, dict) else values

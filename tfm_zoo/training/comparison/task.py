@@ -14,16 +14,15 @@ from typing_extensions import Self
 
 from tfm_zoo.hub.cards import table
 from tfm_zoo.training.arguments import LoopArguments, option
+from tfm_zoo.training.comparison import report
 from tfm_zoo.training.comparison.measuring import PeakMemory, VariantLoop
 from tfm_zoo.training.comparison.model import Variant, without
-from tfm_zoo.training.comparison.report import FREQUENCIES, UNIFORM, loss_of_frequencies, row, write_report
-from tfm_zoo.training.comparison.result import FILE, Result, as_json, settings_of
 from tfm_zoo.training.language_modeling.data import Blocks
 from tfm_zoo.training.language_modeling.model import HEAD
 from tfm_zoo.training.language_modeling.task import LanguageModelingTask
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.reports import device, shortened
-from tfm_zoo.training.runs import Run, end_training, start_accelerator, start_trackers
+from tfm_zoo.training.runs import Run, end_training, start_accelerator, tracker_values
 from tfm_zoo.training.sources import digest
 
 logger = logging.getLogger(__name__)
@@ -44,8 +43,8 @@ class ComparisonArguments(without(LoopArguments, *NOT_OFFERED)):
 
     output_dir: str = option("output", "Folder for the table, the picture, and a folder of each variant.")
     overwrite_output_dir: bool = option(False, "Train again the variants whose results `output_dir` holds.")
-    max_train_steps: int = option(200, "Optimiser steps of each variant: the budget.", "max_steps")
-    eval_steps: int | None = option(None, "Steps between two evaluations; default: a tenth of the budget.")
+    max_train_steps: int = option(200, "Optimiser steps of each variant: the budget.", "max_steps", at_least=1)
+    eval_steps: int | None = option(None, "Steps between two evaluations; default: a tenth of the budget.", at_least=1)
     save_models: bool = option(False, "Keep the best model of each variant, by its validation loss.")
 
     def resolved(self, is_new: bool) -> Self:
@@ -54,46 +53,42 @@ class ComparisonArguments(without(LoopArguments, *NOT_OFFERED)):
 
 @dataclass
 class Comparison:
-    """Variants to train, and what they have in common: everything but their architecture.
+    """Variants to train, and what they have in common: everything but their architecture."""
 
-    Args:
-        run: the processes and the options of all variants.
-        tokens: the splits "train" and "validation", each `(tokens,)`.
-        notes: what a reader of the figures must know of the data.
-    """
-
-    run: Run
+    run: Run  # the processes, and the options of all variants
     variants: Sequence[Variant]
     tokenizer: PreTrainedTokenizerBase
-    tokens: dict[str, Tensor]
-    notes: Sequence[str]
+    tokens: dict[str, Tensor]  # of the splits "train" and "validation", each `(tokens,)`
+    notes: Sequence[str]  # what a reader of the figures must know of the data
 
     def __post_init__(self) -> None:
         self.accelerator, self.data_args, self.args = self.run.accelerator, self.run.data_args, self.run.args
         longest = (longest_input(variant.config, self.tokenizer) for variant in self.variants)
         self.block_size = self.data_args.block_size or min(1024, *longest)
+        for note in self.notes:
+            logger.warning(note)
         self.dataset = shortened(self.data_args.source)
-        learned, judged = (self.blocks(split).tokens for split in ("train", "validation"))
-        frequencies = loss_of_frequencies(learned, judged, len(self.tokenizer))
-        self.levels = {UNIFORM: math.log(len(self.tokenizer)), FREQUENCIES: frequencies}
+        train, validation = (self.blocks(split).tokens for split in ("train", "validation"))
+        frequencies = report.loss_of_frequencies(train, validation, len(self.tokenizer))
+        self.levels = {report.UNIFORM: math.log(len(self.tokenizer)), report.FREQUENCIES: frequencies}
         self.results = {} if self.args.overwrite_output_dir else self.read_results()
         self.accelerator.wait_for_everyone()  # all processes have read the folder before one of them writes
 
-    def compare(self) -> list[Result]:
+    def compare(self) -> list[report.Result]:
         """Train the variants that have no result yet, and write the report after each. All processes call it."""
-        done: list[Result] = []
+        done: list[report.Result] = []
         for number, variant in enumerate(self.variants, 1):
             logger.info(f"Variant {number} of {len(self.variants)}: {variant.name}")
             if variant.name in self.results:
                 logger.info(f"It is in {variant.folder} already")
             else:
-                # With a new accelerator, which keeps nothing of other variants in memory.
+                # A new accelerator keeps nothing of other variants in memory, and is just seeded: all start alike.
                 self.results[variant.name] = self.train(start_accelerator(variant.args), variant)
             done = [self.results[each.name] for each in self.variants if each.name in self.results]
             if self.accelerator.is_main_process:
-                write_report(self, done)  # with the variants after this one that have a result from before
+                report.write_report(self, done)  # with the variants after this one that have a result from before
         if self.accelerator.is_main_process:
-            print(table([row(result, self.levels) for result in done]))
+            print(table([report.row(result, self.levels) for result in done]))
             logger.info(f"Table and picture are in {self.args.output_dir}")
         end_training(self.accelerator)
         return done
@@ -114,14 +109,14 @@ class Comparison:
             "number of processes": self.accelerator.num_processes,
             "device": device(),
         }
-        settings = options | facts | settings_of(variant.config)
-        return as_json({name: value for name, value in settings.items() if name not in LEFT_OUT})
+        settings = options | facts | report.settings_of(variant.config)
+        return report.as_json({name: value for name, value in settings.items() if name not in LEFT_OUT})
 
-    def read_results(self) -> dict[str, Result]:
+    def read_results(self) -> dict[str, report.Result]:
         """The results that `output_dir` holds, by the variants' names."""
         results = {}
         for variant in self.variants:
-            if result := Result.read(variant.folder):
+            if result := report.Result.read(variant.folder):
                 results[variant.name] = result
                 if changes := result.changes_to(self.settings(variant), type(variant.config)):
                     raise ValueError(
@@ -130,14 +125,11 @@ class Comparison:
                     )
         return results
 
-    def train(self, accelerator: Accelerator, variant: Variant) -> Result:
-        """Train a variant, and leave its history, configuration and result in its folder. All processes call it.
-
-        The accelerator has to be a new one, just seeded: so all variants start alike.
-        """
+    def train(self, accelerator: Accelerator, variant: Variant) -> report.Result:
+        """Train a variant, and leave its history, configuration and result in its folder. All processes call it."""
         if accelerator.is_main_process:
             variant.folder.mkdir(parents=True, exist_ok=True)
-            (variant.folder / FILE).unlink(missing_ok=True)
+            (variant.folder / report.FILE).unlink(missing_ok=True)
         settings = self.settings(variant)  # now: a model changes its configuration when it is made
         rehearse(variant, accelerator.device)
         memory = PeakMemory(accelerator.device)
@@ -154,7 +146,7 @@ class Comparison:
         )
         run = replace(self.run, accelerator=accelerator, model_args=variant.model_args, args=variant.args)
         loop = VariantLoop(run, task, memory)
-        start_trackers(accelerator, run.name, variant.args)
+        accelerator.init_trackers(run.name, tracker_values(variant.args))
         loop.train()
         for tracker in accelerator.trackers:
             tracker.finish()

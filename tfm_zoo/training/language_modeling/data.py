@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import generated
-from tfm_zoo.training.arguments import check_at_least, option
+from tfm_zoo.training.arguments import option
 from tfm_zoo.training.sources import TEXT_FILES, StreamedArguments, check_texts, load_source, text_column
 from tfm_zoo.training.splits import Data, by_role
 from tfm_zoo.training.text_sources import TextSource, hold_out
@@ -29,51 +29,45 @@ class CorpusArguments(StreamedArguments):
 
     file_types: ClassVar = TEXT_FILES
     built_in: ClassVar = staticmethod(generated.generated_reviews)
+    built_in_note: ClassVar = (
+        "The text is generated: its reviews are made from templates. It tests the machinery alone."
+    )
 
     train_file: str | None = option(
         None, "Instead of dataset_name: a text file, which is one document, or CSV, TSV, JSON (lines) or Parquet."
     )
     validation_split_percentage: float = option(
-        10, "Share of the training text, its end, to validate on if there is no such split."
+        10, "Share of the training text, its end, to validate on if there is no such split.", at_least=0
     )
     text_column_name: str | None = option(None, "Column of the texts; default: 'text', or the only one.")
-    max_train_samples: int | None = option(None, "Use this many training blocks, the first ones.")
+    max_train_samples: int | None = option(None, "Use this many training blocks, the first ones.", at_least=1)
     block_size: int | None = option(
-        None, "Tokens per block; default: what the model takes, at most 1024; 128 for a small new model."
+        None, "Tokens per block; default: what the model takes, at most 1024; 128 for a small new model.", at_least=2
     )
     document_separator: str | None = option(
         None, "Text that joins documents (where the rows of a data set are lines: a line break); default: end of text."
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(self, block_size=2)
 
-
+@dataclass
 class Joining:
-    """Turns documents into token ids, each followed by the separator.
+    """Turns documents into token ids, each followed by the separator."""
 
-    Args:
-        separator: text between documents; None: the tokenizer's end of text.
-        single: whether there is only one document, which needs no separator.
-    """
+    tokenizer: PreTrainedTokenizerBase
+    separator: str | None = None  # text between documents; None: the tokenizer's end of text
+    single: bool = False  # whether there is only one document, which needs no separator
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, separator: str | None = None, single: bool = False):
-        self.tokenizer = tokenizer
-        if separator is not None:
-            self.joint = tokenizer(separator, add_special_tokens=False)["input_ids"]
-        elif tokenizer.eos_token_id is not None:
-            self.joint = [tokenizer.eos_token_id]
-        elif single:
-            self.joint = []
-        else:
-            raise ValueError(
-                f"tokenizer {tokenizer.name_or_path!r} has no end-of-text token: give a document_separator"
-            )
+    def __post_init__(self) -> None:
+        end, name = self.tokenizer.eos_token_id, self.tokenizer.name_or_path
+        if self.separator is None and end is None and not self.single:
+            raise ValueError(f"tokenizer {name!r} has no end-of-text token: give a document_separator")
+        self.separator_ids = [] if end is None else [end]
+        if self.separator is not None:
+            self.separator_ids = self.tokenizer(self.separator, add_special_tokens=False)["input_ids"]
 
     def __call__(self, texts: list[str]) -> list[list[int]]:
-        ids, joint = self.tokenizer(texts, verbose=False)["input_ids"], self.joint
-        return [row if joint and row[-len(joint) :] == joint else row + joint for row in ids]
+        ids, end = self.tokenizer(texts, verbose=False)["input_ids"], self.separator_ids
+        return [row if end and row[-len(end) :] == end else row + end for row in ids]
 
 
 @dataclass
@@ -148,11 +142,9 @@ class StreamedBlocks:
 def load_corpus(args: CorpusArguments) -> Corpus:
     """Load and check the texts."""
     raw = load_source(args)
-    notes: list[str] = []
     if args.is_generated:
         raw = {"train": raw["train"]}  # the other splits have words of their own, which a language model cannot know
-        notes.append("The text is generated: its reviews are made from templates. It tests the machinery alone.")
-    rows, own_splits = by_role(raw, args, notes)
+    rows, own_splits, notes = by_role(raw, args)
     column = text_column(rows["train"], args.text_column_name)
     if args.streaming:
         sources = {role: TextSource(split.select_columns(column), column, breaks=False) for role, split in rows.items()}

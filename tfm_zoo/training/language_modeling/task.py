@@ -1,7 +1,6 @@
 """Causal language modelling as a task: its options, its figures, samples, its card. The loss is the model's own."""
 
 import copy
-import inspect
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
+from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.language_modeling.data import Corpus
 from tfm_zoo.training.runs import is_sharded
@@ -24,45 +23,32 @@ class LanguageModelingArguments(LoopArguments):
     figures: ClassVar = ("loss", "perplexity")
 
     sample_prompt: str | None = option(None, "How the samples begin; default: at the start of a text.")
-    sample_length: int = option(100, "Tokens of a sample that is drawn at each evaluation; 0: no samples.")
-    num_samples: int = option(1, "Samples drawn at each evaluation.")
-    top_p: float = option(0.95, "Nucleus sampling: draw from the likeliest tokens that hold this much probability.")
-    temperature: float = option(1.0, "Below 1, likely tokens are drawn more often.")
+    sample_length: int = option(100, "Tokens of a sample that is drawn at each evaluation; 0: no samples.", at_least=0)
+    num_samples: int = option(1, "Samples drawn at each evaluation.", at_least=1)
+    top_p: float = option(
+        0.95, "Nucleus sampling: draw from the likeliest tokens that hold this much probability.", above=0, at_most=1
+    )
+    temperature: float = option(1.0, "Below 1, likely tokens are drawn more often.", above=0)
+
+
+@dataclass
+class Sampler:
+    """Draws text from a model (nucleus sampling, Holtzman et al. 2020)."""
+
+    args: LanguageModelingArguments
+    tokenizer: PreTrainedTokenizerBase
+    config: GenerationConfig  # the model's own, of which a copy takes the options
+    longest: int  # tokens that the model takes
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(self, sample_length=0, num_samples=1)
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be above 0, not {self.temperature}")
-
-
-class Sampler:
-    """Draws text from a model (nucleus sampling, Holtzman et al. 2020).
-
-    The seed and the step decide what is drawn, and the random numbers of training do not change.
-
-    Args:
-        config: the model's own settings of generation, which the options change.
-        longest: how many tokens the model takes.
-    """
-
-    def __init__(
-        self,
-        args: LanguageModelingArguments,
-        tokenizer: PreTrainedTokenizerBase,
-        config: GenerationConfig,
-        longest: int,
-    ):
-        self.args, self.tokenizer = args, tokenizer
+        args, tokenizer, longest = self.args, self.tokenizer, self.longest
         start = next((i for i in (tokenizer.bos_token_id, tokenizer.eos_token_id) if i is not None), 0)
         prompt = tokenizer(args.sample_prompt or "")["input_ids"] or [start]
         self.prompt = torch.tensor([prompt] * args.num_samples)
         self.length = max(0, min(args.sample_length, longest - len(prompt)))
         if args.sample_length and self.length < 1:
             raise ValueError(f"sample_prompt has {len(prompt)} tokens, of {longest} that the model takes: shorten it")
-        self.config = copy.deepcopy(config)
+        self.config = copy.deepcopy(self.config)
         self.config.update(
             do_sample=True,
             top_p=args.top_p,
@@ -79,7 +65,7 @@ class Sampler:
             return []
         training = model.training
         model.eval()
-        with torch.random.fork_rng():
+        with torch.random.fork_rng():  # the random numbers of training do not change
             torch.manual_seed(self.args.seed + step)
             prompt = self.prompt.to(model.device)
             ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=self.config)
@@ -107,9 +93,8 @@ class LanguageModelingTask(Task):
 
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
         """The sum of the losses of a batch, and how many tokens it is of, `(1, 2)`."""
-        forward = inspect.signature(self.accelerator.unwrap_model(model).forward).parameters
         # A zoo model computes its loss without logits if told to; an official model always makes them.
-        options = {"return_logits": False} if "return_logits" in forward else {}
+        options = {"return_logits": False} if self.is_zoo else {}
         loss_sum = model(**batch, num_items_in_batch=1, **options).loss
         return torch.stack([loss_sum, loss_sum.new_tensor(self.count(batch))])[None]
 

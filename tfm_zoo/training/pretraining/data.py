@@ -24,6 +24,7 @@ class DocumentArguments(StreamedArguments):
     file_types: ClassVar = TEXT_FILES
     text_rows: ClassVar = "line"
     built_in: ClassVar = staticmethod(generated.generated_documents)
+    built_in_note: ClassVar = "The documents are generated, from templates. They test the machinery alone."
 
     train_file: str | None = option(
         None,
@@ -32,11 +33,12 @@ class DocumentArguments(StreamedArguments):
     )
     train_split_name: str | None = option(None, "Split to train on; default: the one that begins with 'train'.")
     text_column_name: str | None = option(None, "Column of the texts; default: 'text', or the only one.")
-    max_train_samples: int | None = option(None, "Use this many training documents.")
+    max_train_samples: int | None = option(None, "Use this many training documents.", at_least=1)
     max_eval_samples: int | None = option(
         None,
         f"Likewise of those to validate on; default: all. Of a stream they have {CHARACTERS:,} characters at most, and"
         f" are {HELD_OUT:,} by default.",
+        at_least=1,
     )
 
 
@@ -57,9 +59,6 @@ class Documents:
 
 def load_documents(args: DocumentArguments, seed: int) -> Documents:
     """Load and check the documents; the seed decides which of those in memory validate where no split does."""
-    notes: list[str] = []
-    if args.is_generated:
-        notes.append("The documents are generated, from templates. They test the machinery alone.")
     raw = load_source(args)
     is_text = "text" in [rows.builder_name for rows in raw.values()]
     if is_text and not args.streaming:
@@ -68,7 +67,7 @@ def load_documents(args: DocumentArguments, seed: int) -> Documents:
         if name not in raw:
             raise ValueError(f"train_split_name {name!r}: no such split among {list(raw)}")
         raw = {"train": raw[name], **{other: split for other, split in raw.items() if other not in ("train", name)}}
-    rows, own_splits = by_role(raw, args, notes)
+    rows, own_splits, notes = by_role(raw, args)
     column = text_column(rows["train"], args.text_column_name)
     sources = {}
     for role, split in rows.items():

@@ -40,15 +40,14 @@ class Masking:
     def __call__(self, ids: np.ndarray, begins: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """The ids that the model reads, and its labels: -100 for tokens that are not predicted.
 
-        Args:
-            ids: `(tokens,)`, of one example or of many in a row.
-            begins: `(tokens,)`, true where a unit begins that is masked as a whole: a word, or each token.
+        All are `(tokens,)`, of one example or of many in a row. `begins` is true where a unit begins that is masked as
+        a whole: a word, or each token.
         """
         word = np.cumsum(begins) - begins[0]
         chosen = (rng.random(word[-1] + 1) < self.probability)[word] & ~self.is_special[ids]
-        lot = rng.random(len(ids))
-        replaced = chosen & (lot >= 1 - RANDOM)
-        seen = np.where(chosen & (lot < MASKED), self.mask, ids)
+        draw = rng.random(len(ids))
+        replaced = chosen & (draw >= 1 - RANDOM)
+        seen = np.where(chosen & (draw < MASKED), self.mask, ids)
         seen[replaced] = rng.choice(self.ordinary, np.count_nonzero(replaced))
         return seen, np.where(chosen, ids, IGNORED)
 

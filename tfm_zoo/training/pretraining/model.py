@@ -50,13 +50,10 @@ class EncoderArguments(ModelArguments):
 
 
 def new_encoder(args: EncoderArguments, head: Head, texts: Iterable[str], max_length: int) -> ModelAndTokenizer:
-    """A model with new weights and this head, `MASKED` or `PAIRS`; and the tokenizer named, or one made from the texts.
-
-    The small model has `max_length` positions or more.
-    """
+    """A model with new weights and a head, `MASKED` or `PAIRS`; and the tokenizer named, or one made from the texts."""
     tokenizer = new_tokenizer(args, texts)
     fields = {}
-    if not args.is_named:
+    if not args.is_named:  # the small model
         fields["max_position_embeddings"] = max(max_length, args.small_fields["max_position_embeddings"])
     config = head.new_config(args, tokenizer, **fields)
     if not args.tokenizer_name:

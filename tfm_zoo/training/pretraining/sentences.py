@@ -39,12 +39,8 @@ def sentence_pairs(
 
     A is a few sentences of a document in a row. B is the sentences after them, up to `room` tokens of both together; or
     it is as many tokens of another document, from a random sentence on, and then the next A begins where B would have.
-    A document's last sentence, left alone, begins no pair.
-
-    Args:
-        room: tokens of a pair at most, without special ones. If sentences do not fit, the longer segment is cut at its
-            beginning and its end.
-        short_probability: share of the pairs that are made up to a random smaller length.
+    A document's last sentence, left alone, begins no pair. A pair has `room` tokens at most, without special ones, or,
+    with `short_probability`, a random number below. If sentences do not fit, the longer segment is cut at both ends.
     """
     if len(documents) < 2:
         return
@@ -64,7 +60,7 @@ def sentence_pairs(
             else:
                 second = join(document[middle:end])
                 start = end
-            yield *_fitted(first, second, room, rng), is_random
+            yield *_cut_to(first, second, room, rng), is_random
 
 
 def segments(documents: Sequence[Sequence[Text]], room: int) -> Iterator[Text]:
@@ -87,7 +83,7 @@ def _reach(document: Sequence[Text], start: int, length: int, at_least: int) -> 
     return end
 
 
-def _fitted(first: Text, second: Text, room: int, rng: np.random.Generator) -> tuple[Text, Text]:
+def _cut_to(first: Text, second: Text, room: int, rng: np.random.Generator) -> tuple[Text, Text]:
     """Two segments, of which the longer loses tokens, at either end by chance, until both fit into 2 tokens or more."""
     lengths = first.shape[1], second.shape[1]
     if sum(lengths) > room:

@@ -1,8 +1,6 @@
 """Pre-training of encoders as a task: its options, its losses, its figures, its card."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +9,7 @@ from torch.distributions import Categorical
 from transformers.utils import ModelOutput
 
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
+from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.pretraining.data import Documents
 from tfm_zoo.training.runs import is_sharded
 from tfm_zoo.training.task import Batch, Task, inputs_of, sums_of_rows
@@ -35,20 +33,15 @@ class PretrainingArguments(LoopArguments):
         True, "Train on pairs of segments, half of which follow one another, too; false: on masked tokens alone."
     )
     max_seq_length: int = option(128, "Tokens of an example at most.", "max_length")
-    short_seq_prob: float = option(0.1, "Share of the pairs that are made shorter than that.")
+    short_seq_prob: float = option(0.1, "Share of the pairs that are made shorter than that.", at_least=0, at_most=1)
     mlm_probability: float = option(0.15, "Share of the tokens that are to be predicted.")
     whole_word_mask: bool = option(False, "Mask all tokens of a word, or none of them.")
     block_documents: int = option(
         2000,
         f"Documents, or {CHARACTERS:,} characters of them, that are read and mixed together; the second segment of a"
         " pair comes from another of them.",
+        at_least=2,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(self, block_documents=2)
-        if not 0 <= self.short_seq_prob <= 1:
-            raise ValueError(f"short_seq_prob must be at least 0 and at most 1, not {self.short_seq_prob}")
 
     @property
     def figures(self) -> list[str]:
@@ -67,21 +60,17 @@ class PretrainingTask(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.entropy = unigram_entropy(self.splits["validation"])
-
-    @property
-    def figure_names(self) -> dict[str, str]:
-        return {name: FIGURES[name] for name in self.args.figures}
-
-    @property
-    def picture_metrics(self) -> tuple[str, ...]:
-        if not self.args.next_sentence_prediction:  # the loss is that of masked tokens
-            return ("mlm_accuracy",)
-        return tuple(name for name in self.args.figures if name != "loss")
-
-    @property
-    def headline(self) -> tuple[str, ...]:
-        return tuple(name for name in self.args.figures if name.endswith("accuracy"))
+        names = self.args.figures
+        self.figure_names = {name: FIGURES[name] for name in names}
+        self.headline = [name for name in names if name.endswith("accuracy")]
+        # Without pairs the loss, which every picture has, is that of masked tokens.
+        self.picture_metrics = [name for name in names if name != "loss"] if "nsp_loss" in names else self.headline
+        labels = torch.cat([torch.as_tensor(example["labels"]) for example in self.splits["validation"]])
+        counts = labels[labels != IGNORED].unique(return_counts=True)[1]
+        if not len(counts):
+            raise ValueError("no token of the validation documents is masked: give more of them")
+        # The loss, in nats, of a guess that knows only how frequent each label is.
+        self.entropy = Categorical(counts.double()).entropy().item()
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return losses(model, batch, self.is_zoo)
@@ -104,10 +93,10 @@ class PretrainingTask(Task):
         else:
             outputs = model(**inputs_of(batch))
             logits = token_logits(outputs)[labelled]
-        tokens = sums_of_rows(judged(logits, batch["labels"][labelled]), labelled)
+        tokens = sums_of_rows(losses_and_hits(logits, batch["labels"][labelled]), labelled)
         columns = [labelled.sum(dim=1, keepdim=True), tokens]
         if "next_sentence_label" in batch:
-            columns.append(judged(outputs.seq_relationship_logits, batch["next_sentence_label"]))
+            columns.append(losses_and_hits(outputs.seq_relationship_logits, batch["next_sentence_label"]))
         return torch.cat(columns, dim=1)
 
     def figures(self, columns: Tensor) -> dict[str, float]:
@@ -121,13 +110,10 @@ class PretrainingTask(Task):
 
 
 def losses(model: nn.Module, batch: Batch, is_zoo: bool) -> Tensor:
-    """The mean loss per masked token (0 if there is none) and, of pairs, per pair; `(1,)` or `(2,)`.
-
-    A model of the zoo (`is_zoo`) makes logits for the labelled tokens only.
-    """
+    """The mean loss per masked token (0 if there is none) and, of pairs, per pair; `(1,)` or `(2,)`."""
     labels = batch["labels"]
     labelled = labels != IGNORED
-    if is_zoo and labelled.any():
+    if is_zoo and labelled.any():  # logits are made for the labelled tokens only
         outputs = model(**inputs_of(batch), labels=labels)
         parts = [outputs.loss]
     else:
@@ -144,16 +130,7 @@ def token_logits(outputs: ModelOutput) -> Tensor:
     return outputs.prediction_logits if "prediction_logits" in outputs else outputs.logits
 
 
-def judged(logits: Tensor, labels: Tensor) -> Tensor:
+def losses_and_hits(logits: Tensor, labels: Tensor) -> Tensor:
     """The loss of each item, and 1 for each that was predicted right: `(items, 2)`."""
     loss = F.cross_entropy(logits.float(), labels, reduction="none")
     return torch.stack([loss, logits.argmax(dim=-1) == labels], dim=1)
-
-
-def unigram_entropy(examples: Iterable[dict[str, Any]]) -> float:
-    """The loss, in nats, of a guess that knows only how frequent each label is."""
-    labels = torch.cat([torch.as_tensor(example["labels"]) for example in examples])
-    counts = labels[labels != IGNORED].unique(return_counts=True)[1]
-    if not len(counts):
-        raise ValueError("no token of the validation documents is masked: give more of them")
-    return Categorical(counts.double()).entropy().item()

@@ -10,7 +10,7 @@ from datasets import Dataset, DatasetDict
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.training import generated
-from tfm_zoo.training.arguments import check_at_least, option
+from tfm_zoo.training.arguments import option
 from tfm_zoo.training.sources import SplitArguments, check_texts, find_columns, load_source
 from tfm_zoo.training.splits import Data, by_role, divide
 
@@ -23,6 +23,7 @@ class ParallelTextArguments(SplitArguments):
     """Where the pairs are, and how much of them to use. Names are those of transformers' `run_translation.py`."""
 
     built_in: ClassVar = staticmethod(generated.reversed_sequences)
+    built_in_note: ClassVar = "The data set is generated: letters, to be put in the reverse order."
 
     dataset_name: str | None = option(
         None, "Hub id or local folder. 'generated', the default: the built-in sequences, to be reversed."
@@ -39,12 +40,13 @@ class ParallelTextArguments(SplitArguments):
         " as en_XX, which begins with that name.",
     )
     target_lang: str | None = option(None, "The language to translate into, likewise.")
-    max_source_length: int = option(128, "Longer sources are truncated to this many tokens.")
-    max_target_length: int = option(128, "Likewise targets, in training and in the validation loss; and translations.")
+    max_source_length: int = option(128, "Longer sources are truncated to this many tokens.", at_least=1)
+    max_target_length: int = option(
+        128, "Likewise targets, in training and in the validation loss; and translations.", at_least=1
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, max_source_length=1, max_target_length=1)
         if self.source_lang is not None and self.source_lang == self.target_lang:
             raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}")
 
@@ -98,13 +100,11 @@ class ParallelTexts(Data):
 
 def load_parallel_texts(args: ParallelTextArguments, seed: int) -> ParallelTexts:
     """Load and check the pairs; the seed decides which rows a missing split and `max_*_samples` take."""
-    notes: list[str] = []
     languages = args.source_lang, args.target_lang
     if args.is_generated:
-        notes.append("The data set is generated: letters, to be put in the reverse order.")
         languages = tuple(given or usual for given, usual in zip(languages, SIDES, strict=True))
     splits = {name: _pairs(name, split, languages) for name, split in load_source(args).items()}
-    rows, own_splits = by_role(splits, args, notes)
+    rows, own_splits, notes = by_role(splits, args)
     return ParallelTexts(divide(rows, args, seed, notes), own_splits, notes, languages)
 
 

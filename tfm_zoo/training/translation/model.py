@@ -42,11 +42,7 @@ def load_translation_model(args: TranslationModelArguments, source_lang: str, ta
 def set_languages(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source_lang: str, target_lang: str
 ) -> None:
-    """Tell a tokenizer of many languages which two it reads, by their codes, and the model which one it writes.
-
-    If the tokenizer puts the code in front of a target (mBART-50), the model has to write the code first; if it puts
-    the code at the end (mBART), the model starts from it.
-    """
+    """Tell a tokenizer of many languages which two it reads, by their codes, and the model which one it writes."""
     for name, language in (("source_lang", source_lang), ("target_lang", target_lang)):
         if language not in tokenizer.all_special_tokens:
             codes = [token for token in tokenizer.all_special_tokens if token.isidentifier() and "_" in token]
@@ -54,9 +50,9 @@ def set_languages(
     tokenizer.src_lang, tokenizer.tgt_lang = source_lang, target_lang
     code = tokenizer.convert_tokens_to_ids(target_lang)
     ids = tokenizer(text_target="")["input_ids"]
-    if ids[0] == code and ids[-1] != code:
+    if ids[0] == code and ids[-1] != code:  # as in mBART-50: the model writes the code first
         model.generation_config.forced_bos_token_id = code
-    elif ids[-1] == code:
+    elif ids[-1] == code:  # as in mBART: the model starts from the code
         model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = code
 
 

@@ -1,7 +1,7 @@
 """Translation as a task: its options, its figures, its card."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -9,18 +9,19 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
+from accelerate.utils import gather_object
 from torch import Tensor, nn
-from transformers import GenerationConfig, PreTrainedModel
+from tqdm.auto import tqdm
+from transformers import DataCollatorWithPadding, GenerationConfig, PreTrainedModel
 from typing_extensions import Self
 
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training.arguments import LoopArguments, check_at_least, option
+from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.runs import is_sharded
 from tfm_zoo.training.task import Batch, Task, loss_and_perplexity, sums_of_rows
+from tfm_zoo.training.translation import measures
 from tfm_zoo.training.translation.data import ParallelTexts
-from tfm_zoo.training.translation.evaluation import NAMES, Sample, signatures, translate, translation_scores
-from tfm_zoo.training.translation.losses import label_smoothed_loss, labelled_logits
 
 TRANSLATIONS = "generated_predictions.txt"  # the file's name in transformers' run_translation.py
 
@@ -34,36 +35,35 @@ class TranslationArguments(LoopArguments):
         "Tokens per process and forward pass, source and target, padding included; 0: batches of"
         " per_device_train_batch_size pairs.",
         "max_tokens",
+        at_least=0,
     )
-    label_smoothing_factor: float = option(0.1, "Mass that is spread over the vocabulary in the labels; 0: none.")
+    label_smoothing_factor: float = option(
+        0.1, "Mass that is spread over the vocabulary in the labels; 0: none.", at_least=0, below=1
+    )
     label_smoothing_over: Literal["others", "all"] = option(
         "others",
         "Which classes share that mass: all but the label (Tensor2Tensor, and so the paper), or all (torch's own).",
     )
-    adam_beta2: float = option(0.98, "AdamW's decay of the mean of gradients' squares.")
-    adam_epsilon: float = option(1e-9, "AdamW's epsilon.")
-    weight_decay: float = option(0.0, "AdamW's weight decay; 0: it is Adam.")
+    adam_beta2: float = option(0.98, "AdamW's decay of the mean of gradients' squares.", at_least=0)
+    adam_epsilon: float = option(1e-9, "AdamW's epsilon.", above=0)
+    weight_decay: float = option(0.0, "AdamW's weight decay; 0: it is Adam.", at_least=0)
 
-    num_beams: int | None = option(None, "Width of the beam search; default: the checkpoint's, or 4 for a new model.")
+    num_beams: int | None = option(
+        None, "Width of the beam search; default: the checkpoint's, or 4 for a new model.", at_least=1
+    )
     length_penalty: float | None = option(
         None, "Above 0 favours long translations, below 0 short ones; default: the checkpoint's, or 1."
     )
-    num_samples: int = option(4, "Sample translations printed at each evaluation, and put into the card.")
+    num_samples: int = option(4, "Sample translations printed at each evaluation, and put into the card.", at_least=0)
     num_eval_translations: int = option(
-        0, "Validation pairs translated at each evaluation, for BLEU, chrF and exact match: the first ones; 0: none."
+        0,
+        "Validation pairs translated at each evaluation, for BLEU, chrF and exact match: the first ones; 0: none.",
+        at_least=0,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(self, num_beams=1, num_samples=0, num_eval_translations=0, per_device_train_batch_tokens=0)
-        if not 0 <= self.label_smoothing_factor < 1:
-            raise ValueError(
-                f"label_smoothing_factor must be at least 0 and below 1, not {self.label_smoothing_factor}"
-            )
 
     @property
     def figures(self) -> tuple[str, ...]:
-        return ("loss", "perplexity", *(NAMES if self.num_eval_translations else ()))
+        return ("loss", "perplexity", *(measures.NAMES if self.num_eval_translations else ()))
 
     def resolved(self, is_new: bool) -> Self:
         """These options with the defaults that depend on the model filled in."""
@@ -96,7 +96,7 @@ class TranslationTask(Task):
     headline = ("bleu", "chrf")
     picture_metrics = ("perplexity",)
     figures = staticmethod(loss_and_perplexity)
-    signatures = staticmethod(signatures)
+    signatures = staticmethod(measures.signatures)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,28 +106,22 @@ class TranslationTask(Task):
             )
         lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
         self.batch_tokens = self.args.per_device_train_batch_tokens
+        self.languages = language_codes(self.data.languages)
+        self.final_split = "test" if "test" in self.splits else "validation"  # which the best model translates
         self.lengths = lengths if self.batch_tokens else list(map(sum, lengths))
-
-    @property
-    def languages(self) -> list[str] | None:
-        return language_codes(self.data.languages)
-
-    @property
-    def final_split(self) -> str:
-        """The split that the best model translates."""
-        return "test" if "test" in self.splits else "validation"
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean loss over the target's tokens, with smoothed labels."""
-        logits, labels = labelled_logits(model, batch, self.is_zoo)
-        return label_smoothed_loss(logits, labels, self.args.label_smoothing_factor, self.args.label_smoothing_over)
+        logits, labels = measures.labelled_logits(model, batch, self.is_zoo)
+        smoothing = self.args.label_smoothing_factor, self.args.label_smoothing_over
+        return measures.label_smoothed_loss(logits, labels, *smoothing)
 
     def count(self, batch: Batch) -> int:
         return int((batch["labels"] != IGNORED).sum())
 
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
         """Loss and number of tokens of each target. Labels are not smoothed, so that perplexity is the text's."""
-        logits, labels = labelled_logits(model, batch, self.is_zoo)
+        logits, labels = measures.labelled_logits(model, batch, self.is_zoo)
         losses = F.cross_entropy(logits, labels, reduction="none")
         return sums_of_rows(torch.stack([losses, torch.ones_like(losses)], dim=1), batch["labels"] != IGNORED)
 
@@ -139,14 +133,30 @@ class TranslationTask(Task):
     def score(self, model: nn.Module, split: str, scored: int, shown: int) -> dict[str, float]:
         """BLEU, chrF and exact match of the first `scored` pairs of a split; the first `shown` become samples."""
         pairs = self.data.splits[split][: max(scored, shown)]
-        token_ids = self.splits[split][: max(scored, shown)]["input_ids"]
-        batch_size = self.args.per_device_eval_batch_size
-        self.translations = translate(
-            self.accelerator, model, self.tokenizer, token_ids, batch_size=batch_size, max_length=self.max_length
-        )
-        samples = map(Sample, pairs["source"], pairs["target"], self.translations)
+        self.translations = self.translate(model, self.splits[split][: max(scored, shown)]["input_ids"])
+        samples = map(measures.Sample, pairs["source"], pairs["target"], self.translations)
         self.samples = list(islice(samples, shown))
-        return translation_scores(self.translations[:scored], pairs["target"][:scored]) if scored else {}
+        return measures.translation_scores(self.translations[:scored], pairs["target"][:scored]) if scored else {}
+
+    @torch.no_grad()
+    def translate(self, model: nn.Module, sources: Sequence[list[int]]) -> list[str]:
+        """Translations of token ids, in their order, on every process. All processes call it and share the work."""
+        accelerator, collate = self.accelerator, DataCollatorWithPadding(self.tokenizer)
+        order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))  # the longest first: little padding
+        mine = order[accelerator.process_index :: accelerator.num_processes]
+        whole = accelerator.unwrap_model(model)
+        training = whole.training
+        whole.eval()
+        translations: list[tuple[int, str]] = []
+        batch_size = self.args.per_device_eval_batch_size
+        is_hidden = None if accelerator.is_main_process else True  # None: only if the screen is no terminal
+        for start in tqdm(range(0, len(mine), batch_size), desc="translating", leave=False, disable=is_hidden):
+            rows = mine[start : start + batch_size]
+            batch = collate([{"input_ids": sources[row]} for row in rows]).to(accelerator.device)
+            ids = whole.generate(**batch, max_length=self.max_length)
+            translations += zip(rows, self.tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True)
+        whole.train(training)
+        return [text for _, text in sorted(gather_object(translations))]
 
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:
         """Print samples, and log their translations."""

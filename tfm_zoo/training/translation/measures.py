@@ -1,21 +1,50 @@
-"""The loss of a translation: cross-entropy against smoothed labels, by either of their two definitions."""
+"""What translations are measured by: the loss, with smoothed labels or without, and sacrebleu's scores."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import torch.nn.functional as F
+from sacrebleu.metrics import BLEU, CHRF
 from torch import Tensor, nn
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.task import Batch, inputs_of
 
+NAMES = ("bleu", "chrf", "exact_match")
+
+
+def translation_scores(translations: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """BLEU (Papineni et al. 2002), chrF (Popović 2015) and how many translations are the reference, in percent."""
+    translations, references = ([text.strip() for text in texts] for texts in (translations, references))
+    equal = sum(text == reference for text, reference in zip(translations, references, strict=True))
+    return {
+        "bleu": BLEU().corpus_score(translations, [references]).score,
+        "chrf": CHRF().corpus_score(translations, [references]).score,
+        "exact_match": 100 * equal / len(references),
+    }
+
+
+def signatures() -> list[str]:
+    """sacrebleu's signatures of the two scores: scores compare only where the signatures agree."""
+    scores = {metric: metric.corpus_score(["a"], [["a"]]) for metric in (BLEU(), CHRF())}  # to have signatures
+    return [f"{score.name}|{metric.get_signature()}" for metric, score in scores.items()]
+
+
+class Sample(NamedTuple):
+    """A pair, and a model's translation of its source."""
+
+    source: str
+    reference: str
+    translation: str
+
+    def __str__(self) -> str:
+        return f"  source       {self.source}\n  reference    {self.reference}\n  translation  {self.translation}"
+
 
 def labelled_logits(model: nn.Module, batch: Batch, is_zoo: bool) -> tuple[Tensor, Tensor]:
-    """Logits `(tokens, vocab_size)` and labels `(tokens,)` of the target's tokens, without padding.
-
-    A model of the zoo (`is_zoo`) makes no other logits. An official model makes those of all positions.
-    """
+    """Logits `(tokens, vocab_size)` and labels `(tokens,)` of the target's tokens, without padding."""
     labelled = batch["labels"] != IGNORED
-    if is_zoo:
+    if is_zoo:  # which makes no other logits; an official model makes those of all positions
         logits = model(**inputs_of(batch), use_cache=False, logits_to_keep=labelled).logits
     else:
         logits = model(**inputs_of(batch), use_cache=False).logits[labelled]
