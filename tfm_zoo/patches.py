@@ -24,7 +24,7 @@ def add_names_to_transformers() -> None:
     """Puts the decoder and the encoder-decoder into transformers' tables of names, which tools ask for what a model is.
 
     `Trainer` shifts labels for `label_smoothing_factor` if a class stands among the causal language models there, and
-    lm-eval takes a model for an encoder-decoder if its type does. The Auto classes have no such question.
+    lm-eval takes a model for an encoder-decoder if its type does.
     """
     modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["tfm_gpt"] = "TfmGPTForCausalLM"
     encoder_decoders = modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES

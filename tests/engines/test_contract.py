@@ -157,8 +157,10 @@ def test_the_attention_call_as_engines_find_it():
 
 @pytest.mark.parametrize("name", MODELS)
 def test_parallel_plans(name):
-    config = base_model(name).config
+    model = base_model(name)
+    config, tables = model.config, {"embeddings.embed_tokens": "embedding_rowwise"}
     assert set(config.base_model_tp_plan.values()) <= STYLES
+    assert model.tp_plan == config.base_model_tp_plan | tables
     assert all(
         "o_proj" in path or "down_proj" in path for path, how in config.base_model_tp_plan.items() if how == "rowwise"
     )

@@ -10,7 +10,13 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification
 
 import tfm_zoo
-from tfm_zoo import TfmBertForMaskedLM, TfmBertForPreTraining, TfmBertForSequenceClassification, TfmBertModel
+from tfm_zoo import (
+    TfmBertForMaskedLM,
+    TfmBertForPreTraining,
+    TfmBertForSequenceClassification,
+    TfmBertModel,
+    TfmBertPreTrainedModel,
+)
 
 from ..tiny import ragged_batch, tiny_config, tiny_model
 
@@ -135,3 +141,21 @@ def test_names_of_a_larger_model_stay():
     """Only the tensors of the classifier are renamed when it is a part of a user's module."""
     whole = nn.ModuleDict({"first": tiny_model(TfmBertForSequenceClassification), "pooler": nn.Linear(2, 2)})
     assert whole.load_state_dict(whole.state_dict()).missing_keys == []
+
+
+def test_tensors_that_a_user_has_named_so_stay():
+    """A head like RoBERTa's beside a pooler, and a classifier that was replaced."""
+
+    class UserHead(TfmBertPreTrainedModel):
+        def __init__(self, config):
+            super().__init__(config)
+            self.model = TfmBertModel(config)
+            self.classifier = nn.ModuleDict({"dense": nn.Linear(32, 32), "out_proj": nn.Linear(32, 2)})
+            self.post_init()
+
+    head = UserHead(tiny_config())
+    assert UserHead.other_names == {}
+    assert head.load_state_dict(head.state_dict()).missing_keys == []
+    replaced = tiny_model(TfmBertForSequenceClassification)
+    replaced.classifier = nn.Linear(32, 2)
+    assert replaced.load_state_dict(replaced.state_dict()).missing_keys == []

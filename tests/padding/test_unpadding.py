@@ -1,5 +1,6 @@
 """Padding is not computed, wherever it can be left out, by every way of running attention."""
 
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -93,10 +94,15 @@ def test_attention_weights_are_those_of_the_padded_batch(name, side):
 
 
 def count_tokens(stack) -> list[int]:
-    """Fills with the number of tokens that each layer's feed-forward sees."""
+    """Fills with the number of tokens that each layer's feed-forward sees. (A hook would have padding computed.)"""
     seen = []
+
+    def counted(forward, states):
+        seen.append(states.shape[:-1].numel())
+        return forward(states)
+
     for layer in stack.layers:
-        layer.mlp.register_forward_hook(lambda mlp, inputs, output: seen.append(inputs[0].shape[:-1].numel()))
+        layer.mlp.forward = partial(counted, layer.mlp.forward)
     return seen
 
 
@@ -244,3 +250,19 @@ def test_mean_of_real_tokens_needs_to_know_them():
     pairs = mask[:, None, None, :].expand(-1, 1, mask.shape[1], -1)
     with pytest.raises(ValueError, match="classifier_pooling='mean' needs to know"):
         tiny_model(TfmBertModel, classifier_pooling="mean")(**batch, attention_mask=pairs)
+
+
+def test_hooks_see_padded_batches():
+    """What captum and Opacus compute of a submodule's input; transformers' own hooks change nothing."""
+    model, batch = tiny_model(TfmBertModel), ragged_batch()
+    with torch.no_grad():
+        wanted = model(**batch, output_hidden_states=True).last_hidden_state
+        assert wanted[batch["attention_mask"] == 0].eq(0).all()
+        shapes = []
+        hook = model.layers[1].mlp.register_forward_hook(lambda module, args, output: shapes.append(output.shape))
+        states = model(**batch).last_hidden_state
+        hook.remove()
+        assert shapes == [wanted.shape]
+        real = batch["attention_mask"] == 1
+        torch.testing.assert_close(states[real], wanted[real])
+        assert model(**batch).last_hidden_state.equal(wanted)

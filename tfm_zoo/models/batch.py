@@ -16,6 +16,7 @@ MASKS = {
     "sliding_attention": create_bidirectional_sliding_window_mask,
     "linear_attention": padding_mask,
 }
+LIBRARIES = ("torch.", "transformers.", "accelerate.", "deepspeed.", "peft.")
 BLOCKS_FROM = 4  # inputs of at least this many windows are attended to in blocks
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
 
@@ -26,7 +27,7 @@ class Tokens(NamedTuple):
     Args:
         inputs: ids `(batch, length)`, or embeddings `(batch, length, hidden_size)`.
         token_type_ids: `(batch or 1, length)`, segments, or `None`.
-        position_ids: `(batch or 1, length)`, from 0; of a caller, `None` has them counted.
+        position_ids: `(batch or 1, length)`, from 0; -1 at padding where only real tokens count. `None`: not given.
     """
 
     inputs: torch.Tensor
@@ -80,6 +81,8 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
     # Restored hidden states are copies, which gradients do not pass through.
     if config.skip_padding and not (torch.is_grad_enabled() and asks_for(config, kwargs, "output_hidden_states")):
         padding = unread_padding(attention_mask, read_positions, reads_first)
+    if padding is not None and has_hooks(model):
+        padding = None
     if padding is not None:
         mode = attention_mode(config, inputs.device, asks_for(config, kwargs, "output_attentions"))
         padding = padding._replace(mode=mode)
@@ -134,6 +137,14 @@ def unread_padding(attention_mask, read_positions: torch.BoolTensor | None, read
         return None
     reads_it = read_positions is not None and read_positions.to(attention_mask.device)[attention_mask == 0].any()
     return None if reads_it else padding
+
+
+def has_hooks(model) -> bool:
+    """Whether somebody hooks a submodule, and so expects to see padded batches. Libraries' own hooks do not look."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    parts = (part for part in model.modules() if part is not model)
+    hooks = (hook for part in parts for kind in kinds for hook in getattr(part, kind).values())
+    return any(not hook.__module__.startswith(LIBRARIES) for hook in hooks)
 
 
 def count_positions(model, inputs: torch.Tensor, seen: int | torch.Tensor = 0) -> torch.LongTensor:

@@ -11,7 +11,7 @@ ENGINES = ("vllm", "sglang")  # the names of their attention implementations
 
 
 class SlidingWindow:
-    """The field `sliding_window`. Engines count the position itself, as decoders do, and read one more."""
+    """The field `sliding_window`. For an engine, which counts the position itself, too, its value is one more."""
 
     def __get__(self, config: Any, owner: type | None = None) -> int | None:
         if config is None:
@@ -28,8 +28,8 @@ class TfmBertConfig(TfmConfig):
     """Configuration of the encoder family. The defaults are BERT-base (Devlin et al. 2018).
 
     Args (beyond those of [`TfmConfig`]):
-        position_ids_from_padding: count positions from `pad_token_id + 1` over real tokens (RoBERTa), and not from 0
-            over all tokens.
+        position_ids_from_padding: count positions over real tokens, and not over all. The table's row for the first of
+            them comes after that of `pad_token_id`, which is that of padding (RoBERTa).
         add_pooling_layer: whether the bare `TfmBertModel` has a pooler. Heads that read one always have it.
         pooler_act: activation of the pooler, or of the classifier in its place (BERT: `"tanh"`, DistilBERT: `"relu"`).
         pooler_dropout: dropout of their input (RoBERTa's classifier).
@@ -72,8 +72,13 @@ class TfmBertConfig(TfmConfig):
 
     @property
     def layer_types(self) -> list[str]:
-        """The kind of attention of each layer, as engines look for it."""
+        """The kind of attention of each layer, as engines look for it. It follows from the other fields."""
         return [self.layer_type] * self.num_hidden_layers
+
+    @layer_types.setter
+    def layer_types(self, value: list[str]) -> None:
+        if value is not None and list(value) != self.layer_types:
+            raise ValueError(f"layer_types={value}: an encoder's follow from sliding_window, {self.layer_types}.")
 
     def validate_encoder(self):
         """The family's own fields fit each other."""

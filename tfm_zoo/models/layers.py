@@ -29,6 +29,7 @@ class TfmLayer(GradientCheckpointingLayer):
         self.is_post_norm = config.norm_position == "post"
         self.is_parallel = config.use_parallel_residual
         self.add_attention(config, layer_idx, layer_type=layer_type, is_causal=is_causal)
+        self.layer_type = self.self_attn.layer_type
         self.add_sub_layer("mlp", TfmMLP(config), config, config.hidden_dropout)
         if self.is_parallel and config.num_ln_in_parallel_attn == 1:
             self.mlp_norm = None
@@ -65,7 +66,7 @@ class TfmLayer(GradientCheckpointingLayer):
         return self.add(hidden_states, fed, self.mlp_norm, self.mlp_output_norm, self.mlp_dropout)
 
     def add(self, hidden_states: torch.Tensor, output: torch.Tensor, norm, output_norm, dropout) -> torch.Tensor:
-        """Adds a sub-layer's output to the residual stream; the last three are what stands in the sub-layer's slots."""
+        """Adds a sub-layer's output to the residual stream, through the norms and the dropout of this sub-layer."""
         if output_norm is not None:
             output = output_norm(output)
         hidden_states = hidden_states + (dropout(output) if dropout.training else output)

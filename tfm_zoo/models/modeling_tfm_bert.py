@@ -30,12 +30,14 @@ from .layout import marks_padding
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack, make_classifier, make_pooler, pool, pools_first
 
+#: the pooler of a sequence classifier is a part of its head
+POOLER = {r"^classifier\.dense\.": "model.pooler.dense."}
+
 
 class TfmBertPreTrainedModel(TfmPreTrainedModel):
     """Base of the family's models."""
 
     config_class = TfmBertConfig
-    other_names = {r"^classifier\.dense\.": "model.pooler.dense."}  # of the classifier of sequences
 
 
 class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
@@ -48,8 +50,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
     - `input_ids` `(batch, length)`, or `inputs_embeds` `(batch, length, hidden_size)` in their place;
     - `attention_mask` `(batch, length)`, 1 at real tokens and 0 at padding, or `(batch, 1, length, length)`;
     - `token_type_ids` `(batch, length)`, the segment of each token. `None`: the first;
-    - `position_ids` `(batch or 1, length)`. `None`: counted from the left, padding included (BERT), or over real tokens
-      (`config.position_ids_from_padding`);
+    - `position_ids` `(batch or 1, length)`, from 0. `None`: counted from the left, padding included (BERT), or over
+      real tokens, with -1 at padding (`config.position_ids_from_padding`);
     - `read_positions` `(batch, length)`, true where the caller reads the last hidden state: padding is computed if some
       of it is read. `None`: the caller reads real tokens only;
     - `output_hidden_states`, `output_attentions` and `return_dict`.
@@ -58,6 +60,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
     `config.skip_padding`); `pooler_output` `(batch, hidden_size)`; and `hidden_states` and `attentions` if asked for.
     It raises a `ValueError` for inputs that do not fit each other or the model.
     """
+
+    other_names = POOLER
 
     def __init__(self, config: TfmBertConfig, add_pooling_layer: bool | None = None):
         super().__init__(config)
@@ -161,6 +165,8 @@ class TfmBertForMultipleChoice(TfmBertHead):
 
     accepts_loss_kwargs = False
 
+    other_names = POOLER
+
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         self.dropout = classifier_dropout(config)
@@ -202,6 +208,8 @@ class TfmBertForNextSentencePrediction(TfmBertHead):
 
     accepts_loss_kwargs = False
 
+    other_names = POOLER
+
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         self.seq_relationship = nn.Linear(config.hidden_size, 2)
@@ -240,6 +248,8 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
 
     accepts_loss_kwargs = False
     has_pooler = True
+
+    other_names = POOLER
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)

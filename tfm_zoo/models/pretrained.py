@@ -24,7 +24,8 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": TfmLayer, "attentions": TfmAttention}
-    other_names: dict[str, str] = {}  # patterns of names, of earlier versions and of other heads -> their names here
+    #: patterns of names, of earlier versions and of other heads -> their names here; subclasses do not inherit them
+    other_names: dict[str, str] = {}
 
     @property
     def _is_stateful(self) -> bool:
@@ -32,7 +33,7 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
         return self.config.has_linear_attention
 
     def init_parallel_plans(self) -> None:
-        """Shards tables of tokens, too, as transformers does of its own models; plans of engines are of projections."""
+        """Shards tables of tokens, too, as transformers does of its own models; engines read a plan without them."""
         super().init_parallel_plans()
         if self.base_model is self:
             tables = [name for name, _ in self.named_modules() if name.endswith("embeddings.embed_tokens")]
@@ -47,15 +48,18 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
     @classmethod
     def from_pretrained(cls, *args, key_mapping: dict[str, str] | None = None, **kwargs):
         """As in transformers; tensors are found under their `other_names`, too."""
-        loaded = super().from_pretrained(*args, key_mapping=(key_mapping or {}) | cls.other_names, **kwargs)
+        names = vars(cls).get("other_names", {})
+        loaded = super().from_pretrained(*args, key_mapping=(key_mapping or {}) | names, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         used = getattr(model, "_weight_conversions", None) or []  # which saving reverses
-        model._weight_conversions = [rule for rule in used if rule.source_patterns[0] not in cls.other_names]
+        model._weight_conversions = [rule for rule in used if rule.source_patterns[0] not in names]
         return loaded
 
     def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args) -> None:
         """Of `load_state_dict`, by which a run is resumed: tensors are found under their `other_names`, too."""
-        for pattern, name in self.other_names.items():
-            for other in [key for key in state_dict if key.startswith(prefix)]:
-                state_dict[prefix + re.sub(pattern, name, other.removeprefix(prefix))] = state_dict.pop(other)
+        own = {name for name, _ in self.named_parameters()}
+        for pattern, name in vars(type(self)).get("other_names", {}).items():
+            for other in [key.removeprefix(prefix) for key in state_dict if key.startswith(prefix)]:
+                if other not in own and (renamed := re.sub(pattern, name, other)) in own:
+                    state_dict[prefix + renamed] = state_dict.pop(prefix + other)
         super()._load_from_state_dict(state_dict, prefix, *args)

@@ -48,7 +48,7 @@ class TfmEmbeddings(nn.Module):
             self.embed_positions = TfmSinusoidalPositions(config)
         self.embed_token_types = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
         self.token_types_as_tokens = config.token_types_as_tokens
-        #: rows before that of position 0; the last of them is that of padding, where one is reserved for it
+        # The row of position 0. If a row is reserved for padding, it is the one before.
         self.position_offset = padding_idx + 1 if config.position_ids_from_padding else config.position_offset
         self.norm = make_norm(config) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.embedding_dropout)
@@ -56,7 +56,7 @@ class TfmEmbeddings(nn.Module):
     def forward(
         self, inputs: torch.Tensor, token_type_ids: torch.LongTensor | None, position_ids: torch.LongTensor
     ) -> torch.Tensor:
-        """Those of [`Tokens`] to `(batch, length, hidden_size)`."""
+        """What [`Tokens`] holds, to `(batch, length, hidden_size)`."""
         embeddings = self.embed_tokens(inputs) if inputs.dim() == 2 else inputs
         if self.embed_token_types is not None:
             segments = torch.zeros_like(position_ids) if token_type_ids is None else token_type_ids
@@ -86,8 +86,9 @@ class TfmStack:
             )
         self.layer_types, self.vocab_size = layer_types, vocab_size
         self.cache_sizes = (config.num_key_value_heads, config.head_dim)
-        #: of positions with a row in a table; `None` without tables
-        rows = config.max_position_embeddings - (config.pad_token_id + 1 if config.position_ids_from_padding else 0)
+        # How many positions there are; sinusoids have no last one, and rotary positions are not checked.
+        self.first_position = config.pad_token_id + 1 if config.position_ids_from_padding else 0
+        rows = config.max_position_embeddings - self.first_position
         self.num_positions = {"learned": rows, "sinusoidal": sys.maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)
         self.rotary_emb = TfmRotaryEmbedding(config) if config.position_embedding_type == "rotary" else None
@@ -105,12 +106,14 @@ class TfmStack:
     def run(self, batch: Batch, **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
         """Takes a batch through embeddings, blocks and last norm; `kwargs` go to every layer's attention."""
         hidden_states = self.embeddings(*batch.tokens)
-        rotary = None if self.rotary_emb is None else self.rotary_emb(hidden_states, batch.tokens.position_ids)
-        for layer, layer_type in islice(zip(self.layers, self.layer_types, strict=True), self.depth):
+        rotary = None
+        if self.rotary_emb is not None:
+            rotary = self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
+        for layer in islice(self.layers, self.depth):
             hidden_states = layer(
                 hidden_states,
                 *batch.source,  # by position: gradient checkpointing looks for gradients there
-                layout=batch.layouts[layer_type],
+                layout=batch.layouts.get(getattr(layer, "layer_type", None)),  # an engine's stand-in has no type
                 position_embeddings=rotary,
                 past_key_values=batch.cache,
                 **kwargs,

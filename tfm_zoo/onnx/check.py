@@ -7,6 +7,7 @@ import onnxruntime
 import torch
 
 from ..converters import ConversionError
+from ..limits import positions_of
 from .inputs import random_inputs
 from .parts import Tensors, WholeModel
 
@@ -37,8 +38,9 @@ def check(parts: WholeModel, files: Iterable[Path]) -> float:
         ConversionError: if it is too large.
     """
     opened, largest = {file.name: OnnxFile(file) for file in files}, 0.0
+    longest = positions_of(parts.model.config) or max(length for _, length in SIZES)
     for rows, length in SIZES:
-        inputs = random_inputs(parts.model, rows, length)
+        inputs = random_inputs(parts.model, rows, min(length, longest))
         wanted = parts.model(**inputs, return_dict=True)
         for name, values in parts.run(opened, inputs).items():
             expected = at_real_tokens(wanted[name], inputs["attention_mask"])

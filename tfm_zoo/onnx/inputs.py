@@ -41,6 +41,7 @@ def padded_ids(config, rows: int, length: int) -> dict[str, torch.LongTensor]:
     """`input_ids` and `attention_mask`, `(rows, length)`: ordinary tokens, the end of the sequence, then padding."""
     generator = torch.Generator().manual_seed(rows)
     ends = [config.eos_token_id] if isinstance(config.eos_token_id, int) else config.eos_token_id or []
+    ends = [token for token in ends if token < config.vocab_size]
     special = {*ends, config.pad_token_id, config.bos_token_id}
     ordinary = torch.tensor([token for token in range(config.vocab_size) if token not in special] or [0])
     ids = ordinary[torch.randint(len(ordinary), (rows, length), generator=generator)]
