@@ -71,3 +71,18 @@ def test_conflicting_names_of_a_field_are_refused():
     with pytest.raises(ValueError, match=r"encoder_ffn_dim.*decoder_ffn_dim.*names of one field, 'intermediate_size'"):
         TfmEncoderDecoderConfig(encoder_ffn_dim=64, decoder_ffn_dim=128)
     assert TfmEncoderDecoderConfig(encoder_ffn_dim=64, decoder_ffn_dim=64).intermediate_size == 64
+
+
+def test_layers_that_a_user_has_taken_out():
+    """The ones that stay go on attending as they did, whichever place they have now."""
+    kinds = ["sliding_attention", "full_attention"] * 2
+    fields = {"num_hidden_layers": 4, "layer_types": kinds, "sliding_window": 3}
+    model, ids = tiny_model(TfmGPTForCausalLM, **fields), torch.arange(3, 12)[None]
+    layers = model.model.layers
+    for keep, left in ((slice(2, 3), kinds[:1]), (slice(1, 4, 2), kinds[1::2])):
+        pruned = tiny_model(TfmGPTForCausalLM, **fields | {"num_hidden_layers": len(left), "layer_types": left})
+        pruned.load_state_dict(model.state_dict() | {}, strict=False)
+        pruned.model.layers.load_state_dict(layers[keep].state_dict())
+        model.model.layers = layers[keep]
+        with torch.no_grad():
+            torch.testing.assert_close(model(ids, use_cache=False).logits, pruned(ids, use_cache=False).logits)
