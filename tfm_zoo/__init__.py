@@ -32,8 +32,8 @@ if not _runs_the_command():
         from .models.modeling_tfm_encoder_decoder import *  # noqa: F403
         from .models.modeling_tfm_gpt import *  # noqa: F403
         from .named_configs import NAMED_CONFIGS, named_config
+        from .packing import pack_weights, quantize_int8
         from .patches import add_names_to_transformers
-        from .quantization import quantize_int8
         from .registration import register
 
     __all__ = [
@@ -41,6 +41,7 @@ if not _runs_the_command():
         "ConversionError",
         "from_official",
         "named_config",
+        "pack_weights",
         "quantize_int8",
         "to_official",
         *modeling_tfm_bert.__all__,
