@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from .compiling import compile_steps
 from .linear import JoinedLinear, PackedLinear
 from .products import has_onednn, product_of
 from .weights import GROUP, Int4Weight, Int8Weight
@@ -34,7 +35,7 @@ WEIGHTS: dict[str, Callable] = {
 }
 
 
-def pack_weights(model: PreTrainedModel, dtype: str) -> PreTrainedModel:
+def pack_weights(model: PreTrainedModel, dtype: str, compile: bool = False) -> PreTrainedModel:
     """Lays out the weights of every linear layer, the vocabulary's too, for the kernels of this CPU, in place.
 
     Decoding spends its time reading weights. Products of the same input (query, key and value; gate and up) are
@@ -47,14 +48,20 @@ def pack_weights(model: PreTrainedModel, dtype: str) -> PreTrainedModel:
             and what is inside a feed-forward are computed in it, sums and norms in the model's type. `"int8"`: a
             quarter; inputs are rounded to eight bits, too. `"int4"`: an eighth; groups of 32 numbers share a scale.
             (A layer whose inputs are no multiple of 32 gets eight bits.)
+        compile: whether `generate` compiles its steps, which needs a C++ compiler. The first step then takes about a
+            minute, and so does the first with another number of sequences or with much longer ones. Beam search is not
+            compiled.
 
     Returns:
         The same model.
 
     Raises:
-        ValueError: for another type, and for a model that is in training mode, not on a CPU, or quantised already.
+        ValueError: for another type; for a model that is in training mode, not on a CPU, or quantised already; and if
+            steps are to be compiled and cannot be.
     """
     check(model, dtype)
+    if compile:
+        compile_steps(model)
     inner = torch.bfloat16 if dtype == "bfloat16" and has_onednn(torch.bfloat16) else model.dtype
     Packer(WEIGHTS[dtype], model.dtype, inner).pack(model)
     return model.requires_grad_(False)
