@@ -1,5 +1,6 @@
 """Decoding steps that are compiled: transformers' own `generate`, told to keep its cache static and to compile."""
 
+import logging
 import os
 import shutil
 import sys
@@ -11,9 +12,8 @@ from pathlib import Path
 import torch
 from torch import nn
 from transformers import CompileConfig, GenerationMixin
-from transformers.utils import logging
 
-logger = logging.get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 SHORTEST = 128  # positions of the smallest cache
 
