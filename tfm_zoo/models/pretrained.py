@@ -4,7 +4,8 @@ import re
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.quantizers import AutoHfQuantizer
 
 from .attention import TfmAttention
 from .hub_saving import TfmHubMixin
@@ -26,6 +27,14 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
     _can_record_outputs = {"hidden_states": TfmLayer, "attentions": TfmAttention}
     #: patterns of names, of earlier versions and of other heads -> their names here; subclasses do not inherit them
     other_names: dict[str, str] = {}
+
+    def __init__(self, config: PreTrainedConfig, *args, **kwargs):
+        quantization = getattr(config, "quantization_config", None)
+        # transformers would go on, and take rounded numbers for weights
+        if isinstance(quantization, dict) and not AutoHfQuantizer.supports_quant_method(quantization):
+            method = quantization["quant_method"]
+            raise ValueError(f"The checkpoint is quantised: import {method} (pip install {method}) before you load it.")
+        super().__init__(config, *args, **kwargs)
 
     @property
     def _is_stateful(self) -> bool:
