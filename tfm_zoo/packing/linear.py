@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from .products import Product
-from .tensors import layer_tensors, rows
+from .tensors import layer_tensors
+from .weights import rows
 
 #: the products of this process by number: what a compiled graph knows of them
 PRODUCTS: WeakValueDictionary[int, Product] = WeakValueDictionary()

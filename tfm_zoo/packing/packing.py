@@ -10,9 +10,10 @@ from transformers import PreTrainedModel
 from .compiling import compile_steps
 from .configuration import DTYPES, TfmQuantizationConfig, mark
 from .linear import JoinedLinear, PackedLinear
+from .memory import return_memory
 from .products import Product, has_onednn, product_of
-from .tensors import KINDS, joined, names_of
-from .weights import GROUP, Int4Weight, Int8Weight
+from .tensors import KINDS, names_of
+from .weights import GROUP, Int4Weight, Int8Weight, joined
 
 #: a module of the zoo -> its layers that read the same input. (By name: a checkpoint's own code defines other classes.)
 JOINED = {
@@ -139,6 +140,7 @@ class Packer(NamedTuple):
         return all(map(self.takes, layers)) and len({layer.bias is None for layer in layers}) == 1
 
     def product(self, layers: list[nn.Linear]) -> Product:
+        return_memory()  # of the layers before
         return product_of(joined([weight_of(layer, self.weights) for layer in layers]), bias_of(layers))
 
 

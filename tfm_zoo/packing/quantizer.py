@@ -12,6 +12,7 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 
 from .configuration import METHOD
 from .linear import PackedLinear
+from .memory import return_memory
 from .packing import WEIGHTS, Packer, is_plain
 from .tensors import KINDS, named, names_of, same
 
@@ -104,6 +105,7 @@ class Rounding(ConversionOps):
         layer = model.get_submodule(prefix[:-1])
         if tensor.shape != layer.weight.shape:
             return {full_layer_name: tensor}
+        return_memory()
         tensors = named(self.quantizer.rounded(tensor))
         for name, value in tensors.items():
             setattr(layer, name, nn.Parameter(value.to("meta"), requires_grad=False))

@@ -29,22 +29,10 @@ def layer_tensors(weight: torch.Tensor | Int8Weight | Int4Weight, bias: torch.Te
     """
     if isinstance(weight, torch.Tensor):
         dtype = str(weight.dtype).removeprefix("torch.")
-        raise ValueError(f"A model packed in {dtype} is not saved: save it before pack_weights, and pack it once loaded.")
+        raise ValueError(
+            f"A model packed in {dtype} is not saved: save it before pack_weights, and pack it once loaded."
+        )
     return named(weight) | ({} if bias is None else {"bias": bias})
-
-
-def rows(weight: torch.Tensor | Int8Weight | Int4Weight, start: int, end: int):
-    """The weight of outputs `start` to `end`, in memory of its own."""
-    if isinstance(weight, torch.Tensor):
-        return weight[start:end].clone()
-    return type(weight)(*(tensor[start:end].clone() for tensor in weight))
-
-
-def joined(weights: list) -> torch.Tensor | Int8Weight | Int4Weight:
-    """Weights of one kind as one, whose outputs are theirs one after another."""
-    if isinstance(weights[0], torch.Tensor):
-        return torch.cat(weights)
-    return type(weights[0])(*map(torch.cat, zip(*weights, strict=True)))
 
 
 def same(one: Int8Weight | Int4Weight, other: Int8Weight | Int4Weight) -> bool:

@@ -1,10 +1,33 @@
 """Weights of eight and four bits: how they are made of real numbers, and what they stand for."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import torch
 
 GROUP = 32  # inputs that share a scale in four bits
+PART = 2**18  # numbers that are rounded at once: what is computed on the way takes several times their memory
+
+Weight = TypeVar("Weight", torch.Tensor, "Int8Weight", "Int4Weight")
+
+
+def joined(weights: list[Weight]) -> Weight:
+    """Weights of one kind as one, whose outputs are theirs one after another."""
+    if isinstance(weights[0], torch.Tensor):
+        return torch.cat(weights)
+    return type(weights[0])(*map(torch.cat, zip(*weights, strict=True)))
+
+
+def rows(weight: Weight, start: int, end: int) -> Weight:
+    """The weight of outputs `start` to `end`, in memory of its own."""
+    if isinstance(weight, torch.Tensor):
+        return weight[start:end].clone()
+    return type(weight)(*(tensor[start:end].clone() for tensor in weight))
+
+
+def by_parts(rounded: Callable[[torch.Tensor], Weight], weight: torch.Tensor) -> Weight:
+    """A weight `(out_features, in_features)` rounded some outputs at a time."""
+    return joined([rounded(part.float()) for part in weight.detach().split(max(1, PART // weight.shape[1]))])
 
 
 class Int8Weight(NamedTuple):
@@ -21,7 +44,10 @@ class Int8Weight(NamedTuple):
     @classmethod
     def of(cls, weight: torch.Tensor) -> "Int8Weight":
         """Rounds a weight `(out_features, in_features)`; the largest number of each output is kept."""
-        weight = weight.detach().float()
+        return by_parts(cls.rounded, weight)
+
+    @classmethod
+    def rounded(cls, weight: torch.Tensor) -> "Int8Weight":
         scales = (weight.abs().amax(dim=1) / 127).clamp(min=torch.finfo(torch.float).tiny)
         return cls((weight / scales[:, None]).round().to(torch.int8), scales)
 
@@ -46,7 +72,11 @@ class Int4Weight(NamedTuple):
     @classmethod
     def of(cls, weight: torch.Tensor) -> "Int4Weight":
         """Rounds a weight `(out_features, in_features)`, whose inputs are a multiple of `GROUP`."""
-        groups = weight.detach().float().unflatten(1, (-1, GROUP))
+        return by_parts(cls.rounded, weight)
+
+    @classmethod
+    def rounded(cls, weight: torch.Tensor) -> "Int4Weight":
+        groups = weight.unflatten(1, (-1, GROUP))
         low, high = groups.aminmax(dim=2)
         scales = ((high - low) / 15).clamp(min=1e-8).bfloat16()
         offsets = (low + 8 * scales.float()).bfloat16()
