@@ -69,7 +69,7 @@ def pack_weights(model: PreTrainedModel, dtype: str, compile: bool = False) -> P
     Packer(dtype, model.dtype, inner).pack(model)
     if dtype in DTYPES and isinstance(model, PreTrainedModel):
         mark(model, TfmQuantizationConfig(dtype))
-    return model.requires_grad_(False)
+    return model
 
 
 def quantize_int8(model: PreTrainedModel) -> PreTrainedModel:
@@ -113,8 +113,13 @@ class Packer(NamedTuple):
     inner_dtype: torch.dtype
     takes: Callable[[nn.Module | None], bool] = is_plain
 
-    def pack(self, module: nn.Module) -> None:
-        """Packs every layer within a module."""
+    def pack(self, model: nn.Module) -> None:
+        """Packs every layer of a model."""
+        self.pack_within(model)
+        return_memory()
+        model.requires_grad_(False)
+
+    def pack_within(self, module: nn.Module) -> None:
         places = [place_of(module, name) for name in JOINED.get(type(module).__name__, ())]
         if places and self.can_join([getattr(*place) for place in places]):
             self.join(places)
@@ -125,7 +130,7 @@ class Packer(NamedTuple):
                 product = self.product([layer])
                 setattr(owner, attribute, PackedLinear(product, layer.in_features, layer.out_features, dtype))
             elif owner is module:
-                self.pack(child)
+                self.pack_within(child)
 
     def join(self, places: list[tuple[nn.Module, str]]) -> None:
         """Packs layers with one input as one."""
@@ -140,8 +145,9 @@ class Packer(NamedTuple):
         return all(map(self.takes, layers)) and len({layer.bias is None for layer in layers}) == 1
 
     def product(self, layers: list[nn.Linear]) -> Product:
-        return_memory()  # of the layers before
-        return product_of(joined([weight_of(layer, self.weights) for layer in layers]), bias_of(layers))
+        weight = joined([weight_of(layer, self.weights) for layer in layers])
+        return_memory()  # of layers before, and of what was computed on the way
+        return product_of(weight, bias_of(layers))
 
 
 def place_of(module: nn.Module, name: str) -> tuple[nn.Module, str]:

@@ -70,7 +70,6 @@ class TfmQuantizer(HfQuantizer):
                 raise ValueError(f"The checkpoint lacks scales that fit {name}.weight.")
         dtype = model.config.dtype
         Packer(self.quantization_config.dtype, dtype, dtype, self.layers.__contains__).pack(model)
-        model.requires_grad_(False)
         del self.layers, self.loaded
 
     def get_state_dict_and_metadata(self, model: PreTrainedModel) -> tuple[dict[str, torch.Tensor], dict]:

@@ -13,6 +13,8 @@ Weight = TypeVar("Weight", torch.Tensor, "Int8Weight", "Int4Weight")
 
 def joined(weights: list[Weight]) -> Weight:
     """Weights of one kind as one, whose outputs are theirs one after another."""
+    if len(weights) == 1:
+        return weights[0]
     if isinstance(weights[0], torch.Tensor):
         return torch.cat(weights)
     return type(weights[0])(*map(torch.cat, zip(*weights, strict=True)))
