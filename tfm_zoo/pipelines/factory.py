@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from transformers import Pipeline
 
 TASKS = ("question-answering", "summarization", "text2text-generation", "translation")
-LANGUAGES = re.compile("translation_([^_]+)_to_([^_]+)")
+LANGUAGES = re.compile("translation_(.+)_to_(.+)")
 
 
 def pipeline(task: str | None = None, model: Any = None, *others: Any, **arguments: Any) -> "Pipeline":

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from transformers import Pipeline, PreTrainedConfig, PreTrainedModel
 
+from ..limits import positions_of
 from .arguments import without_none
 
 logger = logging.getLogger(__name__)
 
 #: how texts are generated where neither the caller nor the model says
-DEFAULTS = {"max_new_tokens": 256, "num_beams": 4}
+NEW_TOKENS, BEAMS = 256, 4
 LENGTHS = {"max_length", "max_new_tokens"}
 
 
@@ -27,7 +28,8 @@ class Text2TextGenerationPipeline(Pipeline):
     - `truncation`: as in the tokenizer's call: true cuts a text to its `model_max_length`. By default nothing is cut.
     - `stop_sequence`: a text that ends the generation.
     - whatever `model.generate` takes. What a caller leaves out is taken from the model's `task_specific_params` for the
-      task, then from its generation configuration, then from `DEFAULTS`. A `prefix` of the model stands before a text.
+      task, then from its generation configuration. If neither says, 4 beams search for up to 256 tokens, or as many as
+      the model takes. A `prefix` of the model stands before a text.
 
     It returns for a text a list of results, one for each of `num_return_sequences`; for a list of texts a list of
     results, or of such lists if there are several for each; for a data set or a generator an iterator over such lists.
@@ -120,7 +122,9 @@ class Text2TextGenerationPipeline(Pipeline):
         """The caller's arguments of `generate`, completed."""
         of_caller, of_model = arguments.get("generation_config"), self.model.generation_config.to_diff_dict()
         of_task = {name: value for name, value in self.task_parameters.items() if name != "prefix"}
-        defaults = DEFAULTS | without_none({"pad_token_id": self.tokenizer.pad_token_id})
+        longest = (positions_of(self.model.config) or NEW_TOKENS + 1) - 1  # decoding begins with a token
+        defaults = {"max_new_tokens": min(NEW_TOKENS, longest), "num_beams": BEAMS}
+        defaults |= without_none({"pad_token_id": self.tokenizer.pad_token_id})
         added = missing(defaults, of_model.keys() | of_task.keys()) | of_task
         added = missing(added, arguments.keys() | (of_caller.to_diff_dict().keys() if of_caller else set()))
         if of_caller is None:
@@ -167,6 +171,10 @@ class TranslationPipeline(Text2TextGenerationPipeline):
     ) -> tuple[dict, dict, dict]:
         preprocess, forward, postprocess = super()._sanitize_parameters(**arguments)
         return preprocess | without_none({"src_lang": src_lang, "tgt_lang": tgt_lang}), forward, postprocess
+
+    def check_lengths(self, length: int, min_length: int | None, max_length: int | None) -> None:
+        if max_length is not None and length > 0.9 * max_length:
+            logger.warning(f"A text of {length} tokens is to be translated in up to max_length={max_length}.")
 
     def preprocess(
         self, text: str, truncation: Any = False, src_lang: str | None = None, tgt_lang: str | None = None
