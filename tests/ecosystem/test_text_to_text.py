@@ -106,11 +106,11 @@ def test_lengths(zoo, native):
     completed = of({"generation_config": given})["generation_config"]
     assert (completed.max_length, completed.max_new_tokens, completed.num_beams) == (7, None, 4)
     assert given.num_beams != 4
-    of = make_pipeline("translation", native).generate_arguments
+    of = make_pipeline("text2text-generation", native).generate_arguments
     assert of({})["max_new_tokens"] == 256
     native = copy.deepcopy(native)
     native.generation_config.update(max_length=8, num_beams=3)
-    of = make_pipeline("translation", native).generate_arguments
+    of = make_pipeline("text2text-generation", native).generate_arguments
     assert of({}) == {}
     assert of({"max_new_tokens": 2}) == {"max_new_tokens": 2}
 
@@ -124,9 +124,9 @@ def test_settings_of_a_task(native):
         (expected,) = generated(native, "a long story good", max_new_tokens=9, num_beams=2)
         assert summarize("good", max_new_tokens=9) == [{"summary_text": expected}]
         (expected,) = generated(native, "the good", max_length=6, num_beams=1)
-        assert translate("good") == [{"translation_text": expected}]
+        assert translate("good") == make_pipeline("translation", model)("good") == [{"translation_text": expected}]
         (expected,) = generated(native, "good bad", max_length=6, num_beams=4)
-        assert make_pipeline("translation", model)("bad", max_length=6) == [{"translation_text": expected}]
+        assert make_pipeline("text2text-generation", model)("bad", max_length=6) == [{"generated_text": expected}]
 
 
 def test_languages():
