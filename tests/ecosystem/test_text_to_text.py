@@ -165,13 +165,19 @@ def test_languages():
 
 
 def test_stop_sequence():
+    """It ends the generation wherever tokens begin and end."""
     tokenizer = byte_level_bpe(SENTENCES, 290)
-    tokens = {"pad_token_id": 0, "eos_token_id": None, "vocab_size": len(tokenizer)}
+    tokens = {"pad_token_id": 0, "eos_token_id": None, "decoder_start_token_id": 0, "vocab_size": len(tokenizer)}
     model = tiny_model(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, **LIKE_BART | tokens)
-    write = tfm_zoo.pipeline("text2text-generation", model, tokenizer=tokenizer, device="cpu", **LENGTHS, num_beams=1)
+    no_letters = [index for index in range(len(tokenizer)) if not tokenizer.decode([index]).isalpha()]
+    options = LENGTHS | {"suppress_tokens": no_letters, "num_beams": 1}
+    write = tfm_zoo.pipeline("text2text-generation", model, tokenizer=tokenizer, device="cpu", **options)
     text = write("good")[0]["generated_text"]
-    assert len(text) > 1
-    assert write("good", stop_sequence=text[0]) == [{"generated_text": text[0]}]
+    stop = text[2:4]
+    stopped = write("good", stop_sequence=stop)[0]["generated_text"]
+    assert text.startswith(stopped)
+    assert stop in stopped
+    assert len(stopped) < len(text)
 
 
 def test_truncation(zoo):
