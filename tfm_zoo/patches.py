@@ -29,3 +29,30 @@ def add_names_to_transformers() -> None:
     modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["tfm_gpt"] = "TfmGPTForCausalLM"
     encoder_decoders = modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
     encoder_decoders["tfm_encoder_decoder"] = "TfmEncoderDecoderForConditionalGeneration"
+
+
+def add_tasks_to_transformers() -> dict[str, str]:
+    """Adds the tasks that transformers 5 removed to its table of pipelines, under names with `tfm_zoo:` before them.
+
+    `transformers.pipeline` loads models and tokenizers by that table, and knows how to for every kind of checkpoint.
+    It refuses the names that it has removed.
+
+    Returns:
+        The names in the table, by those that users know.
+    """
+    from transformers import AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM
+    from transformers.pipelines import PIPELINE_REGISTRY
+
+    from .pipelines.question_answering import QuestionAnsweringPipeline
+    from .pipelines.text_to_text import SummarizationPipeline, Text2TextGenerationPipeline, TranslationPipeline
+
+    tasks = {
+        "question-answering": (QuestionAnsweringPipeline, AutoModelForQuestionAnswering),
+        "summarization": (SummarizationPipeline, AutoModelForSeq2SeqLM),
+        "text2text-generation": (Text2TextGenerationPipeline, AutoModelForSeq2SeqLM),
+        "translation": (TranslationPipeline, AutoModelForSeq2SeqLM),
+    }
+    for name, (pipeline_class, auto_class) in tasks.items():
+        entry = {"impl": pipeline_class, "pt": (auto_class,), "type": "text"}
+        PIPELINE_REGISTRY.supported_tasks.setdefault(f"tfm_zoo:{name}", entry)
+    return {name: f"tfm_zoo:{name}" for name in tasks}
