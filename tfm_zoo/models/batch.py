@@ -71,6 +71,8 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
     `reads_first`: whether the caller reads the first position of each sequence, even if it is padding.
     """
     config, inputs = model.config, tokens.inputs
+    if kwargs.get("past_key_values") is not None:
+        raise ValueError("past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; prompt tuning does not.")
     check_inputs(model, tokens, attention_mask)
     if isinstance(attention_mask, torch.Tensor):
         attention_mask = attention_mask.to(inputs.device)

@@ -139,8 +139,10 @@ def check_cache(model, past_key_values: Cache | None, batch: int) -> int | None:
     else:
         sequences, heads, head_dim = sizes
         stored = (len(layers), heads, head_dim)
+        # PEFT's prefix has a layer for each of the encoder's, of which a decoder that is less deep reads the first.
+        depths = (model.depth, max(model.depth, model.config.num_hidden_layers))
         # Tensor parallelism leaves some of the heads to other processes.
-        fits = stored[0] == expected[0] and expected[1] % heads == 0 and head_dim == expected[2]
+        fits = stored[0] in depths and expected[1] % heads == 0 and head_dim == expected[2]
         if fits and sequences not in (0, batch):
             raise ValueError(f"past_key_values holds {sequences} sequences, and the inputs are {batch}.")
     if not fits:
