@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+from torch import nn
 from transformers import Cache
 
 from .compat import create_bidirectional_mask, create_bidirectional_sliding_window_mask
@@ -72,7 +73,9 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
     """
     config, inputs = model.config, tokens.inputs
     if kwargs.get("past_key_values") is not None:
-        raise ValueError("past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; prompt tuning does not.")
+        raise ValueError(
+            "past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; prompt tuning does not."
+        )
     check_inputs(model, tokens, attention_mask)
     if isinstance(attention_mask, torch.Tensor):
         attention_mask = attention_mask.to(inputs.device)
@@ -83,7 +86,7 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
     # Restored hidden states are copies, which gradients do not pass through.
     if config.skip_padding and not (torch.is_grad_enabled() and asks_for(config, kwargs, "output_hidden_states")):
         padding = unread_padding(attention_mask, read_positions, reads_first)
-    if padding is not None and has_hooks(model):
+    if padding is not None and has_hooks(*model._modules.values()):
         padding = None
     if padding is not None:
         mode = attention_mode(config, inputs.device, asks_for(config, kwargs, "output_attentions"))
@@ -141,9 +144,10 @@ def unread_padding(attention_mask, read_positions: torch.BoolTensor | None, read
     return None if reads_it else padding
 
 
-def has_hooks(model) -> bool:
-    """Whether somebody hooks a submodule, and so expects padded batches. Hooks of `LIBRARIES` do not look at them."""
-    parts = list(model._modules.values())  # `modules()` would take four times as long
+def has_hooks(*parts: nn.Module | None) -> bool:
+    """Whether somebody hooks these modules or parts of them, and so expects what official classes give them: padded
+    batches of all positions. Hooks of `LIBRARIES` do not look at them."""
+    parts = list(parts)  # `modules()` would take four times as long
     while parts:
         if (part := parts.pop()) is None:
             continue
