@@ -60,5 +60,5 @@ def test_a_second_derivative_is_that_of_all_logits_or_refused():
         second.append(torch.autograd.grad(gradient.square().sum(), states)[0])
     assert second[1].norm() > 0 and (second[0] - second[1]).norm() <= 1e-5 * second[1].norm()
     if hasattr(F, "linear_cross_entropy"):
-        with pytest.raises(RuntimeError, match="cannot be differentiated twice: .*return_logits=True"):
+        with pytest.raises(RuntimeError, match=r"cannot be differentiated twice: .*return_logits=True"):
             torch.autograd.grad(vocabulary_loss(states, head, labels), states, create_graph=True)

@@ -1,4 +1,4 @@
-"""`torch.func`: gradients as functions, of a batch and of each of its examples; second derivatives; double precision."""
+"""`torch.func`: gradients as functions, of batches and of examples; second derivatives; double precision."""
 
 import pytest
 import torch
