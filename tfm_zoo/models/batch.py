@@ -1,5 +1,6 @@
 """The entrance: checks a caller's inputs once, counts positions, drops padding, and makes masks for the core."""
 
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -187,6 +188,8 @@ def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, p
     if (input_ids is None) == (inputs_embeds is None):
         number = "neither" if input_ids is None else "both"
         raise ValueError(f"Exactly one of {prefix}input_ids and {prefix}inputs_embeds is needed; {number} given.")
+    if input_ids is not None and input_ids.is_floating_point():
+        raise ValueError(f"{prefix}input_ids of type {input_ids.dtype} should be integers.")
     return input_ids if inputs_embeds is None else inputs_embeds
 
 
@@ -270,6 +273,5 @@ def check_range(name: str, ends: Sequence[int], size: int, table: str) -> None:
     """Raises a `ValueError` unless the lowest and the highest id, `ends`, lie in 0 to `size - 1`."""
     low, high = ends
     if low < 0 or high >= size:
-        raise ValueError(
-            f"{name} holds {low if low < 0 else high}, which is outside {table}: ids go from 0 to {size - 1}."
-        )
+        last = "" if size == sys.maxsize else f" to {size - 1}"
+        raise ValueError(f"{name} holds {low if low < 0 else high}, which is outside {table}: ids go from 0{last}.")
