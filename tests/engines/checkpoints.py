@@ -79,6 +79,7 @@ EMBED: dict[str, Callable[[], PreTrainedModel]] = {
 }
 CLASSIFY: dict[str, Callable[[], PreTrainedModel]] = {
     "classifier": lambda: zoo("TfmBertForSequenceClassification", num_labels=3),
+    "roberta_classifier": lambda: converted("RobertaForSequenceClassification", **INNER, pad_token_id=1, num_labels=3),
 }
 
 
