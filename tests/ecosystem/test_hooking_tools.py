@@ -1,18 +1,21 @@
 """captum and Opacus, which hook submodules, find for a converted model what they find for the official one."""
 
+from functools import partial
+
 import pytest
 import torch
 from captum.attr import IntegratedGradients, LayerIntegratedGradients, Saliency
 from opacus import GradSampleModule, PrivacyEngine
 from torch import nn
 
-from tfm_zoo import TfmBertForMaskedLM, from_official
+from tfm_zoo import TfmBertForMaskedLM, TfmEncoderDecoderForConditionalGeneration, from_official
 
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import NO_DROPOUT, tiny_model
 
 MASK = torch.tensor([[1] * 4 + [0] * 5, [1] * 6 + [0] * 3, [1] * 9])
 IDS = torch.arange(4, 31).view(3, 9) * MASK
+LAYER, DECODER_LAYER = "model.layers.0", "model.decoder.layers.0"
 POSITIONS = torch.arange(9).expand(3, 9)  # Opacus takes the first dimension of whatever a layer reads for the batch
 
 
@@ -22,21 +25,36 @@ def both() -> tuple[nn.Module, nn.Module]:
     return official, from_official(official)
 
 
-def test_attributions_of_layers(both):
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [
+        ("BertForSequenceClassification", [("bert.embeddings", "model.embeddings"), ("bert.encoder.layer.0", LAYER)]),
+        ("LlamaForSequenceClassification", [("model.embed_tokens", "model.embeddings"), ("model.layers.0", LAYER)]),
+        ("MarianMTModel", [("model.encoder.layers.0", "model.encoder.layers.0"), (DECODER_LAYER, DECODER_LAYER)]),
+    ],
+)
+def test_attributions_of_layers(name, layers):
     """The gradients at a layer's output, integrated from a baseline, on a ragged batch."""
-    official, zoo = both
-    layers = [
-        (official.bert.embeddings, zoo.model.embeddings),
-        (official.bert.encoder.layer[0], zoo.model.layers[0]),
-    ]
+    official, has_target = build_tiny(BY_NAME[name]), name.startswith("Marian")
+
+    def logits(model, ids, mask):
+        target = {"decoder_input_ids": IDS[:1, :3].expand(len(ids), -1)} if has_target else {}
+        return model(input_ids=ids, attention_mask=mask, **target).logits
+
     for pair in layers:
         wanted, found = (
-            LayerIntegratedGradients(lambda ids, mask, model=model: model(ids, mask).logits, layer).attribute(
-                IDS, baselines=IDS.where(MASK == 0, 7), additional_forward_args=MASK, target=1, n_steps=4
+            LayerIntegratedGradients(partial(logits, model), model.get_submodule(layer)).attribute(
+                IDS,
+                baselines=IDS.where(MASK == 0, 7),
+                additional_forward_args=MASK,
+                target=(2, 5) if has_target else 1,
+                n_steps=4,
             )
-            for model, layer in zip(both, pair, strict=True)
+            for model, layer in zip((official, from_official(official)), pair, strict=True)
         )
-        torch.testing.assert_close(found[MASK == 1], wanted[MASK == 1], rtol=1e-4, atol=1e-6)
+        seen = torch.ones(3, 3) if "decoder" in pair[0] else MASK
+        torch.testing.assert_close(found[seen == 1], wanted[seen == 1], rtol=1e-4, atol=1e-6)
+        assert found[seen == 1].norm() > 0
 
 
 @pytest.mark.parametrize("method", [Saliency, IntegratedGradients])
@@ -85,11 +103,15 @@ def test_gradients_of_each_example(name, labels):
         torch.testing.assert_close(gradients_of_examples(model, **batch), right, rtol=1e-3, atol=1e-5)
 
 
-def test_gradients_of_each_example_of_a_masked_language_model():
-    """(Opacus fails on the official class.)"""
-    model = tiny_model(TfmBertForMaskedLM, tie_word_embeddings=False, **NO_DROPOUT).train()
-    batch = {"input_ids": IDS, "attention_mask": MASK, "position_ids": POSITIONS, "token_type_ids": IDS * 0}
-    batch["labels"] = IDS.where(POSITIONS < 3, -100)
+@pytest.mark.parametrize("head", [TfmBertForMaskedLM, TfmEncoderDecoderForConditionalGeneration])
+def test_gradients_of_each_example_where_official_classes_have_none(head):
+    """Opacus fails on BERT's and BART's, and finds others than there are for Marian's shared embeddings."""
+    model = tiny_model(head, **NO_DROPOUT).train()
+    batch = {"input_ids": IDS, "attention_mask": MASK, "labels": IDS.where(POSITIONS < 3, -100)}
+    if head is TfmBertForMaskedLM:
+        batch |= {"position_ids": POSITIONS, "token_type_ids": IDS * 0}
+    else:
+        batch["labels"] = IDS[2:].repeat(3, 1)
     wanted = gradients_one_by_one(model, **batch)
     torch.testing.assert_close(gradients_of_examples(model, **batch), wanted, rtol=1e-3, atol=1e-5)
 
