@@ -49,6 +49,24 @@ def test_gradients_of_each_example(head):
         torch.testing.assert_close({name: values[index] for name, values in found.items()}, wanted)
 
 
+def length(gradients: dict[str, torch.Tensor]) -> torch.Tensor:
+    return torch.stack([gradient.norm() for gradient in gradients.values()]).norm()
+
+
+@pytest.mark.parametrize("name", ["BertForMaskedLM", "LlamaForCausalLM", "MarianMTModel"])
+def test_gradients_of_official_classes(name):
+    """Of a batch, and of each of its examples (but for an encoder-decoder, whose mask is made of the ids)."""
+    official = build_tiny(BY_NAME[name])
+    batch = {"input_ids": torch.arange(4, 22).view(3, 6), "labels": torch.arange(7, 25).view(3, 6)}
+    examples, found = {name: values[:, None] for name, values in batch.items()}, []
+    for model in (official.train(), from_official(official).train()):
+        loss, parameters = loss_of(model)
+        found.append([length(grad(loss)(parameters, batch))])
+        if not model.config.is_encoder_decoder:
+            found[-1].append(length(vmap(grad(loss), in_dims=(None, 0))(parameters, examples)))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=0)
+
+
 def test_dropout_of_attention_under_a_gradient():
     """The attention with dropout of its own steps aside, and torch's takes its place."""
     model, batch = (
@@ -97,3 +115,10 @@ def test_double_precision():
     output, weights = eager_attention_forward(attention, query, key, value, None, scaling=8**-0.5)
     torch.testing.assert_close(output, wanted, rtol=1e-12, atol=1e-12)
     assert weights.dtype == torch.double
+
+    official = build_tiny(BY_NAME["BertModel"]).double()
+    ids, outputs = torch.arange(4, 22).view(3, 6), []
+    for model in (official, from_official(official)):
+        model.set_attn_implementation("eager")
+        outputs.append(model.double()(ids).last_hidden_state)
+    torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-11, atol=1e-11)
