@@ -63,10 +63,10 @@ class WhenPeftIsImported(MetaPathFinder):
     """
 
     def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != PEFT_TABLES:
+        spec = PathFinder.find_spec(name, path) if name == PEFT_TABLES else None
+        if spec is None:
             return None
         sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(name, path)
         execute = spec.loader.exec_module
 
         def execute_and_add(module: ModuleType) -> None:
