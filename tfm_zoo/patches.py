@@ -3,10 +3,17 @@
 (What other libraries print is a matter of `quiet.py`.)
 """
 
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
 import transformers
 from transformers.models.auto import modeling_auto
 
 from .registration import FAMILIES
+
+PEFT_TABLES = "peft.utils.constants"
 
 
 def add_classes_to_transformers() -> None:
@@ -56,3 +63,42 @@ def add_tasks_to_transformers() -> dict[str, str]:
         entry = {"impl": pipeline_class, "pt": (auto_class,), "type": "text"}
         PIPELINE_REGISTRY.supported_tasks.setdefault(f"tfm_zoo:{name}", entry)
     return {name: f"tfm_zoo:{name}" for name in tasks}
+
+
+def add_types_to_peft() -> None:
+    """Puts the zoo's model types into PEFT's tables of the modules that adapt a model, now or when PEFT is imported.
+
+    Without an entry there every configuration of PEFT has to name its `target_modules`.
+    """
+    if PEFT_TABLES in sys.modules:
+        add_types_to_tables(sys.modules[PEFT_TABLES])
+    else:
+        sys.meta_path.insert(0, WhenPeftIsImported())
+
+
+def add_types_to_tables(constants: ModuleType) -> None:
+    """Gives the zoo's types the entries of LLaMA, whose projections have the same names; its norms have others."""
+    for name, table in vars(constants).items():
+        if name.startswith("TRANSFORMERS_MODELS_TO_") and "llama" in table and "LNTUNING" not in name:
+            table.update(dict.fromkeys((config.model_type for config in FAMILIES.values()), table["llama"]))
+
+
+class WhenPeftIsImported(MetaPathFinder):
+    """Adds the zoo's types to PEFT's tables right after they are made, and then is gone.
+
+    PEFT has no place to register a type, and the zoo does not import it for those who do not use it.
+    """
+
+    def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path) if name == PEFT_TABLES else None
+        if spec is None:
+            return None
+        sys.meta_path.remove(self)
+        execute = spec.loader.exec_module
+
+        def execute_and_add(module: ModuleType) -> None:
+            execute(module)
+            add_types_to_tables(module)
+
+        spec.loader.exec_module = execute_and_add
+        return spec
