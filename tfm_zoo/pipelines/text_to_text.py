@@ -53,7 +53,7 @@ class Text2TextGenerationPipeline(Pipeline):
         super().__init__(model, *args, task=self.task_name, **kwargs)
 
     def __call__(self, inputs: Any, **arguments: Any) -> Any:
-        if inputs == []:
+        if isinstance(inputs, list) and not inputs:
             return []
         results = super().__call__(inputs, **arguments)
         if isinstance(inputs, list) and all(len(of_text) == 1 for of_text in results):
