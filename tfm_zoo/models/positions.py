@@ -100,4 +100,5 @@ def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.T
     if rotated < heads.shape[-1]:
         return torch.cat((rotate(heads[..., :rotated], cos, sin), heads[..., rotated:]), dim=-1)
     first, second = heads.chunk(2, dim=-1)  # a channel of the first half and one of the second are a pair
-    return heads * cos.unsqueeze(1) + torch.cat((-second, first), dim=-1) * sin.unsqueeze(1)
+    turned = heads * cos.unsqueeze(1) + torch.cat((-second, first), dim=-1) * sin.unsqueeze(1)
+    return turned.to(heads.dtype)
