@@ -100,6 +100,31 @@ ODD_CONFIG = {
         "length_penalty": 1.15,
         "early_stopping": True,
     },
+    "electra": {"embedding_size": 32, "summary_first_dropout": 0, "summary_activation": "relu", "type_vocab_size": 5},
+    "nomic_bert": {
+        "head_dim": None,
+        "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
+        "layer_norm_eps": 1e-6,
+        "initializer_range": 0.03,
+        "pad_token_id": 3,
+        "n_embd": 32,
+        "qkv_proj_bias": False,
+        "rotary_emb_base": 1000,
+    },
+    "gte": {"type_vocab_size": 0, "pad_token_id": 3, "hidden_act": "relu", "pack_qkv": True, "unpad_inputs": False},
+    "jina_embeddings_v3": {"pad_token_id": 3, "hidden_act": "relu", "use_flash_attn": True, "lora_rank": 4},
+    "eurobert": {
+        "mlp_bias": True,
+        "attention_bias": True,
+        "classifier_pooling": "bos",
+        "num_key_value_heads": 4,
+        "head_dim": None,
+        "clf_pooling": "bos",
+        "tie_word_embeddings": True,
+    },
+    "m2m_100": {"encoder_layerdrop": 0.05, "decoder_layerdrop": 0.05, "scale_embedding": False, "num_beams": 5},
+    "pegasus": {"scale_embedding": False, "length_penalty": 0.8, "normalize_embedding": False, "decoder_layers": 4},
+    "blenderbot": {"scale_embedding": False, "extra_layer_norm": False, "layernorm_variant": "prelayernorm"},
 }
 
 

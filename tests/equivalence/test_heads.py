@@ -103,7 +103,7 @@ def test_loss_and_gradients(pair, side, attention):
     batch = ragged_batch(official_class, official, side, LENGTHS)
     # A position that sees padding alone sees what is to come, in OpenAI GPT and in FSMT.
     sees_ahead = not official_class.chooses_attention and side == "left"
-    for everywhere in (False,) if sees_ahead else (True, False):
+    for everywhere in (False,) if sees_ahead or official_class.ignores_padding else (True, False):
         pair.prepare(attention, training=True)
         labels = labels_for(official_class, official, batch, everywhere)
         expected = loss_of(official, official_class, batch, labels)

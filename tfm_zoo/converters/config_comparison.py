@@ -32,7 +32,9 @@ READ_BY = {
         "TfmEncoderDecoderForSequenceClassification",
     ),
     "qa_dropout": ("TfmBertForQuestionAnswering",),
-    "lm_head_act": ("TfmBertForPreTraining", "TfmBertForMaskedLM"),
+    **dict.fromkeys(
+        ("lm_head_act", "lm_head_transform", "lm_head_bias"), ("TfmBertForPreTraining", "TfmBertForMaskedLM")
+    ),
     "final_logits_bias": ("TfmEncoderDecoderForConditionalGeneration",),
 }
 #: zoo fields that may be `None`, and the field that is read instead

@@ -53,6 +53,8 @@ class TfmConfig(PreTrainedConfig):
     Args:
         vocab_size: number of tokens in the vocabulary.
         hidden_size: width of the residual stream.
+        embedding_size: width of the embeddings; if it is another one, a projection follows them (ELECTRA). `None`:
+            `hidden_size`.
         num_hidden_layers: number of blocks.
         num_attention_heads: number of query heads.
         num_key_value_heads: number of key and value heads; fewer than `num_attention_heads` is grouped-query
@@ -68,7 +70,7 @@ class TfmConfig(PreTrainedConfig):
         type_vocab_size: number of segments, each with an embedding; 0 for a model without.
         token_types_as_tokens: look `token_type_ids` up among the tokens, as GPT and GPT-2 do. A model with neither this
             nor segments does not read them.
-        scale_embedding: token embeddings are multiplied by the square root of `hidden_size` (Vaswani et al. 2017, 3.4).
+        scale_embedding: token embeddings are multiplied by the square root of their width (Vaswani et al. 2017, 3.4).
         max_position_embeddings: longest input of learned positions; the length that rotary scaling starts from.
         initializer_range: standard deviation of the normal distribution that weights start from.
         train_padding_embedding: whether the embedding of `pad_token_id` is trained like any other; else it starts at
@@ -96,6 +98,7 @@ class TfmConfig(PreTrainedConfig):
         attention_bias: biases in the query, key and value projections.
         attention_output_bias: a bias in the output projection. `None`: `attention_bias`.
         mlp_bias: biases in the feed-forward's projections.
+        mlp_output_bias: a bias in the last of them. `None`: `mlp_bias`.
 
     Raises:
         ValueError: for a value, or a combination of values, that has no meaning; the message names the fields.
@@ -106,6 +109,8 @@ class TfmConfig(PreTrainedConfig):
     auto_classes: ClassVar[dict[str, str]] = {}
     attribute_map: ClassVar[dict[str, str]] = ALIASES
 
+    #: field of the family whose language-modelling head has layers before its projection
+    lm_head_transform: ClassVar[bool] = False
     #: fields of the families in which positions may not start at 0, or may leave out padding
     position_ids_from_padding: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0
@@ -129,6 +134,7 @@ class TfmConfig(PreTrainedConfig):
 
     vocab_size: int = 30522
     hidden_size: int = 768
+    embedding_size: int | None = None
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
     num_key_value_heads: int | None = None
@@ -163,6 +169,7 @@ class TfmConfig(PreTrainedConfig):
     attention_bias: bool = True
     attention_output_bias: bool | None = None
     mlp_bias: bool = True
+    mlp_output_bias: bool | None = None
 
     pad_token_id: int | None = None
     bos_token_id: int | None = None
@@ -270,6 +277,7 @@ class TfmConfig(PreTrainedConfig):
         for name in (
             "vocab_size",
             "hidden_size",
+            "embedding_size",
             "num_hidden_layers",
             "num_attention_heads",
             "num_key_value_heads",
@@ -313,6 +321,11 @@ class TfmConfig(PreTrainedConfig):
                 f"attention_type='linear' sees all positions through one sum, and sliding_window={self.sliding_window} "
                 "would have it see some: one of the two."
             )
+        if self.tie_word_embeddings and self.embedding_size != self.hidden_size and not self.lm_head_transform:
+            raise ValueError(
+                f"tie_word_embeddings=True makes embeddings of embedding_size={self.embedding_size} the projection of "
+                f"states of hidden_size={self.hidden_size}: they should be equal, or not tied."
+            )
         if self.use_parallel_residual and self.norm_position != "pre":
             raise ValueError(
                 f"use_parallel_residual=True adds attention and feed-forward of one norm's output, and norm_position="
@@ -333,19 +346,22 @@ class TfmConfig(PreTrainedConfig):
                 raise ValueError(f"rope_type={kind!r} should be one of: default, {', '.join(ROPE_INIT_FUNCTIONS)}")
             if not 0 < share <= 1:
                 raise ValueError(f"partial_rotary_factor={share} is not a share in (0, 1].")
-        if self.position_embedding_type == "sinusoidal" and self.hidden_size % 2:
+        if self.position_embedding_type == "sinusoidal" and self.embedding_size % 2:
+            name = "hidden_size" if self.embedding_size == self.hidden_size else "embedding_size"
             raise ValueError(
-                f"position_embedding_type='sinusoidal' fills pairs of channels; hidden_size={self.hidden_size} is odd."
+                f"position_embedding_type='sinusoidal' fills pairs of channels; {name}={self.embedding_size} is odd."
             )
 
 
 # Set after the class is made: in its body a descriptor would be taken for the field's default value.
 for field, rule in {
+    "embedding_size": lambda config: config.hidden_size,
     "num_key_value_heads": lambda config: config.num_attention_heads,
     "head_dim": lambda config: config.hidden_size // max(config.num_attention_heads, 1),
     "final_norm": lambda config: config.norm_position != "post",
     "embedding_dropout": lambda config: config.hidden_dropout,
     "attention_output_dropout": lambda config: config.hidden_dropout,
     "attention_output_bias": lambda config: config.attention_bias,
+    "mlp_output_bias": lambda config: config.mlp_bias,
 }.items():
     setattr(TfmConfig, field, FollowingField(field, rule))

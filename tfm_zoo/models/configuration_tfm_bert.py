@@ -33,10 +33,13 @@ class TfmBertConfig(TfmConfig):
         add_pooling_layer: whether the bare `TfmBertModel` has a pooler. Heads that read one always have it.
         pooler_act: activation of the pooler, or of the classifier in its place (BERT: `"tanh"`, DistilBERT: `"relu"`).
         pooler_dropout: dropout of their input (RoBERTa's classifier).
-        classifier_pooling: what they read: `"cls"`, the first position, or `"mean"` of the real tokens.
+        classifier_pooling: what they read: `"cls"`, the first position; `"mean"` of the real tokens; or `"late"`, each
+            real token, and the mean of what comes out is taken (EuroBERT).
         classifier_dropout: dropout before the classifiers. `None`: `hidden_dropout`.
         qa_dropout: dropout before the question-answering head.
         lm_head_act: activation of the masked-language-modelling head. `None`: `hidden_act`.
+        lm_head_transform: whether that head has a dense layer, activation and norm before its projection (BERT).
+        lm_head_bias: a bias in that projection.
         skip_padding: compute nothing at padding. Outputs at real tokens are the same; at padding they are zero.
     """
 
@@ -64,10 +67,12 @@ class TfmBertConfig(TfmConfig):
     add_pooling_layer: bool = True
     pooler_act: str = "tanh"
     pooler_dropout: float | int = 0.0
-    classifier_pooling: Literal["cls", "mean"] = "cls"
+    classifier_pooling: Literal["cls", "mean", "late"] = "cls"
     classifier_dropout: float | int | None = None
     qa_dropout: float | int = 0.0
     lm_head_act: str | None = None
+    lm_head_transform: bool = True
+    lm_head_bias: bool = True
     skip_padding: bool = True
 
     @property

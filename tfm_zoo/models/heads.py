@@ -196,17 +196,17 @@ class TfmPredictionHead(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = nn.Linear(config.hidden_size, config.embedding_size)
         self.act_fn = ACT2FN[config.lm_head_act or config.hidden_act]
-        self.norm = make_norm(config)
+        self.norm = make_norm(config, config.embedding_size)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`(..., hidden_size)` in and out."""
+        """`(..., hidden_size)` to `(..., embedding_size)`."""
         return self.norm(self.act_fn(self.dense(hidden_states)))
 
 
 class MaskedLanguageModeling(TfmHead):
-    """Predicts masked tokens, by `self.head`, a [`TfmPredictionHead`], and `self.lm_head`."""
+    """Predicts masked tokens, by `self.head`, a [`TfmPredictionHead`] or an identity, and `self.lm_head`."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_rep"}

@@ -84,7 +84,7 @@ class TfmMLP(nn.Module):
         width, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
         self.gate_proj = nn.Linear(width, inner, bias=bias) if config.mlp_type == "gated" else None
         self.up_proj = nn.Linear(width, inner, bias=bias)
-        self.down_proj = nn.Linear(inner, width, bias=bias)
+        self.down_proj = nn.Linear(inner, width, bias=config.mlp_output_bias)
         self.act_fn = ACT2FN[FUSED.get(config.hidden_act, config.hidden_act)]
         self.dropout = nn.Dropout(config.activation_dropout)
 
@@ -118,8 +118,8 @@ class TfmRMSNorm(nn.Module):
 NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": TfmRMSNorm}
 
 
-def make_norm(config) -> nn.Module:
-    return NORMS[config.norm_type](config.hidden_size, eps=config.norm_eps)
+def make_norm(config, width: int | None = None) -> nn.Module:
+    return NORMS[config.norm_type](width or config.hidden_size, eps=config.norm_eps)
 
 
 def norm_or_identity(config, has_norm: bool) -> nn.Module:

@@ -47,7 +47,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
 
     `forward` takes
 
-    - `input_ids` `(batch, length)`, or `inputs_embeds` `(batch, length, hidden_size)` in their place;
+    - `input_ids` `(batch, length)`, or `inputs_embeds` `(batch, length, embedding_size)` in their place;
     - `attention_mask` `(batch, length)`, 1 at real tokens and 0 at padding, or `(batch, 1, length, length)`;
     - `token_type_ids` `(batch, length)`, the segment of each token. `None`: the first;
     - `position_ids` `(batch or 1, length)`, from 0. `None`: counted from the left, padding included (BERT), or over
@@ -87,7 +87,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         batch = encoder_batch(self, tokens, attention_mask, read_positions, reads_first, **kwargs)
         outputs = batch.restore(self.run(batch, return_dict=True, **kwargs))
         states = outputs.last_hidden_state
-        pooled = None if self.pooler is None else self.pooler(pool(self.config, states, attention_mask))
+        pooled = None if self.pooler is None else pool(self.config, states, attention_mask, self.pooler)
         return BaseModelOutputWithPooling(pooler_output=pooled, **outputs)
 
 
@@ -118,7 +118,7 @@ class TfmBertForSequenceClassification(SequenceClassification, TfmBertHead):
         self.post_init()
 
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        return self.classifier(pool(self.config, outputs.last_hidden_state, inputs["attention_mask"]))
+        return pool(self.config, outputs.last_hidden_state, inputs["attention_mask"], self.classifier)
 
 
 class TfmBertForTokenClassification(TokenClassification, TfmBertHead):
@@ -180,7 +180,7 @@ class TfmBertForMultipleChoice(TfmBertHead):
     def prepare(self, inputs: Inputs, labels: torch.LongTensor | None = None) -> Inputs:
         tokens, embeds = tokens_of(inputs), inputs["inputs_embeds"]
         if tokens.dim() != (3 if embeds is None else 4):
-            name, width = ("input_ids", "") if embeds is None else ("inputs_embeds", ", hidden_size")
+            name, width = ("input_ids", "") if embeds is None else ("inputs_embeds", ", embedding_size")
             shape = tuple(tokens.shape)
             raise ValueError(f"{name} of shape {shape} should be of shape (batch, choices, length{width}).")
         check_labels(labels, tokens.shape[:1], tokens.shape[1], "the choices")
@@ -238,8 +238,9 @@ class TfmBertForMaskedLM(MaskedLanguageModeling, TfmBertHead):
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        self.head = TfmPredictionHead(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
+        self.head = TfmPredictionHead(config) if config.lm_head_transform else nn.Identity()
+        width = config.embedding_size if config.lm_head_transform else config.hidden_size
+        self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
 

@@ -13,7 +13,8 @@ from .layout import is_traced
 class TfmSinusoidalPositions(nn.Module):
     """The fixed sinusoids of *Attention Is All You Need* (section 3.5), for any length.
 
-    The frequency of pair `i` is `10000 ** (-2 * i / hidden_size)`. `config.sinusoid_type` says where its channels are:
+    The frequency of pair `i` is `10000 ** (-2 * i / embedding_size)`. `config.sinusoid_type` says where its channels
+    are:
 
     - `"interleaved"`: a pair's sine and cosine side by side, as in the paper;
     - `"halves"`: all sines, then all cosines (Marian);
@@ -28,13 +29,13 @@ class TfmSinusoidalPositions(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.hidden_size, self.kind = config.hidden_size, config.sinusoid_type
+        self.width, self.kind = config.embedding_size, config.sinusoid_type
         self.padding_position = config.pad_token_id if config.position_ids_from_padding else None
         self.register_buffer("table", self.sinusoids(torch.arange(self.ROWS)), persistent=False)
 
     def sinusoids(self, position_ids: torch.LongTensor) -> torch.Tensor:
-        """Positions `(...)` to `(..., hidden_size)`, zero at the position that is reserved for padding."""
-        half, device = self.hidden_size // 2, position_ids.device
+        """Positions `(...)` to `(..., embedding_size)`, zero at the position that is reserved for padding."""
+        half, device = self.width // 2, position_ids.device
         if self.kind == "tensor2tensor":  # in float32, as there: far positions feel the difference
             pairs = torch.arange(half, device=device, dtype=torch.float)
             frequencies = (pairs * -(math.log(10000.0) / max(half - 1, 1))).exp()
@@ -53,7 +54,7 @@ class TfmSinusoidalPositions(nn.Module):
         init.copy_(self.table, self.sinusoids(torch.arange(self.ROWS)))
 
     def forward(self, position_ids: torch.LongTensor) -> torch.Tensor:
-        """Positions of shape `(batch, length)` to sinusoids of shape `(batch, length, hidden_size)`."""
+        """Positions of shape `(batch, length)` to sinusoids of shape `(batch, length, embedding_size)`."""
         on_cpu = position_ids.device.type == "cpu" and not is_traced(position_ids)  # a graph is to serve any length
         if on_cpu and int(position_ids.max()) < self.ROWS:
             return nn.functional.embedding(position_ids, self.table)
