@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2018), and the encoders that share its code: RoBERTa, XLM-R, XLM-R-XL, CamemBERT; and DistilBERT."""
+"""BERT (Devlin et al. 2018) and the encoders that share its code: RoBERTa, XLM-R and its XL, CamemBERT; DistilBERT."""
 
 from ..architecture import Architecture, Head
 from ..config_rules import Computed, ConfigRule, Constant, Field, Fields, LabelCount, Requires, constants, only, same
@@ -123,7 +123,7 @@ CAMEMBERT = roberta("camembert", "CamemBERT", "Camembert")
 
 
 def xl_classifier_dropout(official: Fields) -> float:
-    rate = official["classifier_dropout"]
+    rate = official.get("classifier_dropout")
     return official["hidden_dropout_prob"] if rate is None else rate
 
 

@@ -9,7 +9,7 @@ POOLING = {"bos": "cls", "mean": "mean", "late": "late"}
 
 
 def classifier_pooling(official: Fields) -> str:
-    return POOLING.get(official["classifier_pooling"], "late")
+    return POOLING.get(official.get("classifier_pooling"), "late")
 
 
 def written_pooling(pooling: str) -> dict[str, str]:
