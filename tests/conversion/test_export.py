@@ -69,7 +69,11 @@ def make(head: str = "ForMaskedLM", **config):
         ("ForSequenceClassification", LIKE_DISTILBERT, "DistilBertForSequenceClassification"),
         ("Model", LIKE_DISTILBERT, "DistilBertModel"),
         ("ForMaskedLM", {"embedding_size": 8}, "ElectraForMaskedLM"),
-        ("ForSequenceClassification", {"position_embedding_type": "rotary"}, "JinaEmbeddingsV3ForSequenceClassification"),
+        (
+            "ForSequenceClassification",
+            {"position_embedding_type": "rotary"},
+            "JinaEmbeddingsV3ForSequenceClassification",
+        ),
     ],
 )
 def test_first_architecture_that_can_express_it(head, config, native):

@@ -94,6 +94,8 @@ def test_attention_weights(official_class, side):
         ("BartForConditionalGeneration", {"tie_word_embeddings": False, "scale_embedding": True}),
         ("MBartForConditionalGeneration", {"scale_embedding": False, "decoder_layers": 4}),
         ("FSMTForConditionalGeneration", {"tgt_vocab_size": 99, "tie_word_embeddings": True}),
+        ("M2M100ForConditionalGeneration", {"tie_word_embeddings": False}),
+        ("PegasusForConditionalGeneration", {"tie_word_embeddings": False, "scale_embedding": False}),
     ],
     ids=str,
 )

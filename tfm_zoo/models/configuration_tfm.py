@@ -323,8 +323,8 @@ class TfmConfig(PreTrainedConfig):
             )
         if self.tie_word_embeddings and self.embedding_size != self.hidden_size and not self.lm_head_transform:
             raise ValueError(
-                f"tie_word_embeddings=True makes embeddings of embedding_size={self.embedding_size} the projection of "
-                f"states of hidden_size={self.hidden_size}: they should be equal, or not tied."
+                f"tie_word_embeddings=True without lm_head_transform makes embeddings of embedding_size="
+                f"{self.embedding_size} the projection of hidden_size={self.hidden_size}: they should be equal."
             )
         if self.use_parallel_residual and self.norm_position != "pre":
             raise ValueError(
