@@ -72,6 +72,17 @@ TINY_OF = {
         "activation": "silu",
     },
     "electra": TINY | {"embedding_size": 16, "summary_activation": "tanh"},
+    "modernbert": {name: value for name, value in TINY.items() if name not in ("hidden_act", "layer_norm_eps")}
+    | {
+        "hidden_activation": "silu",
+        "norm_eps": 1e-3,
+        "local_attention": 7,
+        "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": theta}
+            for kind, theta in {"full_attention": 1000.0, "sliding_attention": 10.0}.items()
+        },
+        **SPECIAL_TOKENS,
+    },
     "nomic_bert": TINY | {"head_dim": 6, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
     "gte": TINY | {"type_vocab_size": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
     "jina_embeddings_v3": TINY
@@ -101,6 +112,7 @@ NO_DROPOUT_OF = {
     **{name: {"dropout": 0.0, "attention_dropout": 0.0} for name in LIKE_BART},
     "electra": NO_DROPOUT | {"summary_last_dropout": 0.0},
     "eurobert": {"attention_dropout": 0.0},
+    "modernbert": {},
 }
 #: each dropout with a rate of its own
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout": 0.3}
@@ -116,6 +128,12 @@ DROPOUT_OF = {
     },
     "electra": DROPOUT | {"summary_last_dropout": 0.4},
     "eurobert": {"attention_dropout": 0.2},
+    "modernbert": {
+        "attention_dropout": 0.2,
+        "embedding_dropout": 0.1,
+        "mlp_dropout": 0.3,
+        "classifier_dropout": 0.4,
+    },
 }
 PUBLISHED = {
     "bert": {},
@@ -213,8 +231,19 @@ class OfficialClass:
 
     @property
     def ignores_padding(self) -> bool:
-        """Whether the official class leaves out labels at padding."""
-        return self.head.official == "XLMRobertaXLForTokenClassification"
+        """Whether labels at padding mean nothing: XLM-R-XL leaves them out, and padding may see nothing through
+        ModernBERT's windows, where its own eager and sdpa differ."""
+        return self.head.official == "XLMRobertaXLForTokenClassification" or self.has_windows
+
+    @property
+    def has_windows(self) -> bool:
+        return self.architecture.model_type == "modernbert"
+
+    def reads_padding(self, side: str, has_labels: bool = False) -> bool:
+        """Whether the head of a class with windows reads padding, all of it or the first position's."""
+        heads = ("SequenceClassification", "MultipleChoice") if side == "left" else ()
+        heads += ("QuestionAnswering",) if has_labels else ()
+        return self.has_windows and self.head.official.endswith(heads)
 
     def __str__(self) -> str:
         return self.head.official

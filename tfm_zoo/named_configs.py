@@ -120,6 +120,40 @@ BLENDERBOT_400M = {
     "final_logits_bias": True,
     "weight_init": "normal",
 }
+#: ModernBERT (Warner et al. 2024) in its base size, as it differs from BERT
+MODERNBERT_BASE = {
+    "vocab_size": 50368,
+    "num_hidden_layers": 22,
+    "intermediate_size": 1152,
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "classifier_dropout": 0.0,
+    "max_position_embeddings": 8192,
+    "type_vocab_size": 0,
+    "norm_position": "pre",
+    "norm_bias": False,
+    "norm_eps": 1e-5,
+    "first_norm": False,
+    "position_embedding_type": "rotary",
+    "rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 160000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+    "layer_types": [("full_attention" if layer % 3 == 0 else "sliding_attention") for layer in range(22)],
+    "sliding_window": 64,
+    "mlp_type": "gated",
+    "attention_bias": False,
+    "mlp_bias": False,
+    "add_pooling_layer": False,
+    "pooler_act": "gelu",
+    "lm_head_act": "gelu",
+    "classifier_bias": False,
+    "classifier_norm": True,
+    "classifier_transform": True,
+    "pad_token_id": 50283,
+    "bos_token_id": 50281,
+    "eos_token_id": 50282,
+}
 #: nomic-embed-text-v1.5 (Nussbaum et al. 2024), as it differs from BERT
 NOMIC_EMBED = {
     "vocab_size": 30528,
@@ -228,6 +262,7 @@ NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
     "bert-large": (TfmBertConfig, size(width=1024, layers=24, heads=16)),
     "electra-small": (TfmBertConfig, ELECTRA_SMALL),
     "xlm-roberta-xl": (TfmBertConfig, XLM_ROBERTA_XL),
+    "modernbert-base": (TfmBertConfig, MODERNBERT_BASE),
     "nomic-embed-text-v1.5": (TfmBertConfig, NOMIC_EMBED),
     "gte-multilingual-base": (TfmBertConfig, GTE_BASE),
     "jina-embeddings-v3": (TfmBertConfig, JINA_V3),

@@ -14,6 +14,7 @@ from tfm_zoo.converters.official_names import is_converted
 
 #: name -> an official class, what its published `config.json` has beside the defaults, and its parameters
 PUBLISHED = {
+    "modernbert-base": ("ModernBertForMaskedLM", {}, 149_655_232),
     "nomic-embed-text-v1.5": ("NomicBertModel", {}, 136_731_648),
     "gte-multilingual-base": ("GteModel", {}, 305_368_320),
     "jina-embeddings-v3": ("JinaEmbeddingsV3Model", {}, 559_364_096),

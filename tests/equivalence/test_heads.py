@@ -29,6 +29,7 @@ from tests.official_models import (
 from tfm_zoo.converters import from_official
 
 LENGTHS = [13, 5, 9, 1]
+LONGEST = [13] * 4
 SETTINGS = [("eager", "right"), ("sdpa", "right"), ("sdpa", "left")]
 #: of each kind of stack one head, and the one that reads it in most ways: what a head adds is tested at tiny sizes
 FULL_SIZE = [
@@ -78,7 +79,7 @@ def pair(request) -> Pair:
 def test_outputs(pair, side, attention):
     official_class, official, zoo_models = pair
     pair.prepare(attention)
-    batch = ragged_batch(official_class, official, side, LENGTHS)
+    batch = ragged_batch(official_class, official, side, LONGEST if official_class.reads_padding(side) else LENGTHS)
     masks = (batch["attention_mask"], target_mask(batch))
     encoder_states = "encoder_hidden_states" if official_class.is_encoder_decoder else "hidden_states"
     with torch.no_grad():
@@ -100,7 +101,8 @@ def test_outputs(pair, side, attention):
 @BOTH_ATTENTIONS
 def test_loss_and_gradients(pair, side, attention):
     official_class, official, zoo_models = pair
-    batch = ragged_batch(official_class, official, side, LENGTHS)
+    lengths = LONGEST if official_class.reads_padding(side, has_labels=True) else LENGTHS
+    batch = ragged_batch(official_class, official, side, lengths)
     # A position that sees padding alone sees what is to come, in OpenAI GPT and in FSMT.
     sees_ahead = not official_class.chooses_attention and side == "left"
     for everywhere in (False,) if sees_ahead or official_class.ignores_padding else (True, False):

@@ -25,7 +25,11 @@ IN_TRAINING = ("dropout", "train_padding_embedding")
 POOLED = ("Model", "ForPreTraining", "ForNextSentencePrediction", "ForSequenceClassification", "ForMultipleChoice")
 READ_BY = {
     "add_pooling_layer": ("TfmBertModel",),
-    **dict.fromkeys(("classifier_pooling", "pooler_act", "pooler_dropout"), tuple(f"TfmBert{name}" for name in POOLED)),
+    **dict.fromkeys(
+        ("classifier_pooling", "pooler_act", "pooler_dropout", "classifier_norm"),
+        tuple(f"TfmBert{name}" for name in POOLED),
+    ),
+    "classifier_transform": ("TfmBertForTokenClassification", "TfmBertForQuestionAnswering"),
     "classifier_dropout": (
         *(f"TfmBertFor{name}" for name in ("SequenceClassification", "MultipleChoice", "TokenClassification")),
         "TfmGPTForTokenClassification",

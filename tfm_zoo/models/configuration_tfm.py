@@ -13,6 +13,7 @@ from .compat import ACT2FN, ROPE_INIT_FUNCTIONS
 logger = logging.get_logger(__name__)
 
 NormPosition = Literal["post", "pre", "output", "both"]
+LAYER_TYPES = ("full_attention", "sliding_attention", "linear_attention")
 
 #: names of fields in other configurations -> their names here
 ALIASES = {
@@ -81,12 +82,16 @@ class TfmConfig(PreTrainedConfig):
             GPT-NeoX). Needs `norm_position="pre"`.
         num_ln_in_parallel_attn: with `use_parallel_residual`, whether the two read it through one norm (GPT-J, Phi) or
             through two (GPT-NeoX).
+        first_norm: whether the first block has a norm before its attention, as the others have; needs one there, as
+            with `norm_position="pre"` (ModernBERT, which norms its embeddings, has none).
         final_norm: a norm after the last block. `None`: true unless `norm_position="post"`.
         embedding_norm: a norm on the sum of the embeddings (BERT).
         norm_type: `"layernorm"` (Ba et al. 2016) or `"rmsnorm"` (Zhang and Sennrich 2019).
+        norm_bias: whether norms have a bias. `None`: true for LayerNorm; RMSNorm has none.
         norm_eps: added to the variance (LayerNorm) or to the mean square (RMSNorm).
         position_embedding_type: `"learned"`, `"sinusoidal"` (Vaswani et al. 2017), `"rotary"` (Su et al. 2021; its
-            kind and base in `rope_parameters`, as in transformers) or `"none"`.
+            kind and base in `rope_parameters`, as in transformers; with `layer_types`, also a dict of those for each)
+            or `"none"`.
         sinusoid_type: how sinusoidal positions are laid out: see [`TfmSinusoidalPositions`].
         mlp_type: `"dense"` or `"gated"` (Shazeer 2020; with `hidden_act="silu"`: SwiGLU).
         attention_type: `"softmax"`, or `"linear"` (Katharopoulos et al. 2020), whose work grows with the length and not
@@ -157,9 +162,11 @@ class TfmConfig(PreTrainedConfig):
     norm_position: NormPosition = "post"
     use_parallel_residual: bool = False
     num_ln_in_parallel_attn: Literal[1, 2] = 2
+    first_norm: bool = True
     final_norm: bool | None = None
     embedding_norm: bool = False
     norm_type: Literal["layernorm", "rmsnorm"] = "layernorm"
+    norm_bias: bool | None = None
     norm_eps: float = 1e-5
     position_embedding_type: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
     sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
@@ -326,6 +333,13 @@ class TfmConfig(PreTrainedConfig):
                 f"tie_word_embeddings=True without lm_head_transform makes embeddings of embedding_size="
                 f"{self.embedding_size} the projection of hidden_size={self.hidden_size}: they should be equal."
             )
+        if self.norm_bias and self.norm_type == "rmsnorm":
+            raise ValueError("norm_bias=True has no meaning with norm_type='rmsnorm', which only scales.")
+        if not self.first_norm and self.norm_position not in ("pre", "both"):
+            raise ValueError(
+                f"first_norm=False leaves out the norm before the first attention, and norm_position="
+                f"{self.norm_position!r} has none there: it goes with 'pre' and 'both'."
+            )
         if self.use_parallel_residual and self.norm_position != "pre":
             raise ValueError(
                 f"use_parallel_residual=True adds attention and feed-forward of one norm's output, and norm_position="
@@ -341,20 +355,47 @@ class TfmConfig(PreTrainedConfig):
                 f"position_embedding_type='rotary' turns pairs of channels, and head_dim={self.head_dim} is odd."
             )
         if self.position_embedding_type == "rotary":
-            kind, share = self.rope_parameters["rope_type"], self.rope_parameters.get("partial_rotary_factor", 1.0)
-            if kind not in ("default", *ROPE_INIT_FUNCTIONS):
-                raise ValueError(f"rope_type={kind!r} should be one of: default, {', '.join(ROPE_INIT_FUNCTIONS)}")
-            if not 0 < share <= 1:
-                raise ValueError(f"partial_rotary_factor={share} is not a share in (0, 1].")
+            self.check_rotary()
         if self.position_embedding_type == "sinusoidal" and self.embedding_size % 2:
             name = "hidden_size" if self.embedding_size == self.hidden_size else "embedding_size"
             raise ValueError(
                 f"position_embedding_type='sinusoidal' fills pairs of channels; {name}={self.embedding_size} is odd."
             )
 
+    def check_rotary(self):
+        """Every kind of layer has rotary parameters."""
+        if not hasattr(self, "layer_types") and any(isinstance(value, dict) for value in self.rope_parameters.values()):
+            raise ValueError(
+                f"rope_parameters={self.rope_parameters} differ by kind of layer, which {type(self).__name__} does not "
+                "have: they should be those of all layers."
+            )
+        for layer_type in dict.fromkeys(getattr(self, "layer_types", (self.layer_type,))):
+            parameters = self.rope_parameters.get(layer_type, self.rope_parameters)
+            if "rope_type" not in parameters:
+                raise ValueError(f"rope_parameters={self.rope_parameters} should have those of {layer_type!r} layers.")
+            kind, share = parameters["rope_type"], parameters.get("partial_rotary_factor", 1.0)
+            if kind not in ("default", *ROPE_INIT_FUNCTIONS):
+                raise ValueError(f"rope_type={kind!r} should be one of: default, {', '.join(ROPE_INIT_FUNCTIONS)}")
+            if not 0 < share <= 1:
+                raise ValueError(f"partial_rotary_factor={share} is not a share in (0, 1].")
+
+    def check_layer_types(self):
+        """Every layer has a type, and sliding ones a window."""
+        types = self.layer_types
+        if len(types) != self.num_hidden_layers or not set(types) <= set(LAYER_TYPES):
+            raise ValueError(
+                f"layer_types={types} should name one of {', '.join(LAYER_TYPES)} for each of "
+                f"num_hidden_layers={self.num_hidden_layers}."
+            )
+        if self.sliding_window is None and "sliding_attention" in types:
+            raise ValueError(f"layer_types={types} has layers that slide: sliding_window=None should say how far.")
+        if self.attention_type == "linear" and set(types) != {"linear_attention"}:
+            raise ValueError(f"attention_type='linear' makes every layer linear, and layer_types={types} does not.")
+
 
 # Set after the class is made: in its body a descriptor would be taken for the field's default value.
 for field, rule in {
+    "norm_bias": lambda config: config.norm_type == "layernorm",
     "embedding_size": lambda config: config.hidden_size,
     "num_key_value_heads": lambda config: config.num_attention_heads,
     "head_dim": lambda config: config.hidden_size // max(config.num_attention_heads, 1),

@@ -192,16 +192,16 @@ class TfmBertForPreTrainingOutput(ModelOutput):
 
 
 class TfmPredictionHead(nn.Module):
-    """The layers between an encoder and its projection onto the vocabulary: dense, activation, norm."""
+    """The layers between an encoder and its projection onto the vocabulary (or labels): dense, activation, norm."""
 
-    def __init__(self, config):
+    def __init__(self, config, width: int):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.embedding_size)
+        self.dense = nn.Linear(config.hidden_size, width, bias=config.classifier_bias)
         self.act_fn = ACT2FN[config.lm_head_act or config.hidden_act]
-        self.norm = make_norm(config, config.embedding_size)
+        self.norm = make_norm(config, width)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`(..., hidden_size)` to `(..., embedding_size)`."""
+        """`(..., hidden_size)` to `(..., width)`."""
         return self.norm(self.act_fn(self.dense(hidden_states)))
 
 

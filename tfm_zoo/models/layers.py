@@ -30,6 +30,8 @@ class TfmLayer(GradientCheckpointingLayer):
         self.is_parallel = config.use_parallel_residual
         self.add_attention(config, layer_idx, layer_type=layer_type, is_causal=is_causal)
         self.layer_type = self.self_attn.layer_type
+        if layer_idx == 0 and not config.first_norm:
+            self.self_attn_norm = nn.Identity()
         self.add_sub_layer("mlp", TfmMLP(config), config, config.hidden_dropout)
         if self.is_parallel and config.num_ln_in_parallel_attn == 1:
             self.mlp_norm = None
@@ -119,7 +121,8 @@ NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": TfmRMSNorm}
 
 
 def make_norm(config, width: int | None = None) -> nn.Module:
-    return NORMS[config.norm_type](width or config.hidden_size, eps=config.norm_eps)
+    options = {"bias": config.norm_bias} if config.norm_type == "layernorm" else {}
+    return NORMS[config.norm_type](width or config.hidden_size, eps=config.norm_eps, **options)
 
 
 def norm_or_identity(config, has_norm: bool) -> nn.Module:

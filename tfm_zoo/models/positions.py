@@ -1,6 +1,7 @@
 """Positions: sinusoids that are added to the embeddings, or a rotation in attention."""
 
 import math
+from copy import copy
 
 import torch
 from torch import nn
@@ -93,6 +94,28 @@ class TfmRotaryEmbedding(nn.Module):
         angles = torch.cat((angles, angles), dim=-1)
         cos, sin = angles.cos() * self.attention_scaling, angles.sin() * self.attention_scaling
         return cos.to(hidden_states.dtype), sin.to(hidden_states.dtype)
+
+
+class TfmRotaryByKind(nn.ModuleDict):
+    """A [`TfmRotaryEmbedding`] for each kind of layer, where their parameters differ (ModernBERT)."""
+
+    def __init__(self, config, layer_types: list[str]):
+        super().__init__()
+        for layer_type in layer_types:
+            part = copy(config)
+            part.rope_parameters = config.rope_parameters[layer_type]
+            self[layer_type] = TfmRotaryEmbedding(part)
+
+    def forward(self, *inputs: torch.Tensor) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """What each returns, by kind of layer."""
+        return {layer_type: rotary(*inputs) for layer_type, rotary in self.items()}
+
+
+def make_rotary(config, layer_types: list[str]) -> nn.Module | None:
+    if config.position_embedding_type != "rotary":
+        return None
+    kinds = [layer_type for layer_type in dict.fromkeys(layer_types) if layer_type in config.rope_parameters]
+    return TfmRotaryByKind(config, kinds) if kinds else TfmRotaryEmbedding(config)
 
 
 def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ from .batch import Batch
 from .compat import ACT2FN, capture_outputs
 from .layers import TfmLayer, make_norm, norm_or_identity
 from .layout import marks_padding
-from .positions import TfmRotaryEmbedding, TfmSinusoidalPositions
+from .positions import TfmSinusoidalPositions, make_rotary
 
 
 class TfmScaledEmbedding(nn.Embedding):
@@ -94,7 +94,7 @@ class TfmStack:
         rows = config.max_position_embeddings - self.first_position
         self.num_positions = {"learned": rows, "sinusoidal": sys.maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)
-        self.rotary_emb = TfmRotaryEmbedding(config) if config.position_embedding_type == "rotary" else None
+        self.rotary_emb = make_rotary(config, layer_types)
         self.layers = nn.ModuleList(
             self.layer_class(config, index, layer_type, is_causal) for index, layer_type in enumerate(layer_types)
         )
@@ -113,11 +113,12 @@ class TfmStack:
         if self.rotary_emb is not None:
             rotary = self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
         for layer in islice(self.layers, self.depth):
+            kind = getattr(layer, "layer_type", None)  # an engine's stand-in has none
             hidden_states = layer(
                 hidden_states,
                 *batch.source,  # by position: gradient checkpointing looks for gradients there
-                layout=batch.layouts.get(getattr(layer, "layer_type", None)),  # an engine's stand-in has no type
-                position_embeddings=rotary,
+                layout=batch.layouts.get(kind),
+                position_embeddings=rotary.get(kind) if isinstance(rotary, dict) else rotary,
                 past_key_values=batch.cache,
                 **kwargs,
             )
@@ -160,10 +161,13 @@ def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
     return pooling == "cls"
 
 
-def make_pooler(width: int, activation: str, dropout: float) -> nn.Sequential:
-    """The layer that reads a pooled state, `(..., width)` in and out."""
-    dense = nn.Linear(width, width)
-    return nn.Sequential(OrderedDict(dropout=nn.Dropout(dropout), dense=dense, act_fn=ACT2FN[activation]))
+def make_pooler(
+    width: int, activation: str, dropout: float, bias: bool = True, norm: nn.Module | None = None
+) -> nn.Sequential:
+    """The layers that read a pooled state, `(..., width)` in and out."""
+    dense = nn.Linear(width, width, bias=bias)
+    layers = OrderedDict(dropout=nn.Dropout(dropout), dense=dense, act_fn=ACT2FN[activation])
+    return nn.Sequential(layers if norm is None else layers | {"norm": norm})
 
 
 def make_classifier(pooler: nn.Sequential, num_labels: int, dropout: float) -> nn.Sequential:

@@ -7,6 +7,7 @@ from .electra import ELECTRA
 from .eurobert import EUROBERT
 from .gpt import GPT2, OPENAI_GPT
 from .llama import LLAMA, MISTRAL, QWEN2
+from .modernbert import MODERNBERT
 from .nomic_bert import GTE, JINA_V3, NOMIC_BERT
 from .torch_nn import TORCH_ENCODER, TORCH_TRANSFORMER
 
@@ -15,7 +16,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     architecture.model_type: architecture
     for architecture in (
         *(BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, XLM_ROBERTA_XL, DISTILBERT, ELECTRA),
-        *(NOMIC_BERT, GTE, JINA_V3, EUROBERT, TORCH_ENCODER),
+        *(MODERNBERT, NOMIC_BERT, GTE, JINA_V3, EUROBERT, TORCH_ENCODER),
         *(GPT2, OPENAI_GPT, LLAMA, MISTRAL, QWEN2),
         *(MARIAN, BART, MBART, FSMT, M2M100, PEGASUS, BLENDERBOT, TORCH_TRANSFORMER),
     )
