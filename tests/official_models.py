@@ -255,6 +255,8 @@ OFFICIAL_CLASSES = [
     if architecture.library == "transformers" and is_installed(architecture)
     for head in architecture.heads
 ]
+#: architectures made of parts of those above: their heads are tested in fewer ways
+LATER = ("xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert", "pegasus", "blenderbot")
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 
 

@@ -19,6 +19,7 @@ from tests.equivalence.comparison import (
 )
 from tests.official_models import (
     BY_NAME,
+    LATER,
     OFFICIAL_CLASSES,
     PUBLISHED,
     OfficialClass,
@@ -44,7 +45,6 @@ FULL_SIZE = [
         "BartForConditionalGeneration",
     )
 ]
-BOTH_SIDES = pytest.mark.parametrize("side", ["right", "left"])
 BOTH_ATTENTIONS = pytest.mark.parametrize("attention", ["eager", "sdpa"])
 
 
@@ -67,6 +67,13 @@ class Pair(NamedTuple):
             model.train(training).zero_grad()
 
 
+def sides_of(official_class: OfficialClass, attention: str) -> list[str]:
+    """On which sides batches are padded."""
+    if official_class.architecture.model_type in LATER:
+        return ["left" if attention == "eager" else "right"]
+    return ["right", "left"]
+
+
 @pytest.fixture(scope="module", params=OFFICIAL_CLASSES, ids=str)
 def pair(request) -> Pair:
     """Every head of every official architecture, built once for all tests of it."""
@@ -74,9 +81,13 @@ def pair(request) -> Pair:
     return Pair(request.param, official, [from_official(official, **fields) for fields in variants(request.param)])
 
 
-@BOTH_SIDES
 @BOTH_ATTENTIONS
-def test_outputs(pair, side, attention):
+def test_outputs(pair, attention):
+    for side in sides_of(pair.official_class, attention):
+        check_outputs(pair, attention, side)
+
+
+def check_outputs(pair: Pair, attention: str, side: str) -> None:
     official_class, official, zoo_models = pair
     pair.prepare(attention)
     batch = ragged_batch(official_class, official, side, LONGEST if official_class.reads_padding(side) else LENGTHS)
@@ -97,9 +108,13 @@ def test_outputs(pair, side, attention):
             assert_same_outputs(outputs, expected, *masks)
 
 
-@BOTH_SIDES
 @BOTH_ATTENTIONS
-def test_loss_and_gradients(pair, side, attention):
+def test_loss_and_gradients(pair, attention):
+    for side in sides_of(pair.official_class, attention):
+        check_loss_and_gradients(pair, attention, side)
+
+
+def check_loss_and_gradients(pair: Pair, attention: str, side: str) -> None:
     official_class, official, zoo_models = pair
     lengths = LONGEST if official_class.reads_padding(side, has_labels=True) else LENGTHS
     batch = ragged_batch(official_class, official, side, lengths)
