@@ -31,7 +31,8 @@ def gathered(model: nn.Module) -> dict[str, torch.Tensor] | None:
     """
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-    if not all(hasattr(parameter, "placements") for parameter in model.parameters()):
+    by_others = any("_fsdp_wrapped_module" in module._modules for module in model.modules())
+    if by_others or any(hasattr(parameter, "ds_tensor") for parameter in model.parameters()):
         return None
     return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
 

@@ -47,11 +47,9 @@ class TfmHubMixin:
         folder = Path(save_directory)
         if is_sharded(self):
             weights = gathered(self) if state_dict is None else state_dict
-            if is_main_process and torch.distributed.get_rank() == 0:
+            if is_main_process and (not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0):
                 if weights is None:
-                    raise ValueError(
-                        "a sharded model: pass state_dict=accelerator.get_state_dict(what prepare returned)"
-                    )
+                    raise ValueError("the model is sharded: pass state_dict=accelerator.get_state_dict(model)")
                 model = whole(self, weights)
                 lacks_some = any(parameter.is_meta for parameter in model.parameters())
                 model.save_pretrained(folder, True, weights if lacks_some else None, push_to_hub, **kwargs)

@@ -8,6 +8,7 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedType
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers import PreTrainedModel
 
 from tfm_zoo.models.hub_gathering import own_class
@@ -35,8 +36,6 @@ def shard_shared_tables(accelerator: Accelerator, model: PreTrainedModel) -> Non
     """
     if not accelerator.is_fsdp2:
         return
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
     plugin = accelerator.state.fsdp_plugin
     plugin.set_auto_wrap_policy(model)
     policy = {
@@ -65,6 +64,9 @@ def load_saved(accelerator: Accelerator, model: nn.Module, folder: Path) -> None
         model = model.module
     if is_zero3(accelerator):
         return _load_partitions(model, weights, accelerator.is_main_process)
+    for module in model.modules() if accelerator.is_fsdp2 else ():
+        if isinstance(module, FSDPModule):  # an evaluation leaves some of them whole
+            module.reshard()
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=accelerator.num_processes > 1)
     set_model_state_dict(model, weights, options=options)
 
@@ -72,9 +74,9 @@ def load_saved(accelerator: Accelerator, model: nn.Module, folder: Path) -> None
 @torch.no_grad()
 def _load_partitions(model: nn.Module, weights: Mapping[str, Tensor], is_main_process: bool) -> None:
     """Load whole weights, which the main process has, into the parts that ZeRO-3 holds, one at a time."""
-    from deepspeed.zero import GatheredParameters
+    import deepspeed
 
     for name, parameter in model.named_parameters():
-        with GatheredParameters([parameter], modifier_rank=0):
+        with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
             if is_main_process:
                 parameter.copy_(weights[name])
