@@ -70,7 +70,7 @@ def _copied(
     copied._non_persistent_buffers_set = set(module._non_persistent_buffers_set)
     copied._buffers = {name: value if value is None else value.cpu() for name, value in module._buffers.items()}
     copied._parameters = {
-        name: value if value is None else parameters.get(value, _without_values(value))
+        name: value if value is None else parameters.setdefault(value, _without_values(value))
         for name, value in module._parameters.items()
     }
     copied._modules = {

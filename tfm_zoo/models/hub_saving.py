@@ -54,7 +54,10 @@ class TfmHubMixin:
                 lacks_some = any(parameter.is_meta for parameter in model.parameters())
                 model.save_pretrained(folder, True, weights if lacks_some else None, push_to_hub, **kwargs)
             return
-        weights = None if state_dict is None else dict(state_dict)  # transformers empties the dict that it saves
+        if state_dict is not None:  # of tied weights, which engines give as copies, one is saved
+            tied = self.all_tied_weights_keys
+            state_dict = {name: value for name, value in state_dict.items() if tied.get(name) not in state_dict}
+        weights = state_dict and dict(state_dict)  # transformers empties the dict that it saves
         options = {name: kwargs.pop(name) for name in PUSH_OPTIONS & kwargs.keys()} if push_to_hub else {}
         repo_id = kwargs.pop("repo_id", folder.name)
         with nothing_left_on_failure(folder):

@@ -112,7 +112,11 @@ class LoopArguments(Options):
     )
     torch_compile: bool = option(False, "Compile the model; worth its minutes where batches have few lengths.")
     torch_compile_backend: str = option("inductor", "What compiles it.")
-    ddp_timeout: int = option(1800, "Seconds that a process waits for the others before all end.", at_least=1)
+    ddp_timeout: int = option(
+        1800, "Seconds that a process waits for others, as while the first one tokenizes.", at_least=1
+    )
+        1800, "Seconds that a process waits for others, as while the first one tokenizes, before all end.", at_least=1
+    )
 
     logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1)
     eval_steps: int | None = option(None, "Steps between two evaluations; default: after each epoch.", at_least=1)

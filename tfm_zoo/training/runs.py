@@ -36,6 +36,7 @@ from tfm_zoo.quiet import hush_progress_bars, hush_tokenizers
 from tfm_zoo.training.arguments import LoopArguments, parse_arguments
 from tfm_zoo.training.checkpoints import STAGING, find_checkpoint, holds_a_run
 from tfm_zoo.training.models import ModelArguments
+from tfm_zoo.training.sharding import is_sharded
 from tfm_zoo.training.sources import DataArguments
 
 logger = logging.getLogger(__name__)
@@ -144,7 +145,7 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
         set_deepspeed(accelerator, args)
     if asked_for("FSDP") and engine != DistributedType.FSDP:
         raise ValueError("FSDP: Accelerate has it for GPUs; on a CPU it would train with DDP, without a word")
-    if freezing and engine in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+    if freezing and (is_sharded(accelerator) or engine == DistributedType.DEEPSPEED):
         raise ValueError(
             f"{freezing} works on one process and with DDP; {engine.value} shards the model, and all of it learns from"
             " the first step on"
@@ -235,6 +236,11 @@ def open_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | Non
                 shutil.rmtree(leftover)
         output_dir.mkdir(parents=True, exist_ok=True)
     accelerator.wait_for_everyone()
+    if args.checkpointing_steps and not output_dir.is_dir():
+        raise ValueError(
+            f"checkpointing_steps: output_dir {args.output_dir!r} is on the first machine alone; checkpoints need a"
+            " file system that all machines share"
+        )
     if args.resume_from_checkpoint and checkpoint is None:
         logger.info(f"No complete checkpoint in {output_dir}: starting from the beginning")
     return checkpoint
