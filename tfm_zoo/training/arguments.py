@@ -115,8 +115,6 @@ class LoopArguments(Options):
     ddp_timeout: int = option(
         1800, "Seconds that a process waits for others, as while the first one tokenizes.", at_least=1
     )
-        1800, "Seconds that a process waits for others, as while the first one tokenizes, before all end.", at_least=1
-    )
 
     logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1)
     eval_steps: int | None = option(None, "Steps between two evaluations; default: after each epoch.", at_least=1)
