@@ -55,7 +55,7 @@ def jobs(files, checkpoint, documents, pairs, tmp_path_factory) -> dict[str, tup
     (folder / "text.txt").write_text(TEXT)
     steps = {"max_train_steps": 4, "eval_steps": 2, "mixed_precision": "no", "learning_rate": 3e-2}
     classifier = defaults(files, checkpoint) | steps | {"metric_for_best_model": "loss", "max_eval_samples": 13}
-    decoder = lm_defaults(folder) | steps | {"sample_length": 3}
+    decoder = lm_defaults(folder) | steps | {"sample_length": 3, "sync_each_batch": True}
     llama = {"model_type": "llama", "config_overrides": SIZES, "model_class": "native"}
     short = {"max_eval_samples": 5, "test_file": None, "num_samples": 0, "num_beams": 1}
     return {

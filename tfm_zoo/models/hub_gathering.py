@@ -16,6 +16,13 @@ def own_class(model: nn.Module) -> type[nn.Module]:
     return next(each for each in type(model).__mro__ if not each.__module__.startswith("torch.distributed"))
 
 
+def plain_name(name: str) -> str:
+    """The name of a weight without those of wrappers."""
+    for wrapper in WRAPPED:
+        name = name.replace(f"{wrapper}.", "")
+    return name
+
+
 def is_sharded(model: nn.Module) -> bool:
     """Whether an engine holds parts of the model, or has wrapped some; transformers' tensor parallelism does not."""
     if getattr(model, "_tp_size", None):
@@ -45,9 +52,7 @@ def whole(model: nn.Module, weights: dict[str, torch.Tensor]) -> nn.Module:
     """
     parameters: dict[nn.Parameter, nn.Parameter] = {}  # by those that they replace, so that tied ones stay tied
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        for wrapper in WRAPPED:
-            name = name.replace(f"{wrapper}.", "")
-        value = weights.get(name)
+        value = weights.get(plain_name(name))
         if value is not None:
             parameters[parameter] = nn.Parameter(value, requires_grad=parameter.requires_grad)
     return _copied(model, parameters, {})

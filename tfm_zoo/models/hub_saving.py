@@ -14,7 +14,7 @@ import torch
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard
 
 from .hub_card import card_of_model, source_of
-from .hub_gathering import gathered, is_sharded, whole
+from .hub_gathering import gathered, is_sharded, plain_name, whole
 from .hub_manifest import FILE, fixed_inputs, write_manifest
 
 CARD = "README.md"
@@ -45,6 +45,8 @@ class TfmHubMixin:
         be left out if all processes call this.
         """
         folder = Path(save_directory)
+        if state_dict is not None:
+            state_dict = {plain_name(name): value for name, value in state_dict.items()}
         if is_sharded(self):
             weights = gathered(self) if state_dict is None else state_dict
             if is_main_process and (not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0):

@@ -108,7 +108,7 @@ class LoopArguments(Options):
         False, "Reduce gradients after each forward pass of a step: more traffic, but sharded ones stay sharded."
     )
     mixed_precision: Literal["no", "fp16", "bf16"] | None = option(
-        None, "Of the forward pass; default: as launched. bf16 is fast on GPUs, and on CPUs that have AMX."
+        None, "Of the forward pass; default: as launched. bf16 is faster on GPUs, and on CPUs with AVX512_BF16 or AMX."
     )
     torch_compile: bool = option(False, "Compile the model; worth its minutes where batches have few lengths.")
     torch_compile_backend: str = option("inductor", "What compiles it.")

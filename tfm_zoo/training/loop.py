@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from tfm_zoo.models.hub_gathering import own_class, whole
+from tfm_zoo.models.hub_gathering import own_class, plain_name, whole
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 from tfm_zoo.training.checkpoints import TrainState, load_checkpoint, save_checkpoint, staged
 from tfm_zoo.training.identity import check_identity, identity
@@ -214,6 +214,7 @@ class Loop:
         weights = self.accelerator.get_state_dict(self.model)
         if self.accelerator.is_main_process:
             with staged(self.output_dir) as folder:
+                weights = {plain_name(name): weight for name, weight in weights.items()}  # compiled ones have another
                 unwrapped(self.accelerator, self.model).save_pretrained(folder, state_dict=weights)
                 self.task.tokenizer.save_pretrained(folder)
         self.accelerator.wait_for_everyone()
