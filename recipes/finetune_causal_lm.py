@@ -29,6 +29,8 @@ from tfm_zoo.training.streams import Stream
 from tfm_zoo.training.tokenizers import vocabulary_digest
 
 logger = logging.getLogger(__name__)
+#: of a stream, at a time; so many that chunks, whose last blocks are not full, end for their characters
+MIXED_DOCUMENTS = 128_000
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
@@ -54,7 +56,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
     blocks = partial(Blocks, block_size=block_size, filling=tokenizer.eos_token_id or 0)
     if corpus.stream:
         join = Joining(tokenizer, data_args.document_separator)
-        examples = Stream(corpus.stream, StreamedBlocks(join, blocks), args.seed)
+        examples = Stream(corpus.stream, StreamedBlocks(join, blocks), args.seed, MIXED_DOCUMENTS).dealt()
         if next(examples.first_pass(), None) is None:
             raise ValueError("the training text holds too few tokens to predict any")
     else:

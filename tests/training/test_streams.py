@@ -52,7 +52,7 @@ def pieces(texts, rng):
 def batches(stream: Stream, workers: int = 0, **division) -> tuple[StreamBatches, DataLoader]:
     options = {"collate": tuple, "max_steps": 1000}
     sampler = StreamBatches(stream, division.pop("per_device", 8), **options, **division)
-    loader = DataLoader(stream, sampler=sampler, batch_size=None, collate_fn=tuple, num_workers=workers)
+    loader = DataLoader(sampler, batch_size=None, collate_fn=tuple, num_workers=workers)
     return sampler, loader
 
 

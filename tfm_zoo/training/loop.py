@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from accelerate.utils import send_to_device, set_seed
+from accelerate.utils import gather_object, send_to_device, set_seed
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
@@ -22,7 +22,7 @@ from tfm_zoo.training.identity import check_identity, identity
 from tfm_zoo.training.optimization import GradualUnfreezing, create_optimizer, freeze, what_learns
 from tfm_zoo.training.reports import Report
 from tfm_zoo.training.runs import Run, end_training, tracker_values
-from tfm_zoo.training.streams import Stream, StreamBatches
+from tfm_zoo.training.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task
 
 logger = logging.getLogger(__name__)
@@ -65,8 +65,7 @@ class Loop:
 
         self.batches, loading = self._make_batches()
         # A generator of its own: starting an epoch must not change the random numbers of dropout.
-        generator, num_workers = torch.Generator(), self.args.dataloader_num_workers
-        self.loader = DataLoader(task.splits["train"], generator=generator, num_workers=num_workers, **loading)
+        self.loader = DataLoader(**loading, generator=torch.Generator())
         # The schedule counts global batches. It is not prepared: Accelerate would count the batches of every process.
         self.total_steps, warmup_steps = self.args.number_of_steps(len(self.batches))
         optimizer, width = create_optimizer(task.model, self.args), task.model.config.hidden_size
@@ -100,17 +99,19 @@ class Loop:
             "process_index": self.accelerator.process_index,
         }
         if isinstance(examples, Stream):
-            options = {"collate": task.collate, "max_steps": args.max_train_steps or 0}
+            options = {"collate": task.collate, "max_steps": args.max_train_steps or 0, "gather": gather_object}
             batches = StreamBatches(examples, batch_size, **options, **division)
             self.accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
-            # A chunk and its place are a tuple, which `tuple` leaves as it is.
-            return batches, {"sampler": batches, "batch_size": None, "collate_fn": tuple}
+            workers = default_workers() if args.dataloader_num_workers is None else args.dataloader_num_workers
+            # What the stream gives are tuples, which `tuple` leaves as they are.
+            return batches, {"dataset": batches, "batch_size": None, "collate_fn": tuple, "num_workers": workers}
         division["seed"] = args.seed
         if task.batch_tokens:
             batches = TokenBatchSampler(task.lengths, task.batch_tokens, **division)
         else:
             batches = GlobalBatchSampler(len(examples), batch_size, lengths=task.lengths, **division)
-        return batches, {"batch_sampler": batches, "collate_fn": task.collate}
+        loading = {"batch_sampler": batches, "collate_fn": task.collate}
+        return batches, {"dataset": examples, "num_workers": args.dataloader_num_workers or 0, **loading}
 
     @property
     def is_finished(self) -> bool:

@@ -134,9 +134,10 @@ class StreamedBlocks:
     join: Joining
     blocks: Callable[[Tensor], Blocks]
 
-    def __call__(self, documents: list[str], rng: np.random.Generator) -> list[dict[str, Tensor]]:
+    def __call__(self, documents: list[str], rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
+        """Blocks as arrays, which travel from a worker without an open file for each."""
         blocks = self.blocks(torch.tensor([*chain.from_iterable(self.join(documents))], dtype=torch.int32))
-        return [blocks[index] for index in range(len(blocks))]
+        return [{name: row.numpy() for name, row in blocks[index].items()} for index in range(len(blocks))]
 
 
 def load_corpus(args: CorpusArguments) -> Corpus:
