@@ -85,8 +85,12 @@ class Loop:
         }
         self.state = TrainState(run=identity(facts, self.args, run.data_args, run.model_args))
         if run.checkpoint:
-            check_identity(TrainState.read(run.checkpoint), self.state.run)  # before the optimiser of another is loaded
-            self.state = replace(load_checkpoint(self.accelerator, run.checkpoint), run=self.state.run)
+            may_differ = ["global_batch_size"] if self.batches.may_change else []
+            check_identity(TrainState.read(run.checkpoint), self.state.run, may_differ)  # before another is loaded
+            state = load_checkpoint(self.accelerator, run.checkpoint)
+            size = state.run.get("global_batch_size", self.batches.global_batch_size)
+            step = self.batches.step_after(state.step_in_epoch, size)
+            self.state = replace(state, run=self.state.run, step_in_epoch=step)
             logger.info(f"Continuing from {run.checkpoint}, step {self.state.step} of {self.total_steps}")
 
     def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, dict[str, Any]]:

@@ -175,7 +175,6 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         step = gcd(self.num_processes, stream.readers)
         self.readers = range(self.process_index % step, stream.readers, step)
         self.used, self.starts = 0, dict.fromkeys(self.readers, Start())  # examples of all processes; of each reader
-        self.parts: Iterator[Any] | None = None
         self.first_step = 0  # of the rest of the epoch
 
     def __len__(self) -> int:
@@ -184,6 +183,9 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
     def set_position(self, epoch: int, step: int = 0) -> None:
         """Let the next iteration, which begins at the place that the stream has reached, end with the epoch."""
         self.first_step = step
+
+    def step_after(self, steps: int, global_batch_size: int) -> int:
+        return super().step_after(steps, global_batch_size) if self.size else steps
 
     def state_dict(self) -> dict[str, Any]:
         """The place of all processes. All of them call it."""
@@ -198,7 +200,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
                 " a run goes on with its own texts, and in mid-stream only with the version that began it"
             )
         starts = {reader: Start(Place(**place), examples) for reader, place, examples in state["starts"]}
-        self.used, self.starts, self.parts = state["used"], {reader: starts[reader] for reader in self.readers}, None
+        self.used, self.starts = state["used"], {reader: starts[reader] for reader in self.readers}
 
     def __iter__(self) -> Iterator[tuple[Any, dict[int, Start]]]:
         """By optimiser step: this worker's examples in order, packed; and the starts of readers that changed."""
@@ -225,12 +227,11 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
 
     def steps(self, loader: DataLoader) -> Iterator[list[dict[str, Tensor]]]:
         """The rest of the epoch, by optimiser step, from the parts of a step that the loader's workers read."""
-        if self.parts is None:
-            self.parts = iter(loader)
+        all_parts = iter(loader)
         workers = max(1, loader.num_workers)
         worker_of = {reader: index % workers for index, reader in enumerate(self.readers)}
         for _ in range(len(self) - self.first_step):
-            parts, changed = zip(*islice(self.parts, workers), strict=True)
+            parts, changed = zip(*islice(all_parts, workers), strict=True)
             examples = [iter(unpack(part)) for part in parts]
             first = self.used + (self.process_index - self.used) % self.num_processes
             indices = range(first, self.used + self.global_batch_size, self.num_processes)

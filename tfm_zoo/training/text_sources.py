@@ -169,7 +169,13 @@ class Lane:
     """
 
     def __init__(
-        self, source: TextSource, seed: int, starts: Mapping[int, Place], lane: int = 0, lanes: int = 1, sharers: int = 1
+        self,
+        source: TextSource,
+        seed: int,
+        starts: Mapping[int, Place],
+        lane: int = 0,
+        lanes: int = 1,
+        sharers: int = 1,
     ):
         self.source, self.seed, self.starts = source, seed, starts
         self.lane, self.lanes, self.sharers = lane, lanes, sharers
