@@ -44,7 +44,7 @@ def kill(*args):
 setattr(module, name, kill)
 runpy.run_path(script, run_name="__main__")
 """
-# Runs a recipe, on any number of processes, and notes digests of what each optimiser step reads; kills itself before one.
+# Runs a recipe on any number of processes, and notes digests of what each step reads, until it kills itself before one.
 NOTED = """
 import hashlib, json, os, runpy, signal, sys
 from pathlib import Path

@@ -9,7 +9,7 @@ import pytest
 from datasets import Dataset, DatasetDict, IterableDataset, load_dataset
 from torch.utils.data import DataLoader
 
-from tfm_zoo.training import streams, text_sources
+from tfm_zoo.training import byte_ranges, streams, text_sources
 from tfm_zoo.training.pretraining.data import DocumentArguments, load_documents
 from tfm_zoo.training.pretraining.task import PretrainingArguments
 from tfm_zoo.training.streams import Stream, StreamBatches, pack, unpack
@@ -164,6 +164,7 @@ def test_readers_give_the_same_batches_to_any_number_of_processes_and_workers(so
         assert all(len(micro) == per_device for share in shares for step in share for micro in step)
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
 def test_workers_of_any_number_divide_the_readers(source):
     stream = Stream(source, pieces, **DEALT)
     assert steps(stream, 24, workers=3) == steps(stream, 24)
@@ -217,7 +218,7 @@ def test_goes_on_with_another_number_of_processes(source):
             assert sorted(map(str, found)) == sorted(map(str, expected))
     with pytest.raises(ValueError, match="the checkpoint's stream had 8 readers, and this one has 1"):
         batches(replace(stream, readers=1))[0].load_state_dict(state)
-    with pytest.raises(ValueError, match="had one reader, as in version 0.1, and this one has 8"):
+    with pytest.raises(ValueError, match=r"had one reader, as in version 0\.1, and this one has 8"):
         batches(stream)[0].load_state_dict({"place": {"epoch": 1}, "used": 3})
 
 
@@ -242,6 +243,43 @@ def test_examples_travel_as_whole_arrays():
         {k: np.asarray(v).tolist() for k, v in e.items()} for e in examples
     ]
     assert unpack(pack([])) == [] and unpack(pack(["a", "b"])) == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", ["text", "json", "parquet"])
+def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
+    """By ranges of bytes, or groups of rows; no document is cut, but where it is longer than one is looked for."""
+    path = tmp_path / f"large.{ {'text': 'txt', 'json': 'jsonl'}.get(kind, kind) }"
+    texts = [f"{i} first \u00e9\n{i} second" + " word" * (i % 23) for i in range(300)]
+    texts[7] = "\n".join(f"7 line {j}" for j in range(400))
+    if kind == "text":
+        path.write_bytes("\r\n\r\n".join(text.replace("\n", "\r\n") for text in texts).encode())
+    elif kind == "json":
+        path.write_text(
+            "".join(json.dumps({"text": text, "n": 1} if i else {"text": text}) + "\n" for i, text in enumerate(texts))
+        )
+    else:
+        Dataset.from_dict({"text": texts}).to_parquet(path, batch_size=9)
+    monkeypatch.setattr("tfm_zoo.training.sources.SHARD", 300)
+    for name, size in {"SHARD": 300, "LONGEST": 5000}.items():
+        monkeypatch.setattr(byte_ranges, name, size)
+    source = load_documents(DocumentArguments(train_file=str(path), streaming=True, max_eval_samples=1), 0).train
+    assert source.rows.num_shards > 16 and source.most_lanes(16) == 16
+    stream = Stream(source, lambda texts, rng: texts, seed=0, chunk_size=64, readers=16)
+    read = list(stream.first_pass())
+    assert sorted(read) == sorted(texts[1:]) and len(stream.lanes(dict.fromkeys(range(16), Place()))) == 16
+    assert steps(stream, 20, workers=2) == steps(stream, 20)
+    assert max(len(list(stream.first_pass([reader]))) for reader in range(16)) < 60
+    if kind == "text":
+        monkeypatch.setattr(byte_ranges, "LONGEST", 100)
+        cut = list(stream.first_pass())
+        assert len(cut) > len(texts) and sorted("\n".join(cut).split()) == sorted(" ".join(texts[1:]).split())
+
+
+def test_lines_of_a_large_file_that_are_no_rows_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("tfm_zoo.training.sources.SHARD", 10)
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "a text"}) + "\n[1, 2]\n")
+    with pytest.raises(ValueError, match=r"a\.jsonl' has a line that is no JSON object: b'\[1, 2\]"):
+        load(train_file=str(tmp_path / "a.jsonl"), streaming=True)
 
 
 def test_seeds_differ(source):

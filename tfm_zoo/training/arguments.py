@@ -67,8 +67,8 @@ class LoopArguments(Options):
     gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.", at_least=1)
     dataloader_num_workers: int | None = option(
         None,
-        "Processes that prepare batches, for each that trains; 0: that process itself. Default: 0, and for examples that"
-        " are made from texts while training 1 to 4, as cores allow.",
+        "Processes that prepare batches, for each that trains; 0: that process itself. Default: 0; for examples that"
+        " are made from texts while training, up to 4, as cores allow.",
         at_least=0,
     )
 

@@ -24,7 +24,7 @@ class Division:
         return True
 
     def step_after(self, steps: int, global_batch_size: int) -> int:
-        """The step of an epoch behind so many steps of that size; rounded down, so that some examples may come twice."""
+        """The step of an epoch behind so many steps of that size; rounded down: some examples may come twice."""
         return steps * global_batch_size // self.global_batch_size
 
 

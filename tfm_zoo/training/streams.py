@@ -91,11 +91,10 @@ class Stream:
                 place, size = replace(where, chunk=place.chunk if same_pass else 0), 0
                 # The first chunks have different lengths, so that not all readers come to new ones at the same time.
                 share = (reader + 1) / self.readers if place.epoch == place.chunk == 0 else 1
-                documents, characters = (max(1, int(share * limit)) for limit in self.limits)
+                documents, characters = (max(2, int(share * limit)) for limit in self.limits)  # a pair takes two
             texts.append(text)
             size += len(text)
-            few = self.readers > 1 and len(texts) < 2  # a pair takes two
-            if size >= CHARACTERS or not few and (len(texts) >= documents or size >= characters):
+            if len(texts) >= documents or size >= CHARACTERS or (len(texts) > 1 and size >= characters):
                 yield Chunk(place, texts, reader)
                 place, texts = replace(place, chunk=place.chunk + 1), []
 

@@ -211,7 +211,7 @@ class Lane:
             if state is not None:
                 shard.load_state_dict(state)
             pieces = 0
-            # In a worker of a `DataLoader`, iterating over a data set would leave out shards; iterating by batch does not.
+            # By batch: else a data set that is read in a worker of a `DataLoader` leaves out what it takes for others'.
             rows = ({name: values[0] for name, values in batch.items()} for batch in shard.iter(batch_size=1))
             for text in self.source.texts(rows):
                 begins = [0, *range(CHARACTERS, len(text) - CHARACTERS + 1, CHARACTERS)]
