@@ -24,7 +24,7 @@ from tfm_zoo.training.language_modeling.task import LanguageModelingArguments, L
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.runs import run_script, start_run
-from tfm_zoo.training.sources import digest
+from tfm_zoo.training.sources import bytes_of, digest
 from tfm_zoo.training.streams import Stream
 from tfm_zoo.training.tokenizers import vocabulary_digest
 
@@ -78,8 +78,8 @@ def prepare(argv: list[str] | None = None) -> Loop:
             "block_size": block_size,
             "streaming": bool(corpus.stream),
             "train_files": data_args.files_identity,
-            "training text": corpus.stream.identity if corpus.stream else digest([tokens["train"].numpy().tobytes()]),
-            "validation text": digest([tokens["validation"].numpy().tobytes()]),
+            "training text": corpus.stream.identity if corpus.stream else digest([bytes_of(tokens["train"])]),
+            "validation text": digest([bytes_of(tokens["validation"])]),
             "tokenizer": vocabulary_digest(tokenizer),
         },
         sampler=sampler,

@@ -258,7 +258,7 @@ def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
             "".join(json.dumps({"text": text, "n": 1} if i else {"text": text}) + "\n" for i, text in enumerate(texts))
         )
     else:
-        Dataset.from_dict({"text": texts}).to_parquet(path, batch_size=9)
+        Dataset.from_dict({"text": texts}).to_parquet(path, batch_size=4)
     monkeypatch.setattr("tfm_zoo.training.sources.SHARD", 300)
     for name, size in {"SHARD": 300, "LONGEST": 5000}.items():
         monkeypatch.setattr(byte_ranges, name, size)

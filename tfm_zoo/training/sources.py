@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from datasets import Dataset, DatasetDict, IterableDataset, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
+from torch import Tensor
 from typing_extensions import Self
 
 from tfm_zoo.training import generated
@@ -172,7 +173,12 @@ def matching_files(file: str) -> list[Path]:
     return [path] if path.is_file() else sorted(path for path in map(Path, glob(file)) if path.is_file())
 
 
-def digest(parts: Iterable[str | bytes]) -> str:
+def bytes_of(row: Tensor) -> memoryview:
+    """The bytes of a row on the CPU, which are not copied."""
+    return memoryview(row.numpy()).cast("B")
+
+
+def digest(parts: Iterable[str | bytes | memoryview]) -> str:
     """A short name for texts or bytes, which others do not have."""
     sha = hashlib.sha256()
     for part in parts:
