@@ -32,7 +32,8 @@ if not _runs_the_command():
         from .models.modeling_tfm_encoder_decoder import *  # noqa: F403
         from .models.modeling_tfm_gpt import *  # noqa: F403
         from .named_configs import NAMED_CONFIGS, named_config
-        from .patches import add_names_to_transformers
+        from .patches import add_names_to_transformers, add_types_to_peft
+        from .pipelines import pipeline
         from .quantization import quantize_int8
         from .registration import register
 
@@ -41,6 +42,7 @@ if not _runs_the_command():
         "ConversionError",
         "from_official",
         "named_config",
+        "pipeline",
         "quantize_int8",
         "to_official",
         *modeling_tfm_bert.__all__,
@@ -50,3 +52,4 @@ if not _runs_the_command():
 
     register()
     add_names_to_transformers()
+    add_types_to_peft()

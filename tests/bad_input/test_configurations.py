@@ -59,6 +59,7 @@ def rope(kind: str, **parameters) -> dict:
         refused("from_padding=True .*pad_token_id=None", position_ids_from_padding=True, pad_token_id=None),
         refused("id=30 .*max_position_embeddings=24", position_ids_from_padding=True, pad_token_id=30),
         refused("position_embedding_type='learned'", rope_parameters={"rope_type": "default"}),
+        refused("rope_theta=100.0 .*position_embedding_type='learned'.* 'rotary'", rope_theta=100.0),
         refused("'rotary' .* head_dim=7 is odd", position_embedding_type="rotary", head_dim=7),
         refused(
             "'sinusoidal' .* hidden_size=9 is odd", position_embedding_type="sinusoidal", hidden_size=9, head_dim=2

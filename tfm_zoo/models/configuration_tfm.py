@@ -187,15 +187,16 @@ class TfmConfig(PreTrainedConfig):
                 f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads={self.num_attention_heads}: "
                 "change one of them, or set head_dim."
             )
+        for name in ("rope_parameters", "rope_theta", "rope_scaling"):
+            if kwargs.get(name) is not None and self.position_embedding_type != "rotary":
+                raise ValueError(
+                    f"{name}={kwargs[name]} has no meaning with position_embedding_type="
+                    f"{self.position_embedding_type!r}: it goes with 'rotary'."
+                )
         # transformers' tools take a model with an attribute `rope_parameters` for a rotary one.
         rope_parameters = kwargs.pop("rope_parameters", None)
         if self.position_embedding_type == "rotary":
             self.rope_parameters = rope_parameters
-        elif rope_parameters is not None:
-            raise ValueError(
-                f"rope_parameters={rope_parameters} has no meaning with position_embedding_type="
-                f"{self.position_embedding_type!r}: it goes with 'rotary'."
-            )
         super().__post_init__(**kwargs)
         absent = () if self.mlp_type == "gated" else ("layers.*.mlp.gate_proj",)
         self.base_model_tp_plan = {name: style for name, style in self.block_tp_plan.items() if name not in absent}
@@ -248,7 +249,14 @@ class TfmConfig(PreTrainedConfig):
         """Makes a configuration from saved fields and overrides (`kwargs`), checked together.
 
         A saved name that looks like a misspelt field becomes an attribute, with a warning: a tool may have written it.
+
+        Raises:
+            ValueError: for the fields of another type of model.
         """
+        kind = config_dict.get("model_type") or cls.model_type
+        if kind != cls.model_type:
+            there = "" if kind.startswith("tfm_") else " (tfm_zoo.from_official converts official checkpoints)"
+            raise ValueError(f"A model of type {kind!r} is not one of {cls.model_type!r}{there}.")
         known = set(cls.__dataclass_fields__) - set(PreTrainedConfig.__dataclass_fields__)
         known |= {"rope_parameters", *cls.attribute_map}
         fields = config_dict | {name: kwargs.pop(name) for name in known & kwargs.keys()}

@@ -12,7 +12,7 @@ from transformers.utils import ModelOutput
 
 from .batch import Tokens, encoder_batch, one_of
 from .compat import TransformersKwargs, Unpack, can_return_tuple
-from .configuration_tfm_bert import TfmBertConfig
+from .configuration_tfm_bert import ENGINES, TfmBertConfig
 from .heads import (
     Inputs,
     MaskedLanguageModeling,
@@ -113,6 +113,12 @@ class TfmBertForSequenceClassification(SequenceClassification, TfmBertHead):
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
+        if config.classifier_pooling == "mean" and config._attn_implementation in ENGINES:
+            raise ValueError(
+                "classifier_pooling='mean': an engine pools by its own settings, the first position if they name none. "
+                """Serve it with --pooler-config '{"seq_pooling_type": "MEAN"}' and, to say that this is done, """
+                """--hf-overrides '{"classifier_pooling": "cls"}'."""
+            )
         self.classifier = make_classifier(self.model.pooler, config.num_labels, classifier_dropout(config).p)
         self.model.pooler = None
         self.post_init()

@@ -27,6 +27,15 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
     #: patterns of names, of earlier versions and of other heads -> their names here; subclasses do not inherit them
     other_names: dict[str, str] = {}
 
+    def __init__(self, config, *inputs, **kwargs):
+        kind, expected = getattr(config, "model_type", None), self.config_class
+        if kind != expected.model_type:  # not by class: a checkpoint's own code defines another class
+            raise ValueError(
+                f"{type(self).__name__} is made from a {expected.__name__}, not from a {type(config).__name__} of type "
+                f"{kind!r}."
+            )
+        super().__init__(config, *inputs, **kwargs)
+
     @property
     def _is_stateful(self) -> bool:
         """Whether the cache cannot be shortened, which assisted generation would need to reject candidates."""

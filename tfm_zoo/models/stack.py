@@ -79,11 +79,7 @@ class TfmStack:
 
     def add_stack(self, layer_types: list[str], vocab_size: int, is_causal: bool = False) -> None:
         """Makes the modules; `layer_types` names the kind of attention of each layer (see [`TfmAttention`])."""
-        config, expected = self.config, self.config_class
-        if config.model_type != expected.model_type:  # not by class: a checkpoint's own code defines another class
-            raise ValueError(
-                f"{type(self).__name__} is made from a {expected.__name__}, not from a {type(config).__name__}."
-            )
+        config = self.config
         self.layer_types, self.vocab_size = layer_types, vocab_size
         self.cache_sizes = (config.num_key_value_heads, config.head_dim)
         # How many positions there are; sinusoids have no last one, and rotary positions are not checked.

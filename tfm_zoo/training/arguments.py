@@ -1,6 +1,5 @@
 """The options that every recipe shares, and how a recipe reads them: from YAML, and over that from the command line."""
 
-import argparse
 import difflib
 import json
 import logging
@@ -25,7 +24,15 @@ BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le,
 
 def option(default: Any, help: str, *aliases: str, **bounds: float) -> Any:
     """A dataclass field with a help text, further names for the command line and YAML, and bounds (`at_least=1`)."""
-    return field(default=default, metadata={"help": help, "aliases": [f"--{a}" for a in aliases], "bounds": bounds})
+    metadata = {"help": help, "aliases": [f"--{alias}" for alias in aliases], "bounds": bounds}
+    return field(default=default, metadata=OptionMetadata(metadata))
+
+
+class OptionMetadata(dict):
+    """What is known of an option. `HfArgumentParser` hands all of its keys to argparse, which knows no bounds."""
+
+    def keys(self) -> list[str]:
+        return [name for name in self if name != "bounds"]
 
 
 @dataclass(frozen=True)
@@ -178,9 +185,6 @@ class UniqueKeys(yaml.SafeLoader):
 
 class OneLineParser(HfArgumentParser):
     """Says what is wrong in one line, without listing a hundred options first."""
-
-    def add_argument(self, *names: str, bounds: Any = None, **settings: Any) -> argparse.Action:
-        return super().add_argument(*names, **settings)  # the options check their bounds themselves
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n")
