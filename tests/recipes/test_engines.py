@@ -131,7 +131,7 @@ def test_two_machines(jobs, one, tmp_path):
         port = free.getsockname()[1]
     recipe, options = jobs["classifier"]
     argv = as_argv(divided(options, 2) | {"output_dir": tmp_path})
-    launcher = ["--config_file", CONFIGS / "two_nodes.yaml", "--num_processes", 2, "--mixed_precision", "no"]
+    launcher = ["--config_file", CONFIGS / "two_nodes.yaml", "--mixed_precision", "no"]
 
     def launch(rank: int) -> None:
         place = ["--machine_rank", rank, "--main_process_port", port]
