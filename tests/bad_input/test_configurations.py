@@ -56,6 +56,8 @@ def rope(kind: str, **parameters) -> dict:
         refused("hidden_act='gelo' .* gelu", hidden_act="gelo"),
         refused("pooler_act='tan' .* tanh", pooler_act="tan"),
         refused("lm_head_act='re' .* relu", lm_head_act="re"),
+        refused("embedding_size=0 must be at least 1", embedding_size=0),
+        refused("embedding_size=16 the.*hidden_size=32", lm_head_transform=False, embedding_size=16),
         refused("from_padding=True .*pad_token_id=None", position_ids_from_padding=True, pad_token_id=None),
         refused("id=30 .*max_position_embeddings=24", position_ids_from_padding=True, pad_token_id=30),
         refused("position_embedding_type='learned'", rope_parameters={"rope_type": "default"}),

@@ -80,6 +80,7 @@ runpy.run_path(script, run_name="__main__")
 LAUNCHERS = {
     "cpu": ["--num_processes", "2", "--cpu"],
     "yaml": ["--config_file", ROOT / "recipes" / "accelerate" / "cpu.yaml"],
+    "ddp": ["--config_file", ROOT / "recipes" / "accelerate" / "ddp.yaml", "--mixed_precision", "no"],
 }
 STEPS = {"checkpointing_steps": 3, "save_total_limit": 10, "logging_steps": 5, "num_train_epochs": 3}
 OPTIONS = STEPS | {
@@ -332,7 +333,7 @@ def test_two_processes_have_the_losses_of_one_pretraining(pretrain, documents, t
     pretrain(output_dir=tmp_path / "one", per_device_train_batch_size=8, **options)
     divided = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "per_device_eval_batch_size": 7}
     argv = as_argv(pretraining_defaults(documents) | options | divided | {"output_dir": tmp_path / "two"})
-    run_python("-m", "accelerate.commands.launch", *LAUNCHERS["yaml"], PRETRAINING_RECIPE, *argv)
+    run_python("-m", "accelerate.commands.launch", *LAUNCHERS["ddp"], PRETRAINING_RECIPE, *argv)
     same_losses(tmp_path / "one", tmp_path / "two")
     one, two = (tfm_zoo.TfmBertForPreTraining.from_pretrained(tmp_path / name) for name in ("one", "two"))
     torch.testing.assert_close(one.state_dict(), two.state_dict(), rtol=0, atol=1e-6)

@@ -114,7 +114,17 @@ class LoopArguments(Options):
         "At first only the head learns, then a layer more every N steps or every 'epoch'; the embeddings come last.",
     )
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass to save memory.")
-    mixed_precision: Literal["no", "fp16", "bf16"] | None = option(None, "Of the forward pass; default: as launched.")
+    sync_each_batch: bool = option(
+        False, "Reduce gradients after each forward pass of a step: more traffic, but sharded ones stay sharded."
+    )
+    mixed_precision: Literal["no", "fp16", "bf16"] | None = option(
+        None, "Of the forward pass; default: as launched. bf16 is faster on GPUs, and on CPUs with AVX512_BF16 or AMX."
+    )
+    torch_compile: bool = option(False, "Compile the model; worth its minutes where batches have few lengths.")
+    torch_compile_backend: str = option("inductor", "What compiles it.")
+    ddp_timeout: int = option(
+        1800, "Seconds that a process waits for others, as while the first one tokenizes.", at_least=1
+    )
 
     logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1)
     eval_steps: int | None = option(None, "Steps between two evaluations; default: after each epoch.", at_least=1)
@@ -171,6 +181,10 @@ class LoopArguments(Options):
         total = self.max_train_steps or max(1, round(self.num_train_epochs * steps_per_epoch))
         warmup = self.warmup_steps if self.warmup_steps >= 1 else self.warmup_steps * total
         return total, int(warmup)
+
+    def phases(self, total_steps: int, steps_per_epoch: int) -> list[tuple[float, int]]:
+        """Learning rate and steps of each part of a run that has a schedule of its own: here, of the whole run."""
+        return [(self.learning_rate, total_steps)]
 
 
 class UniqueKeys(yaml.SafeLoader):
