@@ -33,7 +33,8 @@ if not _runs_the_command():
         from .models.modeling_tfm_gpt import *  # noqa: F403
         from .named_configs import NAMED_CONFIGS, named_config
         from .packing import TfmQuantizationConfig, pack_weights, quantize_int8
-        from .patches import add_names_to_transformers
+        from .patches import add_names_to_transformers, add_types_to_peft
+        from .pipelines import pipeline
         from .registration import register
 
     __all__ = [
@@ -43,6 +44,7 @@ if not _runs_the_command():
         "from_official",
         "named_config",
         "pack_weights",
+        "pipeline",
         "quantize_int8",
         "to_official",
         *modeling_tfm_bert.__all__,
@@ -52,3 +54,4 @@ if not _runs_the_command():
 
     register()
     add_names_to_transformers()
+    add_types_to_peft()

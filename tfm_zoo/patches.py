@@ -3,10 +3,17 @@
 (What other libraries print is a matter of `quiet.py`.)
 """
 
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
 import transformers
 from transformers.models.auto import modeling_auto
 
 from .registration import FAMILIES
+
+PEFT_TABLES = "peft.utils.constants"
 
 
 def add_classes_to_transformers() -> None:
@@ -29,3 +36,69 @@ def add_names_to_transformers() -> None:
     modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["tfm_gpt"] = "TfmGPTForCausalLM"
     encoder_decoders = modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
     encoder_decoders["tfm_encoder_decoder"] = "TfmEncoderDecoderForConditionalGeneration"
+
+
+def add_tasks_to_transformers() -> dict[str, str]:
+    """Adds the tasks that transformers 5 removed to its table of pipelines, under names with `tfm_zoo:` before them.
+
+    `transformers.pipeline` loads models and tokenizers by that table, and knows how to for every kind of checkpoint.
+    It refuses the names that it has removed.
+
+    Returns:
+        The names in the table, by those that users know.
+    """
+    from transformers import AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM
+    from transformers.pipelines import PIPELINE_REGISTRY
+
+    from .pipelines.question_answering import QuestionAnsweringPipeline
+    from .pipelines.text_to_text import SummarizationPipeline, Text2TextGenerationPipeline, TranslationPipeline
+
+    tasks = {
+        "question-answering": (QuestionAnsweringPipeline, AutoModelForQuestionAnswering),
+        "summarization": (SummarizationPipeline, AutoModelForSeq2SeqLM),
+        "text2text-generation": (Text2TextGenerationPipeline, AutoModelForSeq2SeqLM),
+        "translation": (TranslationPipeline, AutoModelForSeq2SeqLM),
+    }
+    for name, (pipeline_class, auto_class) in tasks.items():
+        entry = {"impl": pipeline_class, "pt": (auto_class,), "type": "text"}
+        PIPELINE_REGISTRY.supported_tasks.setdefault(f"tfm_zoo:{name}", entry)
+    return {name: f"tfm_zoo:{name}" for name in tasks}
+
+
+def add_types_to_peft() -> None:
+    """Puts the zoo's model types into PEFT's tables of the modules that adapt a model, now or when PEFT is imported.
+
+    Without an entry there every configuration of PEFT has to name its `target_modules`.
+    """
+    if PEFT_TABLES in sys.modules:
+        add_types_to_tables(sys.modules[PEFT_TABLES])
+    else:
+        sys.meta_path.insert(0, WhenPeftIsImported())
+
+
+def add_types_to_tables(constants: ModuleType) -> None:
+    """Gives the zoo's types the entries of LLaMA, whose projections have the same names; its norms have others."""
+    for name, table in vars(constants).items():
+        if name.startswith("TRANSFORMERS_MODELS_TO_") and "llama" in table and "LNTUNING" not in name:
+            table.update(dict.fromkeys((config.model_type for config in FAMILIES.values()), table["llama"]))
+
+
+class WhenPeftIsImported(MetaPathFinder):
+    """Adds the zoo's types to PEFT's tables right after they are made, and then is gone.
+
+    PEFT has no place to register a type, and the zoo does not import it for those who do not use it.
+    """
+
+    def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path) if name == PEFT_TABLES else None
+        if spec is None:
+            return None
+        sys.meta_path.remove(self)
+        execute = spec.loader.exec_module
+
+        def execute_and_add(module: ModuleType) -> None:
+            execute(module)
+            add_types_to_tables(module)
+
+        spec.loader.exec_module = execute_and_add
+        return spec

@@ -56,9 +56,21 @@ def rope(kind: str, **parameters) -> dict:
         refused("hidden_act='gelo' .* gelu", hidden_act="gelo"),
         refused("pooler_act='tan' .* tanh", pooler_act="tan"),
         refused("lm_head_act='re' .* relu", lm_head_act="re"),
+        refused("num_hidden_groups=3 .* num_hidden_layers=2", num_hidden_groups=3),
+        refused(
+            "num_hidden_groups=1 .* layer_types=",
+            num_hidden_groups=1,
+            sliding_window=2,
+            layer_types=["full_attention", "sliding_attention"],
+        ),
+        refused("first_norm=False.*norm_position='post'", first_norm=False),
+        refused("norm_bias=True .*'rmsnorm'", norm_type="rmsnorm", norm_bias=True),
+        refused("embedding_size=0 must be at least 1", embedding_size=0),
+        refused("embedding_size=16 the.*hidden_size=32", lm_head_transform=False, embedding_size=16),
         refused("from_padding=True .*pad_token_id=None", position_ids_from_padding=True, pad_token_id=None),
         refused("id=30 .*max_position_embeddings=24", position_ids_from_padding=True, pad_token_id=30),
         refused("position_embedding_type='learned'", rope_parameters={"rope_type": "default"}),
+        refused("rope_theta=100.0 .*position_embedding_type='learned'.* 'rotary'", rope_theta=100.0),
         refused("'rotary' .* head_dim=7 is odd", position_embedding_type="rotary", head_dim=7),
         refused(
             "'sinusoidal' .* hidden_size=9 is odd", position_embedding_type="sinusoidal", hidden_size=9, head_dim=2

@@ -26,6 +26,7 @@ def cache_of(seen: int = 5, **fields) -> transformers.Cache:
         refused("one of .* both", "ForCausalLM", input_ids=IDS, inputs_embeds=torch.zeros(2, 7, 32)),
         refused(r"input_ids of shape \(7,\) .*\(batch, length\)", "Model", input_ids=IDS[0]),
         refused(r"inputs_embeds of shape \(2, 7, 31\) .*32", "Model", inputs_embeds=torch.zeros(2, 7, 31)),
+        refused(r"input_ids of type torch.float32 should be integers", "Model", input_ids=IDS.float()),
         refused("input_ids holds 64, .*vocab_size.* 0 to 60", "ForCausalLM", input_ids=IDS + 50),
         refused("input_ids holds -1, .*vocab_size.* 0 to 60", "Model", input_ids=-ONES),
         refused("position_ids holds 27, .*max_position_embeddings.* 0 to 23", "Model", input_ids=ONES.repeat(1, 4)),

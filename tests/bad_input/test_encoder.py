@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+import transformers
 
 import tfm_zoo
 
@@ -72,3 +73,25 @@ def test_resized_vocabulary_takes_new_ids():
     assert model(IDS + 50, labels=IDS + 50).logits.shape[-1] == SIZES["vocab_size"] + 4
     with pytest.raises(ValueError, match="0 to 64"):
         model(IDS + 51)
+
+
+def test_a_model_of_another_type(tmp_path):
+    config = transformers.BertConfig(num_hidden_layers=1)
+    config.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"type 'bert' is not one of 'tfm_bert'.*tfm_zoo\.from_official"):
+        tfm_zoo.TfmBertModel.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="made from a TfmBertConfig, not from a BertConfig of type 'bert'"):
+        tfm_zoo.TfmBertModel(config)
+
+
+def test_a_position_before_the_first():
+    model = tiny_model(tfm_zoo.TfmBertModel, position_embedding_type="sinusoidal")
+    with pytest.raises(ValueError, match=r"position_ids holds -3, .*: ids go from 0\.$"):
+        model(IDS, position_ids=IDS * 0 - 3)
+
+
+def test_a_cache():
+    """PEFT's prefix tuning passes one, and the mask that goes with it."""
+    mask = torch.ones(2, 11)
+    with pytest.raises(ValueError, match="past_key_values: an encoder has no cache"):
+        tiny_model(tfm_zoo.TfmBertModel)(IDS, mask, past_key_values=transformers.DynamicCache())

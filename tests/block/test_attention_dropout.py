@@ -10,17 +10,31 @@ from tfm_zoo.models.kernels import DroppedAttention
 from ..tiny import tiny_decoder
 
 
+def dropped_attention(scores: torch.Tensor, value: torch.Tensor, dropout: float) -> torch.Tensor:
+    return DroppedAttention.apply(scores, value, dropout)[0]
+
+
 def test_dropped_attention_is_torchs():
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(2, 3, 5, 7, generator=generator, requires_grad=True)
     value = torch.randn(2, 3, 7, 4, generator=generator, requires_grad=True)
     results = []
-    for attend in (DroppedAttention.apply, lambda s, v, p: F.dropout(s.softmax(dim=-1), p) @ v):
+    for attend in (dropped_attention, lambda s, v, p: F.dropout(s.softmax(dim=-1), p) @ v):
         torch.manual_seed(1)
         output = attend(scores, value, 0.3)
         results.append((output, *torch.autograd.grad(output.square().sum(), (scores, value))))
     for mine, its in zip(*results, strict=True):
         assert (mine - its).abs().max() < 1e-5
+
+
+def test_dropped_attention_is_differentiated_twice():
+    def attend(scores, value):
+        torch.manual_seed(0)
+        return dropped_attention(scores, value, 0.3)
+
+    scores, value = (torch.randn(2, 3, size, dtype=torch.double, requires_grad=True) for size in (3, 4))
+    assert torch.autograd.gradcheck(attend, (scores, value))
+    assert torch.autograd.gradgradcheck(attend, (scores, value))
 
 
 @pytest.mark.parametrize("fields", [{}, {"num_key_value_heads": 2}, {"sliding_window": 3}])

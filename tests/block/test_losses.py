@@ -47,3 +47,18 @@ def test_vocabulary_loss_without_labels():
     none = torch.empty(0, dtype=torch.long)
     assert vocabulary_loss(torch.empty(0, 16), head, none).isnan()
     assert vocabulary_loss(torch.empty(0, 16), head, none, num_items=3) == 0
+
+
+def test_a_second_derivative_is_that_of_all_logits_or_refused():
+    """torch's own chunked loss (2.13) has none, and gives zeros in its place."""
+    torch.manual_seed(0)
+    head, states = nn.Linear(16, 600), torch.randn(600, 16, requires_grad=True)
+    labels = torch.randint(0, 600, (600,))
+    second = []
+    for loss in (vocabulary_loss(states, head, labels, in_chunks=False), F.cross_entropy(head(states), labels)):
+        (gradient,) = torch.autograd.grad(loss, states, create_graph=True)
+        second.append(torch.autograd.grad(gradient.square().sum(), states)[0])
+    assert second[1].norm() > 0 and (second[0] - second[1]).norm() <= 1e-5 * second[1].norm()
+    if hasattr(F, "linear_cross_entropy"):
+        with pytest.raises(RuntimeError, match=r"cannot be differentiated twice: .*return_logits=True"):
+            torch.autograd.grad(vocabulary_loss(states, head, labels), states, create_graph=True)

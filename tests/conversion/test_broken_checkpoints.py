@@ -1,6 +1,7 @@
 """What is wrong with some checkpoints: each is refused, with the file, the value or the tensors named."""
 
 import shutil
+import sys
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ import tfm_zoo
 from tests.conversion.comparison import assert_same_model
 from tests.conversion.folders import edit_config, rewrite
 from tests.official_models import BY_NAME, build_tiny
-from tfm_zoo.converters import ConversionError, from_official, to_official
+from tfm_zoo.converters import ConversionError, checkpoint, from_official, to_official
+from tfm_zoo.hub import verify
 
 
 def error_of(folder, *args, **kwargs) -> str:
@@ -171,3 +173,15 @@ def test_misspelt_override(folder):
     message = error_of(folder, hiden_dropout=0.2)
     assert "'hiden_dropout'" in message
     assert "'hidden_dropout'" in message
+
+
+def test_the_hub_is_not_asked_for_a_misspelt_folder(tmp_path, monkeypatch):
+    """Without a connection, it would take half a minute to say no."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "imdb").mkdir(parents=True)
+    monkeypatch.delattr(checkpoint, "snapshot_download")
+    monkeypatch.delattr(sys.modules[verify.__module__], "hf_hub_download")
+    assert error_of("runs/imbd") == "There is no folder runs/imbd; is it runs/imdb that is meant?"
+    assert error_of("./nowhere") == "There is no folder ./nowhere."
+    with pytest.raises(FileNotFoundError, match="runs/imbd is neither a folder nor a repository"):
+        verify("runs/imbd")

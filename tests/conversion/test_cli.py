@@ -108,6 +108,20 @@ def test_a_decoder_there_and_back(gpt2, tmp_path):
     assert tfm_zoo.TfmGPTForCausalLM.from_pretrained(zoo).generation_config.do_sample
 
 
+def test_fields_for_engines(gpt2, tmp_path):
+    """Those that the checkpoint lacks (llama.cpp asks for this one; tests/engines tries the others)."""
+    assert run("convert", gpt2, tmp_path / "zoo")[0] == 0
+    code, output = run("export", "--for-engines", tmp_path / "zoo", tmp_path / "back")
+    assert code == 0, output
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert config["n_ctx"] == config["n_positions"]
+    assert_same_weights(AutoModelForCausalLM.from_pretrained(tmp_path / "back"), build_tiny(BY_NAME["GPT2LMHeadModel"]))
+    code, output = run("export", "--for-engines", "--onnx", tmp_path / "zoo", tmp_path / "onnx")
+    assert code == 2
+    assert "leave out" in output
+    assert not (tmp_path / "onnx").exists()
+
+
 @pytest.mark.parametrize("named", ["LlamaTokenizer", "LlamaTokenizerFast", "PreTrainedTokenizerFast", None])
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"])
 def test_text_becomes_the_same_ids(tmp_path, name, named):
@@ -252,6 +266,7 @@ def test_a_failing_conversion_leaves_nothing(source, tmp_path, monkeypatch):
         (["convert", "{source}", "{out}", "--dtype", "int3"], "dtype='int3'"),
         (["convert", "{source}/1_Pooling", "{out}"], "holds no weights"),
         (["convert", "no-such-model", "{out}"], "neither a folder nor a model on the Hub"),
+        (["convert", "{source}s", "{out}"], "official that is meant?"),
         (["export", "{source}", "{out}"], "not one of the zoo"),
     ],
 )

@@ -74,4 +74,4 @@ def read(path: Path) -> Document:
 
 CARDS = [read(path) for path in sorted(ROOT.glob("model_cards/*.md"))]
 RESULTS = [read(path) for path in sorted(ROOT.glob("recipes/results/*.md"))]
-DOCUMENTS = [read(path) for path in (*sorted(ROOT.glob("*.md")), ROOT / "recipes/README.md")] + CARDS + RESULTS
+DOCUMENTS = [read(path) for path in (*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("recipes/*.md")))] + CARDS + RESULTS

@@ -26,8 +26,10 @@ from tfm_zoo import (
     TfmGPTForCausalLM,
     TfmGPTForSequenceClassification,
     TfmGPTForTokenClassification,
+    from_official,
 )
 
+from ..official_models import BY_NAME, build_tiny
 from ..tiny import ragged_batch, tiny_model
 from ..words import SENTENCES, make_tokenizer
 
@@ -105,12 +107,27 @@ def test_smoothed_labels_of_a_decoder(tmp_path):
         torch.testing.assert_close(trainer.compute_loss(trainer.model, {**batch}), wanted)
 
 
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "BertForMaskedLM", "BartForConditionalGeneration"])
+def test_smoothed_labels_of_official_classes(name, tmp_path):
+    official = build_tiny(BY_NAME[name])
+    settings = TrainingArguments(str(tmp_path), label_smoothing_factor=0.1, use_cpu=True, report_to=[])
+    batch = {"input_ids": torch.arange(4, 22).view(3, 6), "labels": torch.arange(7, 25).view(3, 6)}
+    if name.startswith("Bart"):
+        batch["decoder_input_ids"] = batch["input_ids"]
+    losses = [
+        Trainer(model, settings).compute_loss(model, {**batch}) for model in (official, from_official(official).eval())
+    ]
+    torch.testing.assert_close(losses[1], losses[0])
+
+
 def test_names_by_which_tools_tell_decoders_from_encoder_decoders():
     """lm-eval, for one, reads these tables. The Auto classes go on finding the classes where they are registered."""
     decoders = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     encoder_decoders = modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
-    assert "tfm_gpt" in decoders and "tfm_gpt" not in encoder_decoders
-    assert "tfm_encoder_decoder" in encoder_decoders and "tfm_encoder_decoder" not in decoders
+    for decoder, encoder_decoder in (("llama", "marian"), ("tfm_gpt", "tfm_encoder_decoder")):
+        assert decoder in decoders and decoder not in encoder_decoders
+        assert encoder_decoder in encoder_decoders
+    assert "tfm_encoder_decoder" not in decoders
     assert type(AutoModelForCausalLM.from_config(tiny_model(TfmGPTForCausalLM).config)) is TfmGPTForCausalLM
 
 

@@ -79,6 +79,15 @@ EMBED: dict[str, Callable[[], PreTrainedModel]] = {
 }
 CLASSIFY: dict[str, Callable[[], PreTrainedModel]] = {
     "classifier": lambda: zoo("TfmBertForSequenceClassification", num_labels=3),
+    "roberta_classifier": lambda: converted("RobertaForSequenceClassification", **INNER, pad_token_id=1, num_labels=3),
+    "mean_classifier": lambda: zoo("TfmBertForSequenceClassification", num_labels=3, classifier_pooling="mean"),
+}
+#: what an engine has to be told of a checkpoint
+OPTIONS = {
+    "mean_classifier": {
+        "pooler_config": {"seq_pooling_type": "MEAN"},
+        "hf_overrides": {"classifier_pooling": "cls"},  # the engine does it
+    }
 }
 
 
@@ -124,7 +133,7 @@ def save_all(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if make is not minilm:
                 tokenizer.save_pretrained(folder / name)
             results = [compute(model, torch.tensor([prompt])) for prompt in PROMPTS]
-            yield name, {"task": task, "results": results}
+            yield name, {"task": task, "results": results, "options": OPTIONS.get(name, {})}
 
 
 def main(folder: Annotated[Path, typer.Argument(help="A new folder.")]) -> None:

@@ -192,3 +192,14 @@ def test_roberta_with_positions_from_0():
         wanted = official(ids, position_ids=torch.arange(9)[None] + 2)[0]
         states = tfm_zoo.from_official(official).eval()(ids, position_ids=torch.arange(9)[None])[0]
     torch.testing.assert_close(states, wanted)
+
+
+def test_a_mean_that_an_engine_would_not_compute():
+    """It pools the first position by default, and does not look at the model's settings."""
+    AttentionInterface.register("vllm", engine_attention)
+    config = tiny_config(classifier_pooling="mean")
+    config._attn_implementation = "vllm"
+    with pytest.raises(ValueError, match=r"classifier_pooling='mean': .*seq_pooling_type.*MEAN.*--hf-overrides"):
+        tfm_zoo.TfmBertForSequenceClassification(config)
+    config.classifier_pooling = "cls"
+    assert tfm_zoo.TfmBertForSequenceClassification(config).classifier.out_proj.out_features == 2

@@ -28,10 +28,10 @@ OPTIONS = {"trust_remote_code": True, "dtype": "float32", "enforce_eager": True,
 ROUTES = {"generate": "/v1/chat/completions", "embed": "/v1/embeddings", "classify": "/classify"}
 
 
-def load(folder: Path) -> LLM:
+def load(folder: Path, **options) -> LLM:
     # A native model would be served by the engine's own code: the control goes the zoo's way.
     impl = {"model_impl": "transformers"} if folder.name == CONTROL else {}
-    return LLM(model=str(folder), **OPTIONS, **impl)
+    return LLM(model=str(folder), **OPTIONS, **impl, **options)
 
 
 def compute(engine: LLM, task: str, prompts: list[dict], new_tokens: int) -> list[list]:
@@ -54,7 +54,7 @@ def difference(task: str, results: list[list], expected: list[list]) -> str | No
 
 def check(folder: Path, case: dict, prompts: list[dict], new_tokens: int) -> str | None:
     try:
-        engine = load(folder)
+        engine = load(folder, **case["options"])
         return difference(case["task"], compute(engine, case["task"], prompts, new_tokens), case["results"])
     except Exception as error:
         return f"{type(error).__name__}: {error}"

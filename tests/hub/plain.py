@@ -149,7 +149,7 @@ def error(source: str, auto_class: str, **options) -> str:
     """The message with which loading is refused."""
     try:
         getattr(transformers, auto_class).from_pretrained(source, **options)
-    except ValueError as refusal:
+    except (ValueError, OSError) as refusal:
         return str(refusal)
     raise AssertionError(f"{source} was loaded")
 

@@ -1,6 +1,7 @@
 """A zoo checkpoint is loaded by transformers alone, from a folder and from the Hub's cache."""
 
 import json
+import shutil
 import subprocess
 
 import torch
@@ -81,6 +82,25 @@ def test_refused_without_trust(checkpoints, do_jobs, plain_python):
     for message in do_jobs(jobs, plain_python):
         assert "contains custom code" in message
         assert "trust_remote_code=True" in message
+
+
+def test_subfolder(checkpoints, do_jobs, plain_python, tmp_path):
+    """transformers looks for code beside the repository's README alone; with the zoo imported it needs none."""
+    saved = checkpoints["TfmBertForMaskedLM"]
+    bare, complete = tmp_path / "bare", tmp_path / "complete"
+    for repository in (bare, complete):
+        shutil.copytree(saved, repository / "model")
+    for file in saved.glob("*.py"):
+        shutil.copy(file, complete)
+    options = {"auto_class": "AutoModelForMaskedLM", "subfolder": "model"}
+    jobs = [
+        (job, {"source": str(source), "trust_remote_code": True} | options)
+        for job, source in (("error", bare), ("outputs", complete))
+    ]
+    error, outputs = do_jobs(jobs, plain_python)
+    assert "modeling_tfm_bert.py" in error
+    for result in (outputs, plain.outputs(str(bare), **options)):
+        assert_same(result, torch.load(saved.parent / "TfmBertForMaskedLM.pt")["outputs"])
 
 
 def test_training_where_there_is_no_zoo(checkpoints, do_jobs, plain_python, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 from transformers import AutoConfig
 
 from tfm_zoo import (
@@ -171,3 +172,24 @@ def test_misshapen_tensor_is_refused_by_name(checkpoints, tmp_path, caplog):
     with pytest.raises(RuntimeError):
         TfmBertModel.from_pretrained(tmp_path)
     assert re.search(r"layers\.0\.mlp\.up_proj\.weight.*47.*48", caplog.text)
+
+
+@TIED
+def test_wrapped_layers_are_saved_as_they_are_without(head, tmp_path):
+    """As engines wrap them to recompute activations."""
+    model = tiny_model(head)
+    model.save_pretrained(tmp_path / "before")
+    apply_activation_checkpointing(model, check_fn=lambda module: type(module).__name__ == "TfmLayer")
+    assert any("_checkpoint_wrapped_module" in name for name, _ in model.named_parameters())
+    model.save_pretrained(tmp_path / "after")
+    before, after = ({p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("before", "after"))
+    assert after == before
+
+
+@TIED
+def test_tied_weights_that_are_given_as_copies_are_saved_once(head, tmp_path):
+    model = tiny_model(head)
+    model.save_pretrained(tmp_path / "own")
+    model.save_pretrained(tmp_path / "given", state_dict={k: v.clone() for k, v in model.state_dict().items()})
+    own, given = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("own", "given"))
+    assert given == own

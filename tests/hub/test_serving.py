@@ -11,14 +11,23 @@ import urllib.request
 
 import pytest
 from transformers.utils.import_utils import is_serve_available
+from typer.testing import CliRunner
 
 from tfm_zoo import TfmGPTForCausalLM
+from tfm_zoo.cli import app
 
 from ..tiny import tiny_model
 from ..words import make_tokenizer
 
 TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
 ASKED = {"messages": [{"role": "user", "content": "who saw the film"}], "max_tokens": 5, "temperature": 0.0}
+
+
+def test_without_what_serves(monkeypatch):
+    monkeypatch.setattr("transformers.utils.import_utils.is_serve_available", lambda: False)
+    result = CliRunner().invoke(app, ["serve", "folder"])
+    assert result.exit_code == 1
+    assert result.stderr == "error: What serves a model is not installed: pip install 'transformers[serving]'\n"
 
 
 @pytest.mark.skipif(not is_serve_available(), reason="transformers[serving] is not installed")

@@ -2,11 +2,15 @@
 
 import pytest
 import torch
+from transformers import DynamicCache, EncoderDecoderCache
+
+from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
 
 from ..tiny import (
     DECODERS,
     ENCODER_DECODERS,
     ENCODERS,
+    NO_DROPOUT,
     ragged_batch,
     tiny_model,
 )
@@ -39,3 +43,22 @@ def test_gradient_checkpointing(head, fields, reentrant):
         assert (ours[name] is None) == (wanted is None), name
         if wanted is not None:  # (that of a key's bias is rounding alone)
             assert (ours[name] - wanted).norm() <= 1e-5 * wanted.norm() + 1e-7 * scale, name
+
+
+@pytest.mark.parametrize("head", [TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration])
+def test_the_cache_of_a_caller(head):
+    """A block that is run again would write to it again: an empty one is left alone, as officially."""
+    model, batch = tiny_model(head, **NO_DROPOUT).train(), ragged_batch(head, labels=True)
+    wanted = model(**batch).loss
+    model.gradient_checkpointing_enable()
+    both = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    cache = DynamicCache() if head is TfmGPTForCausalLM else both
+    outputs = model(**batch, past_key_values=cache)
+    outputs.loss.backward()
+    torch.testing.assert_close(outputs.loss, wanted)
+    assert outputs.past_key_values is None and cache.get_seq_length() == 0
+
+    if head is TfmGPTForCausalLM:
+        model.eval()(batch["input_ids"], past_key_values=cache, use_cache=True)
+        with pytest.raises(ValueError, match=r"holds 9 positions.*gradient_checkpointing_disable\(\)"):
+            model.train()(batch["input_ids"], past_key_values=cache)

@@ -1,6 +1,7 @@
 """What learns, when, and how fast: by names, from the head downwards, by depth."""
 
 import re
+import shutil
 from itertools import pairwise
 
 import pytest
@@ -355,3 +356,28 @@ def test_freezing_by_name_goes_with_freeze_epochs(finetune, tmp_path):
     assert moved(first, second) == first.keys() - frozen
     with pytest.raises(ValueError, match=r"freeze \['classifier'\]: nothing is left to learn"):
         finetune(freeze=["classifier"], output_dir=tmp_path / "none", **options)
+
+
+def test_the_frozen_phase_has_its_own_rate_and_schedule(finetune, tmp_path):
+    """4 steps of the head, an epoch, at a large rate, and 8 of everything at a small one. Resumed in either phase."""
+    options = {"freeze_epochs": 1, "frozen_learning_rate": 0.1, "num_train_epochs": 3, "warmup_steps": 0.25}
+    options |= {"learning_rate": 1e-3, "save_total_limit": 9}
+    results = finetune(checkpointing_steps=2, output_dir=tmp_path / "whole", **options)
+    rates = history(tmp_path / "whole", "learning_rate")  # after each step, those of the next
+    head, everything = (1, 2 / 3, 1 / 3), (0, 1 / 2, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0)
+    assert rates == pytest.approx([0.1 * factor for factor in head] + [1e-3 * factor for factor in everything])
+    start, end = weights(tmp_path / "whole", 2), weights(tmp_path / "whole", 4)
+    assert moved(start, end) == HEAD
+    for step in (2, 6):
+        folder = tmp_path / f"from {step}"
+        shutil.copytree(tmp_path / "whole", folder)
+        for later in range(step + 2, 13, 2):
+            shutil.rmtree(folder / f"checkpoint-{later}")
+        resumed = finetune(checkpointing_steps=12, output_dir=folder, resume_from_checkpoint="auto", **options)
+        assert resumed["train_loss"] == results["train_loss"]
+        assert history(folder, "learning_rate") == rates
+        last = weights(folder, 12)
+        assert not moved(weights(tmp_path / "whole", 12), last)
+    assert "| epochs with the base model frozen | 1, at a learning rate of 0.1" in (folder / "README.md").read_text()
+    with pytest.raises(ValueError, match="frozen_learning_rate is the head's while the rest is frozen: give freeze_ep"):
+        ClassificationArguments(frozen_learning_rate=0.1)

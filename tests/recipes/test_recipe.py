@@ -124,6 +124,20 @@ def test_dropout_is_on_from_the_first_step_and_after_evaluations(finetune, monke
     assert training == [True] * 3
 
 
+def test_compiled(finetune, tmp_path):
+    """The same steps, and a model that is saved as if it had not been compiled."""
+    finetune(output_dir=tmp_path / "plain", max_train_steps=3, eval_steps=2)
+    compiled = {"torch_compile": True, "torch_compile_backend": "eager"}
+    finetune(output_dir=tmp_path / "compiled", max_train_steps=3, eval_steps=2, **compiled)
+    for key in ("loss", "eval_loss"):
+        plain = history(tmp_path / "plain", key)
+        assert history(tmp_path / "compiled", key) == pytest.approx(plain, abs=1e-6) and len(plain) >= 2
+    for file in ("config.json", "modeling_tfm_bert.py"):
+        assert (tmp_path / "compiled" / file).read_bytes() == (tmp_path / "plain" / file).read_bytes()
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("plain", "compiled"))
+    torch.testing.assert_close(two, one, rtol=0, atol=1e-6)
+
+
 def test_resuming_with_other_options_is_refused(finetune, tmp_path):
     finetune(max_train_steps=3, checkpointing_steps=2)
     with pytest.raises(ValueError, match=r"another run: learning_rate was 0\.001 and is 0\.002"):

@@ -6,6 +6,7 @@ from dataclasses import asdict, fields
 import pytest
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
+from transformers import HfArgumentParser
 
 from tfm_zoo.training.arguments import LoopArguments, parse_arguments
 from tfm_zoo.training.classification.data import TextDataArguments
@@ -195,7 +196,7 @@ def test_shipped_launchers_fit_accelerate(path):
 
 def test_configs_are_there():
     assert {path.stem for path in CONFIGS} >= {"imdb", "ag_news", "rotten_tomatoes", "tiny_shakespeare", "multi30k"}
-    assert {path.stem for path in LAUNCHERS} == {"cpu", "ddp", "fsdp", "deepspeed"}
+    assert {path.stem for path in LAUNCHERS} == {"cpu", "ddp", "fsdp", "zero2", "zero3", "two_nodes"}
 
 
 @pytest.mark.parametrize("classes", [CLASSES, LANGUAGE_MODEL, TRANSLATION, PRETRAINING])
@@ -207,3 +208,11 @@ def test_no_option_has_two_meanings(classes):
 def test_number_of_steps():
     assert LoopArguments(num_train_epochs=1.5, warmup_steps=0.1).number_of_steps(100) == (150, 15)
     assert LoopArguments(max_train_steps=7, warmup_steps=3).number_of_steps(100) == (7, 3)
+
+
+@pytest.mark.parametrize("classes", [CLASSES, LANGUAGE_MODEL, TRANSLATION, PRETRAINING])
+def test_transformers_own_parser_takes_the_options(classes):
+    parsed = HfArgumentParser(classes).parse_args_into_dataclasses(["--max_steps", "7"])
+    assert parsed[-1].max_train_steps == 7
+    with pytest.raises(ValueError, match="learning_rate must be above 0, not -1"):
+        HfArgumentParser(classes).parse_args_into_dataclasses(["--learning_rate", "-1"])

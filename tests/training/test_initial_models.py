@@ -5,7 +5,7 @@ import pytest
 import tfm_zoo
 from tfm_zoo.training.classification.model import ClassifierArguments, new_classifier
 from tfm_zoo.training.language_modeling.model import LanguageModelArguments
-from tfm_zoo.training.models import new_tokenizer, tokens_to_learn
+from tfm_zoo.training.models import load_config, new_tokenizer, tokens_to_learn
 from tfm_zoo.training.pretraining.model import PAIRS, EncoderArguments, new_encoder
 from tfm_zoo.training.translation.model import TranslationModelArguments, new_translation_model
 
@@ -47,3 +47,14 @@ def test_fewer_where_the_text_does_not_give_as_many():
     model, tokenizer = new_encoder(args, PAIRS, TEXTS, 32)
     assert type(model) is tfm_zoo.TfmBertForPreTraining
     assert model.config.vocab_size == len(tokenizer) < 30522
+
+
+def test_the_hub_is_not_asked_for_a_misspelt_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    monkeypatch.delattr("transformers.AutoConfig.from_pretrained")
+    args = LanguageModelArguments(model_name_or_path="runs/imbd")
+    with pytest.raises(
+        OSError, match="model_name_or_path 'runs/imbd': neither a checkpoint folder nor one the Hub gave"
+    ):
+        load_config(args, "model_name_or_path")

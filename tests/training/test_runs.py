@@ -1,13 +1,17 @@
 """What a user did wrong is told in one line; anything that goes wrong while training shows where."""
 
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState
 
 from tfm_zoo.hub import PushError
-from tfm_zoo.training.runs import end_training, run_script
+from tfm_zoo.training import runs
+from tfm_zoo.training.arguments import LoopArguments
+from tfm_zoo.training.runs import end_training, run_script, set_deepspeed, start_accelerator
 
 
 def fail(error: Exception) -> None:
@@ -50,3 +54,32 @@ def test_models_are_freed_before_the_processes_end(monkeypatch):
     del model
     end_training(accelerator)
     assert were_freed == [True]
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="with a GPU there is FSDP")
+def test_fsdp_on_a_cpu_is_refused(monkeypatch):
+    """Accelerate would train with DDP, or alone."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ValueError, match="FSDP: Accelerate has it for GPUs"):
+        start_accelerator(LoopArguments())
+
+
+@pytest.mark.parametrize(
+    ("stage", "device", "passes", "forgets"),
+    [(2, "cpu", 2, True), (2, "cpu", 1, False), (3, "cpu", 2, False), (2, "none", 2, False)],
+)
+def test_a_deepspeed_that_forgets_gradients_is_refused(monkeypatch, stage, device, passes, forgets):
+    monkeypatch.setattr(runs, "compare_versions", lambda *_: True)
+    plugin = SimpleNamespace(zero_stage=stage, get_value=lambda _: device, deepspeed_config={})
+    accelerator = SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin))
+    arguments = LoopArguments(gradient_accumulation_steps=passes, per_device_train_batch_size=3)
+    if forgets:
+        with pytest.raises(
+            ValueError, match="gradient_accumulation_steps 2: with an offloaded optimiser, DeepSpeed bef"
+        ):
+            set_deepspeed(accelerator, arguments)
+    else:
+        set_deepspeed(accelerator, arguments)
+        assert plugin.deepspeed_config == {"train_micro_batch_size_per_gpu": 3, "gradient_clipping": 1.0}

@@ -77,6 +77,13 @@ def export(
     onnx: Annotated[
         bool, typer.Option("--onnx", help="Write graphs for ONNX Runtime instead, checked against the model.")
     ] = False,
+    for_engines: Annotated[
+        bool,
+        typer.Option(
+            "--for-engines",
+            help="Add to config.json what transformers 5 leaves out, and CTranslate2 and llama.cpp read.",
+        ),
+    ] = False,
     overwrite: Overwrite = False,
     debug: Debug = False,
 ) -> None:
@@ -87,21 +94,26 @@ def export(
     from ..converters.checkpoint import fetch
     from ..converters.folders import copy_companions, new_folder
 
+    if onnx and for_engines:
+        raise typer.BadParameter("--onnx writes no official checkpoint: leave out one of --onnx and --for-engines.")
     with errors_in_one_line(debug), new_folder(out, overwrite) as folder:
         zoo_folder = fetch(zoo_dir)
-        result = write_onnx(zoo_folder, folder) if onnx else write_official(zoo_folder, folder, zoo_dir)
+        result = write_onnx(zoo_folder, folder) if onnx else write_official(zoo_folder, folder, zoo_dir, for_engines)
         copy_companions(zoo_folder, folder)
     report(f"{result} in {out}")
 
 
-def write_official(zoo_folder: Path, folder: Path, source: str) -> str:
+def write_official(zoo_folder: Path, folder: Path, source: str, for_engines: bool) -> str:
     """Writes the official checkpoint; returns what it is."""
     from ..converters import to_official
+    from ..converters.engine_fields import add_engine_fields
     from ..quiet import quiet_loading
     from .models import load, save
 
     with notes.status("Converting"), quiet_loading():
         official = to_official(load(zoo_folder))
+    if for_engines:
+        add_engine_fields(official.config)
     save(official, folder, source)
     return type(official).__name__
 

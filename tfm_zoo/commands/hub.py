@@ -63,10 +63,14 @@ def push(
 def serve(context: typer.Context) -> None:
     """Serve zoo models to OpenAI-compatible clients. Takes the arguments of `transformers serve`."""
     from transformers.cli.transformers import main as transformers_main
+    from transformers.utils.import_utils import is_serve_available
 
     from ..patches import add_classes_to_transformers
     from ..registration import register
 
+    with errors_in_one_line(debug=False):
+        if not is_serve_available():
+            raise ImportError("What serves a model is not installed: pip install 'transformers[serving]'")
     register()  # `import tfm_zoo` leaves it out in the process of the command
     add_classes_to_transformers()
     sys.argv = ["transformers", "serve", *context.args]

@@ -5,6 +5,7 @@ import json
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,13 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
     """
     if Path(source).is_dir():
         return Path(source)
+    if is_path(source):
+        beside = Path(source).parent
+        names = [path.name for path in beside.iterdir()] if beside.is_dir() else []
+        near = get_close_matches(Path(source).name, names, n=1)
+        raise ConversionError(
+            f"There is no folder {source}{f'; is it {beside / near[0]} that is meant?' if near else '.'}"
+        )
     try:
         folder = Path(snapshot_download(str(source), allow_patterns=["config.json", *COMPANIONS]))
         if weights:
@@ -98,6 +106,17 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
         message = f"{str(source)!r} is neither a folder nor a model on the Hub or in its cache: {error}"
         raise ConversionError(message) from error
     return folder
+
+
+def is_path(source: str | Path) -> bool:
+    """Whether something is the name of a folder, there or not, and no Hub id; the Hub, asked for a misspelt folder
+    without a connection, takes half a minute to say no."""
+    path = Path(source)
+    return (
+        str(source).startswith((".", "~", "/"))
+        or len(path.parts) > 2
+        or (len(path.parts) == 2 and path.parent.is_dir())
+    )
 
 
 def download_weights(repo: str) -> None:

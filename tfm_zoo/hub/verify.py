@@ -10,6 +10,7 @@ from typing import Any
 
 from huggingface_hub import errors, hf_hub_download, snapshot_download
 
+from ..converters.checkpoint import is_path
 from ..models.hub_manifest import FILE
 from . import comparisons
 from .comparisons import TOLERANCE, Verdict
@@ -62,11 +63,13 @@ def find(source: str | Path, revision: str | None, token: str | None) -> Path:
         if not (Path(source) / FILE).is_file():
             raise FileNotFoundError(no_manifest)
         return Path(source)
+    nowhere = f"{source} is neither a folder nor a repository on the Hub that you may read (user/name)."
+    if is_path(source):
+        raise FileNotFoundError(nowhere)
     try:
         hf_hub_download(str(source), FILE, revision=revision, token=token)
     except (errors.HFValidationError, errors.RepositoryNotFoundError) as error:
-        message = f"{source} is neither a folder nor a repository on the Hub that you may read (user/name)."
-        raise FileNotFoundError(message) from error
+        raise FileNotFoundError(nowhere) from error
     except errors.LocalEntryNotFoundError as error:
         raise FileNotFoundError(
             f"The Hub does not answer (or HF_HUB_OFFLINE is set), and its cache has no {FILE} of {source},"

@@ -1,9 +1,11 @@
 """The entrance: checks a caller's inputs once, counts positions, drops padding, and makes masks for the core."""
 
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+from torch import nn
 from transformers import Cache
 
 from .compat import create_bidirectional_mask, create_bidirectional_sliding_window_mask
@@ -71,6 +73,10 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
     `reads_first`: whether the caller reads the first position of each sequence, even if it is padding.
     """
     config, inputs = model.config, tokens.inputs
+    if kwargs.get("past_key_values") is not None:
+        raise ValueError(
+            "past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; prompt tuning does not."
+        )
     check_inputs(model, tokens, attention_mask)
     if isinstance(attention_mask, torch.Tensor):
         attention_mask = attention_mask.to(inputs.device)
@@ -81,7 +87,7 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
     # Restored hidden states are copies, which gradients do not pass through.
     if config.skip_padding and not (torch.is_grad_enabled() and asks_for(config, kwargs, "output_hidden_states")):
         padding = unread_padding(attention_mask, read_positions, reads_first)
-    if padding is not None and has_hooks(model):
+    if padding is not None and has_hooks(*model._modules.values()):
         padding = None
     if padding is not None:
         mode = attention_mode(config, inputs.device, asks_for(config, kwargs, "output_attentions"))
@@ -139,9 +145,10 @@ def unread_padding(attention_mask, read_positions: torch.BoolTensor | None, read
     return None if reads_it else padding
 
 
-def has_hooks(model) -> bool:
-    """Whether somebody hooks a submodule, and so expects padded batches. Hooks of `LIBRARIES` do not look at them."""
-    parts = list(model._modules.values())  # `modules()` would take four times as long
+def has_hooks(*parts: nn.Module | None) -> bool:
+    """Whether somebody hooks these modules or parts of them, and so expects what official classes give them: padded
+    batches of all positions. Hooks of `LIBRARIES` do not look at them."""
+    parts = list(parts)  # `modules()` would take four times as long
     while parts:
         if (part := parts.pop()) is None:
             continue
@@ -181,6 +188,8 @@ def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, p
     if (input_ids is None) == (inputs_embeds is None):
         number = "neither" if input_ids is None else "both"
         raise ValueError(f"Exactly one of {prefix}input_ids and {prefix}inputs_embeds is needed; {number} given.")
+    if input_ids is not None and input_ids.is_floating_point():
+        raise ValueError(f"{prefix}input_ids of type {input_ids.dtype} should be integers.")
     return input_ids if inputs_embeds is None else inputs_embeds
 
 
@@ -195,8 +204,9 @@ def check_inputs(model, tokens: Tokens, attention_mask, seen: int | None = 0, ha
     is_ids = not tokens.inputs.is_floating_point()
     if is_ids and len(shape) != 2:
         raise ValueError(f"{prefix}input_ids of shape {shape} should be of shape (batch, length).")
-    if not is_ids and (len(shape) != 3 or shape[2] != config.hidden_size):
-        expected = f"(batch, length, {config.hidden_size}), the last hidden_size"
+    if not is_ids and (len(shape) != 3 or shape[2] != config.embedding_size):
+        name = "hidden_size" if config.embedding_size == config.hidden_size else "embedding_size"
+        expected = f"(batch, length, {config.embedding_size}), the last {name}"
         raise ValueError(f"{prefix}inputs_embeds of shape {shape} should be of shape {expected}.")
     batch, length = shape[:2]
     if batch == 0 or length == 0:
@@ -264,6 +274,5 @@ def check_range(name: str, ends: Sequence[int], size: int, table: str) -> None:
     """Raises a `ValueError` unless the lowest and the highest id, `ends`, lie in 0 to `size - 1`."""
     low, high = ends
     if low < 0 or high >= size:
-        raise ValueError(
-            f"{name} holds {low if low < 0 else high}, which is outside {table}: ids go from 0 to {size - 1}."
-        )
+        last = "" if size == sys.maxsize else f" to {size - 1}"
+        raise ValueError(f"{name} holds {low if low < 0 else high}, which is outside {table}: ids go from 0{last}.")

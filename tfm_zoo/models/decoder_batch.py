@@ -30,6 +30,7 @@ def decoder_batch(
     """
     config, passed_positions = model.config, tokens.position_ids
     inputs = tokens.inputs
+    past_key_values = unless_checkpointing(model, past_key_values)
     seen = check_cache(model, past_key_values, batch=inputs.shape[0])
     check_inputs(model, tokens, attention_mask, seen=seen, has_cache=True)
     # transformers' masks look for packed sequences if there is neither a mask nor a cache.
@@ -97,12 +98,30 @@ def sees_all(model, inputs: torch.Tensor, past_key_values: Cache | None, attenti
 
 def wants_cache(model, use_cache: bool | None, is_packed: bool = False) -> bool:
     """Whether to fill and return a cache; `use_cache` is the caller's choice, or `None`."""
-    if model.training and model.layers[0].gradient_checkpointing:
-        return False  # a block that is run again would write to the cache again
+    if is_checkpointing(model):
+        return False
     if use_cache is None:
         # Training does not decode, and a cache would hold all keys and values a second time.
         return model.config.use_cache and not model.training and not is_packed
     return use_cache
+
+
+def is_checkpointing(model) -> bool:
+    """Whether blocks will be run again, which would write to a cache again."""
+    return model.training and model.layers[0].gradient_checkpointing
+
+
+def unless_checkpointing(model, past_key_values: Cache | None) -> Cache | None:
+    """The cache; gradient checkpointing leaves an empty one alone, and cannot use another."""
+    if past_key_values is None or not is_checkpointing(model):
+        return past_key_values
+    check_is_cache(past_key_values)
+    if past_key_values.get_seq_length():
+        raise ValueError(
+            f"past_key_values holds {past_key_values.get_seq_length()} positions, which blocks that gradient "
+            "checkpointing runs twice cannot read: call gradient_checkpointing_disable(), or pass no cache."
+        )
+    return None
 
 
 def is_new(past_key_values: Cache | None) -> bool:
@@ -139,8 +158,10 @@ def check_cache(model, past_key_values: Cache | None, batch: int) -> int | None:
     else:
         sequences, heads, head_dim = sizes
         stored = (len(layers), heads, head_dim)
+        # PEFT's prefix has a layer for each of the encoder's, of which a decoder that is less deep reads the first.
+        depths = (model.depth, max(model.depth, model.config.num_hidden_layers))
         # Tensor parallelism leaves some of the heads to other processes.
-        fits = stored[0] == expected[0] and expected[1] % heads == 0 and head_dim == expected[2]
+        fits = stored[0] in depths and expected[1] % heads == 0 and head_dim == expected[2]
         if fits and sequences not in (0, batch):
             raise ValueError(f"past_key_values holds {sequences} sequences, and the inputs are {batch}.")
     if not fits:

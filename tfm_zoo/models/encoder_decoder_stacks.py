@@ -171,6 +171,8 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         cache = past_key_values if isinstance(past_key_values, EncoderDecoderCache) else None
         target_cache = past_key_values if cache is None else cache.self_attention_cache
         batch = decoder_batch(self, tokens, attention_mask, target_cache, use_cache)
+        if batch.cache is None:  # gradient checkpointing
+            cache = None
         check_source(self.config, source_shape, source_mask, tokens.inputs.shape[:2], cache)
         # An empty cache of the caller that does not fit the source is left alone.
         is_empty = cache is not None and not cache.is_updated.get(0)

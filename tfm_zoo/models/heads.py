@@ -14,11 +14,11 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput
 
-from .batch import check_values, one_of
+from .batch import check_values, has_hooks, one_of
 from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
 from .layers import make_norm
 from .layout import find_padding
-from .losses import IGNORED, labelled_only, vocabulary_loss
+from .losses import IGNORED, labelled_only, logits_loss, vocabulary_loss
 
 Inputs = dict[str, Any]  # the arguments of a base model
 
@@ -192,21 +192,21 @@ class TfmBertForPreTrainingOutput(ModelOutput):
 
 
 class TfmPredictionHead(nn.Module):
-    """The layers between an encoder and its projection onto the vocabulary: dense, activation, norm."""
+    """The layers between an encoder and its projection onto the vocabulary (or labels): dense, activation, norm."""
 
-    def __init__(self, config):
+    def __init__(self, config, width: int):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = nn.Linear(config.hidden_size, width, bias=config.classifier_bias)
         self.act_fn = ACT2FN[config.lm_head_act or config.hidden_act]
-        self.norm = make_norm(config)
+        self.norm = make_norm(config, width)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`(..., hidden_size)` in and out."""
+        """`(..., hidden_size)` to `(..., width)`."""
         return self.norm(self.act_fn(self.dense(hidden_states)))
 
 
 class MaskedLanguageModeling(TfmHead):
-    """Predicts masked tokens, by `self.head`, a [`TfmPredictionHead`], and `self.lm_head`."""
+    """Predicts masked tokens, by `self.head`, a [`TfmPredictionHead`] or an identity, and `self.lm_head`."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_rep"}
@@ -230,11 +230,17 @@ class MaskedLanguageModeling(TfmHead):
             num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
         """
         hidden_states, loss, logits = outputs.last_hidden_state, None, None
-        if labels is not None:
+        is_hooked = has_hooks(self.head, self.lm_head)  # hooks see every position
+        if return_logits is None:
+            return_logits = not self.training or is_hooked
+        if labels is None or return_logits:
+            logits = self.all_logits(hidden_states, None if is_hooked else inputs["attention_mask"])
+        if labels is not None and logits is not None and is_hooked:
+            loss = logits_loss(logits, labels, num_items_in_batch)
+        elif labels is not None:
             states, targets = labelled_only(hidden_states, labels)
-            loss = vocabulary_loss(self.head(states), self.lm_head, targets, num_items_in_batch)
-        if labels is None or (not self.training if return_logits is None else return_logits):
-            logits = self.all_logits(hidden_states, inputs["attention_mask"])
+            scored = (self.head(states), self.lm_head, targets, num_items_in_batch)
+            loss = vocabulary_loss(*scored, in_chunks=logits is None)
         return MaskedLMOutput(loss=loss, logits=logits, **passed_on(outputs))
 
     def all_logits(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:

@@ -14,6 +14,7 @@ import torch
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard
 
 from .hub_card import card_of_model, source_of
+from .hub_gathering import gathered, is_sharded, plain_name, whole
 from .hub_manifest import FILE, fixed_inputs, write_manifest
 
 CARD = "README.md"
@@ -38,9 +39,27 @@ class TfmHubMixin:
         push_to_hub: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Saves as transformers does, and writes a manifest; a save that fails leaves nothing behind."""
+        """Saves as transformers does, and writes a manifest; a save that fails leaves nothing behind.
+
+        A sharded model is saved as a whole one: give `state_dict=accelerator.get_state_dict(model)`. For FSDP2's it may
+        be left out if all processes call this.
+        """
         folder = Path(save_directory)
-        weights = None if state_dict is None else dict(state_dict)  # transformers empties the dict that it saves
+        if state_dict is not None:
+            state_dict = {plain_name(name): value for name, value in state_dict.items()}
+        if is_sharded(self):
+            weights = gathered(self) if state_dict is None else state_dict
+            if is_main_process and (not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0):
+                if weights is None:
+                    raise ValueError("the model is sharded: pass state_dict=accelerator.get_state_dict(model)")
+                model = whole(self, weights)
+                lacks_some = any(parameter.is_meta for parameter in model.parameters())
+                model.save_pretrained(folder, True, weights if lacks_some else None, push_to_hub, **kwargs)
+            return
+        if state_dict is not None:  # of tied weights, which engines give as copies, one is saved
+            tied = self.all_tied_weights_keys
+            state_dict = {name: value for name, value in state_dict.items() if tied.get(name) not in state_dict}
+        weights = state_dict and dict(state_dict)  # transformers empties the dict that it saves
         options = {name: kwargs.pop(name) for name in PUSH_OPTIONS & kwargs.keys()} if push_to_hub else {}
         repo_id = kwargs.pop("repo_id", folder.name)
         with nothing_left_on_failure(folder):

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 FAR = -(1 << 30)  # stands for the position of padding, out of reach of every real position
@@ -51,27 +50,33 @@ def dropped_attention_forward(module, query, key, value, attention_mask, scaling
         scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
     elif attention_mask is not None:
         scores = scores + attention_mask
-    return DroppedAttention.apply(scores, value, dropout).transpose(1, 2).contiguous(), None
+    return DroppedAttention.apply(scores, value, dropout)[0].transpose(1, 2).contiguous(), None
 
 
 class DroppedAttention(torch.autograd.Function):
-    """`dropout(softmax(scores)) @ value`, of shapes `(..., queries, keys)` and `(..., keys, head_dim)`."""
+    """`dropout(softmax(scores)) @ value`, of shapes `(..., queries, keys)` and `(..., keys, head_dim)`.
+
+    It returns the weights, too: as an output, and so a function of the scores, they let it be differentiated twice.
+    """
 
     @staticmethod
-    def forward(ctx, scores: torch.Tensor, value: torch.Tensor, dropout: float) -> torch.Tensor:
+    def forward(ctx, scores: torch.Tensor, value: torch.Tensor, dropout: float) -> tuple[torch.Tensor, torch.Tensor]:
         weights = normalized(scores).to(value.dtype)
         # Drawn as by torch's dropout: the same seed drops the same weights.
         stays = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
         ctx.save_for_backward(weights, stays, value)
+        ctx.set_materialize_grads(False)
         ctx.scale = 1 / (1 - dropout)
-        return (weights * stays).mul_(ctx.scale) @ value
+        return (weights * stays).mul_(ctx.scale) @ value, weights
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+    def backward(ctx, gradient, weights_gradient) -> tuple[torch.Tensor, torch.Tensor, None]:
         weights, stays, value = ctx.saved_tensors
+        if gradient is None:  # in a second derivative, of the weights alone
+            gradient = value.new_zeros(*weights.shape[:-1], value.shape[-1])
         value_gradient = (weights * stays).mul_(ctx.scale).transpose(-2, -1) @ gradient
-        weights_gradient = (gradient @ value.transpose(-2, -1)).mul_(stays).mul_(ctx.scale)
+        through_value = (gradient @ value.transpose(-2, -1)).mul_(stays).mul_(ctx.scale)
+        weights_gradient = through_value if weights_gradient is None else weights_gradient + through_value
         scores_gradient = torch._softmax_backward_data(weights_gradient, weights, -1, weights.dtype)
         return scores_gradient, value_gradient, None
 

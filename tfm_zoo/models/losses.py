@@ -27,6 +27,7 @@ def vocabulary_loss(
     lm_head: nn.Module,
     labels: torch.LongTensor,
     num_items: int | torch.Tensor | None = None,
+    in_chunks: bool = True,
 ) -> torch.Tensor:
     """Cross-entropy of `lm_head(hidden_states)`, without holding all logits at once; nan without any label.
 
@@ -35,17 +36,45 @@ def vocabulary_loss(
         lm_head: projection onto the vocabulary.
         labels: `(tokens,)`, -100 where there is none.
         num_items: divisor of the summed loss, for a step of several batches. `None`: the number of labels.
+        in_chunks: false makes all logits at once after all.
     """
     labels = labels.to(hidden_states.device)
-    if labels.numel() * getattr(lm_head, "out_features", FEW) <= FEW or is_traced(hidden_states):
+    if not in_chunks or labels.numel() * getattr(lm_head, "out_features", FEW) <= FEW or is_traced(hidden_states):
         loss = summed_loss(lm_head, hidden_states, labels)
     elif can_fuse(lm_head, hidden_states):
         options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)
         projection = (hidden_states, lm_head.weight, labels)
         loss = F.linear_cross_entropy(*projection, linear_bias=lm_head.bias, reduction="sum", options=options)
+        loss = WithoutSecondDerivative.apply(loss)
     else:
         chunks = zip(hidden_states.split(CHUNK), labels.split(CHUNK), strict=True)
         loss = sum(checkpoint(summed_loss, lm_head, *chunk, use_reentrant=False) for chunk in chunks)
+    return loss / ((labels != IGNORED).sum() if num_items is None else num_items)
+
+
+class WithoutSecondDerivative(torch.autograd.Function):
+    """The identity. torch's own chunked loss has no second derivative, and would pass for zero without a word."""
+
+    @staticmethod
+    def forward(ctx, loss: torch.Tensor) -> torch.Tensor:
+        return loss.view_as(loss)
+
+    @staticmethod
+    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "A loss that is computed in chunks cannot be differentiated twice: call the model with "
+                "return_logits=True, and it is computed from all logits."
+            )
+        return gradient
+
+
+def logits_loss(
+    logits: torch.Tensor, labels: torch.LongTensor, num_items: int | torch.Tensor | None = None
+) -> torch.Tensor:
+    """[`vocabulary_loss`] of logits `(batch, length, vocab_size)` that have been made."""
+    labels = labels.flatten().to(logits.device)
+    loss = F.cross_entropy(logits.flatten(0, 1).float(), labels, reduction="sum")
     return loss / ((labels != IGNORED).sum() if num_items is None else num_items)
 
 

@@ -2,9 +2,9 @@
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
-from .losses import IGNORED, labelled_only, vocabulary_loss
+from .batch import has_hooks
+from .losses import labelled_only, logits_loss, vocabulary_loss
 
 
 def next_tokens(
@@ -23,7 +23,7 @@ def next_tokens(
         logits_to_keep, num_items_in_batch, return_logits: see [`TfmGPTForCausalLM`].
     """
     if return_logits is None:
-        return_logits = not (model.training and labels is not None)
+        return_logits = not (model.training and labels is not None) or has_hooks(model.lm_head)
     logits = model.lm_head(select_positions(hidden_states, logits_to_keep)) if return_logits else None
     if labels is None:
         return None, logits
@@ -42,12 +42,3 @@ def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Te
     if logits_to_keep.dtype == torch.bool:
         return hidden_states[logits_to_keep]
     return hidden_states.take_along_dim(logits_to_keep[..., None], dim=1)
-
-
-def logits_loss(
-    logits: torch.Tensor, labels: torch.LongTensor, num_items: int | torch.Tensor | None = None
-) -> torch.Tensor:
-    """[`vocabulary_loss`] of logits `(batch, length, vocab_size)` that have been made."""
-    labels = labels.flatten().to(logits.device)
-    loss = F.cross_entropy(logits.flatten(0, 1).float(), labels, reduction="sum")
-    return loss / ((labels != IGNORED).sum() if num_items is None else num_items)

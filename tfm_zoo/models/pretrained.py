@@ -4,7 +4,7 @@ import re
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.quantizers import AutoHfQuantizer
 
 from .attention import TfmAttention
@@ -28,13 +28,19 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
     #: patterns of names, of earlier versions and of other heads -> their names here; subclasses do not inherit them
     other_names: dict[str, str] = {}
 
-    def __init__(self, config: PreTrainedConfig, *args, **kwargs):
+    def __init__(self, config, *inputs, **kwargs):
+        kind, expected = getattr(config, "model_type", None), self.config_class
+        if kind != expected.model_type:  # not by class: a checkpoint's own code defines another class
+            raise ValueError(
+                f"{type(self).__name__} is made from a {expected.__name__}, not from a {type(config).__name__} of type "
+                f"{kind!r}."
+            )
         quantization = getattr(config, "quantization_config", None)
-        # transformers would go on, and take rounded numbers for weights
         if isinstance(quantization, dict) and not AutoHfQuantizer.supports_quant_method(quantization):
+            # transformers would go on, and take rounded numbers for weights.
             method = quantization["quant_method"]
             raise ValueError(f"The checkpoint is quantised: import {method} (pip install {method}) before you load it.")
-        super().__init__(config, *args, **kwargs)
+        super().__init__(config, *inputs, **kwargs)
 
     @property
     def _is_stateful(self) -> bool:

@@ -76,23 +76,34 @@ class OneDNNProduct(Product):
 
 
 class Int8Product(Product):
-    """Products of integers (FBGEMM, QNNPACK): the input is rounded to eight bits, too, with one scale per call."""
+    """Products of integers (FBGEMM, QNNPACK): the input is rounded to eight bits, too, with a scale for each row.
+
+    The kernel takes one scale for all rows, so that a large number in one would take digits from the others, and a
+    sequence's result would depend on its batch. Rows are therefore brought to one height, and their outputs back.
+    """
 
     def __init__(self, weight: Int8Weight, bias: torch.Tensor | None):
+        self.bias = bias
         zeros = torch.zeros(len(weight.scales), dtype=torch.long)
         with warnings.catch_warnings():
             # Quantised tensors are deprecated. The kernel takes its weight in no other form.
             warnings.simplefilter("ignore")
             scales = weight.scales.double()
             tensor = torch._make_per_channel_quantized_tensor(weight.values, scales, zeros, axis=0)
-            self.packed = torch.ops.quantized.linear_prepack(tensor, bias)
+            self.packed = torch.ops.quantized.linear_prepack(tensor, None)
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
-        return torch.ops.quantized.linear_dynamic(inputs.float(), self.packed, not HAS_VNNI)
+        inputs = inputs.float()
+        if inputs.numel() == inputs.shape[-1]:  # a single row
+            outputs = torch.ops.quantized.linear_dynamic(inputs, self.packed, not HAS_VNNI)
+            return outputs if self.bias is None else outputs.add_(self.bias)
+        heights = inputs.abs().amax(dim=-1, keepdim=True).clamp_(min=torch.finfo(torch.float).tiny)
+        outputs = torch.ops.quantized.linear_dynamic(inputs / heights, self.packed, not HAS_VNNI)
+        return outputs.mul_(heights) if self.bias is None else torch.addcmul(self.bias, outputs, heights)
 
     def unpacked(self) -> tuple:
-        weight, bias = torch.ops.quantized.linear_unpack(self.packed)
-        return Int8Weight(weight.int_repr(), weight.q_per_channel_scales().float()), bias
+        weight = torch.ops.quantized.linear_unpack(self.packed)[0]
+        return Int8Weight(weight.int_repr(), weight.q_per_channel_scales().float()), self.bias
 
 
 class Int4Product(Product):

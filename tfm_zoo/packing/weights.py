@@ -1,12 +1,13 @@
 """Weights of eight and four bits: how they are made of real numbers, and what they stand for."""
 
-from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import torch
 
 GROUP = 32  # inputs that share a scale in four bits
-PART = 2**18  # numbers that are rounded at once: what is computed on the way takes several times their memory
+ROWS = 1024  # outputs that are rounded at a time, which bounds the memory that it takes
+FITS = 3
+TINY = 1e-8
 
 Weight = TypeVar("Weight", torch.Tensor, "Int8Weight", "Int4Weight")
 
@@ -27,11 +28,6 @@ def rows(weight: Weight, start: int, end: int) -> Weight:
     return type(weight)(*(tensor[start:end].clone() for tensor in weight))
 
 
-def by_parts(rounded: Callable[[torch.Tensor], Weight], weight: torch.Tensor) -> Weight:
-    """A weight `(out_features, in_features)` rounded some outputs at a time."""
-    return joined([rounded(part.float()) for part in weight.detach().split(max(1, PART // weight.shape[1]))])
-
-
 class Int8Weight(NamedTuple):
     """A weight of eight bits, `values * scales`.
 
@@ -46,7 +42,7 @@ class Int8Weight(NamedTuple):
     @classmethod
     def of(cls, weight: torch.Tensor) -> "Int8Weight":
         """Rounds a weight `(out_features, in_features)`; the largest number of each output is kept."""
-        return by_parts(cls.rounded, weight)
+        return joined([cls.rounded(part.float()) for part in weight.detach().split(ROWS)])
 
     @classmethod
     def rounded(cls, weight: torch.Tensor) -> "Int8Weight":
@@ -74,16 +70,27 @@ class Int4Weight(NamedTuple):
     @classmethod
     def of(cls, weight: torch.Tensor) -> "Int4Weight":
         """Rounds a weight `(out_features, in_features)`, whose inputs are a multiple of `GROUP`."""
-        return by_parts(cls.rounded, weight)
+        return joined([cls.fitted(part.float().unflatten(1, (-1, GROUP))) for part in weight.detach().split(ROWS)])
 
     @classmethod
-    def rounded(cls, weight: torch.Tensor) -> "Int4Weight":
-        groups = weight.unflatten(1, (-1, GROUP))
-        low, high = groups.aminmax(dim=2)
-        scales = ((high - low) / 15).clamp(min=1e-8).bfloat16()
-        offsets = (low + 8 * scales.float()).bfloat16()
-        levels = (groups - offsets.float()[..., None]) / scales.float()[..., None] + 8
-        levels = levels.round().clamp(0, 15).to(torch.uint8).flatten(1)
+    def fitted(cls, groups: torch.Tensor) -> "Int4Weight":
+        """Rounds `(out_features, groups, GROUP)`: levels and lines through them are fitted to each other in turn.
+
+        The first line is that from the lowest to the highest number. Each of those after it has the least square error
+        for its levels; three take an eighth from the error of the first, for normally distributed numbers.
+        """
+        low, high = groups.amin(dim=2), groups.amax(dim=2)
+        scales = ((high - low) / 15).clamp(min=TINY).bfloat16()
+        offsets = (low + 8 * scales).bfloat16()
+        mean = groups.mean(dim=2, keepdim=True)
+        for left in reversed(range(FITS + 1)):
+            levels = ((groups - offsets[..., None]) / scales[..., None]).round().clamp(-8, 7)
+            if left:
+                middle = levels.mean(dim=2, keepdim=True)
+                products = ((levels - middle) * (groups - mean)).sum(dim=2)
+                scales = (products / (levels - middle).square().sum(dim=2).clamp(min=TINY)).clamp(min=TINY).bfloat16()
+                offsets = (mean.squeeze(2) - scales * middle.squeeze(2)).bfloat16()
+        levels = (levels + 8).to(torch.uint8).flatten(1)
         return cls(levels[:, ::2] | levels[:, 1::2] << 4, scales, offsets)
 
     def levels(self) -> torch.Tensor:

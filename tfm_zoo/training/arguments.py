@@ -1,6 +1,5 @@
 """The options that every recipe shares, and how a recipe reads them: from YAML, and over that from the command line."""
 
-import argparse
 import difflib
 import json
 import logging
@@ -25,7 +24,15 @@ BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le,
 
 def option(default: Any, help: str, *aliases: str, **bounds: float) -> Any:
     """A dataclass field with a help text, further names for the command line and YAML, and bounds (`at_least=1`)."""
-    return field(default=default, metadata={"help": help, "aliases": [f"--{a}" for a in aliases], "bounds": bounds})
+    metadata = {"help": help, "aliases": [f"--{alias}" for alias in aliases], "bounds": bounds}
+    return field(default=default, metadata=OptionMetadata(metadata))
+
+
+class OptionMetadata(dict):
+    """What is known of an option. `HfArgumentParser` hands all of its keys to argparse, which knows no bounds."""
+
+    def keys(self) -> list[str]:
+        return [name for name in self if name != "bounds"]
 
 
 @dataclass(frozen=True)
@@ -65,8 +72,11 @@ class LoopArguments(Options):
     per_device_train_batch_size: int = option(16, "Training examples per process and forward pass.", at_least=1)
     per_device_eval_batch_size: int = option(32, "Evaluation examples per process and forward pass.", at_least=1)
     gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.", at_least=1)
-    dataloader_num_workers: int = option(
-        0, "Processes that prepare batches; 0: the training process itself.", at_least=0
+    dataloader_num_workers: int | None = option(
+        None,
+        "Processes that prepare batches, for each that trains; 0: that process itself. Default: 0; for examples that"
+        " are made from texts while training, up to 4, as cores allow.",
+        at_least=0,
     )
 
     learning_rate: float | None = option(
@@ -104,7 +114,17 @@ class LoopArguments(Options):
         "At first only the head learns, then a layer more every N steps or every 'epoch'; the embeddings come last.",
     )
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass to save memory.")
-    mixed_precision: Literal["no", "fp16", "bf16"] | None = option(None, "Of the forward pass; default: as launched.")
+    sync_each_batch: bool = option(
+        False, "Reduce gradients after each forward pass of a step: more traffic, but sharded ones stay sharded."
+    )
+    mixed_precision: Literal["no", "fp16", "bf16"] | None = option(
+        None, "Of the forward pass; default: as launched. bf16 is faster on GPUs, and on CPUs with AVX512_BF16 or AMX."
+    )
+    torch_compile: bool = option(False, "Compile the model; worth its minutes where batches have few lengths.")
+    torch_compile_backend: str = option("inductor", "What compiles it.")
+    ddp_timeout: int = option(
+        1800, "Seconds that a process waits for others, as while the first one tokenizes.", at_least=1
+    )
 
     logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1)
     eval_steps: int | None = option(None, "Steps between two evaluations; default: after each epoch.", at_least=1)
@@ -162,6 +182,10 @@ class LoopArguments(Options):
         warmup = self.warmup_steps if self.warmup_steps >= 1 else self.warmup_steps * total
         return total, int(warmup)
 
+    def phases(self, total_steps: int, steps_per_epoch: int) -> list[tuple[float, int]]:
+        """Learning rate and steps of each part of a run that has a schedule of its own: here, of the whole run."""
+        return [(self.learning_rate, total_steps)]
+
 
 class UniqueKeys(yaml.SafeLoader):
     """Refuses a mapping that names a key twice; YAML itself would take the last value."""
@@ -175,9 +199,6 @@ class UniqueKeys(yaml.SafeLoader):
 
 class OneLineParser(HfArgumentParser):
     """Says what is wrong in one line, without listing a hundred options first."""
-
-    def add_argument(self, *names: str, bounds: Any = None, **settings: Any) -> argparse.Action:
-        return super().add_argument(*names, **settings)  # the options check their bounds themselves
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n")

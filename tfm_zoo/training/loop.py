@@ -10,19 +10,26 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from accelerate.utils import send_to_device, set_seed
+from accelerate.utils import gather_object, send_to_device, set_seed
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from tfm_zoo.schedules import create_schedule
+from tfm_zoo.models.hub_gathering import own_class, plain_name, whole
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 from tfm_zoo.training.checkpoints import TrainState, load_checkpoint, save_checkpoint, staged
 from tfm_zoo.training.identity import check_identity, identity
-from tfm_zoo.training.optimization import GradualUnfreezing, create_optimizer, freeze, what_learns
+from tfm_zoo.training.optimization import (
+    GradualUnfreezing,
+    create_optimizer,
+    create_schedules,
+    freeze,
+    what_learns,
+)
 from tfm_zoo.training.reports import Report
 from tfm_zoo.training.runs import Run, end_training, tracker_values
-from tfm_zoo.training.streams import Stream, StreamBatches
+from tfm_zoo.training.sharding import load_saved, shard_shared_tables, unwrapped
+from tfm_zoo.training.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task
 
 logger = logging.getLogger(__name__)
@@ -33,13 +40,15 @@ def train(loop: "Loop") -> dict[str, float]:
     run, task, accelerator = loop.run, loop.task, loop.accelerator
     accelerator.init_trackers(run.name, tracker_values(run.model_args, run.data_args, run.args))
     loop.train()
-    # What was saved is loaded again, so that the figures are those of the folder.
-    best = type(accelerator.unwrap_model(loop.model)).from_pretrained(loop.output_dir).to(accelerator.device)
-    final = task.final_figures(best, loop.state)
+    # What was saved is loaded again, so that the figures are those of the folder; in place, since a model may be too
+    # large to be there twice.
+    load_saved(accelerator, loop.model, loop.output_dir)
+    final = task.final_figures(loop.model, loop.state)
     results = loop.results() | final
     accelerator.log(final, step=loop.state.step)
     if accelerator.is_main_process:
-        Report(run, task, best, loop.state, results).finish()
+        described = whole(unwrapped(accelerator, loop.model), {})
+        Report(run, task, described, loop.state, results).finish()
     loop.model = None
     end_training(accelerator)
     return results
@@ -64,14 +73,16 @@ class Loop:
         self.unfreezing = GradualUnfreezing(task.model, every) if every else None
 
         self.batches, loading = self._make_batches()
+        # From pinned memory a batch is copied while the device computes.
+        loading["pin_memory"] = self.accelerator.device.type != "cpu"
         # A generator of its own: starting an epoch must not change the random numbers of dropout.
-        generator, num_workers = torch.Generator(), self.args.dataloader_num_workers
-        self.loader = DataLoader(task.splits["train"], generator=generator, num_workers=num_workers, **loading)
+        self.loader = DataLoader(**loading, generator=torch.Generator())
         # The schedule counts global batches. It is not prepared: Accelerate would count the batches of every process.
         self.total_steps, warmup_steps = self.args.number_of_steps(len(self.batches))
-        optimizer, width = create_optimizer(task.model, self.args), task.model.config.hidden_size
-        schedule = self.args.lr_scheduler_type
-        self.scheduler = create_schedule(schedule, optimizer, warmup_steps, self.total_steps, width)
+        shard_shared_tables(self.accelerator, task.model)
+        optimizer = create_optimizer(task.model, self.args)
+        phases = self.args.phases(self.total_steps, len(self.batches))
+        self.scheduler = create_schedules(optimizer, self.args, phases, task.model.config.hidden_size)
         self.accelerator.register_for_checkpointing(self.scheduler)
         self.model, self.optimizer = self.accelerator.prepare(task.model, optimizer)
         set_seed(self.args.seed, device_specific=True)  # each process has its own dropout
@@ -86,8 +97,12 @@ class Loop:
         }
         self.state = TrainState(run=identity(facts, self.args, run.data_args, run.model_args))
         if run.checkpoint:
-            check_identity(TrainState.read(run.checkpoint), self.state.run)  # before the optimiser of another is loaded
-            self.state = replace(load_checkpoint(self.accelerator, run.checkpoint), run=self.state.run)
+            may_differ = ["global_batch_size"] if self.batches.may_change else []
+            check_identity(TrainState.read(run.checkpoint), self.state.run, may_differ)  # before another is loaded
+            state = load_checkpoint(self.accelerator, run.checkpoint)
+            size = state.run.get("global_batch_size", self.batches.global_batch_size)
+            step = self.batches.step_after(state.step_in_epoch, size)
+            self.state = replace(state, run=self.state.run, step_in_epoch=step)
             logger.info(f"Continuing from {run.checkpoint}, step {self.state.step} of {self.total_steps}")
 
     def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, dict[str, Any]]:
@@ -100,17 +115,19 @@ class Loop:
             "process_index": self.accelerator.process_index,
         }
         if isinstance(examples, Stream):
-            options = {"collate": task.collate, "max_steps": args.max_train_steps or 0}
+            options = {"collate": task.collate, "max_steps": args.max_train_steps or 0, "gather": gather_object}
             batches = StreamBatches(examples, batch_size, **options, **division)
             self.accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
-            # A chunk and its place are a tuple, which `tuple` leaves as it is.
-            return batches, {"sampler": batches, "batch_size": None, "collate_fn": tuple}
+            workers = default_workers() if args.dataloader_num_workers is None else args.dataloader_num_workers
+            # What the stream gives are tuples, which `tuple` leaves as they are.
+            return batches, {"dataset": batches, "batch_size": None, "collate_fn": tuple, "num_workers": workers}
         division["seed"] = args.seed
         if task.batch_tokens:
             batches = TokenBatchSampler(task.lengths, task.batch_tokens, **division)
         else:
             batches = GlobalBatchSampler(len(examples), batch_size, lengths=task.lengths, **division)
-        return batches, {"batch_sampler": batches, "collate_fn": task.collate}
+        loading = {"batch_sampler": batches, "collate_fn": task.collate}
+        return batches, {"dataset": examples, "num_workers": args.dataloader_num_workers or 0, **loading}
 
     @property
     def is_finished(self) -> bool:
@@ -120,15 +137,16 @@ class Loop:
     def train(self) -> None:
         """Train, log, evaluate and save, until all steps are done or the evaluations no longer improve."""
         accelerator, args, state, batches = self.accelerator, self.args, self.state, self.batches
-        model = accelerator.unwrap_model(self.model)
+        model = unwrapped(accelerator, self.model)
         unit = " tokens" if self.task.batch_tokens else ""
         logger.info(
-            f"{type(model).__name__}: {batches.size or 'a stream of'} examples, {self.total_steps} steps of"
+            f"{own_class(model).__name__}: {batches.size or 'a stream of'} examples, {self.total_steps} steps of"
             f" {batches.global_batch_size}{unit}, on {accelerator.num_processes} process(es)"
         )
         is_hidden = None if accelerator.is_main_process else True  # None: only if the screen is no terminal
         progress = tqdm(total=self.total_steps, initial=state.step, disable=is_hidden)
-        window_loss = torch.tensor(state.window_loss, device=accelerator.device)
+        # Of this process's examples; the sum of all processes is made where it is read.
+        window_loss = torch.tensor(state.window_loss, device=accelerator.device) * accelerator.is_main_process
         clock = perf_counter()
         self.model.train()
         while not self.is_finished:
@@ -138,7 +156,7 @@ class Loop:
                 if self.unfreezing and self.unfreezing.advance(state.epoch, state.step):
                     logger.info(f"step {state.step}: {what_learns(model)}")
                 prepared = (self.model, self.optimizer, self.scheduler)
-                loss, grad_norm = train_step(self.task, *prepared, micro_batches, args.max_grad_norm)
+                loss, grad_norm = train_step(self.task, *prepared, micro_batches)
                 window_loss += loss
                 state.train_examples += batches.examples(state.step_in_epoch)
                 state.step += 1
@@ -150,7 +168,7 @@ class Loop:
 
                 end = state.step == self.total_steps
                 if state.step % args.logging_steps == 0 or end:
-                    mean = self.log_losses(window_loss.item(), grad_norm)
+                    mean = self.log_losses(accelerator.reduce(window_loss, "sum").item(), grad_norm)
                     progress.set_postfix(loss=f"{mean:.4f}")
                     window_loss.zero_()
                 state.train_seconds += perf_counter() - clock
@@ -158,13 +176,14 @@ class Loop:
                 if end or (state.step % args.eval_steps == 0 if args.eval_steps else end_of_epoch):
                     self.evaluate()
                 if args.is_checkpoint_due(state.step, end_of_epoch):
-                    state.window_loss = window_loss.item()
+                    state.window_loss = accelerator.reduce(window_loss, "sum").item()
+                    window_loss.fill_(state.window_loss if accelerator.is_main_process else 0)  # as when it is resumed
                     save_checkpoint(accelerator, state, self.output_dir, keep=args.save_total_limit)
                 clock = perf_counter()
                 if self.is_finished:
                     break
         progress.close()
-        state.loss_sum += window_loss.item()
+        state.loss_sum += accelerator.reduce(window_loss, "sum").item()
 
     def evaluate(self) -> None:
         """Log the figures of the model, and keep it if it is the best so far."""
@@ -198,7 +217,8 @@ class Loop:
         weights = self.accelerator.get_state_dict(self.model)
         if self.accelerator.is_main_process:
             with staged(self.output_dir) as folder:
-                self.accelerator.unwrap_model(self.model).save_pretrained(folder, state_dict=weights)
+                weights = {plain_name(name): weight for name, weight in weights.items()}  # compiled ones have another
+                unwrapped(self.accelerator, self.model).save_pretrained(folder, state_dict=weights)
                 self.task.tokenizer.save_pretrained(folder)
         self.accelerator.wait_for_everyone()
 
@@ -222,28 +242,29 @@ def train_step(
     optimizer: torch.optim.Optimizer,
     scheduler: torch.optim.lr_scheduler.LRScheduler,
     micro_batches: Sequence[Batch],
-    max_grad_norm: float,
 ) -> tuple[Tensor, Tensor | float | None]:
     """One optimiser step on one global batch, of which `micro_batches` are this process's share.
 
     The gradient is that of the mean loss over the items (examples or tokens) of the global batch, however the batch was
-    divided. Returns this loss, the same on every process, and the gradient's norm before clipping.
+    divided. Returns this process's part of this loss, whose sum over all processes it is, and the gradient's norm
+    before clipping.
     """
-    accelerator = task.accelerator
-    counts = [torch.as_tensor(task.count(batch), device=accelerator.device) for batch in micro_batches]
-    items = accelerator.reduce(torch.stack(counts).sum(dim=0), "sum").clamp(min=1)
+    accelerator, args = task.accelerator, task.args
+    counts = torch.stack([torch.as_tensor(task.count(batch)) for batch in micro_batches])
+    counts = counts.to(accelerator.device, non_blocking=True)
+    items = accelerator.reduce(counts.sum(dim=0), "sum").clamp(min=1)
     loss_sum = torch.zeros(items.shape, device=accelerator.device)
     for index, (batch, count) in enumerate(zip(micro_batches, counts, strict=True)):
         last = index == len(micro_batches) - 1
         accelerator.gradient_state._set_sync_gradients(last)
-        with nullcontext() if last else accelerator.no_sync(model):
-            loss = task.loss(model, send_to_device(batch, accelerator.device)) * count
+        with nullcontext() if last or args.sync_each_batch else accelerator.no_sync(model):
+            loss = task.loss(model, send_to_device(batch, accelerator.device, non_blocking=True)) * count
             # Accelerate averages gradients over processes; times their number, the average is the sum.
             accelerator.backward((loss * accelerator.num_processes / items).sum())
         loss_sum += loss.detach().float()
-    norm = accelerator.clip_grad_norm_(model.parameters(), max_grad_norm or float("inf"))
+    norm = accelerator.clip_grad_norm_(model.parameters(), args.max_grad_norm or float("inf"))
     optimizer.step()
     if not accelerator.optimizer_step_was_skipped:  # fp16: the gradients overflowed
         scheduler.step()
     optimizer.zero_grad()
-    return (accelerator.reduce(loss_sum, "sum") / items).sum(), norm
+    return (loss_sum / items).sum(), norm

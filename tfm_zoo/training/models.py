@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -12,6 +13,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrain
 from typing_extensions import Self
 
 import tfm_zoo
+from tfm_zoo.converters.checkpoint import is_path
 from tfm_zoo.limits import positions_of
 from tfm_zoo.training.arguments import Options, nearest, option
 from tfm_zoo.training.sources import DataArguments
@@ -186,6 +188,8 @@ def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
     """The configuration of the checkpoint that an option names."""
     name = getattr(args, option_name)
     try:
+        if is_path(name) and not Path(name).exists():
+            raise FileNotFoundError(name)
         return AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
         raise OSError(f"{option_name} {name!r}: neither a checkpoint folder nor one the Hub gave") from error

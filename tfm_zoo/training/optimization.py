@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from itertools import combinations
@@ -9,8 +10,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel
 
+from tfm_zoo.schedules import create_schedule
 from tfm_zoo.training.arguments import LoopArguments
 
 LAYER = re.compile(r"(.*?)\.(\d+)\.")  # "encoder.layer.11.output.dense.weight": number 11 of the stack "encoder.layer"
@@ -126,3 +129,22 @@ def create_optimizer(model: nn.Module, args: LoopArguments) -> torch.optim.AdamW
     """AdamW, which is Adam where nothing decays."""
     groups = parameter_groups(model, args.learning_rate, args.weight_decay, args.layerwise_lr_decay)
     return torch.optim.AdamW(groups, betas=(args.adam_beta1, args.adam_beta2), eps=args.adam_epsilon)
+
+
+def create_schedules(
+    optimizer: torch.optim.Optimizer, args: LoopArguments, phases: Sequence[tuple[float, int]], hidden_size: int
+) -> LambdaLR:
+    """The schedule of `args` for each of the phases, which are learning rates and steps, one after the other."""
+    factors, ends = [], []
+    for rate, steps in phases:
+        warmup_steps = int(args.warmup_steps if args.warmup_steps >= 1 else args.warmup_steps * steps)
+        schedule = create_schedule(args.lr_scheduler_type, optimizer, warmup_steps, steps, hidden_size)
+        factors.append((rate / args.learning_rate, schedule.lr_lambdas[0]))
+        ends.append(steps + (ends[-1] if ends else 0))
+
+    def factor(step: int) -> float:
+        phase = min(bisect_right(ends, step), len(ends) - 1)
+        scale, schedule = factors[phase]
+        return scale * schedule(step - (ends[phase - 1] if phase else 0))
+
+    return LambdaLR(optimizer, factor)

@@ -9,18 +9,26 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
 import transformers
-from accelerate import Accelerator, DistributedDataParallelKwargs
+from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
 from accelerate.tracking import get_available_trackers
-from accelerate.utils import DistributedType, ProjectConfiguration, broadcast_object_list, set_seed
+from accelerate.utils import (
+    DistributedType,
+    ProjectConfiguration,
+    broadcast_object_list,
+    compare_versions,
+    set_seed,
+)
 from datasets.exceptions import DatasetsError
 from huggingface_hub import HfApi
 from huggingface_hub.errors import StrictDataclassError
+from transformers.integrations import unset_hf_deepspeed_config
 
 from tfm_zoo.hub import PushError
 from tfm_zoo.models.hub_saving import open_repository
@@ -28,12 +36,15 @@ from tfm_zoo.quiet import hush_progress_bars, hush_tokenizers
 from tfm_zoo.training.arguments import LoopArguments, parse_arguments
 from tfm_zoo.training.checkpoints import STAGING, find_checkpoint, holds_a_run
 from tfm_zoo.training.models import ModelArguments
+from tfm_zoo.training.sharding import is_sharded
 from tfm_zoo.training.sources import DataArguments
 
 logger = logging.getLogger(__name__)
 
 #: what options, data and checkpoints raise when a user can put them right
 USER_ERRORS = (ValueError, OSError, StrictDataclassError, DatasetsError, PushError)
+#: of DeepSpeed (deepspeedai/DeepSpeed#7981)
+ACCUMULATES_OFFLOADED = "0.19.1"
 
 
 @dataclass(frozen=True)
@@ -113,23 +124,31 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
         raise ValueError(f"report_to {trackers!r} is not installed; installed are {available[1:]}")
     _start_missing_processes()
     freezing = next((name for name in (*args.freezing_options, "freeze") if getattr(args, name)), None)
+    on_cpu, with_deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
+    backend = {"backend": "gloo"} if on_cpu and with_deepspeed else {}
     accelerator = Accelerator(
         # Where there is no device, processes launched for several GPUs work together on the CPU, and not each alone.
-        cpu=not torch.accelerator.is_available(),
+        # (With `cpu`, Accelerate would leave DeepSpeed out.)
+        cpu=on_cpu and not with_deepspeed,
         mixed_precision=args.mixed_precision,
+        dynamo_backend=args.torch_compile_backend if args.torch_compile else None,
         log_with=trackers,
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
         # Parameters that do not learn yet get no gradient, and DDP must not wait for one.
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=freezing in args.freezing_options)],
+        kwargs_handlers=[
+            DistributedDataParallelKwargs(find_unused_parameters=freezing in args.freezing_options),
+            InitProcessGroupKwargs(timeout=timedelta(seconds=args.ddp_timeout), **backend),
+        ],
     )
-    if accelerator.distributed_type == DistributedType.DEEPSPEED:
-        accelerator.state.deepspeed_plugin.deepspeed_config.update(
-            train_micro_batch_size_per_gpu=args.per_device_train_batch_size, gradient_clipping=args.max_grad_norm
-        )
-    if freezing and is_sharded(accelerator):
+    engine = accelerator.distributed_type
+    if engine == DistributedType.DEEPSPEED:
+        set_deepspeed(accelerator, args)
+    if asked_for("FSDP") and engine != DistributedType.FSDP:
+        raise ValueError("FSDP: Accelerate has it for GPUs; on a CPU it would train with DDP, without a word")
+    if freezing and (is_sharded(accelerator) or engine == DistributedType.DEEPSPEED):
         raise ValueError(
-            f"{freezing} works on one process and with DDP; {accelerator.distributed_type.value} shards the model, and"
-            " all of it learns from the first step on"
+            f"{freezing} works on one process and with DDP; {engine.value} shards the model, and all of it learns from"
+            " the first step on"
         )
 
     logging.basicConfig(format="%(asctime)s  %(message)s", datefmt="%H:%M:%S")
@@ -142,6 +161,27 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
     return accelerator
 
 
+def asked_for(engine: str) -> bool:
+    """Whether the launcher's configuration names an engine."""
+    return os.environ.get(f"ACCELERATE_USE_{engine}", "").lower() == "true"
+
+
+def set_deepspeed(accelerator: Accelerator, args: LoopArguments) -> None:
+    """Give DeepSpeed the options that it has to know, and refuse what would train on part of a batch."""
+    unset_hf_deepspeed_config()  # else `from_pretrained` makes parts of a model, which cannot be converted
+    plugin = accelerator.state.deepspeed_plugin
+    offloaded = plugin.get_value("zero_optimization.offload_optimizer.device")
+    forgets = offloaded not in (None, "none") and plugin.zero_stage < 3
+    if forgets and args.gradient_accumulation_steps > 1 and compare_versions("deepspeed", "<", ACCUMULATES_OFFLOADED):
+        raise ValueError(
+            f"gradient_accumulation_steps {args.gradient_accumulation_steps}: with an offloaded optimiser, DeepSpeed"
+            f" before {ACCUMULATES_OFFLOADED} forgets all but the last forward pass of a step"
+        )
+    plugin.deepspeed_config.update(
+        train_micro_batch_size_per_gpu=args.per_device_train_batch_size, gradient_clipping=args.max_grad_norm
+    )
+
+
 def end_training(accelerator: Accelerator) -> None:
     """End trackers and processes. Call it when nothing but the accelerator refers to a prepared model.
 
@@ -152,11 +192,6 @@ def end_training(accelerator: Accelerator) -> None:
     accelerator.free_memory()
     gc.collect()  # models that refer to themselves
     accelerator.end_training()
-
-
-def is_sharded(accelerator: Accelerator) -> bool:
-    """Whether each process holds but a part of the model while it trains; generating would need all for each token."""
-    return accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED)
 
 
 def _start_missing_processes() -> None:
@@ -184,6 +219,7 @@ def open_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | Non
     """Make `output_dir` ready, and return the checkpoint to continue from, if any. All processes call it."""
     output_dir = Path(args.output_dir)
     checkpoint = find_checkpoint(args.resume_from_checkpoint, output_dir)
+    checkpoint = broadcast_object_list([checkpoint])[0]  # a shared folder may show a process less than the main one
     if checkpoint and checkpoint.resolve().parent != output_dir.resolve():
         raise ValueError(
             f"resume_from_checkpoint {args.resume_from_checkpoint!r} is not in output_dir {args.output_dir!r},"
@@ -201,6 +237,11 @@ def open_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | Non
                 shutil.rmtree(leftover)
         output_dir.mkdir(parents=True, exist_ok=True)
     accelerator.wait_for_everyone()
+    if args.checkpointing_steps and not output_dir.is_dir():
+        raise ValueError(
+            f"checkpointing_steps: output_dir {args.output_dir!r} is on the first machine alone; checkpoints need a"
+            " file system that all machines share"
+        )
     if args.resume_from_checkpoint and checkpoint is None:
         logger.info(f"No complete checkpoint in {output_dir}: starting from the beginning")
     return checkpoint

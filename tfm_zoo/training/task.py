@@ -88,7 +88,7 @@ class Task(ABC):
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:  # noqa: B027
         """Called on every process after each evaluation."""
 
-    def final_figures(self, best: PreTrainedModel, state: TrainState) -> dict[str, float]:
+    def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
         """More figures of the best model, by default those of the test split, if any, under names like `test_loss`."""
         figures = self.evaluate(best, "test") if "test" in self.splits else {}
         return {f"test_{name}": value for name, value in figures.items()}

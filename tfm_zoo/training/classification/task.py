@@ -24,11 +24,25 @@ class ClassificationArguments(LoopArguments):
     metric_for_best_model: str = option("accuracy", "Validation figure that picks the best model.")
     group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
     freeze_epochs: int = option(0, "Train only the head for this many epochs, then the whole model.", at_least=0)
+    frozen_learning_rate: float | None = option(
+        None,
+        "Highest rate of these epochs, which then have a schedule of their own, as the rest has; default: one schedule"
+        " for all.",
+        above=0,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.frozen_learning_rate and not self.freeze_epochs:
+            raise ValueError("frozen_learning_rate is the head's while the rest is frozen: give freeze_epochs, too")
         if self.freeze_epochs and self.gradual_unfreezing:
             raise ValueError("give either freeze_epochs or gradual_unfreezing: each says when the base model learns")
+
+    def phases(self, total_steps: int, steps_per_epoch: int) -> list[tuple[float, int]]:
+        frozen = min(self.freeze_epochs * steps_per_epoch, total_steps)
+        if not self.frozen_learning_rate:
+            return super().phases(total_steps, steps_per_epoch)
+        return [(self.frozen_learning_rate, frozen), (self.learning_rate, total_steps - frozen)]
 
 
 @dataclass(kw_only=True)

@@ -12,7 +12,7 @@ from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.language_modeling.data import Corpus
-from tfm_zoo.training.runs import is_sharded
+from tfm_zoo.training.sharding import is_sharded, unwrapped
 from tfm_zoo.training.task import Batch, Task, loss_and_perplexity
 
 
@@ -59,8 +59,8 @@ class Sampler:
         )
 
     @torch.no_grad()
-    def draw(self, model: PreTrainedModel, step: int) -> list[str]:
-        """Samples of a model after `step` steps; none if `sample_length` is 0."""
+    def draw(self, model: PreTrainedModel, step: int, is_sharded: bool = False) -> list[str]:
+        """Samples of a model after `step` steps; none if `sample_length` is 0. A sharded one needs all processes."""
         if not self.length:
             return []
         training = model.training
@@ -68,7 +68,8 @@ class Sampler:
         with torch.random.fork_rng():  # the random numbers of training do not change
             torch.manual_seed(self.args.seed + step)
             prompt = self.prompt.to(model.device)
-            ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=self.config)
+            options = {"generation_config": self.config, "synced_gpus": is_sharded}
+            ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
         model.train(training)
         return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
 
@@ -103,12 +104,13 @@ class LanguageModelingTask(Task):
         accelerator = self.accelerator
         if not self.sampler or is_sharded(accelerator) or not accelerator.is_main_process:
             return
-        if samples := self.sampler.draw(accelerator.unwrap_model(model), state.step):
+        if samples := self.sampler.draw(unwrapped(accelerator, model), state.step):
             state.log_history.append({"step": state.step, "samples": samples})
         for sample in samples:
             print(f"--- sample after step {state.step}\n{sample}\n---", flush=True)
 
-    def final_figures(self, best: PreTrainedModel, state: TrainState) -> dict[str, float]:
+    def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
         """None more: there is no test split. The card gets samples of this model."""
-        self.samples = self.sampler.draw(best, state.best_step)
+        accelerator = self.accelerator
+        self.samples = self.sampler.draw(unwrapped(accelerator, best), state.best_step, is_sharded(accelerator))
         return {}

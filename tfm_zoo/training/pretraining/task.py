@@ -11,7 +11,7 @@ from transformers.utils import ModelOutput
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.pretraining.data import Documents
-from tfm_zoo.training.runs import is_sharded
+from tfm_zoo.training.sharding import is_sharded, unwrapped
 from tfm_zoo.training.task import Batch, Task, inputs_of, sums_of_rows
 from tfm_zoo.training.text_sources import CHARACTERS
 
@@ -38,8 +38,8 @@ class PretrainingArguments(LoopArguments):
     whole_word_mask: bool = option(False, "Mask all tokens of a word, or none of them.")
     block_documents: int = option(
         2000,
-        f"Documents, or {CHARACTERS:,} characters of them, that are read and mixed together; the second segment of a"
-        " pair comes from another of them.",
+        f"Documents that are read and mixed at a time, by all readers of the corpus together; each of these stops at"
+        f" {CHARACTERS:,} characters. The second segment of a pair comes from another document of the same reader.",
         at_least=2,
     )
 
@@ -56,7 +56,6 @@ class PretrainingTask(Task):
     data: Documents
 
     pipeline_tag = "fill-mask"
-    characters = CHARACTERS  # that are mixed at a time, for the card
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,7 +86,7 @@ class PretrainingTask(Task):
         if self.is_zoo and not is_sharded(self.accelerator):  # no part of a sharded model can be called by itself
             options = {"return_logits": False, "output_hidden_states": True}
             outputs = model(**inputs_of(batch), labels=batch["labels"], **options)
-            whole = self.accelerator.unwrap_model(model)
+            whole = unwrapped(self.accelerator, model)
             with self.accelerator.autocast():
                 logits = whole.lm_head(whole.head(outputs.hidden_states[-1][labelled]))
         else:

@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 from tqdm.auto import tqdm
-from transformers import DataCollatorWithPadding, GenerationConfig, PreTrainedModel
+from transformers import DataCollatorWithPadding, GenerationConfig
 from typing_extensions import Self
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.runs import is_sharded
+from tfm_zoo.training.sharding import is_sharded, unwrapped
 from tfm_zoo.training.task import Batch, Task, loss_and_perplexity, sums_of_rows
 from tfm_zoo.training.translation import measures
 from tfm_zoo.training.translation.data import ParallelTexts
@@ -144,17 +144,19 @@ class TranslationTask(Task):
         accelerator, collate = self.accelerator, DataCollatorWithPadding(self.tokenizer)
         order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))  # the longest first: little padding
         mine = order[accelerator.process_index :: accelerator.num_processes]
-        whole = accelerator.unwrap_model(model)
+        whole, sharded = unwrapped(accelerator, model), is_sharded(accelerator)
         training = whole.training
         whole.eval()
         translations: list[tuple[int, str]] = []
         batch_size = self.args.per_device_eval_batch_size
         is_hidden = None if accelerator.is_main_process else True  # None: only if the screen is no terminal
-        for start in tqdm(range(0, len(mine), batch_size), desc="translating", leave=False, disable=is_hidden):
+        # Of a sharded model all processes translate the same number of batches, some perhaps without rows of their own.
+        starts = range(0, -(-len(order) // accelerator.num_processes), batch_size)
+        for start in tqdm(starts, desc="translating", leave=False, disable=is_hidden):
             rows = mine[start : start + batch_size]
-            batch = collate([{"input_ids": sources[row]} for row in rows]).to(accelerator.device)
-            ids = whole.generate(**batch, max_length=self.max_length)
-            translations += zip(rows, self.tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True)
+            batch = collate([{"input_ids": sources[row]} for row in rows or order[:1]]).to(accelerator.device)
+            ids = whole.generate(**batch, max_length=self.max_length, synced_gpus=sharded)
+            translations += zip(rows, self.tokenizer.batch_decode(ids, skip_special_tokens=True), strict=bool(rows))
         whole.train(training)
         return [text for _, text in sorted(gather_object(translations))]
 
@@ -164,7 +166,7 @@ class TranslationTask(Task):
             state.log_history.append({"step": state.step, "samples": [sample.translation for sample in self.samples]})
             print(f"--- samples after step {state.step}", *self.samples, "---", sep="\n", flush=True)
 
-    def final_figures(self, best: PreTrainedModel, state: TrainState) -> dict[str, float]:
+    def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
         """Loss and scores of the test split, or without one of the validation split; its translations are written."""
         split = self.final_split
         figures = super().evaluate(best, split)

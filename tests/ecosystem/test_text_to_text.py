@@ -1,0 +1,231 @@
+"""The pipelines of encoder-decoders, which transformers 5 has removed, against `generate`."""
+
+import copy
+import logging
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import BartConfig, BartForConditionalGeneration, GenerationConfig, MBart50Tokenizer, PreTrainedModel
+from transformers.pipelines.pt_utils import KeyDataset
+
+import tfm_zoo
+from tfm_zoo.training.tokenizers import byte_level_bpe
+
+from ..tiny import tiny_model
+from ..words import SENTENCES, WORDS, make_tokenizer
+from .test_pipelines import LIKE_BART, assert_close
+
+LENGTHS = {"max_length": 9}
+OPTIONS = LENGTHS | {"num_beams": 3}
+#: as the configurations of published models: a prefix for a task, and how it is generated
+TASK_PARAMETERS = {
+    "summarization": {"prefix": "a long story ", "max_length": 5, "num_beams": 2},
+    "translation_en_to_de": {"prefix": "the ", "max_length": 6, "num_beams": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def zoo() -> PreTrainedModel:
+    fields = LIKE_BART | {"vocab_size": len(make_tokenizer())}
+    return tiny_model(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, **fields)
+
+
+@pytest.fixture(scope="module")
+def native() -> PreTrainedModel:
+    """A BART whose configuration has settings for tasks."""
+    torch.manual_seed(0)
+    sizes = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in {"layers": 1, "ffn_dim": 48}.items()
+    }
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    tokens = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 3}
+    config = BartConfig(
+        vocab_size=len(make_tokenizer()), d_model=32, init_std=0.4, forced_eos_token_id=None, **sizes, **heads, **tokens
+    )
+    config.task_specific_params, config.prefix = TASK_PARAMETERS, "good "
+    return BartForConditionalGeneration(config).eval()
+
+
+def make_pipeline(task: str, model: PreTrainedModel, **options: Any):
+    return tfm_zoo.pipeline(task, model, tokenizer=make_tokenizer(), device="cpu", **options)
+
+
+def generated(model: PreTrainedModel, text: str, **options: Any) -> list[str]:
+    """What `generate` makes of a text alone."""
+    tokenizer = make_tokenizer()
+    batch = tokenizer(text, return_tensors="pt", return_token_type_ids=False)
+    return tokenizer.batch_decode(model.generate(**batch, **options), skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("kind", ["zoo", "native"])
+def test_texts(kind, zoo):
+    """One by one, in padded batches, several for each text: as `generate` writes them."""
+    model = zoo if kind == "zoo" else tfm_zoo.to_official(zoo)
+    expected = [{"translation_text": text} for sentence in SENTENCES for text in generated(zoo, sentence, **OPTIONS)]
+    write = make_pipeline("translation", model, **LENGTHS)
+    assert write(SENTENCES, num_beams=3) == expected
+    assert write(SENTENCES, num_beams=3, batch_size=3) == expected
+    assert write(SENTENCES[0], num_beams=3) == expected[:1]
+    assert list(write((sentence for sentence in SENTENCES), num_beams=3)) == [[each] for each in expected]
+    data = KeyDataset([{"text": sentence} for sentence in SENTENCES], "text")
+    assert list(write(data, num_beams=3, batch_size=2)) == [[each] for each in expected]
+    several = write(SENTENCES, num_beams=3, num_return_sequences=2, batch_size=2)
+    assert [[each["translation_text"] for each in of_text] for of_text in several] == [
+        generated(zoo, sentence, **OPTIONS, num_return_sequences=2) for sentence in SENTENCES
+    ]
+    assert write([]) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "key"), [("summarization", "summary_text"), ("text2text-generation", "generated_text")]
+)
+def test_other_names(task, key, zoo):
+    (text,) = generated(zoo, SENTENCES[0], **OPTIONS)
+    assert make_pipeline(task, zoo)(SENTENCES[0], **OPTIONS) == [{key: text}]
+
+
+def test_what_is_returned(zoo):
+    write = make_pipeline("text2text-generation", zoo, **LENGTHS)
+    (ids,), (both,) = write("good", return_tensors=True), write("good", return_tensors=True, return_text=True)
+    assert ids.keys() == {"generated_token_ids"}
+    assert ids["generated_token_ids"].shape == (LENGTHS["max_length"],)
+    text = make_tokenizer().decode(ids["generated_token_ids"], skip_special_tokens=True)
+    assert both["generated_text"] == text == write("good")[0]["generated_text"]
+
+
+def test_lengths(zoo, native):
+    """By default 256 new tokens by 4 beams; whatever a caller or the model says comes first."""
+    of = make_pipeline("translation", zoo).generate_arguments
+    assert of({}) == {"max_new_tokens": 23, "num_beams": 4}  # it has 24 positions
+    assert of({"max_length": 7, "num_beams": 2}) == {"max_length": 7, "num_beams": 2}
+    given = GenerationConfig(max_length=7)
+    completed = of({"generation_config": given})["generation_config"]
+    assert (completed.max_length, completed.max_new_tokens, completed.num_beams) == (7, None, 4)
+    assert given.num_beams != 4
+    of = make_pipeline("text2text-generation", native).generate_arguments
+    assert of({})["max_new_tokens"] == 256
+    native = copy.deepcopy(native)
+    native.generation_config.update(max_length=8, num_beams=3)
+    of = make_pipeline("text2text-generation", native).generate_arguments
+    assert of({}) == {}
+    assert of({"max_new_tokens": 2}) == {"max_new_tokens": 2}
+
+
+def test_settings_of_a_task(native):
+    """A converted model has kept those of the official one."""
+    for model in (native, tfm_zoo.from_official(native)):
+        summarize, translate = (make_pipeline(task, model) for task in ("summarization", "translation_en_to_de"))
+        (expected,) = generated(native, "a long story good", max_length=5, num_beams=2)
+        assert summarize("good") == [{"summary_text": expected}]
+        (expected,) = generated(native, "a long story good", max_new_tokens=9, num_beams=2)
+        assert summarize("good", max_new_tokens=9) == [{"summary_text": expected}]
+        (expected,) = generated(native, "the good", max_length=6, num_beams=1)
+        assert translate("good") == make_pipeline("translation", model)("good") == [{"translation_text": expected}]
+        (expected,) = generated(native, "good bad", max_length=6, num_beams=4)
+        assert make_pipeline("text2text-generation", model)("bad", max_length=6) == [{"generated_text": expected}]
+
+
+def test_languages():
+    """A tokenizer of many languages marks that of the source; the target's begins the translation."""
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *(f"▁{word}" for word in WORDS.split())]
+    tokenizer = MBart50Tokenizer(vocab=[(piece, -1.0) for piece in pieces])
+    fields = {
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 2,
+        "norm_position": "pre",
+        "final_norm": True,
+    }
+    fields |= {"start_with_last_token": True, "vocab_size": len(tokenizer)}
+    model = tiny_model(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, **LIKE_BART | fields)
+    options = {"max_length": 6, "return_tensors": True}
+    for pipe, languages in (
+        (tfm_zoo.pipeline("translation_en_XX_to_de_DE", model, tokenizer=tokenizer, device="cpu"), {}),
+        (
+            tfm_zoo.pipeline("translation", model, tokenizer=tokenizer, device="cpu"),
+            {"src_lang": "en_XX", "tgt_lang": "de_DE"},
+        ),
+    ):
+        for batch_size in (1, 3):
+            results = pipe(SENTENCES, batch_size=batch_size, **languages, **options)
+            for sentence, result in zip(SENTENCES, results, strict=True):
+                tokenizer.src_lang = "en_XX"
+                batch = tokenizer(sentence, return_tensors="pt")
+                assert batch["input_ids"][0, 0] == tokenizer.convert_tokens_to_ids("en_XX")
+                german = tokenizer.convert_tokens_to_ids("de_DE")
+                (ids,) = model.generate(**batch, forced_bos_token_id=german, max_length=6, num_beams=4)
+                assert result["translation_token_ids"][1] == german
+                assert result["translation_token_ids"][: len(ids)].equal(ids)
+    with pytest.raises(ValueError, match="src_lang"):
+        tfm_zoo.pipeline("translation", model, tokenizer=tokenizer, device="cpu")(SENTENCES)
+
+
+def test_stop_sequence():
+    """It ends the generation wherever tokens begin and end."""
+    tokenizer = byte_level_bpe(SENTENCES, 290)
+    tokens = {"pad_token_id": 0, "eos_token_id": None, "decoder_start_token_id": 0, "vocab_size": len(tokenizer)}
+    model = tiny_model(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, **LIKE_BART | tokens)
+    no_letters = [index for index in range(len(tokenizer)) if not tokenizer.decode([index]).isalpha()]
+    options = LENGTHS | {"suppress_tokens": no_letters, "num_beams": 1}
+    write = tfm_zoo.pipeline("text2text-generation", model, tokenizer=tokenizer, device="cpu", **options)
+    text = write("good")[0]["generated_text"]
+    stop = text[2:4]
+    stopped = write("good", stop_sequence=stop)[0]["generated_text"]
+    assert text.startswith(stopped)
+    assert stop in stopped
+    assert len(stopped) < len(text)
+
+
+def test_truncation(zoo):
+    write = make_pipeline("text2text-generation", zoo, **LENGTHS)
+    long = " ".join(SENTENCES * 2)
+    tokenizer = make_tokenizer()
+    cut = tokenizer.decode(tokenizer(long, truncation=True)["input_ids"], skip_special_tokens=True)
+    assert write(long, truncation=True) == write(cut)
+
+
+def test_a_folder(zoo, tmp_path):
+    zoo.save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    write = tfm_zoo.pipeline("summarization", str(tmp_path), device="cpu", trust_remote_code=True, **LENGTHS)
+    assert write(SENTENCES) == make_pipeline("summarization", zoo, **LENGTHS)(SENTENCES)
+
+
+def test_warnings_of_lengths(zoo, caplog):
+    with caplog.at_level(logging.WARNING, "tfm_zoo"):
+        make_pipeline("summarization", zoo)("good", max_length=9, min_length=10)
+        make_pipeline("translation", zoo)(SENTENCES[0], max_length=5)
+    messages = [record.getMessage() for record in caplog.records if record.name.startswith("tfm_zoo")]
+    assert [message.partition(":")[0] for message in messages] == [
+        "min_length=10 should be less than max_length=9.",
+        "A text of 3 tokens is to be summarised in up to max_length=9.",
+        "A text of 9 tokens is to be translated in up to max_length=5.",
+    ]
+
+
+def test_other_tasks():
+    """Go to transformers as they are."""
+    model, tokenizer = tiny_model(tfm_zoo.TfmBertForMaskedLM, vocab_size=len(make_tokenizer())), make_tokenizer()
+    ours, theirs = (
+        make("fill-mask", model, tokenizer=tokenizer, device="cpu")
+        for make in (tfm_zoo.pipeline, transformers.pipeline)
+    )
+    assert type(ours) is type(theirs)
+    assert_close(ours("the [MASK] was good"), theirs("the [MASK] was good"))
+    with pytest.raises(KeyError, match="no-task"):
+        tfm_zoo.pipeline("no-task", model, tokenizer=tokenizer)
+
+
+def test_refusals(zoo):
+    with pytest.raises(ValueError, match="summarization has no model by default: name one"):
+        tfm_zoo.pipeline("summarization")
+    with pytest.raises(ValueError, match="'translation_german' is no task"):
+        tfm_zoo.pipeline("translation_german", zoo)
+    with pytest.raises(ValueError, match=r"translation needs an encoder-decoder .* not TfmGPTForCausalLM"):
+        make_pipeline("translation", tiny_model(tfm_zoo.TfmGPTForCausalLM))
+    with pytest.raises(ValueError, match="translation takes texts, and not 7"):
+        make_pipeline("translation", zoo, **LENGTHS)(["good", 7])

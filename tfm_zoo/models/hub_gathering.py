@@ -1,0 +1,89 @@
+"""A model as engines hold it while it trains, in shards and wrappers, turned back into an ordinary one to be saved."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+#: what marks a parameter of which a process holds a part: FSDP2's, ZeRO-3's
+SHARDED = ("placements", "ds_tensor")
+#: under which name a wrapper around a layer keeps it: FSDP1's, that of activation checkpointing, that of compilation
+WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
+
+
+def own_class(model: nn.Module) -> type[nn.Module]:
+    """The class of a model. `fully_shard` (FSDP2) puts one of its own before it."""
+    return next(each for each in type(model).__mro__ if not each.__module__.startswith("torch.distributed"))
+
+
+def plain_name(name: str) -> str:
+    """The name of a weight without those of wrappers."""
+    for wrapper in WRAPPED:
+        name = name.replace(f"{wrapper}.", "")
+    return name
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether an engine holds parts of the model, or has wrapped some; transformers' tensor parallelism does not."""
+    if getattr(model, "_tp_size", None):
+        return False
+    wrappers = any(name in module._modules for module in model.modules() for name in WRAPPED)
+    return wrappers or any(hasattr(parameter, mark) for parameter in model.parameters() for mark in SHARDED)
+
+
+def gathered(model: nn.Module) -> dict[str, torch.Tensor] | None:
+    """The whole weights of a model that FSDP2 shards, on the CPU of the first process. All processes call it.
+
+    None for a model of another engine, of which its wrapper alone can gather them.
+    """
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    by_others = any("_fsdp_wrapped_module" in module._modules for module in model.modules())
+    if by_others or any(hasattr(parameter, "ds_tensor") for parameter in model.parameters()):
+        return None
+    return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+
+
+def whole(model: nn.Module, weights: dict[str, torch.Tensor]) -> nn.Module:
+    """An ordinary model of the same layers, which holds `weights` where the given one holds shards.
+
+    The layers are copied without what engines put into them. Weights are not copied; a parameter that `weights` lack
+    becomes one without values.
+    """
+    parameters: dict[nn.Parameter, nn.Parameter] = {}  # by those that they replace, so that tied ones stay tied
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        value = weights.get(plain_name(name))
+        if value is not None:
+            parameters[parameter] = nn.Parameter(value, requires_grad=parameter.requires_grad)
+    return _copied(model, parameters, {})
+
+
+def _copied(
+    module: nn.Module, parameters: dict[nn.Parameter, nn.Parameter], done: dict[nn.Module, nn.Module]
+) -> nn.Module:
+    for wrapper in WRAPPED:
+        if wrapper in module._modules:
+            return _copied(module._modules[wrapper], parameters, done)
+    if module in done:  # it stands in two places
+        return done[module]
+    copied = done[module] = object.__new__(own_class(module))
+    bare: dict[str, Any] = vars(nn.Module())  # no hooks
+    kept = {name: value for name, value in vars(module).items() if name not in bare}
+    kept = {name: value for name, value in kept.items() if name not in ("forward", "_original_forward")}  # Accelerate's
+    vars(copied).update(bare | kept)
+    copied.train(module.training)
+    copied._non_persistent_buffers_set = set(module._non_persistent_buffers_set)
+    copied._buffers = {name: value if value is None else value.cpu() for name, value in module._buffers.items()}
+    copied._parameters = {
+        name: value if value is None else parameters.setdefault(value, _without_values(value))
+        for name, value in module._parameters.items()
+    }
+    copied._modules = {
+        name: child if child is None else _copied(child, parameters, done) for name, child in module._modules.items()
+    }
+    return copied
+
+
+def _without_values(parameter: nn.Parameter) -> nn.Parameter:
+    shape = getattr(parameter, "ds_shape", parameter.shape)  # ZeRO-3 leaves a shape of nothing
+    return nn.Parameter(torch.empty(shape, dtype=parameter.dtype, device="meta"), parameter.requires_grad)

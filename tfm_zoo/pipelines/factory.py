@@ -1,0 +1,51 @@
+"""`pipeline`: transformers' own, with the tasks that it has lost."""
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import Pipeline
+
+TASKS = ("question-answering", "summarization", "text2text-generation", "translation")
+LANGUAGES = re.compile("translation_(.+)_to_(.+)")
+
+
+def pipeline(task: str | None = None, model: Any = None, *others: Any, **arguments: Any) -> "Pipeline":
+    """A pipeline for a task: one of those that transformers 5 removed, or any that it has.
+
+    Args:
+        task: `"translation"` (or `"translation_en_to_de"`, with languages that the tokenizer or the model's
+            `task_specific_params` name), `"summarization"`, `"text2text-generation"`, `"question-answering"`. Any other
+            goes to `transformers.pipeline`.
+        model: a model, of the zoo or not, in memory; or a folder or Hub id.
+        others, arguments: those of `transformers.pipeline` (`tokenizer`, `device`, `dtype`, `trust_remote_code`, ...),
+            and what every call of the pipeline shall be given, such as `batch_size`, `num_beams` or `top_k`. A model in
+            memory needs its `tokenizer`.
+
+    Returns:
+        The pipeline. Its class says what a call takes and returns (in `text_to_text.py` and `question_answering.py`).
+
+    Raises:
+        ValueError: if no model is named, or if the model is not one for the task.
+    """
+    import transformers
+
+    task, languages = without_languages(task)
+    if task not in TASKS:
+        return transformers.pipeline(task, model, *others, **arguments)
+    if model is None:
+        raise ValueError(f"{task} has no model by default: name one, as in pipeline({task!r}, 'a folder or Hub id').")
+    from ..patches import add_tasks_to_transformers
+
+    names = add_tasks_to_transformers()
+    return transformers.pipeline(names[task], model, *others, **languages | arguments)
+
+
+def without_languages(task: str | None) -> tuple[str | None, dict[str, str]]:
+    """`translation` and the languages of `translation_en_to_de`; any other task as it is."""
+    if not task or not task.startswith("translation_"):
+        return task, {}
+    named = LANGUAGES.fullmatch(task)
+    if not named:
+        raise ValueError(f"{task!r} is no task. Write translation, or translation_en_to_de for a pair of languages.")
+    return "translation", {"src_lang": named[1], "tgt_lang": named[2]}

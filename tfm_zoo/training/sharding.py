@@ -1,0 +1,82 @@
+"""What the loop has to know of engines that shard a model: FSDP2 and DeepSpeed."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from transformers import PreTrainedModel
+
+from tfm_zoo.models.hub_gathering import own_class
+
+
+def is_sharded(accelerator: Accelerator) -> bool:
+    """Whether each process holds but a part of the model while it trains: with FSDP and with ZeRO-3."""
+    return accelerator.distributed_type == DistributedType.FSDP or is_zero3(accelerator)
+
+
+def is_zero3(accelerator: Accelerator) -> bool:
+    plugin = accelerator.state.deepspeed_plugin
+    return plugin is not None and plugin.zero_stage == 3
+
+
+def unwrapped(accelerator: Accelerator, model: nn.Module) -> PreTrainedModel:
+    """The model inside the wrappers of engines, DDP and `torch.compile`."""
+    return accelerator.unwrap_model(model, keep_torch_compile=False)
+
+
+def shard_shared_tables(accelerator: Accelerator, model: PreTrainedModel) -> None:
+    """Let FSDP2 treat all modules that share a weight as one, before an optimiser knows their parameters.
+
+    Accelerate does so for two of them, a table and a tied head; encoders and decoders with one table are three.
+    """
+    if not accelerator.is_fsdp2:
+        return
+    plugin = accelerator.state.fsdp_plugin
+    plugin.set_auto_wrap_policy(model)
+    policy = {
+        "mp_policy": plugin.mixed_precision_policy or MixedPrecisionPolicy(),
+        "offload_policy": plugin.cpu_offload,
+    }
+    owners: dict[nn.Parameter, list[nn.Module]] = {}
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            owners.setdefault(parameter, []).append(module)
+    for modules in owners.values():
+        if len(modules) > 2:
+            fully_shard(modules, reshard_after_forward=False, **policy)
+
+
+def load_saved(accelerator: Accelerator, model: nn.Module, folder: Path) -> None:
+    """Load the weights that lie in a folder into a prepared model, in place. All processes call it.
+
+    The main process reads them into its memory, not a device's, and sends each tensor to the others, which keep what
+    they hold of it. So the folder need not be on a file system that they share.
+    """
+    weights: Mapping[str, Tensor] = {}
+    if accelerator.is_main_process:
+        weights = own_class(unwrapped(accelerator, model)).from_pretrained(folder).state_dict()
+    if accelerator.distributed_type == DistributedType.DEEPSPEED:
+        model = model.module
+    if is_zero3(accelerator):
+        return _load_partitions(model, weights, accelerator.is_main_process)
+    for module in model.modules() if accelerator.is_fsdp2 else ():
+        if isinstance(module, FSDPModule):  # an evaluation leaves some of them whole
+            module.reshard()
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=accelerator.num_processes > 1)
+    set_model_state_dict(model, weights, options=options)
+
+
+@torch.no_grad()
+def _load_partitions(model: nn.Module, weights: Mapping[str, Tensor], is_main_process: bool) -> None:
+    """Load whole weights, which the main process has, into the parts that ZeRO-3 holds, one at a time."""
+    import deepspeed
+
+    for name, parameter in model.named_parameters():
+        with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
+            if is_main_process:
+                parameter.copy_(weights[name])
