@@ -1,6 +1,10 @@
 """Quantised checkpoints: small, the same bit for bit once loaded, quantised while they are loaded, and proved."""
 
 import json
+import re
+import sys
+import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -27,6 +31,7 @@ from tfm_zoo.hub import Verdict, verify
 from tfm_zoo.hub.comparisons import compare_weights
 from tfm_zoo.models import hub_manifest
 from tfm_zoo.packing.linear import PackedLinear
+from tfm_zoo.packing.memory import return_memory
 
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import ragged_batch, tiny_decoder, tiny_model
@@ -52,6 +57,28 @@ def assert_same(model, other, batch: dict) -> None:
     state, twin = model.state_dict(), other.state_dict()
     assert state.keys() == twin.keys()
     assert all(tensor.equal(twin[name]) and tensor.dtype == twin[name].dtype for name, tensor in state.items())
+
+
+def anonymous() -> int:
+    """Bytes of this process that no file backs."""
+    return int(re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+
+
+def with_peak(load) -> tuple:
+    """What `load` gives, and the most bytes in memory beside those of before, looked at every millisecond."""
+    return_memory()
+    before, seen, done = anonymous(), [], threading.Event()
+
+    def watch():
+        while not done.wait(0.001):
+            seen.append(anonymous())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    model = load()
+    done.set()
+    watcher.join()
+    return model, max(seen) - before
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
@@ -126,6 +153,27 @@ def test_sizes(tmp_path):
         ).save_pretrained(tmp_path / dtype)
     whole, eight, four = ((tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "int8", "int4"))
     assert eight < 0.28 * whole and four < 0.18 * whole
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
+def test_memory(tmp_path):
+    """The whole model is never in memory."""
+    fields = {"num_hidden_layers": 6, "max_position_embeddings": 16, "eos_token_id": 2, "bos_token_id": 1}
+    config = TfmGPTConfig(hidden_size=512, num_attention_heads=8, vocab_size=64, **fields)
+    TfmGPTForCausalLM(config).save_pretrained(tmp_path / "whole", max_shard_size="50MB")
+    assert sum(file.stat().st_size for file in (tmp_path / "whole").glob("*.safetensors")) > 75e6
+
+    def load(name, **options):
+        return lambda: TfmGPTForCausalLM.from_pretrained(tmp_path / name, **options)
+
+    for dtype in ("int8", "int4"):
+        model, rounding = with_peak(load("whole", quantization_config=TfmQuantizationConfig(dtype)))
+        model.save_pretrained(tmp_path / dtype)
+        del model
+        size = (tmp_path / dtype / "model.safetensors").stat().st_size
+        _, loading = with_peak(load(dtype))
+        print(f"{dtype}, peaks over the size: {rounding / size:.2f} quantising, {loading / size:.2f} loading")
+        assert rounding < 1.8 * size and loading < 1.5 * size
 
 
 def test_sharded(tmp_path):

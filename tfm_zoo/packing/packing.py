@@ -123,7 +123,8 @@ class Packer(NamedTuple):
         places = [place_of(module, name) for name in JOINED.get(type(module).__name__, ())]
         if places and self.can_join([getattr(*place) for place in places]):
             self.join(places)
-        for name, child in list(module.named_children()):
+        # From the end, where the largest is, the vocabulary's: its copies are gone before there is much beside them.
+        for name, child in reversed(list(module.named_children())):
             owner, attribute = place_of(module, name)
             if self.takes(layer := getattr(owner, attribute)):
                 dtype = self.inner_dtype if name in INNER else self.dtype

@@ -110,7 +110,7 @@ class Int4Product(Product):
     """A weight of four bits, made real within the kernel, which reads inputs of bfloat16."""
 
     BLOCK = 64  # the largest number of outputs that a kernel takes at once
-    PART = 16 * BLOCK  # outputs that are packed at once
+    PART = 4 * BLOCK  # outputs that are packed at once
 
     def __init__(self, weight: Int4Weight, bias: torch.Tensor | None):
         self.out_features, self.bias = len(weight.values), bias

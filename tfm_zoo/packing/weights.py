@@ -1,11 +1,12 @@
 """Weights of eight and four bits: how they are made of real numbers, and what they stand for."""
 
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import torch
 
 GROUP = 32  # inputs that share a scale in four bits
-ROWS = 1024  # outputs that are rounded at a time, which bounds the memory that it takes
+ROWS = 128  # outputs that are rounded at a time, which bounds the memory that it takes
 FITS = 3
 TINY = 1e-8
 
@@ -28,6 +29,17 @@ def rows(weight: Weight, start: int, end: int) -> Weight:
     return type(weight)(*(tensor[start:end].clone() for tensor in weight))
 
 
+def by_rows(make: Callable[[torch.Tensor], Weight], weight: torch.Tensor) -> Weight:
+    """A weight that is made of `(out_features, in_features)` a few outputs at a time, in memory laid aside for it."""
+    weight = weight.detach()
+    likes = make(weight[:1].float())
+    whole = type(likes)(*(like.new_empty(len(weight), *like.shape[1:]) for like in likes))
+    for start in range(0, len(weight), ROWS):
+        for target, part in zip(whole, make(weight[start : start + ROWS].float()), strict=True):
+            target[start : start + ROWS] = part
+    return whole
+
+
 class Int8Weight(NamedTuple):
     """A weight of eight bits, `values * scales`.
 
@@ -42,7 +54,7 @@ class Int8Weight(NamedTuple):
     @classmethod
     def of(cls, weight: torch.Tensor) -> "Int8Weight":
         """Rounds a weight `(out_features, in_features)`; the largest number of each output is kept."""
-        return joined([cls.rounded(part.float()) for part in weight.detach().split(ROWS)])
+        return by_rows(cls.rounded, weight)
 
     @classmethod
     def rounded(cls, weight: torch.Tensor) -> "Int8Weight":
@@ -70,7 +82,7 @@ class Int4Weight(NamedTuple):
     @classmethod
     def of(cls, weight: torch.Tensor) -> "Int4Weight":
         """Rounds a weight `(out_features, in_features)`, whose inputs are a multiple of `GROUP`."""
-        return joined([cls.fitted(part.float().unflatten(1, (-1, GROUP))) for part in weight.detach().split(ROWS)])
+        return by_rows(lambda rows: cls.fitted(rows.unflatten(1, (-1, GROUP))), weight)
 
     @classmethod
     def fitted(cls, groups: torch.Tensor) -> "Int4Weight":
