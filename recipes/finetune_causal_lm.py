@@ -24,11 +24,13 @@ from tfm_zoo.training.language_modeling.task import LanguageModelingArguments, L
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.runs import run_script, start_run
-from tfm_zoo.training.sources import digest
+from tfm_zoo.training.sources import bytes_of, digest
 from tfm_zoo.training.streams import Stream
 from tfm_zoo.training.tokenizers import vocabulary_digest
 
 logger = logging.getLogger(__name__)
+#: of a stream, at a time; so many that chunks, whose last blocks are not full, end for their characters
+MIXED_DOCUMENTS = 128_000
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
@@ -54,7 +56,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
     blocks = partial(Blocks, block_size=block_size, filling=tokenizer.eos_token_id or 0)
     if corpus.stream:
         join = Joining(tokenizer, data_args.document_separator)
-        examples = Stream(corpus.stream, StreamedBlocks(join, blocks), args.seed)
+        examples = Stream(corpus.stream, StreamedBlocks(join, blocks), args.seed, MIXED_DOCUMENTS).dealt()
         if next(examples.first_pass(), None) is None:
             raise ValueError("the training text holds too few tokens to predict any")
     else:
@@ -76,8 +78,8 @@ def prepare(argv: list[str] | None = None) -> Loop:
             "block_size": block_size,
             "streaming": bool(corpus.stream),
             "train_files": data_args.files_identity,
-            "training text": corpus.stream.identity if corpus.stream else digest([tokens["train"].numpy().tobytes()]),
-            "validation text": digest([tokens["validation"].numpy().tobytes()]),
+            "training text": corpus.stream.identity if corpus.stream else digest([bytes_of(tokens["train"])]),
+            "validation text": digest([bytes_of(tokens["validation"])]),
             "tokenizer": vocabulary_digest(tokenizer),
         },
         sampler=sampler,

@@ -17,6 +17,8 @@ import logging
 from dataclasses import replace
 from functools import partial
 
+from accelerate.utils import gather_object
+
 from tfm_zoo.training.arguments import fitted
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
@@ -54,14 +56,15 @@ def prepare(argv: list[str] | None = None) -> Loop:
         whole_words=args.whole_word_mask,
     )
     stream = partial(Stream, make_examples=make_examples, seed=args.seed, chunk_size=args.block_documents)
-    examples = stream(documents.train)
+    examples = stream(documents.train).dealt()
     validation = list(stream(documents.validation).first_pass())
     for split, first in (("training", next(examples.first_pass(), None)), ("validation", next(iter(validation), None))):
         if first is None:
             raise ValueError(f"there is no example in the {split} documents: it takes {make_examples.needs}")
     if not args.max_train_steps:
         logger.info("Counting the examples of an epoch")
-        examples.size = sum(1 for _ in examples.first_pass())
+        mine = range(run.accelerator.process_index, examples.readers, run.accelerator.num_processes)
+        examples.size = sum(gather_object([sum(1 for _ in examples.first_pass(mine))]))
 
     task = PretrainingTask(
         accelerator=run.accelerator,

@@ -32,9 +32,9 @@ if not _runs_the_command():
         from .models.modeling_tfm_encoder_decoder import *  # noqa: F403
         from .models.modeling_tfm_gpt import *  # noqa: F403
         from .named_configs import NAMED_CONFIGS, named_config
+        from .packing import pack_weights, quantize_int8
         from .patches import add_names_to_transformers, add_types_to_peft
         from .pipelines import pipeline
-        from .quantization import quantize_int8
         from .registration import register
 
     __all__ = [
@@ -42,6 +42,7 @@ if not _runs_the_command():
         "ConversionError",
         "from_official",
         "named_config",
+        "pack_weights",
         "pipeline",
         "quantize_int8",
         "to_official",

@@ -81,11 +81,205 @@ BART = {
     "bos_token_id": 0,
     "decoder_start_token_id": 2,
 }
+#: Pegasus (Zhang et al. 2019), as it differs from the base Transformer
+PEGASUS_LARGE = {
+    **size(width=1024, layers=16, heads=16),
+    "vocab_size": 96103,
+    "attention_dropout": 0.1,
+    "activation_dropout": 0.1,
+    "norm_position": "pre",
+    "sinusoid_type": "halves",
+    "final_logits_bias": True,
+    "weight_init": "normal",
+    "bos_token_id": None,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 0,
+}
+#: the smallest dense NLLB model (NLLB team 2022), as it differs from the base Transformer
+NLLB_600M = {
+    **size(width=1024, layers=12, heads=16),
+    "vocab_size": 256206,
+    "attention_dropout": 0.1,
+    "norm_position": "pre",
+    "sinusoid_type": "tensor2tensor",
+    "position_ids_from_padding": True,
+    "weight_init": "normal",
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "decoder_start_token_id": 2,
+}
+#: the distilled Blenderbot (Roller et al. 2020), as it differs from the base Transformer
+BLENDERBOT_400M = {
+    **size(width=1280, layers=2, heads=32),
+    "decoder_layers": 12,
+    "vocab_size": 8008,
+    "hidden_act": "gelu",
+    "max_position_embeddings": 128,
+    "norm_position": "pre",
+    "position_embedding_type": "learned",
+    "final_logits_bias": True,
+    "weight_init": "normal",
+}
+#: ModernBERT (Warner et al. 2024) in its base size, as it differs from BERT
+MODERNBERT_BASE = {
+    "vocab_size": 50368,
+    "num_hidden_layers": 22,
+    "intermediate_size": 1152,
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "classifier_dropout": 0.0,
+    "max_position_embeddings": 8192,
+    "type_vocab_size": 0,
+    "norm_position": "pre",
+    "norm_bias": False,
+    "norm_eps": 1e-5,
+    "first_norm": False,
+    "position_embedding_type": "rotary",
+    "rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 160000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+    "layer_types": [("full_attention" if layer % 3 == 0 else "sliding_attention") for layer in range(22)],
+    "sliding_window": 64,
+    "mlp_type": "gated",
+    "attention_bias": False,
+    "mlp_bias": False,
+    "add_pooling_layer": False,
+    "pooler_act": "gelu",
+    "lm_head_act": "gelu",
+    "classifier_bias": False,
+    "classifier_norm": True,
+    "classifier_transform": True,
+    "pad_token_id": 50283,
+    "bos_token_id": 50281,
+    "eos_token_id": 50282,
+}
+#: nomic-embed-text-v1.5 (Nussbaum et al. 2024), as it differs from BERT
+NOMIC_EMBED = {
+    "vocab_size": 30528,
+    "hidden_act": "silu",
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "max_position_embeddings": 2048,
+    "position_embedding_type": "rotary",
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+    "mlp_type": "gated",
+    "attention_bias": False,
+    "mlp_bias": False,
+    "add_pooling_layer": False,
+}
+#: gte-multilingual-base (Zhang et al. 2024), as it differs from BERT
+GTE_BASE = {
+    "vocab_size": 250048,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.1,
+    "max_position_embeddings": 8192,
+    "type_vocab_size": 1,
+    "position_embedding_type": "rotary",
+    "rope_parameters": {"rope_type": "default", "rope_theta": 160000.0},
+    "mlp_type": "gated",
+    "mlp_bias": False,
+    "mlp_output_bias": True,
+    "add_pooling_layer": False,
+    "lm_head_act": "gelu",
+    "pad_token_id": 1,
+}
+#: jina-embeddings-v3 (Sturua et al. 2024) without its adapters, as it differs from BERT
+JINA_V3 = {
+    **size(width=1024, layers=24, heads=16),
+    "vocab_size": 250002,
+    "max_position_embeddings": 8194,
+    "type_vocab_size": 1,
+    "norm_eps": 1e-5,
+    "position_embedding_type": "rotary",
+    "rope_parameters": {"rope_type": "default", "rope_theta": 20000.0},
+    "lm_head_act": "gelu",
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+}
+#: EuroBERT (Boizard et al. 2025) in its smallest size, as it differs from BERT
+EUROBERT = {
+    "vocab_size": 128256,
+    "hidden_act": "silu",
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "classifier_dropout": 0.0,
+    "max_position_embeddings": 8192,
+    "type_vocab_size": 0,
+    "tie_word_embeddings": False,
+    "norm_position": "pre",
+    "norm_type": "rmsnorm",
+    "norm_eps": 1e-5,
+    "embedding_norm": False,
+    "position_embedding_type": "rotary",
+    "rope_parameters": {"rope_type": "default", "rope_theta": 250000.0},
+    "mlp_type": "gated",
+    "attention_bias": False,
+    "mlp_bias": False,
+    "add_pooling_layer": False,
+    "pooler_act": "gelu",
+    "classifier_pooling": "late",
+    "lm_head_transform": False,
+    "lm_head_bias": False,
+    "pad_token_id": 128001,
+    "bos_token_id": 128000,
+    "eos_token_id": 128001,
+}
+#: ELECTRA (Clark et al. 2020) in its smallest size, as it differs from BERT
+ELECTRA_SMALL = {
+    **size(width=256, layers=12, heads=4),
+    "embedding_size": 128,
+    "add_pooling_layer": False,
+    "pooler_act": "gelu",
+    "pooler_dropout": 0.1,
+    "lm_head_act": "gelu",
+}
+#: ALBERT (Lan et al. 2019) in its base size, as it differs from BERT
+ALBERT_BASE = {
+    "vocab_size": 30000,
+    "embedding_size": 128,
+    "num_hidden_groups": 1,
+    "hidden_act": "gelu_new",
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "classifier_dropout": 0.1,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+}
+#: XLM-R-XL (Goyal et al. 2021), as it differs from BERT
+XLM_ROBERTA_XL = {
+    **size(width=2560, layers=36, heads=32),
+    "vocab_size": 250880,
+    "hidden_dropout": 0.0,
+    "embedding_dropout": 0.1,
+    "attention_output_dropout": 0.1,
+    "classifier_dropout": 0.1,
+    "max_position_embeddings": 514,
+    "type_vocab_size": 1,
+    "norm_position": "pre",
+    "norm_eps": 1e-5,
+    "embedding_norm": False,
+    "position_ids_from_padding": True,
+    "pooler_dropout": 0.1,
+    "lm_head_act": "gelu",
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+}
 
 #: name -> the family's configuration class, and what differs from its defaults
 NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
     "bert-base": (TfmBertConfig, {}),
     "bert-large": (TfmBertConfig, size(width=1024, layers=24, heads=16)),
+    "albert-base-v2": (TfmBertConfig, ALBERT_BASE),
+    "electra-small": (TfmBertConfig, ELECTRA_SMALL),
+    "xlm-roberta-xl": (TfmBertConfig, XLM_ROBERTA_XL),
+    "modernbert-base": (TfmBertConfig, MODERNBERT_BASE),
+    "nomic-embed-text-v1.5": (TfmBertConfig, NOMIC_EMBED),
+    "gte-multilingual-base": (TfmBertConfig, GTE_BASE),
+    "jina-embeddings-v3": (TfmBertConfig, JINA_V3),
+    "eurobert-210m": (TfmBertConfig, EUROBERT),
     "openai-gpt": (TfmGPTConfig, OPENAI_GPT),
     "gpt2": (TfmGPTConfig, {}),
     "gpt2-medium": (TfmGPTConfig, size(width=1024, layers=24, heads=16)),
@@ -98,6 +292,9 @@ NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
     "opus-mt": (TfmEncoderDecoderConfig, OPUS_MT),
     "bart-base": (TfmEncoderDecoderConfig, BART | size(width=768, layers=6, heads=12)),
     "bart-large": (TfmEncoderDecoderConfig, BART | size(width=1024, layers=12, heads=16)),
+    "nllb-200-distilled-600m": (TfmEncoderDecoderConfig, NLLB_600M),
+    "pegasus-large": (TfmEncoderDecoderConfig, PEGASUS_LARGE),
+    "blenderbot-400m-distill": (TfmEncoderDecoderConfig, BLENDERBOT_400M),
 }
 
 

@@ -1,10 +1,16 @@
-"""The encoder family against official BERT: what is timed, and the figure that is aimed at."""
+"""The encoder family against official BERT and its successors: what is timed, and the figure that is aimed at."""
 
 from collections.abc import Callable
 from functools import cache
 
 import torch
-from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertModel
+from transformers import (
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertModel,
+    ModernBertModel,
+    NomicBertModel,
+)
 
 import tfm_zoo
 
@@ -19,9 +25,9 @@ MINILM = {"num_hidden_layers": 6, "hidden_size": 384, "intermediate_size": 1536}
 def pair(
     official_class: type, settings: Settings, training: bool, **sizes: int
 ) -> tuple[torch.nn.Module, torch.nn.Module]:
-    """A BERT of random weights, BERT-base unless `sizes` say otherwise, and its zoo twin."""
+    """An official model of random weights, of its base size unless `sizes` say otherwise, and its zoo twin."""
     torch.manual_seed(0)
-    config = BertConfig(**{"num_hidden_layers": settings.layers} | sizes)
+    config = official_class.config_class(**{"num_hidden_layers": settings.layers} | sizes)
     config._attn_implementation = settings.attention
     official = official_class(config).to(settings.dtype)
     zoo = tfm_zoo.from_official(official, attn_implementation=settings.attention)
@@ -77,6 +83,8 @@ def benchmarks(settings: Settings) -> dict[str, Callable[[str], Result]]:
             name, classifier, classified(256), settings, "", **MINILM
         ),
         "inference": lambda name: timed(name, BertModel, ragged(), settings, ">= 1.7"),
+        "inference, NomicBERT": lambda name: timed(name, NomicBertModel, ragged(), settings, ">= 1.5"),
+        "inference, ModernBERT": lambda name: timed(name, ModernBertModel, ragged(), settings, ">= 1.5"),
         "inference, no padding": lambda name: timed(name, BertModel, full(), settings, ">= 0.97"),
         "training step": lambda name: timed(name, classifier, classified(), settings, ">= 1.6"),
         "MLM step": lambda name: timed(name, BertForMaskedLM, masked(ragged()), settings, ">= 2.0"),

@@ -45,6 +45,8 @@ ROPES = [
         "original_max_position_embeddings": 6,
     },
 ]
+#: whose frequencies change with the length, in the native classes too
+CHANGING = ("longrope", "dynamic")
 COMMON = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -64,6 +66,7 @@ def blocks(draw) -> dict:
         "final_norm": draw(st.sampled_from([None, False, True])),
         "embedding_norm": draw(st.booleans()),
         "norm_type": draw(st.sampled_from(["layernorm", "rmsnorm"])),
+        "norm_bias": draw(st.sampled_from([None, False])),
         "position_embedding_type": draw(st.sampled_from(["learned", "sinusoidal", "rotary", "none"])),
         "mlp_type": draw(st.sampled_from(["dense", "gated"])),
         "hidden_act": draw(ACTIVATIONS),
@@ -71,6 +74,7 @@ def blocks(draw) -> dict:
         "attention_bias": draw(st.booleans()),
         "attention_output_bias": draw(st.none() | st.booleans()),
         "mlp_bias": draw(st.booleans()),
+        "mlp_output_bias": draw(st.none() | st.booleans()),
         "type_vocab_size": draw(st.integers(0, 2)),
         "tie_word_embeddings": draw(st.booleans()),
         "pad_token_id": draw(st.integers(0, 3)),
@@ -84,8 +88,26 @@ def blocks(draw) -> dict:
             width = (head_dim or 8) // 2
             rope = rope | {"short_factor": [1.0] * width, "long_factor": [2.0] * width}
         fields["rope_parameters"] = rope | {"rope_theta": draw(st.sampled_from([100.0, 10000.0]))}
+    if fields["norm_position"] in ("pre", "both"):
+        fields["first_norm"] = draw(st.booleans())
     if draw(st.integers(0, 3)) == 0:
         fields |= {"attention_type": "linear", "sliding_window": None}
+    if draw(st.booleans()):
+        fields |= {"embedding_size": draw(st.sampled_from([4, 12])), "tie_word_embeddings": False}
+    return fields
+
+
+def layer_by_layer(draw, fields: dict) -> dict:
+    """Each layer may have an attention of its own, and each kind of attention rotary positions of its own."""
+    if "attention_type" not in fields and draw(st.booleans()):
+        slides = ["sliding_attention"] * (fields["sliding_window"] is not None)
+        kinds = st.sampled_from(["full_attention", "linear_attention", *slides])
+        fields["layer_types"] = [draw(kinds) for _ in range(fields["num_hidden_layers"])]
+        if "rope_parameters" in fields and draw(st.booleans()):
+            other = {"rope_type": "default", "rope_theta": 50.0}
+            fields["rope_parameters"] = {
+                kind: other if kind == "full_attention" else fields["rope_parameters"] for kind in fields["layer_types"]
+            }
     return fields
 
 
@@ -102,11 +124,16 @@ def architectures(draw) -> dict:
     fields = beside_each_other(draw, draw(blocks()))
     if fields["sliding_window"]:
         fields["sliding_window"] = draw(st.integers(1, 8))
-    return fields | {
+    return layer_by_layer(draw, fields) | {
         "position_ids_from_padding": draw(st.booleans()),
         "pooler_act": draw(ACTIVATIONS),
         "lm_head_act": draw(st.none() | ACTIVATIONS),
-        "classifier_pooling": draw(st.sampled_from(["cls", "mean"])),
+        "classifier_pooling": draw(st.sampled_from(["cls", "mean", "late"])),
+        "lm_head_transform": draw(st.booleans()),
+        "lm_head_bias": draw(st.booleans()),
+        "classifier_bias": draw(st.booleans()),
+        "classifier_norm": draw(st.booleans()),
+        "classifier_transform": draw(st.booleans()),
         "add_pooling_layer": draw(st.booleans()),
     }
 
@@ -119,10 +146,7 @@ def decoders(draw) -> dict:
         "train_padding_embedding": draw(st.booleans()),
         "scaled_residual_init": draw(st.booleans()),
     }
-    if "attention_type" not in fields and draw(st.booleans()):
-        slides = ["sliding_attention"] * (fields["sliding_window"] is not None)
-        kinds = st.sampled_from(["full_attention", "linear_attention", *slides])
-        fields["layer_types"] = [draw(kinds) for _ in range(fields["num_hidden_layers"])]
+    fields = layer_by_layer(draw, fields)
     if draw(st.booleans()):
         fields |= {"type_vocab_size": 0, "token_types_as_tokens": True}
     return fields
@@ -231,10 +255,17 @@ def test_skipped_padding_changes_nothing(made, attention, side):
             assert (ours[name] - wanted).norm() <= 1e-5 * wanted.norm() + 1e-6 * scale, name
 
 
+def kinds_of(rope_parameters: dict) -> list[dict]:
+    """The rotary parameters of each kind of layer."""
+    return [value for value in rope_parameters.values() if isinstance(value, dict)] or [rope_parameters]
+
+
 @settings(COMMON, max_examples=100)
 @given(fields=decoders(), attention=ATTENTION, side=st.sampled_from(["right", "left"]), first=st.integers(1, 8))
 def test_step_by_step_as_at_once(fields, attention, side, first):
     """A first piece, then token by token, with a cache that grows or one that does not."""
+    rope_parameters = fields.get("rope_parameters", {})
+    assume(not any(parameters.get("rope_type") in CHANGING for parameters in kinds_of(rope_parameters)))
     model = tiny_model(TfmGPTModel, **fields)
     model.set_attn_implementation(attention)
     batch = make_batch(TfmGPTModel, fields, side)
@@ -256,8 +287,7 @@ def test_step_by_step_as_at_once(fields, attention, side, first):
 @given(fields=translators(), attention=ATTENTION, side=SIDE, first=st.integers(1, 6))
 def test_step_by_step_as_at_once_with_a_source(fields, attention, side, first):
     """The target in pieces, whose cache remembers the source too."""
-    kind = fields.get("rope_parameters", {}).get("rope_type")
-    assume(kind not in ("longrope", "dynamic"))  # whose frequencies change with the length, in the native classes too
+    assume(fields.get("rope_parameters", {}).get("rope_type") not in CHANGING)
     model = tiny_model(TfmEncoderDecoderModel, **fields)
     model.set_attn_implementation(attention)
     batch = make_batch(TfmEncoderDecoderModel, fields, side)

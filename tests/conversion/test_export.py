@@ -38,6 +38,7 @@ LIKE_LLAMA = {
 LIKE_MARIAN = {"sinusoid_type": "halves"}
 LIKE_BART = {"position_embedding_type": "learned", "position_offset": 2, "embedding_norm": True}
 LIKE_MBART = LIKE_BART | {"norm_position": "pre", "start_with_last_token": True}
+LIKE_BLENDERBOT = {"norm_position": "pre", "position_offset": 0, "embedding_norm": False}
 LIKE_FSMT = {"sinusoid_type": "tensor2tensor", "position_ids_from_padding": True, "start_with_last_token": True}
 
 
@@ -67,6 +68,12 @@ def make(head: str = "ForMaskedLM", **config):
         ("ForMaskedLM", LIKE_DISTILBERT, "DistilBertForMaskedLM"),
         ("ForSequenceClassification", LIKE_DISTILBERT, "DistilBertForSequenceClassification"),
         ("Model", LIKE_DISTILBERT, "DistilBertModel"),
+        ("ForMaskedLM", {"embedding_size": 8}, "ElectraForMaskedLM"),
+        (
+            "ForSequenceClassification",
+            {"position_embedding_type": "rotary"},
+            "JinaEmbeddingsV3ForSequenceClassification",
+        ),
     ],
 )
 def test_first_architecture_that_can_express_it(head, config, native):
@@ -86,14 +93,17 @@ def test_first_architecture_that_can_express_it(head, config, native):
         {"embedding_norm": False},
         {"norm_type": "rmsnorm"},
         {"mlp_type": "gated"},
-        {"position_embedding_type": "rotary"},
+        {"position_embedding_type": "none"},
         {"position_embedding_type": "sinusoidal"},
         {"num_key_value_heads": 2},
         {"head_dim": 16},
         {"sliding_window": 3},
         {"attention_bias": False},
         {"mlp_bias": False},
+        {"mlp_output_bias": False},
         {"lm_head_act": "relu"},
+        {"lm_head_transform": False},
+        {"lm_head_bias": False},
     ],
     ids=str,
 )
@@ -284,6 +294,8 @@ def test_named_configurations_are_the_published_ones(name, native, caplog):
         ("ForConditionalGeneration", LIKE_MBART, "MBartForConditionalGeneration"),
         ("ForSequenceClassification", LIKE_MBART, "MBartForSequenceClassification"),
         ("ForConditionalGeneration", LIKE_FSMT, "FSMTForConditionalGeneration"),
+        ("ForConditionalGeneration", LIKE_MARIAN | {"norm_position": "pre"}, "PegasusForConditionalGeneration"),
+        ("Model", LIKE_BART | LIKE_BLENDERBOT, "BlenderbotModel"),
         (
             "ForConditionalGeneration",
             LIKE_FSMT | {"tie_word_embeddings": False, "decoder_vocab_size": 80},
@@ -317,7 +329,7 @@ def test_first_architecture_that_can_express_an_encoder_decoder(head, config, na
     ("config", "named"),
     [
         ({}, ("sinusoid_type='interleaved'",)),
-        (LIKE_MARIAN | {"norm_position": "pre"}, ("norm_position='pre'", "final_norm=True")),
+        (LIKE_MARIAN | {"norm_position": "output"}, ("norm_position='output'", "final_norm=True")),
         (LIKE_MARIAN | {"norm_type": "rmsnorm"}, ("norm_type='rmsnorm'",)),
         (LIKE_MARIAN | {"mlp_type": "gated"}, ("mlp_type='gated'",)),
         (LIKE_MARIAN | {"sliding_window": 3}, ("sliding_window=3",)),

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from safetensors import safe_open
+from transformers import ElectraForPreTraining
 
 import tfm_zoo
 from tests.conversion.comparison import assert_same_model
@@ -122,9 +124,51 @@ def test_config_without_model_type(original, folder):
     assert_same_model(to_official(from_official(folder)), original)
 
 
-@pytest.mark.parametrize("name", [name for name in BY_NAME if "MultipleChoice" not in name])
+UNTOLD = ("MultipleChoice", "ModernBertForTokenClassification", "ModernBertForQuestionAnswering")
+
+
+@pytest.mark.parametrize("name", [name for name in BY_NAME if not name.endswith(UNTOLD)])
 def test_head_is_known_by_its_tensors(name, tmp_path):
-    """Where `architectures` is missing. (Choices are told from labels by nothing but that.)"""
+    """Where `architectures` is missing. (Choices, and ModernBERT's kinds of labels, are told by nothing but that.)"""
     build_tiny(BY_NAME[name]).save_pretrained(tmp_path)
     edit_config(tmp_path, architectures=...)
     assert type(from_official(tmp_path)) is BY_NAME[name].head.zoo
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "stored"),
+    [
+        ("NomicBertForMaskedLM", "bert", "encoder.layers.0.attn.Wqkv.weight"),
+        ("GteModel", "new", "encoder.layer.0.mlp.up_gate_proj.weight"),
+        ("JinaEmbeddingsV3Model", "", "encoder.layers.0.mixer.Wqkv.bias"),
+    ],
+)
+def test_files_have_names_of_their_own(name, prefix, stored, tmp_path):
+    """transformers, too, saves these classes under the names of the code that trained them, with packed projections."""
+    native = BY_NAME[name]
+    original = build_tiny(native)
+    original.save_pretrained(tmp_path)
+    written = f"{native.architecture.prefix}."
+
+    def as_on_the_hub(tensors: dict) -> dict:
+        names = {key: key.replace(written, f"{prefix}.") for key in tensors}
+        if native.head.is_bare:
+            names = {key: f"{prefix}.{key}".lstrip(".") for key in tensors}
+        return {names[key]: tensor for key, tensor in tensors.items()}
+
+    rewrite(tmp_path, as_on_the_hub)
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert f"{prefix}.{stored}".lstrip(".") in file.keys()  # noqa: SIM118
+    assert_same_model(to_official(from_official(tmp_path)), original)
+
+
+def test_a_discriminator_becomes_a_base_model(tmp_path, caplog):
+    """The zoo has no head that finds replaced tokens."""
+    original = build_tiny(BY_NAME["ElectraModel"])
+    discriminator = ElectraForPreTraining(original.config)
+    discriminator.electra.load_state_dict(original.state_dict())
+    discriminator.save_pretrained(tmp_path)
+    zoo = from_official(tmp_path)
+    assert type(zoo) is tfm_zoo.TfmBertModel
+    assert "left out, as of another head: discriminator_predictions.dense.bias" in caplog.text
+    assert_same_model(to_official(zoo), original)

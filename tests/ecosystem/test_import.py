@@ -16,8 +16,12 @@ from ..hub.conftest import make_environment
 PROGRAM = """
 from importlib.metadata import PackageNotFoundError, version
 
+import sys
+
 import tfm_zoo
 from transformers import AutoConfig, AutoModelForMaskedLM
+
+assert "transformers.pipelines" not in sys.modules  # which `tfm_zoo.pipeline` imports when it is called
 
 try:
     version("tfm_zoo")

@@ -106,11 +106,11 @@ def test_lengths(zoo, native):
     completed = of({"generation_config": given})["generation_config"]
     assert (completed.max_length, completed.max_new_tokens, completed.num_beams) == (7, None, 4)
     assert given.num_beams != 4
-    of = make_pipeline("translation", native).generate_arguments
+    of = make_pipeline("text2text-generation", native).generate_arguments
     assert of({})["max_new_tokens"] == 256
     native = copy.deepcopy(native)
     native.generation_config.update(max_length=8, num_beams=3)
-    of = make_pipeline("translation", native).generate_arguments
+    of = make_pipeline("text2text-generation", native).generate_arguments
     assert of({}) == {}
     assert of({"max_new_tokens": 2}) == {"max_new_tokens": 2}
 
@@ -124,9 +124,9 @@ def test_settings_of_a_task(native):
         (expected,) = generated(native, "a long story good", max_new_tokens=9, num_beams=2)
         assert summarize("good", max_new_tokens=9) == [{"summary_text": expected}]
         (expected,) = generated(native, "the good", max_length=6, num_beams=1)
-        assert translate("good") == [{"translation_text": expected}]
+        assert translate("good") == make_pipeline("translation", model)("good") == [{"translation_text": expected}]
         (expected,) = generated(native, "good bad", max_length=6, num_beams=4)
-        assert make_pipeline("translation", model)("bad", max_length=6) == [{"translation_text": expected}]
+        assert make_pipeline("text2text-generation", model)("bad", max_length=6) == [{"generated_text": expected}]
 
 
 def test_languages():
@@ -165,13 +165,19 @@ def test_languages():
 
 
 def test_stop_sequence():
+    """It ends the generation wherever tokens begin and end."""
     tokenizer = byte_level_bpe(SENTENCES, 290)
-    tokens = {"pad_token_id": 0, "eos_token_id": None, "vocab_size": len(tokenizer)}
+    tokens = {"pad_token_id": 0, "eos_token_id": None, "decoder_start_token_id": 0, "vocab_size": len(tokenizer)}
     model = tiny_model(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, **LIKE_BART | tokens)
-    write = tfm_zoo.pipeline("text2text-generation", model, tokenizer=tokenizer, device="cpu", **LENGTHS, num_beams=1)
+    no_letters = [index for index in range(len(tokenizer)) if not tokenizer.decode([index]).isalpha()]
+    options = LENGTHS | {"suppress_tokens": no_letters, "num_beams": 1}
+    write = tfm_zoo.pipeline("text2text-generation", model, tokenizer=tokenizer, device="cpu", **options)
     text = write("good")[0]["generated_text"]
-    assert len(text) > 1
-    assert write("good", stop_sequence=text[0]) == [{"generated_text": text[0]}]
+    stop = text[2:4]
+    stopped = write("good", stop_sequence=stop)[0]["generated_text"]
+    assert text.startswith(stopped)
+    assert stop in stopped
+    assert len(stopped) < len(text)
 
 
 def test_truncation(zoo):

@@ -23,6 +23,9 @@ TRANSLATORS = {
     "marian": "MarianMTModel",
     "bart": "BartForConditionalGeneration",
     "mbart": "MBartForConditionalGeneration",
+    "m2m_100": "M2M100ForConditionalGeneration",
+    "pegasus": "PegasusForConditionalGeneration",
+    "blenderbot": "BlenderbotForConditionalGeneration",
     "fsmt": "FSMTForConditionalGeneration",
 }
 #: With a tied head, these say each token again and again.

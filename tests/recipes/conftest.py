@@ -267,14 +267,14 @@ def as_argv(options: dict) -> list[str]:
     return argv
 
 
-def run_python(*command: object, check: bool = True, **env: str) -> subprocess.CompletedProcess:
+def run_python(*command: object, check: bool = True, timeout: int = 240, **env: str) -> subprocess.CompletedProcess:
     """Run Python in a fresh process that sees the repository, but no network."""
     ended = subprocess.run(
         [sys.executable, *map(str, command)],
         env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | env,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=timeout,
     )
     assert not check or ended.returncode == 0, ended.stderr
     return ended

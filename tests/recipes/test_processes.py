@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,39 @@ def kill(*args):
     return original(*args)
 
 setattr(module, name, kill)
+runpy.run_path(script, run_name="__main__")
+"""
+# Runs a recipe on any number of processes, and notes digests of what each step reads, until it kills itself before one.
+NOTED = """
+import hashlib, json, os, runpy, signal, sys
+from pathlib import Path
+from tfm_zoo.training import loop
+
+folder, last, script, *sys.argv[1:] = sys.argv[1:]
+train_step = loop.train_step
+
+def digest(ids, mask):
+    return hashlib.sha256(str(ids[mask.bool()].tolist()).encode()).hexdigest()
+
+def noted(task, model, optimizer, scheduler, micro_batches, *args):
+    step = scheduler.state_dict()["last_epoch"]
+    if step == int(last):
+        os.kill(os.getpid(), signal.SIGKILL)
+    pairs = [(b["input_ids"], b.get("attention_mask", b["input_ids"] >= 0)) for b in micro_batches]
+    digests = [digest(*row) for pair in pairs for row in zip(*pair)]
+    with open(Path(folder) / os.environ.get("RANK", "0"), "a") as file:
+        print(json.dumps([step, digests]), file=file)
+    return train_step(task, model, optimizer, scheduler, micro_batches, *args)
+
+loop.train_step = noted
+runpy.run_path(script, run_name="__main__")
+"""
+# Runs a recipe that may have few files open at a time.
+FEW_FILES = """
+import resource, runpy, sys
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+script, *sys.argv[1:] = sys.argv[1:]
 runpy.run_path(script, run_name="__main__")
 """
 LAUNCHERS = {
@@ -183,9 +217,68 @@ def test_killed_and_resumed_pretraining_is_as_never_killed(pretrain, documents, 
     pretrain(output_dir=tmp_path / "whole", **options)
     identical(tmp_path / "killed", tmp_path / "whole")
     place = torch.load(tmp_path / "killed" / "checkpoint-15" / "custom_checkpoint_0.pkl")
-    assert place["place"]["epoch"] >= 1 and place["used"] > 0
+    ((_, start, before),) = place["starts"]
+    assert start["epoch"] >= 1 and place["used"] > before
     with pytest.raises(ValueError, match=r"another run: .*mlm_probability was 0.15 and is 0.2"):
         pretrain(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **options | {"mlm_probability": 0.2})
+
+
+def digests(folder: Path) -> dict[int, list[str]]:
+    """What each step read, of all processes; a step that was taken twice has read the same."""
+    read = {}
+    for process in sorted(folder.iterdir()):
+        taken = {}
+        for step, rows in map(json.loads, process.read_text().splitlines()):
+            assert taken.setdefault(step, rows) == rows
+        for step, rows in taken.items():
+            read[step] = sorted(read.get(step, []) + rows)
+    return read
+
+
+@pytest.mark.parametrize(("kind", "before", "after"), [("stream", 2, 1), ("memory", 1, 2)])
+def test_killed_and_resumed_on_another_number_of_processes(documents, tmp_path, kind, before, after):
+    if kind == "stream":  # of four readers, in a second pass
+        options = pretraining_defaults(documents) | {"block_documents": 64, "streaming": True, "max_train_steps": 21}
+        options["config_overrides"] = f"{PRETRAINING_SIZES},hidden_dropout=0,attention_dropout=0"
+        recipe = PRETRAINING_RECIPE
+    else:
+        (tmp_path / "text.txt").write_text(TEXT)
+        options = lm_defaults(tmp_path) | {"num_train_epochs": 4, "sample_length": 0}
+        options["config_overrides"] += ",hidden_dropout=0,attention_dropout=0"
+        recipe = LM_RECIPE
+    (tmp_path / "noted.py").write_text(NOTED)
+
+    def run(name: str, processes: int, last: int = -1) -> subprocess.CompletedProcess:
+        division = {"per_device_train_batch_size": 4 // processes, "gradient_accumulation_steps": 2}
+        more = STEPS | options | division | {"output_dir": tmp_path / name, "resume_from_checkpoint": "auto"}
+        (tmp_path / "read" / f"{name}-{processes}").mkdir(parents=True, exist_ok=True)
+        script = [tmp_path / "noted.py", tmp_path / "read" / f"{name}-{processes}", last, recipe, *as_argv(more)]
+        launcher = ["-m", "accelerate.commands.launch", *LAUNCHERS["yaml"]] if processes > 1 else []
+        return run_python(*launcher, *script, check=last < 0)
+
+    run("whole", 1)
+    assert run("parts", before, last=8).returncode
+    assert steps(tmp_path / "parts") == [3, 6]
+    warned = run("parts", after).stderr
+    assert warned.count(f"Continuing with num_processes {after}, which was {before}") == 1
+    whole = digests(tmp_path / "read" / "whole-1")
+    first, second = (digests(tmp_path / "read" / f"parts-{processes}") for processes in (before, after))
+    assert sorted(first) == [*range(8)] and sorted(second) == [*range(6, len(whole))]
+    assert first | second == second | first == whole
+    one, two = (json.loads((tmp_path / name / "trainer_state.json").read_text()) for name in ("whole", "parts"))
+    assert len(one["log_history"]) == len(two["log_history"]) > 10
+    for expected, found in zip(one["log_history"], two["log_history"], strict=True):
+        for key in expected.keys() - {"eval_samples_per_second"}:
+            assert found[key] == pytest.approx(expected[key], rel=1e-5, abs=1e-5), key
+
+
+def test_a_stream_with_workers_needs_few_open_files(tmp_path):
+    """A chunk of texts became hundreds of tensors, each an open file, and training waited for ever."""
+    (tmp_path / "text.txt").write_text(TEXT)
+    options = {"block_size": 4, "dataloader_num_workers": 1, "sample_length": 0, "max_train_steps": 12}
+    options |= validated(tmp_path, {"streaming": True})
+    run_python("-c", FEW_FILES, LM_RECIPE, *as_argv(lm_defaults(tmp_path) | options), timeout=120)
+    assert len(history(tmp_path / "run", "loss")) == 12
 
 
 # Of 61 examples the last batch holds 1, which both processes compute, or 5, of which one computes 3 and the other 2.

@@ -61,6 +61,20 @@ def test_starts_again_at_any_step():
         assert list(sampler.steps(sampler)) == whole[step:]
 
 
+def test_goes_on_with_batches_of_another_size():
+    """At the same place of the same order; no example is left out, and fewer than a batch come twice."""
+    order = [index for step in steps(61, 16, 1, 1) for index in step[0][0]]
+    for done in range(4):
+        sampler = GlobalBatchSampler(61, 6, num_processes=1)
+        sampler.set_position(epoch=0, step=sampler.step_after(done, 16))
+        rest = [index for (micro,) in sampler.steps(sampler) for index in micro]
+        assert rest[-(61 - 16 * done) :] == order[16 * done :] and len(rest) < 61 - 16 * done + 6
+    assert GlobalBatchSampler(61, 6).may_change
+    assert (
+        not GlobalBatchSampler(61, 6, lengths=[1] * 61).may_change and not TokenBatchSampler([(1, 1)] * 9, 9).may_change
+    )
+
+
 def test_epochs_and_seeds_differ():
     orders = []
     for seed in (1, 2):

@@ -1,6 +1,7 @@
 """Running text: from any source to blocks."""
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -79,6 +80,18 @@ def test_documents_are_joined(bytes_only, separator):
     between = bytes_only(separator)["input_ids"] if separator else [bytes_only.eos_token_id]
     row = corpus_of("ab", "c").encode(bytes_only, CorpusArguments(document_separator=separator))["train"].tolist()
     assert row == [*bytes_only("ab")["input_ids"], *between, *bytes_only("c")["input_ids"], *between]
+
+
+def test_tokens_in_the_cache_are_mapped_and_not_read(bytes_only, tmp_path):
+    """A row of int32 lies beside the tokenized split; who comes later finds it."""
+    Dataset.from_dict({"text": [f"text {i}" for i in range(2500)]}).to_parquet(tmp_path / "a.parquet")
+    Dataset.from_dict({"text": ["held out"]}).to_parquet(tmp_path / "b.parquet")
+    args = CorpusArguments(train_file=str(tmp_path / "a.parquet"), validation_file=str(tmp_path / "b.parquet"))
+    expected = [i for row in Joining(bytes_only)([f"text {i}" for i in range(2500)]) for i in row]
+    for _ in range(2):
+        tokens = load_corpus(args).encode(bytes_only, args)["train"]
+        assert tokens.tolist() == expected and tokens.dtype == torch.int32
+        assert any(line.rstrip().endswith(".tokens") for line in Path("/proc/self/maps").read_text().splitlines())
 
 
 def test_a_tokenizer_without_an_end_joins_nothing(bytes_only):

@@ -145,11 +145,13 @@ def test_trackers_get_simple_values_and_no_token():
     assert values.keys() | {"hub_token"} == asdict(LoopArguments()).keys()
 
 
-def test_resuming_another_run_is_refused():
+def test_resuming_another_run_is_refused(caplog):
     state = TrainState(run={"seed": 1, "global_batch_size": 16})
     check_identity(state, {"seed": 1, "global_batch_size": 16})
     with pytest.raises(ValueError, match="another run: global_batch_size was 16 and is 8"):
         check_identity(state, {"seed": 1, "global_batch_size": 8})
+    check_identity(state, {"seed": 1, "global_batch_size": 8}, ["global_batch_size"])
+    assert "Continuing with global_batch_size 8, which was 16: examples follow in the same order" in caplog.text
 
 
 def test_every_option_counts_that_is_not_left_out_by_name():

@@ -4,14 +4,15 @@ import json
 from dataclasses import replace
 from itertools import islice, takewhile
 
+import numpy as np
 import pytest
 from datasets import Dataset, DatasetDict, IterableDataset, load_dataset
 from torch.utils.data import DataLoader
 
-from tfm_zoo.training import streams, text_sources
+from tfm_zoo.training import byte_ranges, streams, text_sources
 from tfm_zoo.training.pretraining.data import DocumentArguments, load_documents
 from tfm_zoo.training.pretraining.task import PretrainingArguments
-from tfm_zoo.training.streams import Stream, StreamBatches
+from tfm_zoo.training.streams import Stream, StreamBatches, pack, unpack
 from tfm_zoo.training.text_sources import Place, TextSource
 
 TEXTS = [f"text {i} " + "word " * (i % 7) for i in range(100)]
@@ -52,7 +53,7 @@ def pieces(texts, rng):
 def batches(stream: Stream, workers: int = 0, **division) -> tuple[StreamBatches, DataLoader]:
     options = {"collate": tuple, "max_steps": 1000}
     sampler = StreamBatches(stream, division.pop("per_device", 8), **options, **division)
-    loader = DataLoader(stream, sampler=sampler, batch_size=None, collate_fn=tuple, num_workers=workers)
+    loader = DataLoader(sampler, batch_size=None, collate_fn=tuple, num_workers=workers)
     return sampler, loader
 
 
@@ -130,6 +131,155 @@ def test_epochs_of_known_length_end_and_go_on():
 def test_workers_make_the_same_batches(source):
     stream = Stream(source, pieces, seed=3, chunk_size=16)
     assert steps(stream, 30, workers=2) == steps(stream, 30)
+
+
+DEALT = {"seed": 3, "chunk_size": 40, "readers": 8}
+
+
+def in_order(shares: list[list], step: int) -> list:
+    """The global batch that processes share: each has every so many-th example of it."""
+    shares = [[example for micro in share[step] for example in micro] for share in shares]
+    return [example for row in zip(*shares, strict=True) for example in row]
+
+
+def test_readers_read_every_text_once(source):
+    stream = Stream(source, lambda texts, rng: texts, **DEALT)
+    for texts in (list(stream.first_pass()), [text for i in range(8) for text in stream.first_pass([i])]):
+        assert sorted(text.replace("\n", " ", 1).strip() for text in texts) == sorted(text.strip() for text in TEXTS)
+
+
+@pytest.mark.parametrize("division", [(2, 2), (4, 4), (2, 4, 2), (3, 3)], ids=str)
+def test_readers_give_the_same_batches_to_any_number_of_processes_and_workers(source, division):
+    per_device, processes, accumulated = (*division, 1)[:3]
+    size = per_device * processes * accumulated
+    stream = Stream(source, pieces, **DEALT)
+    whole = [list(batch) for (batch,) in steps(stream, 24, per_device=size)]
+    assert whole != [
+        list(batch) for (batch,) in steps(Stream(source, pieces, seed=3, chunk_size=5), 24, per_device=size)
+    ]
+    division = {"per_device": per_device, "num_processes": processes, "accumulation_steps": accumulated}
+    for workers in (0, 2) if processes == 2 else (0,):
+        shares = [steps(stream, 24, process_index=i, workers=workers, **division) for i in range(processes)]
+        assert [in_order(shares, step) for step in range(24)] == whole
+        assert all(len(micro) == per_device for share in shares for step in share for micro in step)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
+def test_workers_of_any_number_divide_the_readers(source):
+    stream = Stream(source, pieces, **DEALT)
+    assert steps(stream, 24, workers=3) == steps(stream, 24)
+    assert steps(Stream(source, pieces, 3, readers=2), 24, workers=3) == steps(Stream(source, pieces, 3, readers=2), 24)
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("files", [1, 8, 12])
+def test_a_process_makes_examples_of_its_share_alone(tmp_path, processes, files):
+    for i in range(files):
+        rows = ({"text": f"{i} {j} " + "word " * (j % 9)} for j in range(6000 // files))
+        (tmp_path / f"{i}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = load_dataset("json", data_files=str(tmp_path / "*.jsonl"), split="train", streaming=True)
+    characters = []
+
+    def counted(texts, rng):
+        characters[-1] += sum(map(len, texts))
+        return texts
+
+    stream = Stream(TextSource(rows), counted, seed=0, chunk_size=320, readers=16)
+    for division in [
+        {"per_device": 16},
+        *({"per_device": 16 // processes, "process_index": i} for i in range(processes)),
+    ]:
+        characters.append(0)
+        many = processes if "process_index" in division else 1
+        steps(stream, 300, num_processes=many, **division)
+    whole, *shares = characters
+    assert max(shares) < 1.1 * whole / processes and sum(shares) == whole
+
+
+def test_goes_on_with_another_number_of_processes(source):
+    """The states of two processes are one state, with which one goes on, or four; the size of a batch may change."""
+    stream = Stream(source, pieces, **DEALT)
+    whole = [example for (batch,) in steps(stream, 30, per_device=8) for example in batch]
+    for done in (0, 1, 7, 12):
+        samplers = [batches(stream, per_device=4, num_processes=2, process_index=i) for i in range(2)]
+        for sampler, loader in samplers:
+            for _ in islice(sampler.steps(loader), done):
+                pass
+        starts = [start for sampler, _ in samplers for start in sampler.state_dict()["starts"]]
+        state = json.loads(json.dumps(samplers[0][0].state_dict() | {"starts": starts}))
+        for per_device, processes in [(8, 1), (2, 4), (4, 3)]:
+            shares = []
+            for i in range(processes):
+                sampler, loader = batches(stream, per_device=per_device, num_processes=processes, process_index=i)
+                sampler.load_state_dict(state)
+                shares.append(list(islice(sampler.steps(loader), 10)))
+            found = [example for step in range(10) for example in in_order(shares, step)]
+            expected = whole[8 * done :][: len(found)]
+            assert sorted(map(str, found)) == sorted(map(str, expected))
+    with pytest.raises(ValueError, match="the checkpoint's stream had 8 readers, and this one has 1"):
+        batches(replace(stream, readers=1))[0].load_state_dict(state)
+    with pytest.raises(ValueError, match=r"had one reader, as in version 0\.1, and this one has 8"):
+        batches(stream)[0].load_state_dict({"place": {"epoch": 1}, "used": 3})
+
+
+def test_a_stream_has_as_many_readers_as_its_texts_suffice_for(shards):
+    def readers(texts: list[str], chunk_size: int) -> int:
+        return Stream(TextSource(Dataset.from_dict({"text": texts})), pieces, 0, chunk_size).dealt().readers
+
+    assert readers(["a text"] * 5000, 2000) == 64
+    assert readers(["a text"] * 1000, 2000) == 16  # of chunks of 32 documents there are 31
+    assert readers(["a text"] * 100, 2000) == 2
+    assert readers(["a text"] * 1000, 16) == readers(["a text"], 2000) == 1
+    assert readers(["long " * 100_000] * 7, 2000) == 2  # two in each chunk
+    rows = load_dataset("json", data_files=str(shards / "*.jsonl"), split="train", streaming=True)
+    assert Stream(TextSource(rows), pieces, 0).dealt().readers == 2
+
+
+def test_examples_travel_as_whole_arrays():
+    examples = [{"ids": np.arange(n), "grid": np.ones((n, 2)), "label": n, "name": str(n)} for n in (3, 1, 4)]
+    packed = pack(examples)
+    assert [type(values) for values, _ in packed.values()] == [np.ndarray, np.ndarray, list, list]
+    assert [{k: np.asarray(v).tolist() for k, v in e.items()} for e in unpack(packed)] == [
+        {k: np.asarray(v).tolist() for k, v in e.items()} for e in examples
+    ]
+    assert unpack(pack([])) == [] and unpack(pack(["a", "b"])) == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", ["text", "json", "parquet"])
+def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
+    """By ranges of bytes, or groups of rows; no document is cut, but where it is longer than one is looked for."""
+    path = tmp_path / f"large.{ {'text': 'txt', 'json': 'jsonl'}.get(kind, kind) }"
+    texts = [f"{i} first \u00e9\n{i} second" + " word" * (i % 23) for i in range(300)]
+    texts[7] = "\n".join(f"7 line {j}" for j in range(400))
+    if kind == "text":
+        path.write_bytes("\r\n\r\n".join(text.replace("\n", "\r\n") for text in texts).encode())
+    elif kind == "json":
+        path.write_text(
+            "".join(json.dumps({"text": text, "n": 1} if i else {"text": text}) + "\n" for i, text in enumerate(texts))
+        )
+    else:
+        Dataset.from_dict({"text": texts}).to_parquet(path, batch_size=4)
+    monkeypatch.setattr("tfm_zoo.training.sources.SHARD", 300)
+    for name, size in {"SHARD": 300, "LONGEST": 5000}.items():
+        monkeypatch.setattr(byte_ranges, name, size)
+    source = load_documents(DocumentArguments(train_file=str(path), streaming=True, max_eval_samples=1), 0).train
+    assert source.rows.num_shards > 16 and source.most_lanes(16) == 16
+    stream = Stream(source, lambda texts, rng: texts, seed=0, chunk_size=64, readers=16)
+    read = list(stream.first_pass())
+    assert sorted(read) == sorted(texts[1:]) and len(stream.lanes(dict.fromkeys(range(16), Place()))) == 16
+    assert steps(stream, 20, workers=2) == steps(stream, 20)
+    assert max(len(list(stream.first_pass([reader]))) for reader in range(16)) < 60
+    if kind == "text":
+        monkeypatch.setattr(byte_ranges, "LONGEST", 100)
+        cut = list(stream.first_pass())
+        assert len(cut) > len(texts) and sorted("\n".join(cut).split()) == sorted(" ".join(texts[1:]).split())
+
+
+def test_lines_of_a_large_file_that_are_no_rows_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("tfm_zoo.training.sources.SHARD", 10)
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "a text"}) + "\n[1, 2]\n")
+    with pytest.raises(ValueError, match=r"a\.jsonl' has a line that is no JSON object: b'\[1, 2\]"):
+        load(train_file=str(tmp_path / "a.jsonl"), streaming=True)
 
 
 def test_seeds_differ(source):

@@ -48,6 +48,7 @@ class Architecture:
     other_prefixes: tuple[str, ...] = ()  # what some of its classes, or old versions of them, have in place of `prefix`
     config: tuple[ConfigRule, ...]
     tensors: tuple[TensorRule, ...]  # for the tensors of its base model, under their names in it
+    stored: tuple[TensorRule, ...] = ()  # the same, for files in which they have other names or lie in other pieces
     heads: tuple[Head, ...]  # every head that both sides have; the base model, if both have that, first
     tokenizer: str | None = None  # its class, for checkpoints that do not say
     library: Literal["transformers", "torch"] = "transformers"  # modules of torch have settings, no configuration
@@ -69,9 +70,14 @@ class Architecture:
 
     def tensor_rules(self, heads: Iterable[Head | None]) -> tuple[TensorRule, ...]:
         """The rules of these heads and of the base model, under the names that a class with a head has."""
-        return (*(rule for head in heads if head for rule in head.tensors), *self.body)
+        return (*(rule for head in heads if head for rule in head.tensors), *self.body, *self.stored_body)
 
     @cached_property
     def body(self) -> tuple[TensorRule, ...]:
         """The rules of the base model under full names."""
         return tuple(rule.under(self.prefix, "model") for rule in self.tensors)
+
+    @cached_property
+    def stored_body(self) -> tuple[TensorRule, ...]:
+        """The rules of the base model as it is stored, under full names."""
+        return tuple(rule.under(self.prefix, "model") for rule in self.stored)

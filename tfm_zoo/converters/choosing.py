@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from transformers import PreTrainedModel
+import transformers
+from transformers import CONFIG_MAPPING, PreTrainedModel
 
 from .architecture import Architecture, Head
 from .architectures import ARCHITECTURES
@@ -21,12 +22,20 @@ def architecture_of(checkpoint: Checkpoint) -> Architecture:
     if model_type is None:  # a configuration from before transformers 2.3
         heads = ((name, head.official) for name, table in ARCHITECTURES.items() for head in table.heads)
         model_type = next((name for name, official in heads if official in classes), None)
-    if model_type in ARCHITECTURES:
+    if model_type in ARCHITECTURES and is_installed(ARCHITECTURES[model_type]):
         return ARCHITECTURES[model_type]
+    if model_type in ARCHITECTURES:
+        needs = f"which transformers {transformers.__version__} does not have: a later release does"
+        raise ConversionError(f"{checkpoint.title} is of architecture {model_type!r}, {needs}.")
     if str(model_type).startswith("tfm_"):
         raise ConversionError(f"{checkpoint.title} is a model of the zoo already: load it with from_pretrained.")
     title, known = f"{checkpoint.title} is of architecture {model_type!r}", ", ".join(ARCHITECTURES)
     raise ConversionError(f"{title}, which the zoo does not convert; it converts {known}.")
+
+
+def is_installed(architecture: Architecture) -> bool:
+    """Whether the release of transformers that is installed has the architecture."""
+    return architecture.library == "torch" or architecture.model_type in CONFIG_MAPPING
 
 
 def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, tuple[Any, str]]]:
@@ -36,7 +45,7 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
     """
     origin = (getattr(model.config, "official", None) or {}).get("model_type")
     # A module of torch has no embeddings: only a model that came from one is exported to it.
-    tables = [table for table in ARCHITECTURES.values() if table.library == "transformers"]
+    tables = [table for table in ARCHITECTURES.values() if table.library == "transformers" and is_installed(table)]
     candidates = [ARCHITECTURES[origin]] if origin in ARCHITECTURES else tables
     with_head = [(architecture, head) for architecture in candidates if (head := architecture.head(type(model)))]
     if not with_head:

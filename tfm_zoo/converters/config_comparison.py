@@ -25,14 +25,20 @@ IN_TRAINING = ("dropout", "train_padding_embedding")
 POOLED = ("Model", "ForPreTraining", "ForNextSentencePrediction", "ForSequenceClassification", "ForMultipleChoice")
 READ_BY = {
     "add_pooling_layer": ("TfmBertModel",),
-    **dict.fromkeys(("classifier_pooling", "pooler_act", "pooler_dropout"), tuple(f"TfmBert{name}" for name in POOLED)),
+    **dict.fromkeys(
+        ("classifier_pooling", "pooler_act", "pooler_dropout", "classifier_norm"),
+        tuple(f"TfmBert{name}" for name in POOLED),
+    ),
+    "classifier_transform": ("TfmBertForTokenClassification", "TfmBertForQuestionAnswering"),
     "classifier_dropout": (
         *(f"TfmBertFor{name}" for name in ("SequenceClassification", "MultipleChoice", "TokenClassification")),
         "TfmGPTForTokenClassification",
         "TfmEncoderDecoderForSequenceClassification",
     ),
     "qa_dropout": ("TfmBertForQuestionAnswering",),
-    "lm_head_act": ("TfmBertForPreTraining", "TfmBertForMaskedLM"),
+    **dict.fromkeys(
+        ("lm_head_act", "lm_head_transform", "lm_head_bias"), ("TfmBertForPreTraining", "TfmBertForMaskedLM")
+    ),
     "final_logits_bias": ("TfmEncoderDecoderForConditionalGeneration",),
 }
 #: zoo fields that may be `None`, and the field that is read instead

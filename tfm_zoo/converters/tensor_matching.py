@@ -11,7 +11,7 @@ from .architecture import Architecture, Head
 from .checkpoint import Checkpoint, LazyTensor
 from .errors import ConversionError
 from .official_names import canonical_name, is_converted, is_of_a_head
-from .tensor_rules import Step, plan
+from .tensor_rules import Step, find, plan
 
 SHOWN = 10  # names in a message
 
@@ -67,7 +67,10 @@ def match(architecture: Architecture, head: Head, checkpoint: Checkpoint, skelet
     """
     tensors = by_canonical_name(architecture, checkpoint)
     heads = [head, architecture.head(type(skeleton))]
-    steps, without_rule = plan(architecture.tensor_rules(heads), zoo_names(skeleton), to="zoo")
+    rules = architecture.tensor_rules(heads)
+    if any(find(architecture.stored_body, name, "official") for name in tensors):
+        rules = (*architecture.stored_body, *rules)  # of two rules for one tensor the first is taken
+    steps, without_rule = plan(rules, zoo_names(skeleton), to="zoo")
     result = Match()
     for name in without_rule:
         (result.fresh if is_of_zoo_head(name) else result.missing).append(name)

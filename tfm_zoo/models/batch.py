@@ -204,8 +204,9 @@ def check_inputs(model, tokens: Tokens, attention_mask, seen: int | None = 0, ha
     is_ids = not tokens.inputs.is_floating_point()
     if is_ids and len(shape) != 2:
         raise ValueError(f"{prefix}input_ids of shape {shape} should be of shape (batch, length).")
-    if not is_ids and (len(shape) != 3 or shape[2] != config.hidden_size):
-        expected = f"(batch, length, {config.hidden_size}), the last hidden_size"
+    if not is_ids and (len(shape) != 3 or shape[2] != config.embedding_size):
+        name = "hidden_size" if config.embedding_size == config.hidden_size else "embedding_size"
+        expected = f"(batch, length, {config.embedding_size}), the last {name}"
         raise ValueError(f"{prefix}inputs_embeds of shape {shape} should be of shape {expected}.")
     batch, length = shape[:2]
     if batch == 0 or length == 0:

@@ -13,6 +13,7 @@ from .compat import ACT2FN, ROPE_INIT_FUNCTIONS
 logger = logging.get_logger(__name__)
 
 NormPosition = Literal["post", "pre", "output", "both"]
+LAYER_TYPES = ("full_attention", "sliding_attention", "linear_attention")
 
 #: names of fields in other configurations -> their names here
 ALIASES = {
@@ -53,6 +54,8 @@ class TfmConfig(PreTrainedConfig):
     Args:
         vocab_size: number of tokens in the vocabulary.
         hidden_size: width of the residual stream.
+        embedding_size: width of the embeddings; if it is another one, a projection follows them (ELECTRA). `None`:
+            `hidden_size`.
         num_hidden_layers: number of blocks.
         num_attention_heads: number of query heads.
         num_key_value_heads: number of key and value heads; fewer than `num_attention_heads` is grouped-query
@@ -68,7 +71,7 @@ class TfmConfig(PreTrainedConfig):
         type_vocab_size: number of segments, each with an embedding; 0 for a model without.
         token_types_as_tokens: look `token_type_ids` up among the tokens, as GPT and GPT-2 do. A model with neither this
             nor segments does not read them.
-        scale_embedding: token embeddings are multiplied by the square root of `hidden_size` (Vaswani et al. 2017, 3.4).
+        scale_embedding: token embeddings are multiplied by the square root of their width (Vaswani et al. 2017, 3.4).
         max_position_embeddings: longest input of learned positions; the length that rotary scaling starts from.
         initializer_range: standard deviation of the normal distribution that weights start from.
         train_padding_embedding: whether the embedding of `pad_token_id` is trained like any other; else it starts at
@@ -79,12 +82,16 @@ class TfmConfig(PreTrainedConfig):
             GPT-NeoX). Needs `norm_position="pre"`.
         num_ln_in_parallel_attn: with `use_parallel_residual`, whether the two read it through one norm (GPT-J, Phi) or
             through two (GPT-NeoX).
+        first_norm: whether the first block has a norm before its attention, as the others have; needs one there, as
+            with `norm_position="pre"` (ModernBERT, which norms its embeddings, has none).
         final_norm: a norm after the last block. `None`: true unless `norm_position="post"`.
         embedding_norm: a norm on the sum of the embeddings (BERT).
         norm_type: `"layernorm"` (Ba et al. 2016) or `"rmsnorm"` (Zhang and Sennrich 2019).
+        norm_bias: whether norms have a bias. `None`: true for LayerNorm; RMSNorm has none.
         norm_eps: added to the variance (LayerNorm) or to the mean square (RMSNorm).
         position_embedding_type: `"learned"`, `"sinusoidal"` (Vaswani et al. 2017), `"rotary"` (Su et al. 2021; its
-            kind and base in `rope_parameters`, as in transformers) or `"none"`.
+            kind and base in `rope_parameters`, as in transformers; with `layer_types`, also a dict of those for each)
+            or `"none"`.
         sinusoid_type: how sinusoidal positions are laid out: see [`TfmSinusoidalPositions`].
         mlp_type: `"dense"` or `"gated"` (Shazeer 2020; with `hidden_act="silu"`: SwiGLU).
         attention_type: `"softmax"`, or `"linear"` (Katharopoulos et al. 2020), whose work grows with the length and not
@@ -96,6 +103,7 @@ class TfmConfig(PreTrainedConfig):
         attention_bias: biases in the query, key and value projections.
         attention_output_bias: a bias in the output projection. `None`: `attention_bias`.
         mlp_bias: biases in the feed-forward's projections.
+        mlp_output_bias: a bias in the last of them. `None`: `mlp_bias`.
 
     Raises:
         ValueError: for a value, or a combination of values, that has no meaning; the message names the fields.
@@ -106,6 +114,10 @@ class TfmConfig(PreTrainedConfig):
     auto_classes: ClassVar[dict[str, str]] = {}
     attribute_map: ClassVar[dict[str, str]] = ALIASES
 
+    #: field of the family whose layers may share their weights, which a cache of each layer could not tell apart
+    num_hidden_groups: ClassVar[None] = None
+    #: field of the family whose language-modelling head has layers before its projection
+    lm_head_transform: ClassVar[bool] = False
     #: fields of the families in which positions may not start at 0, or may leave out padding
     position_ids_from_padding: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0
@@ -129,6 +141,7 @@ class TfmConfig(PreTrainedConfig):
 
     vocab_size: int = 30522
     hidden_size: int = 768
+    embedding_size: int | None = None
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
     num_key_value_heads: int | None = None
@@ -151,9 +164,11 @@ class TfmConfig(PreTrainedConfig):
     norm_position: NormPosition = "post"
     use_parallel_residual: bool = False
     num_ln_in_parallel_attn: Literal[1, 2] = 2
+    first_norm: bool = True
     final_norm: bool | None = None
     embedding_norm: bool = False
     norm_type: Literal["layernorm", "rmsnorm"] = "layernorm"
+    norm_bias: bool | None = None
     norm_eps: float = 1e-5
     position_embedding_type: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
     sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
@@ -163,6 +178,7 @@ class TfmConfig(PreTrainedConfig):
     attention_bias: bool = True
     attention_output_bias: bool | None = None
     mlp_bias: bool = True
+    mlp_output_bias: bool | None = None
 
     pad_token_id: int | None = None
     bos_token_id: int | None = None
@@ -278,6 +294,7 @@ class TfmConfig(PreTrainedConfig):
         for name in (
             "vocab_size",
             "hidden_size",
+            "embedding_size",
             "num_hidden_layers",
             "num_attention_heads",
             "num_key_value_heads",
@@ -321,6 +338,18 @@ class TfmConfig(PreTrainedConfig):
                 f"attention_type='linear' sees all positions through one sum, and sliding_window={self.sliding_window} "
                 "would have it see some: one of the two."
             )
+        if self.tie_word_embeddings and self.embedding_size != self.hidden_size and not self.lm_head_transform:
+            raise ValueError(
+                f"tie_word_embeddings=True without lm_head_transform makes embeddings of embedding_size="
+                f"{self.embedding_size} the projection of hidden_size={self.hidden_size}: they should be equal."
+            )
+        if self.norm_bias and self.norm_type == "rmsnorm":
+            raise ValueError("norm_bias=True has no meaning with norm_type='rmsnorm', which only scales.")
+        if not self.first_norm and self.norm_position not in ("pre", "both"):
+            raise ValueError(
+                f"first_norm=False leaves out the norm before the first attention, and norm_position="
+                f"{self.norm_position!r} has none there: it goes with 'pre' and 'both'."
+            )
         if self.use_parallel_residual and self.norm_position != "pre":
             raise ValueError(
                 f"use_parallel_residual=True adds attention and feed-forward of one norm's output, and norm_position="
@@ -336,24 +365,54 @@ class TfmConfig(PreTrainedConfig):
                 f"position_embedding_type='rotary' turns pairs of channels, and head_dim={self.head_dim} is odd."
             )
         if self.position_embedding_type == "rotary":
-            kind, share = self.rope_parameters["rope_type"], self.rope_parameters.get("partial_rotary_factor", 1.0)
+            self.check_rotary()
+        if self.position_embedding_type == "sinusoidal" and self.embedding_size % 2:
+            name = "hidden_size" if self.embedding_size == self.hidden_size else "embedding_size"
+            raise ValueError(
+                f"position_embedding_type='sinusoidal' fills pairs of channels; {name}={self.embedding_size} is odd."
+            )
+
+    def check_rotary(self):
+        """Every kind of layer has rotary parameters."""
+        if not hasattr(self, "layer_types") and any(isinstance(value, dict) for value in self.rope_parameters.values()):
+            raise ValueError(
+                f"rope_parameters={self.rope_parameters} differ by kind of layer, which {type(self).__name__} does not "
+                "have: they should be those of all layers."
+            )
+        for layer_type in dict.fromkeys(getattr(self, "layer_types", (self.layer_type,))):
+            parameters = self.rope_parameters.get(layer_type, self.rope_parameters)
+            if "rope_type" not in parameters:
+                raise ValueError(f"rope_parameters={self.rope_parameters} should have those of {layer_type!r} layers.")
+            kind, share = parameters["rope_type"], parameters.get("partial_rotary_factor", 1.0)
             if kind not in ("default", *ROPE_INIT_FUNCTIONS):
                 raise ValueError(f"rope_type={kind!r} should be one of: default, {', '.join(ROPE_INIT_FUNCTIONS)}")
             if not 0 < share <= 1:
                 raise ValueError(f"partial_rotary_factor={share} is not a share in (0, 1].")
-        if self.position_embedding_type == "sinusoidal" and self.hidden_size % 2:
+
+    def check_layer_types(self):
+        """Every layer has a type, and sliding ones a window."""
+        types = self.layer_types
+        if len(types) != self.num_hidden_layers or not set(types) <= set(LAYER_TYPES):
             raise ValueError(
-                f"position_embedding_type='sinusoidal' fills pairs of channels; hidden_size={self.hidden_size} is odd."
+                f"layer_types={types} should name one of {', '.join(LAYER_TYPES)} for each of "
+                f"num_hidden_layers={self.num_hidden_layers}."
             )
+        if self.sliding_window is None and "sliding_attention" in types:
+            raise ValueError(f"layer_types={types} has layers that slide: sliding_window=None should say how far.")
+        if self.attention_type == "linear" and set(types) != {"linear_attention"}:
+            raise ValueError(f"attention_type='linear' makes every layer linear, and layer_types={types} does not.")
 
 
 # Set after the class is made: in its body a descriptor would be taken for the field's default value.
 for field, rule in {
+    "norm_bias": lambda config: config.norm_type == "layernorm",
+    "embedding_size": lambda config: config.hidden_size,
     "num_key_value_heads": lambda config: config.num_attention_heads,
     "head_dim": lambda config: config.hidden_size // max(config.num_attention_heads, 1),
     "final_norm": lambda config: config.norm_position != "post",
     "embedding_dropout": lambda config: config.hidden_dropout,
     "attention_output_dropout": lambda config: config.hidden_dropout,
     "attention_output_bias": lambda config: config.attention_bias,
+    "mlp_output_bias": lambda config: config.mlp_bias,
 }.items():
     setattr(TfmConfig, field, FollowingField(field, rule))

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 
 from .compat import ACT2FN
-from .configuration_tfm import TfmConfig
+from .configuration_tfm import FollowingField, TfmConfig
 
 ENGINES = ("vllm", "sglang")  # the names of their attention implementations
 
@@ -28,15 +28,25 @@ class TfmBertConfig(TfmConfig):
     """Configuration of the encoder family. The defaults are BERT-base (Devlin et al. 2018).
 
     Args (beyond those of [`TfmConfig`]):
+        layer_types: for each layer `"full_attention"`, `"sliding_attention"` (which sees `sliding_window` positions to
+            each side) or `"linear_attention"`. `None`: as `attention_type` and `sliding_window` say, for all layers.
+        num_hidden_groups: how many layers have weights of their own; as many of the others as fit share those of each
+            (ALBERT). `None`: all.
         position_ids_from_padding: count positions over real tokens, and not over all. The table's row for the first of
             them comes after that of `pad_token_id`, which is that of padding (RoBERTa).
         add_pooling_layer: whether the bare `TfmBertModel` has a pooler. Heads that read one always have it.
         pooler_act: activation of the pooler, or of the classifier in its place (BERT: `"tanh"`, DistilBERT: `"relu"`).
         pooler_dropout: dropout of their input (RoBERTa's classifier).
-        classifier_pooling: what they read: `"cls"`, the first position, or `"mean"` of the real tokens.
+        classifier_pooling: what they read: `"cls"`, the first position; `"mean"` of the real tokens; or `"late"`, each
+            real token, and the mean of what comes out is taken (EuroBERT).
         classifier_dropout: dropout before the classifiers. `None`: `hidden_dropout`.
         qa_dropout: dropout before the question-answering head.
         lm_head_act: activation of the masked-language-modelling head. `None`: `hidden_act`.
+        lm_head_transform: whether that head has a dense layer, activation and norm before its projection (BERT).
+        lm_head_bias: a bias in that projection.
+        classifier_bias: a bias in the dense layer of the pooler, of the classifier in its place and of that head.
+        classifier_norm: a norm after the activation of the first two (ModernBERT).
+        classifier_transform: whether the classifiers of tokens and answers, too, have such layers: those of that head.
         skip_padding: compute nothing at padding. Outputs at real tokens are the same; at padding they are zero.
     """
 
@@ -60,28 +70,37 @@ class TfmBertConfig(TfmConfig):
     pad_token_id: int | None = 0
     type_vocab_size: int = 2
 
+    layer_types: list[str] | None = None
+    num_hidden_groups: int | None = None
     position_ids_from_padding: bool = False
     add_pooling_layer: bool = True
     pooler_act: str = "tanh"
     pooler_dropout: float | int = 0.0
-    classifier_pooling: Literal["cls", "mean"] = "cls"
+    classifier_pooling: Literal["cls", "mean", "late"] = "cls"
     classifier_dropout: float | int | None = None
     qa_dropout: float | int = 0.0
     lm_head_act: str | None = None
+    lm_head_transform: bool = True
+    lm_head_bias: bool = True
+    classifier_bias: bool = True
+    classifier_norm: bool = False
+    classifier_transform: bool = False
     skip_padding: bool = True
-
-    @property
-    def layer_types(self) -> list[str]:
-        """The kind of attention of each layer, as engines look for it. It follows from the other fields."""
-        return [self.layer_type] * self.num_hidden_layers
-
-    @layer_types.setter
-    def layer_types(self, value: list[str]) -> None:
-        if value is not None and list(value) != self.layer_types:
-            raise ValueError(f"layer_types={value}: an encoder's follow from sliding_window, {self.layer_types}.")
 
     def validate_encoder(self):
         """The family's own fields fit each other."""
+        self.check_layer_types()
+        if not 1 <= self.num_hidden_groups <= self.num_hidden_layers:
+            raise ValueError(
+                f"num_hidden_groups={self.num_hidden_groups} should be from 1 to num_hidden_layers="
+                f"{self.num_hidden_layers}, the layers that it divides."
+            )
+        is_alike = len(set(self.layer_types)) == 1 and self.first_norm
+        if self.num_hidden_groups < self.num_hidden_layers and not is_alike:
+            raise ValueError(
+                f"num_hidden_groups={self.num_hidden_groups} has layers share their weights: layer_types="
+                f"{self.layer_types} and first_norm={self.first_norm} should make them alike."
+            )
         last = self.max_position_embeddings - 1
         if self.position_ids_from_padding and (self.pad_token_id is None or self.pad_token_id >= last):
             raise ValueError(
@@ -99,3 +118,5 @@ class TfmBertConfig(TfmConfig):
 
 # Set after the class is made: in its body a descriptor would be taken for the field's default value.
 TfmBertConfig.sliding_window = SlidingWindow()
+TfmBertConfig.num_hidden_groups = FollowingField("num_hidden_groups", lambda config: config.num_hidden_layers)
+TfmBertConfig.layer_types = FollowingField("layer_types", lambda config: [config.layer_type] * config.num_hidden_layers)

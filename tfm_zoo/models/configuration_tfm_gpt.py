@@ -6,8 +6,6 @@ from huggingface_hub.dataclasses import strict
 
 from .configuration_tfm import FollowingField, NormPosition, TfmConfig
 
-LAYER_TYPES = ("full_attention", "sliding_attention", "linear_attention")
-
 
 @strict
 class TfmGPTConfig(TfmConfig):
@@ -48,17 +46,8 @@ class TfmGPTConfig(TfmConfig):
     use_cache: bool = True
 
     def validate_layer_types(self):
-        """Every layer has a type, and sliding ones a window."""
-        types = self.layer_types
-        if len(types) != self.num_hidden_layers or not set(types) <= set(LAYER_TYPES):
-            raise ValueError(
-                f"layer_types={types} should name one of {', '.join(LAYER_TYPES)} for each of "
-                f"num_hidden_layers={self.num_hidden_layers}."
-            )
-        if self.sliding_window is None and "sliding_attention" in types:
-            raise ValueError(f"layer_types={types} has layers that slide: sliding_window=None should say how far.")
-        if self.attention_type == "linear" and set(types) != {"linear_attention"}:
-            raise ValueError(f"attention_type='linear' makes every layer linear, and layer_types={types} does not.")
+        """Every layer has a type, and sliding ones a window that a cache can hold."""
+        self.check_layer_types()
         if self.sliding_window == 1:
             raise ValueError("sliding_window=1 lets a position see itself alone; caches take windows of 2 and more.")
 

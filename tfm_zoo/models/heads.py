@@ -192,21 +192,21 @@ class TfmBertForPreTrainingOutput(ModelOutput):
 
 
 class TfmPredictionHead(nn.Module):
-    """The layers between an encoder and its projection onto the vocabulary: dense, activation, norm."""
+    """The layers between an encoder and its projection onto the vocabulary (or labels): dense, activation, norm."""
 
-    def __init__(self, config):
+    def __init__(self, config, width: int):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = nn.Linear(config.hidden_size, width, bias=config.classifier_bias)
         self.act_fn = ACT2FN[config.lm_head_act or config.hidden_act]
-        self.norm = make_norm(config)
+        self.norm = make_norm(config, width)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`(..., hidden_size)` in and out."""
+        """`(..., hidden_size)` to `(..., width)`."""
         return self.norm(self.act_fn(self.dense(hidden_states)))
 
 
 class MaskedLanguageModeling(TfmHead):
-    """Predicts masked tokens, by `self.head`, a [`TfmPredictionHead`], and `self.lm_head`."""
+    """Predicts masked tokens, by `self.head`, a [`TfmPredictionHead`] or an identity, and `self.lm_head`."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_rep"}

@@ -30,6 +30,8 @@ class TfmLayer(GradientCheckpointingLayer):
         self.is_parallel = config.use_parallel_residual
         self.add_attention(config, layer_idx, layer_type=layer_type, is_causal=is_causal)
         self.layer_type = self.self_attn.layer_type
+        if layer_idx == 0 and not config.first_norm:
+            self.self_attn_norm = nn.Identity()
         self.add_sub_layer("mlp", TfmMLP(config), config, config.hidden_dropout)
         if self.is_parallel and config.num_ln_in_parallel_attn == 1:
             self.mlp_norm = None
@@ -84,7 +86,7 @@ class TfmMLP(nn.Module):
         width, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
         self.gate_proj = nn.Linear(width, inner, bias=bias) if config.mlp_type == "gated" else None
         self.up_proj = nn.Linear(width, inner, bias=bias)
-        self.down_proj = nn.Linear(inner, width, bias=bias)
+        self.down_proj = nn.Linear(inner, width, bias=config.mlp_output_bias)
         self.act_fn = ACT2FN[FUSED.get(config.hidden_act, config.hidden_act)]
         self.dropout = nn.Dropout(config.activation_dropout)
 
@@ -118,8 +120,9 @@ class TfmRMSNorm(nn.Module):
 NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": TfmRMSNorm}
 
 
-def make_norm(config) -> nn.Module:
-    return NORMS[config.norm_type](config.hidden_size, eps=config.norm_eps)
+def make_norm(config, width: int | None = None) -> nn.Module:
+    options = {"bias": config.norm_bias} if config.norm_type == "layernorm" else {}
+    return NORMS[config.norm_type](width or config.hidden_size, eps=config.norm_eps, **options)
 
 
 def norm_or_identity(config, has_norm: bool) -> nn.Module:

@@ -26,12 +26,13 @@ from .heads import (
     passed_on,
     tokens_of,
 )
+from .layers import make_norm
 from .layout import marks_padding
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack, make_classifier, make_pooler, pool, pools_first
 
 #: the pooler of a sequence classifier is a part of its head
-POOLER = {r"^classifier\.dense\.": "model.pooler.dense."}
+POOLER = {rf"^classifier\.{name}\.": f"model.pooler.{name}." for name in ("dense", "norm")}
 
 
 class TfmBertPreTrainedModel(TfmPreTrainedModel):
@@ -47,7 +48,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
 
     `forward` takes
 
-    - `input_ids` `(batch, length)`, or `inputs_embeds` `(batch, length, hidden_size)` in their place;
+    - `input_ids` `(batch, length)`, or `inputs_embeds` `(batch, length, embedding_size)` in their place;
     - `attention_mask` `(batch, length)`, 1 at real tokens and 0 at padding, or `(batch, 1, length, length)`;
     - `token_type_ids` `(batch, length)`, the segment of each token. `None`: the first;
     - `position_ids` `(batch or 1, length)`, from 0. `None`: counted from the left, padding included (BERT), or over
@@ -67,7 +68,11 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         super().__init__(config)
         self.add_stack(config.layer_types, config.vocab_size)
         self.pools = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
-        self.pooler = make_pooler(config.hidden_size, config.pooler_act, config.pooler_dropout) if self.pools else None
+        self.pooler = None
+        if self.pools:
+            norm = make_norm(config) if config.classifier_norm else None
+            options = (config.pooler_act, config.pooler_dropout, config.classifier_bias, norm)
+            self.pooler = make_pooler(config.hidden_size, *options)
         self.post_init()
 
     @can_return_tuple
@@ -87,7 +92,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         batch = encoder_batch(self, tokens, attention_mask, read_positions, reads_first, **kwargs)
         outputs = batch.restore(self.run(batch, return_dict=True, **kwargs))
         states = outputs.last_hidden_state
-        pooled = None if self.pooler is None else self.pooler(pool(self.config, states, attention_mask))
+        pooled = None if self.pooler is None else pool(self.config, states, attention_mask, self.pooler)
         return BaseModelOutputWithPooling(pooler_output=pooled, **outputs)
 
 
@@ -124,7 +129,7 @@ class TfmBertForSequenceClassification(SequenceClassification, TfmBertHead):
         self.post_init()
 
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        return self.classifier(pool(self.config, outputs.last_hidden_state, inputs["attention_mask"]))
+        return pool(self.config, outputs.last_hidden_state, inputs["attention_mask"], self.classifier)
 
 
 class TfmBertForTokenClassification(TokenClassification, TfmBertHead):
@@ -134,12 +139,13 @@ class TfmBertForTokenClassification(TokenClassification, TfmBertHead):
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
+        self.head = classifier_head(config)
         self.dropout = classifier_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        return self.classifier(self.dropout(outputs.last_hidden_state))
+        return self.classifier(self.dropout(self.head(outputs.last_hidden_state)))
 
 
 class TfmBertForQuestionAnswering(QuestionAnswering, TfmBertHead):
@@ -149,12 +155,13 @@ class TfmBertForQuestionAnswering(QuestionAnswering, TfmBertHead):
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
+        self.head = classifier_head(config)
         self.dropout = nn.Dropout(config.qa_dropout)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        return self.qa_outputs(self.dropout(outputs.last_hidden_state))
+        return self.qa_outputs(self.dropout(self.head(outputs.last_hidden_state)))
 
     def without_padding(self, logits: torch.Tensor, inputs: Inputs) -> torch.Tensor:
         mask = inputs["attention_mask"]
@@ -186,7 +193,7 @@ class TfmBertForMultipleChoice(TfmBertHead):
     def prepare(self, inputs: Inputs, labels: torch.LongTensor | None = None) -> Inputs:
         tokens, embeds = tokens_of(inputs), inputs["inputs_embeds"]
         if tokens.dim() != (3 if embeds is None else 4):
-            name, width = ("input_ids", "") if embeds is None else ("inputs_embeds", ", hidden_size")
+            name, width = ("input_ids", "") if embeds is None else ("inputs_embeds", ", embedding_size")
             shape = tuple(tokens.shape)
             raise ValueError(f"{name} of shape {shape} should be of shape (batch, choices, length{width}).")
         check_labels(labels, tokens.shape[:1], tokens.shape[1], "the choices")
@@ -244,8 +251,9 @@ class TfmBertForMaskedLM(MaskedLanguageModeling, TfmBertHead):
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        self.head = TfmPredictionHead(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
+        width = config.embedding_size if config.lm_head_transform else config.hidden_size
+        self.head = TfmPredictionHead(config, width) if config.lm_head_transform else nn.Identity()
+        self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
 
@@ -294,6 +302,10 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
         return TfmBertForPreTrainingOutput(
             loss=loss, prediction_logits=masked_lm.logits, seq_relationship_logits=logits, **passed_on(outputs)
         )
+
+
+def classifier_head(config: TfmBertConfig) -> nn.Module:
+    return TfmPredictionHead(config, config.hidden_size) if config.classifier_transform else nn.Identity()
 
 
 def classifier_dropout(config: TfmBertConfig) -> nn.Dropout:

@@ -1,6 +1,7 @@
 """Positions: sinusoids that are added to the embeddings, or a rotation in attention."""
 
 import math
+from copy import copy
 
 import torch
 from torch import nn
@@ -13,7 +14,8 @@ from .layout import is_traced
 class TfmSinusoidalPositions(nn.Module):
     """The fixed sinusoids of *Attention Is All You Need* (section 3.5), for any length.
 
-    The frequency of pair `i` is `10000 ** (-2 * i / hidden_size)`. `config.sinusoid_type` says where its channels are:
+    The frequency of pair `i` is `10000 ** (-2 * i / embedding_size)`. `config.sinusoid_type` says where its channels
+    are:
 
     - `"interleaved"`: a pair's sine and cosine side by side, as in the paper;
     - `"halves"`: all sines, then all cosines (Marian);
@@ -28,13 +30,13 @@ class TfmSinusoidalPositions(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.hidden_size, self.kind = config.hidden_size, config.sinusoid_type
+        self.width, self.kind = config.embedding_size, config.sinusoid_type
         self.padding_position = config.pad_token_id if config.position_ids_from_padding else None
         self.register_buffer("table", self.sinusoids(torch.arange(self.ROWS)), persistent=False)
 
     def sinusoids(self, position_ids: torch.LongTensor) -> torch.Tensor:
-        """Positions `(...)` to `(..., hidden_size)`, zero at the position that is reserved for padding."""
-        half, device = self.hidden_size // 2, position_ids.device
+        """Positions `(...)` to `(..., embedding_size)`, zero at the position that is reserved for padding."""
+        half, device = self.width // 2, position_ids.device
         if self.kind == "tensor2tensor":  # in float32, as there: far positions feel the difference
             pairs = torch.arange(half, device=device, dtype=torch.float)
             frequencies = (pairs * -(math.log(10000.0) / max(half - 1, 1))).exp()
@@ -53,7 +55,7 @@ class TfmSinusoidalPositions(nn.Module):
         init.copy_(self.table, self.sinusoids(torch.arange(self.ROWS)))
 
     def forward(self, position_ids: torch.LongTensor) -> torch.Tensor:
-        """Positions of shape `(batch, length)` to sinusoids of shape `(batch, length, hidden_size)`."""
+        """Positions of shape `(batch, length)` to sinusoids of shape `(batch, length, embedding_size)`."""
         on_cpu = position_ids.device.type == "cpu" and not is_traced(position_ids)  # a graph is to serve any length
         if on_cpu and int(position_ids.max()) < self.ROWS:
             return nn.functional.embedding(position_ids, self.table)
@@ -94,10 +96,33 @@ class TfmRotaryEmbedding(nn.Module):
         return cos.to(hidden_states.dtype), sin.to(hidden_states.dtype)
 
 
+class TfmRotaryByKind(nn.ModuleDict):
+    """A [`TfmRotaryEmbedding`] for each kind of layer, where their parameters differ (ModernBERT)."""
+
+    def __init__(self, config, layer_types: list[str]):
+        super().__init__()
+        for layer_type in layer_types:
+            part = copy(config)
+            part.rope_parameters = config.rope_parameters[layer_type]
+            self[layer_type] = TfmRotaryEmbedding(part)
+
+    def forward(self, *inputs: torch.Tensor) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """What each returns, by kind of layer."""
+        return {layer_type: rotary(*inputs) for layer_type, rotary in self.items()}
+
+
+def make_rotary(config, layer_types: list[str]) -> nn.Module | None:
+    if config.position_embedding_type != "rotary":
+        return None
+    kinds = [layer_type for layer_type in dict.fromkeys(layer_types) if layer_type in config.rope_parameters]
+    return TfmRotaryByKind(config, kinds) if kinds else TfmRotaryEmbedding(config)
+
+
 def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Turns the first channels of each head, of shape `(batch, heads, length, head_dim)`, by the positions' angles."""
     rotated = cos.shape[-1]
     if rotated < heads.shape[-1]:
         return torch.cat((rotate(heads[..., :rotated], cos, sin), heads[..., rotated:]), dim=-1)
     first, second = heads.chunk(2, dim=-1)  # a channel of the first half and one of the second are a pair
-    return heads * cos.unsqueeze(1) + torch.cat((-second, first), dim=-1) * sin.unsqueeze(1)
+    turned = heads * cos.unsqueeze(1) + torch.cat((-second, first), dim=-1) * sin.unsqueeze(1)
+    return turned.to(heads.dtype)

@@ -2,6 +2,7 @@
 
 import sys
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 import torch
@@ -12,7 +13,7 @@ from .batch import Batch
 from .compat import ACT2FN, capture_outputs
 from .layers import TfmLayer, make_norm, norm_or_identity
 from .layout import marks_padding
-from .positions import TfmRotaryEmbedding, TfmSinusoidalPositions
+from .positions import TfmSinusoidalPositions, make_rotary
 
 
 class TfmScaledEmbedding(nn.Embedding):
@@ -30,11 +31,11 @@ class TfmScaledEmbedding(nn.Embedding):
 
 
 class TfmEmbeddings(nn.Module):
-    """The sum of token, position and segment embeddings, with optional norm and dropout."""
+    """The sum of token, position and segment embeddings; then norm, dropout and projection, as the model has them."""
 
     def __init__(self, config, vocab_size: int):
         super().__init__()
-        width, padding_idx = config.hidden_size, config.pad_token_id
+        width, padding_idx = config.embedding_size, config.pad_token_id
         untrained = None if config.train_padding_embedding else padding_idx
         table = TfmScaledEmbedding if config.scale_embedding else nn.Embedding
         self.embed_tokens = table(vocab_size, width, padding_idx=untrained)
@@ -50,8 +51,9 @@ class TfmEmbeddings(nn.Module):
         self.token_types_as_tokens = config.token_types_as_tokens
         # The row of position 0. If a row is reserved for padding, it is the one before.
         self.position_offset = padding_idx + 1 if config.position_ids_from_padding else config.position_offset
-        self.norm = make_norm(config) if config.embedding_norm else None
+        self.norm = make_norm(config, width) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.embedding_dropout)
+        self.projection = nn.Linear(width, config.hidden_size) if width != config.hidden_size else None
 
     def forward(
         self, inputs: torch.Tensor, token_type_ids: torch.LongTensor | None, position_ids: torch.LongTensor
@@ -67,7 +69,8 @@ class TfmEmbeddings(nn.Module):
             rows = position_ids + self.position_offset if self.position_offset else position_ids
             embeddings = embeddings + self.embed_positions(rows).to(embeddings.dtype)
         embeddings = embeddings if self.norm is None else self.norm(embeddings)
-        return self.dropout(embeddings) if self.dropout.training else embeddings
+        embeddings = self.dropout(embeddings) if self.dropout.training else embeddings
+        return embeddings if self.projection is None else self.projection(embeddings)
 
 
 class TfmStack:
@@ -87,9 +90,10 @@ class TfmStack:
         rows = config.max_position_embeddings - self.first_position
         self.num_positions = {"learned": rows, "sinusoidal": sys.maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)
-        self.rotary_emb = TfmRotaryEmbedding(config) if config.position_embedding_type == "rotary" else None
+        self.rotary_emb = make_rotary(config, layer_types)
+        own = layer_types[: config.num_hidden_groups]
         self.layers = nn.ModuleList(
-            self.layer_class(config, index, layer_type, is_causal) for index, layer_type in enumerate(layer_types)
+            self.layer_class(config, index, layer_type, is_causal) for index, layer_type in enumerate(own)
         )
         self.norm = norm_or_identity(config, config.final_norm)
 
@@ -98,6 +102,13 @@ class TfmStack:
         """Number of layers to run; assisted generation lowers it, to exit early."""
         return self.config.num_hidden_layers
 
+    def ordered_layers(self) -> Iterable[nn.Module]:
+        """The layers as they are run: where layers share their weights, one stands for several."""
+        groups, depth = self.config.num_hidden_groups, self.depth
+        if groups in (None, depth):
+            return islice(self.layers, depth)
+        return (self.layers[index * groups // depth] for index in range(depth))
+
     @capture_outputs
     def run(self, batch: Batch, **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
         """Takes a batch through embeddings, blocks and last norm; `kwargs` go to every layer's attention."""
@@ -105,22 +116,38 @@ class TfmStack:
         rotary = None
         if self.rotary_emb is not None:
             rotary = self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
-        for layer in islice(self.layers, self.depth):
+        for layer in self.ordered_layers():
+            kind = getattr(layer, "layer_type", None)  # an engine's stand-in has none
             hidden_states = layer(
                 hidden_states,
                 *batch.source,  # by position: gradient checkpointing looks for gradients there
-                layout=batch.layouts.get(getattr(layer, "layer_type", None)),  # an engine's stand-in has no type
-                position_embeddings=rotary,
+                layout=batch.layouts.get(kind),
+                position_embeddings=rotary.get(kind) if isinstance(rotary, dict) else rotary,
                 past_key_values=batch.cache,
                 **kwargs,
             )
         return BaseModelOutputWithPastAndCrossAttentions(self.norm(hidden_states), batch.returned_cache)
 
 
-def pool(config, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """`(batch, length, width)` to `(batch, width)`: the first position, or the mean of the real tokens."""
+def pool(
+    config,
+    hidden_states: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    read: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """What `read`, a pooler or a classifier, makes of each sequence of `(batch, length, width)`: `(batch, outputs)`.
+
+    It reads the first position or the mean of the real tokens; or each of them, and the mean of its outputs is taken.
+    """
     if config.classifier_pooling == "cls":
-        return hidden_states[:, 0]
+        return read(hidden_states[:, 0])
+    if config.classifier_pooling == "late":
+        return mean_of(read(hidden_states).view(*hidden_states.shape[:2], -1), attention_mask)
+    return read(mean_of(hidden_states, attention_mask))
+
+
+def mean_of(hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    """`(batch, length, width)` to `(batch, width)`: the mean of the real tokens."""
     if attention_mask is None:
         return hidden_states.mean(dim=1)
     real = attention_mask.to(hidden_states).unsqueeze(-1)
@@ -129,18 +156,22 @@ def pool(config, hidden_states: torch.Tensor, attention_mask: torch.Tensor | Non
 
 def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
     """Whether the first position is pooled; raises a `ValueError` for a mask that does not tell the mean's tokens."""
-    if config.classifier_pooling == "mean" and attention_mask is not None and not marks_padding(attention_mask):
+    pooling = config.classifier_pooling
+    if pooling != "cls" and attention_mask is not None and not marks_padding(attention_mask):
         raise ValueError(
             f"attention_mask of shape {tuple(attention_mask.shape)} does not say which tokens are real, which "
-            "classifier_pooling='mean' needs to know: it should be of shape (batch, length)."
+            f"classifier_pooling={pooling!r} needs to know: it should be of shape (batch, length)."
         )
-    return config.classifier_pooling == "cls"
+    return pooling == "cls"
 
 
-def make_pooler(width: int, activation: str, dropout: float) -> nn.Sequential:
-    """The layer that reads a pooled state, `(..., width)` in and out."""
-    dense = nn.Linear(width, width)
-    return nn.Sequential(OrderedDict(dropout=nn.Dropout(dropout), dense=dense, act_fn=ACT2FN[activation]))
+def make_pooler(
+    width: int, activation: str, dropout: float, bias: bool = True, norm: nn.Module | None = None
+) -> nn.Sequential:
+    """The layers that read a pooled state, `(..., width)` in and out."""
+    dense = nn.Linear(width, width, bias=bias)
+    layers = OrderedDict(dropout=nn.Dropout(dropout), dense=dense, act_fn=ACT2FN[activation])
+    return nn.Sequential(layers if norm is None else layers | {"norm": norm})
 
 
 def make_classifier(pooler: nn.Sequential, num_labels: int, dropout: float) -> nn.Sequential:

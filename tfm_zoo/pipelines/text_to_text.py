@@ -53,7 +53,7 @@ class Text2TextGenerationPipeline(Pipeline):
         super().__init__(model, *args, task=self.task_name, **kwargs)
 
     def __call__(self, inputs: Any, **arguments: Any) -> Any:
-        if inputs == []:
+        if isinstance(inputs, list) and not inputs:
             return []
         results = super().__call__(inputs, **arguments)
         if isinstance(inputs, list) and all(len(of_text) == 1 for of_text in results):
@@ -84,7 +84,9 @@ class Text2TextGenerationPipeline(Pipeline):
     def prefixed(self, text: str) -> str:
         if not isinstance(text, str):
             raise ValueError(f"{self.task_name} takes texts, and not {text!r}.")
-        prefix = self.task_parameters.get("prefix", field_of_original(self.model.config, "prefix"))
+        prefix = self.parameters_by_task.get(self.task, {}).get(
+            "prefix", field_of_original(self.model.config, "prefix")
+        )
         return (prefix or "") + text
 
     def _forward(self, inputs: dict[str, Any], **arguments: Any) -> dict[str, torch.Tensor]:
@@ -114,14 +116,16 @@ class Text2TextGenerationPipeline(Pipeline):
         return results
 
     @property
-    def task_parameters(self) -> dict[str, Any]:
-        """What the model's configuration says of the task: generation settings, and a `prefix`."""
-        return (field_of_original(self.model.config, "task_specific_params") or {}).get(self.task, {})
+    def parameters_by_task(self) -> dict[str, dict[str, Any]]:
+        """What the model's configuration says of tasks: generation settings, and a `prefix`."""
+        return field_of_original(self.model.config, "task_specific_params") or {}
 
     def generate_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The caller's arguments of `generate`, completed."""
         of_caller, of_model = arguments.get("generation_config"), self.model.generation_config.to_diff_dict()
-        of_task = {name: value for name, value in self.task_parameters.items() if name != "prefix"}
+        of_task = {
+            name: value for name, value in self.parameters_by_task.get(self.task, {}).items() if name != "prefix"
+        }
         longest = (positions_of(self.model.config) or NEW_TOKENS + 1) - 1  # decoding begins with a token
         defaults = {"max_new_tokens": min(NEW_TOKENS, longest), "num_beams": BEAMS}
         defaults |= without_none({"pad_token_id": self.tokenizer.pad_token_id})
@@ -155,7 +159,8 @@ class TranslationPipeline(Text2TextGenerationPipeline):
 
     A call takes `src_lang` and `tgt_lang` too. Tokenizers of many languages (mBART, NLLB, M2M100) need both, by their
     own names; those of one pair do not read them. Given when the pipeline is made, they also name the task, such as
-    `translation_en_to_de`, that is looked up in the model's `task_specific_params`.
+    `translation_en_to_de`, that is looked up in the model's `task_specific_params`; else it is the first translation
+    there.
     """
 
     task_name = "translation"
@@ -163,8 +168,12 @@ class TranslationPipeline(Text2TextGenerationPipeline):
 
     def __init__(self, *args, src_lang: str | None = None, tgt_lang: str | None = None, **kwargs):
         super().__init__(*args, src_lang=src_lang, tgt_lang=tgt_lang, **kwargs)
+        named = [task for task in self.parameters_by_task if task.startswith("translation_")]
         if src_lang and tgt_lang:
             self.task = f"translation_{src_lang}_to_{tgt_lang}"
+        elif named:
+            self.task = named[0]
+            logger.warning(f"{self.task}, since the model's task_specific_params name it, and the caller no languages.")
 
     def _sanitize_parameters(
         self, src_lang: str | None = None, tgt_lang: str | None = None, **arguments: Any

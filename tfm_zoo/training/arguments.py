@@ -72,8 +72,11 @@ class LoopArguments(Options):
     per_device_train_batch_size: int = option(16, "Training examples per process and forward pass.", at_least=1)
     per_device_eval_batch_size: int = option(32, "Evaluation examples per process and forward pass.", at_least=1)
     gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.", at_least=1)
-    dataloader_num_workers: int = option(
-        0, "Processes that prepare batches; 0: the training process itself.", at_least=0
+    dataloader_num_workers: int | None = option(
+        None,
+        "Processes that prepare batches, for each that trains; 0: that process itself. Default: 0; for examples that"
+        " are made from texts while training, up to 4, as cores allow.",
+        at_least=0,
     )
 
     learning_rate: float | None = option(

@@ -18,6 +18,15 @@ class Division:
         self.num_processes, self.process_index = num_processes, process_index
         self.global_batch_size = per_device * num_processes * accumulation_steps
 
+    @property
+    def may_change(self) -> bool:
+        """Whether a run can go on with global batches of another size, since examples have an order without them."""
+        return True
+
+    def step_after(self, steps: int, global_batch_size: int) -> int:
+        """The step of an epoch behind so many steps of that size; rounded down: some examples may come twice."""
+        return steps * global_batch_size // self.global_batch_size
+
 
 class GlobalBatchSampler(Division, Sampler[list[int]]):
     """Index lists of this process's micro-batches, for `DataLoader(batch_sampler=...)`.
@@ -47,6 +56,10 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
         """Let the next iteration begin at optimiser step `step` of epoch `epoch`."""
         self.first_step = step
         self.global_batches = self.make_batches(torch.Generator().manual_seed(1009 * self.seed + epoch))
+
+    @property
+    def may_change(self) -> bool:
+        return self.lengths is None
 
     def make_batches(self, generator: torch.Generator) -> Sequence[Tensor]:
         """The global batches of an epoch, in order."""
@@ -98,7 +111,7 @@ class TokenBatchSampler(GlobalBatchSampler):
         if longest > per_device:
             raise ValueError(f"per_device_train_batch_tokens {per_device}: too few for an example of {longest} tokens")
         self.sizes: list[int] = []
-        super().__init__(len(self.columns), per_device, **division)
+        super().__init__(len(self.columns), per_device, lengths=lengths, **division)
 
     def make_batches(self, generator: torch.Generator) -> Sequence[Tensor]:
         order = torch.randperm(self.size, generator=generator)

@@ -1,18 +1,21 @@
 """Which run a checkpoint belongs to: all of its options and data count, but for what is left out here by name."""
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from tfm_zoo.training.checkpoints import TrainState
+
+logger = logging.getLogger(__name__)
 
 #: Options that a resumed run may change, and why it may.
 LEFT_OUT = {
     "These name places. What lies there counts: digests of the texts and the tokenizer, weights in the checkpoint.": (
         "output_dir model_name_or_path tokenizer_name dataset_name train_file validation_file test_file"
     ),
-    "These divide the work. What they come to counts: the global batch size, the processes, the number of steps.": (
+    "These divide the work. What they come to counts: the global batch size, the number of steps.": (
         "per_device_train_batch_size per_device_train_batch_tokens per_device_eval_batch_size"
         " gradient_accumulation_steps gradient_checkpointing dataloader_num_workers preprocessing_num_workers"
         " num_train_epochs max_train_steps"
@@ -26,6 +29,11 @@ LEFT_OUT = {
         " hub_token hub_private_repo hub_revision trust_remote_code"
     ),
 }
+#: What a run has no more in common with itself if these facts change.
+CHANGES = {
+    "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
+    "global_batch_size": "examples follow in the same order, but other ones share a batch, and a step is more or less",
+}
 LEFT_OUT = {reason: names.split() for reason, names in LEFT_OUT.items()}
 
 
@@ -37,8 +45,8 @@ def identity(facts: Mapping[str, Any], *options: Any) -> dict[str, Any]:
     return json.loads(json.dumps({**facts, **settings, **facts}))  # facts first, in the order of the message, too
 
 
-def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
-    """Refuse to continue with the checkpoint of another run."""
+def check_identity(state: TrainState, identity: Mapping[str, Any], may_differ: Collection[str] = ()) -> None:
+    """Refuse to continue with the checkpoint of another run; warn of facts that may differ, and do."""
     recorded, metric = state.run, identity.get("metric_for_best_model")
     if metric and "metric_for_best_model" not in recorded and state.best_step is not None:
         figures = [entry.get(f"eval_{metric}") for entry in state.log_history if entry["step"] == state.best_step]
@@ -49,6 +57,9 @@ def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
             )
     # Version 0.1 recorded few options. What is not recorded is not compared.
     differing = [name for name, value in identity.items() if name in recorded and recorded[name] != value]
+    for name in {"num_processes", *may_differ}.intersection(differing):
+        differing.remove(name)
+        logger.warning(f"Continuing with {name} {identity[name]}, which was {recorded[name]}: {CHANGES[name]}")
     if differing:
         changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in differing)
         raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}")

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from accelerate.utils import send_to_device, set_seed
+from accelerate.utils import gather_object, send_to_device, set_seed
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
@@ -29,7 +29,7 @@ from tfm_zoo.training.optimization import (
 from tfm_zoo.training.reports import Report
 from tfm_zoo.training.runs import Run, end_training, tracker_values
 from tfm_zoo.training.sharding import load_saved, shard_shared_tables, unwrapped
-from tfm_zoo.training.streams import Stream, StreamBatches
+from tfm_zoo.training.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task
 
 logger = logging.getLogger(__name__)
@@ -73,18 +73,15 @@ class Loop:
         self.unfreezing = GradualUnfreezing(task.model, every) if every else None
 
         self.batches, loading = self._make_batches()
-        # A generator of its own: starting an epoch must not change the random numbers of dropout.
-        generator, num_workers = torch.Generator(), self.args.dataloader_num_workers
         # From pinned memory a batch is copied while the device computes.
-        loading |= {"num_workers": num_workers, "pin_memory": self.accelerator.device.type != "cpu"}
-        self.loader = DataLoader(task.splits["train"], generator=generator, **loading)
+        loading["pin_memory"] = self.accelerator.device.type != "cpu"
+        # A generator of its own: starting an epoch must not change the random numbers of dropout.
+        self.loader = DataLoader(**loading, generator=torch.Generator())
         # The schedule counts global batches. It is not prepared: Accelerate would count the batches of every process.
         self.total_steps, warmup_steps = self.args.number_of_steps(len(self.batches))
         shard_shared_tables(self.accelerator, task.model)
-        optimizer, phases = (
-            create_optimizer(task.model, self.args),
-            self.args.phases(self.total_steps, len(self.batches)),
-        )
+        optimizer = create_optimizer(task.model, self.args)
+        phases = self.args.phases(self.total_steps, len(self.batches))
         self.scheduler = create_schedules(optimizer, self.args, phases, task.model.config.hidden_size)
         self.accelerator.register_for_checkpointing(self.scheduler)
         self.model, self.optimizer = self.accelerator.prepare(task.model, optimizer)
@@ -100,8 +97,12 @@ class Loop:
         }
         self.state = TrainState(run=identity(facts, self.args, run.data_args, run.model_args))
         if run.checkpoint:
-            check_identity(TrainState.read(run.checkpoint), self.state.run)  # before the optimiser of another is loaded
-            self.state = replace(load_checkpoint(self.accelerator, run.checkpoint), run=self.state.run)
+            may_differ = ["global_batch_size"] if self.batches.may_change else []
+            check_identity(TrainState.read(run.checkpoint), self.state.run, may_differ)  # before another is loaded
+            state = load_checkpoint(self.accelerator, run.checkpoint)
+            size = state.run.get("global_batch_size", self.batches.global_batch_size)
+            step = self.batches.step_after(state.step_in_epoch, size)
+            self.state = replace(state, run=self.state.run, step_in_epoch=step)
             logger.info(f"Continuing from {run.checkpoint}, step {self.state.step} of {self.total_steps}")
 
     def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, dict[str, Any]]:
@@ -114,17 +115,19 @@ class Loop:
             "process_index": self.accelerator.process_index,
         }
         if isinstance(examples, Stream):
-            options = {"collate": task.collate, "max_steps": args.max_train_steps or 0}
+            options = {"collate": task.collate, "max_steps": args.max_train_steps or 0, "gather": gather_object}
             batches = StreamBatches(examples, batch_size, **options, **division)
             self.accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
-            # A chunk and its place are a tuple, which `tuple` leaves as it is.
-            return batches, {"sampler": batches, "batch_size": None, "collate_fn": tuple}
+            workers = default_workers() if args.dataloader_num_workers is None else args.dataloader_num_workers
+            # What the stream gives are tuples, which `tuple` leaves as they are.
+            return batches, {"dataset": batches, "batch_size": None, "collate_fn": tuple, "num_workers": workers}
         division["seed"] = args.seed
         if task.batch_tokens:
             batches = TokenBatchSampler(task.lengths, task.batch_tokens, **division)
         else:
             batches = GlobalBatchSampler(len(examples), batch_size, lengths=task.lengths, **division)
-        return batches, {"batch_sampler": batches, "collate_fn": task.collate}
+        loading = {"batch_sampler": batches, "collate_fn": task.collate}
+        return batches, {"dataset": examples, "num_workers": args.dataloader_num_workers or 0, **loading}
 
     @property
     def is_finished(self) -> bool:

@@ -219,6 +219,7 @@ def open_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | Non
     """Make `output_dir` ready, and return the checkpoint to continue from, if any. All processes call it."""
     output_dir = Path(args.output_dir)
     checkpoint = find_checkpoint(args.resume_from_checkpoint, output_dir)
+    checkpoint = broadcast_object_list([checkpoint])[0]  # a shared folder may show a process less than the main one
     if checkpoint and checkpoint.resolve().parent != output_dir.resolve():
         raise ValueError(
             f"resume_from_checkpoint {args.resume_from_checkpoint!r} is not in output_dir {args.output_dir!r},"

@@ -10,10 +10,12 @@ from typing import ClassVar
 
 from datasets import Dataset, DatasetDict, IterableDataset, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
+from torch import Tensor
 from typing_extensions import Self
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import LoopArguments, Options, option
+from tfm_zoo.training.byte_ranges import SHARD, in_ranges
 
 logger = logging.getLogger(__name__)
 #: the readers of `datasets` for tables, by the ends of the files' names
@@ -100,11 +102,13 @@ class DataArguments(Options):
             raise ValueError(f"{split}_file {file!r}: expected one of {', '.join(self.file_types)}, not {suffix!r}")
         if not any(path.stat().st_size for path in files):
             raise ValueError(f"there is no text in the {split} split: {split}_file {file!r} is empty")
+        if self.streaming and suffix in (".txt", ".jsonl") and any(path.stat().st_size > SHARD for path in files):
+            return in_ranges(files, at_empty_lines=self.text_rows == "line")
         text_rows = "line" if self.streaming else self.text_rows
         options = {".tsv": {"sep": "\t"}, ".txt": {"sample_by": text_rows}}.get(suffix, {})
         options |= {"data_files": [*map(str, files)], "split": "train", "streaming": self.streaming}
         try:
-            return load_dataset(self.file_types[suffix], **options)
+            return in_parts(load_dataset(self.file_types[suffix], **options))
         except DatasetGenerationError as error:
             raise ValueError(f"{split}_file {file!r} cannot be read: {error.__cause__ or error}") from error
 
@@ -143,9 +147,10 @@ def load_source(args: DataArguments) -> Mapping[str, Dataset | IterableDataset]:
     name = args.dataset_name
     if args.is_generated or (Path(name) / "dataset_dict.json").exists():
         splits = args.built_in() if args.is_generated else load_from_disk(name)
-        return {split: rows.to_iterable_dataset() if args.streaming else rows for split, rows in splits.items()}
+        return {split: in_parts(rows, args.streaming) for split, rows in splits.items()}
     try:
-        return load_dataset(name, args.dataset_config_name, streaming=args.streaming)
+        splits = load_dataset(name, args.dataset_config_name, streaming=args.streaming)
+        return {split: in_parts(rows) for split, rows in splits.items()}
     except ConnectionError as error:
         raise ValueError(
             f"dataset_name {name!r}: no such folder, and the Hub cannot be reached;"
@@ -155,13 +160,25 @@ def load_source(args: DataArguments) -> Mapping[str, Dataset | IterableDataset]:
         raise ValueError(f"dataset_name {name!r} cannot be read: {error.__cause__ or error}") from error
 
 
+def in_parts(rows: Dataset | IterableDataset, streaming: bool = False) -> Dataset | IterableDataset:
+    """Rows; those that are, or are to be, streamed come in as many shards as they can, if they would in few."""
+    if isinstance(rows, Dataset):
+        return rows.to_iterable_dataset(max(1, min(256, len(rows) // 10_000))) if streaming else rows
+    return rows.reshard() if rows.num_shards < 256 else rows  # Parquet, by groups of rows; others stay as they are
+
+
 def matching_files(file: str) -> list[Path]:
     """The file of this name, or the files that match it as a pattern."""
     path = Path(file)
     return [path] if path.is_file() else sorted(path for path in map(Path, glob(file)) if path.is_file())
 
 
-def digest(parts: Iterable[str | bytes]) -> str:
+def bytes_of(row: Tensor) -> memoryview:
+    """The bytes of a row on the CPU, which are not copied."""
+    return memoryview(row.numpy()).cast("B")
+
+
+def digest(parts: Iterable[str | bytes | memoryview]) -> str:
     """A short name for texts or bytes, which others do not have."""
     sha = hashlib.sha256()
     for part in parts:

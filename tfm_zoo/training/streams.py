@@ -1,24 +1,33 @@
 """Examples made from texts while training reads them, in memory or not, from any place on.
 
-A stream reads its texts in chunks: a few thousand documents, or as many as have 2,000,000 characters, so that memory is
-bounded. (A document as long as that is a chunk alone, and gives no examples of two documents.) The seed, the pass and
-the chunk's number decide what examples a chunk gives and in which order, and batches are cut from the sequence of all
-examples. So a run continues exactly where it was stopped, and any number of processes see the same batches; for that,
-each process reads and tokenizes the whole stream, and trains on its share of each batch.
+A stream is dealt out to a fixed number of readers, each of which reads texts of its own, in chunks. The seed, the
+reader, the pass and the chunk's number decide what examples a chunk gives and in which order. The examples of a run
+come from the readers in turn, and batches are cut from their sequence. So any number of processes, and of workers in
+each, see the same batches; each has some of the readers, and reads and tokenizes for these alone. A run continues
+exactly where it was stopped, on any number of processes.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import islice, takewhile
+from math import gcd
 from typing import Any, NamedTuple
 
+import fsspec
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import default_collate
+from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from tfm_zoo.training.batches import Division
-from tfm_zoo.training.text_sources import CHARACTERS, Place, Reader, TextSource
+from tfm_zoo.training.text_sources import CHARACTERS, Lane, Place, TextSource
+
+logger = logging.getLogger(__name__)
+
+READERS = 64  # at most: as many processes times workers can read without reading anything twice
+LEAST = 16  # documents of a chunk, of which there are few if a stream has many readers
 
 
 class Chunk(NamedTuple):
@@ -26,69 +35,153 @@ class Chunk(NamedTuple):
 
     place: Place
     texts: list[str]
+    reader: int = 0
 
 
 @dataclass(eq=False)
-class Stream(torch.utils.data.Dataset):
+class Stream:
     """Examples made from the texts of a source, chunk by chunk and pass after pass, without an end."""
 
     source: TextSource
     #: Makes the texts of a chunk into examples, with no other random numbers than the generator's. A text is a
     #: document, or a part of a document that is longer than a chunk; empty ones are left out.
-    make_examples: Callable[[list[str], np.random.Generator], list[Any]]
+    make_examples: Callable[[list[str], np.random.Generator], Sequence[Any]]
     seed: int
-    chunk_size: int = 2000  # documents of a chunk, which ends at `CHARACTERS`, too
+    chunk_size: int = 2000  # documents of the chunks that all readers have at a time, which end at `CHARACTERS`, too
     size: int | None = None  # examples of a pass, if they are known
+    readers: int = 1  # a power of two
 
-    def chunks(self, place: Place) -> Iterator[Chunk]:
-        """The chunks from a place on."""
-        while True:
-            reader = Reader(self.source, self.seed, place)
-            texts: list[str] = []
-            size = 0
-            for text in reader:
-                if text.strip():
-                    texts.append(text)
-                    size += len(text)
-                if len(texts) == self.chunk_size or size >= CHARACTERS:
-                    yield Chunk(place, texts)
-                    place = reader.place(place.chunk + 1)
-                    texts, size = [], 0
-            if texts:
-                yield Chunk(place, texts)
-            elif place.chunk == 0:
-                raise ValueError("there is no text to train on")
-            place = Place(place.epoch + 1)
+    def dealt(self) -> "Stream":
+        """This stream with as many readers as its texts suffice for, `READERS` at most."""
+        most = max(1, min(READERS, self.chunk_size // LEAST))
+        documents, characters = replace(self, readers=most).limits
+        texts = size = 0
+        for place, text in Lane(self.source, self.seed, {0: Place()}).texts(0):
+            if place.epoch or texts >= most * documents or size >= most * characters:
+                break
+            texts, size = texts + 1, size + len(text)
+        enough = min(most, texts // 2, max(texts // documents, size // characters))
+        return replace(self, readers=2 ** max(0, enough.bit_length() - 1))
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """How many documents, and how many characters, a reader's chunk has."""
+        return -(-self.chunk_size // self.readers), min(CHARACTERS, 8 * CHARACTERS // self.readers)
+
+    def lanes(self, starts: Mapping[int, Place]) -> dict[int, Lane]:
+        """What each of these readers reads from, on from its start; readers without shards of their own share it."""
+        lanes = self.source.most_lanes(self.readers)
+        shared: dict[int, dict[int, Place]] = {}
+        for reader, place in starts.items():
+            shared.setdefault(reader % lanes, {})[reader // lanes] = place
+        opened = {
+            lane: Lane(self.source, self.seed, places, lane, lanes, self.readers // lanes)
+            for lane, places in shared.items()
+        }
+        return {reader: opened[reader % lanes] for reader in starts}
+
+    def chunks(self, place: Place, reader: int = 0, lane: Lane | None = None) -> Iterator[Chunk]:
+        """The chunks of a reader from a place on."""
+        lanes = self.source.most_lanes(self.readers)
+        texts: list[str] = []
+        size = 0
+        for where, text in (lane or self.lanes({reader: place})[reader]).texts(reader // lanes):
+            if texts and where.epoch > place.epoch:  # a pass ends with a chunk
+                yield Chunk(place, texts, reader)
+                texts = []
+            if not texts:
+                same_pass = where.epoch == place.epoch
+                place, size = replace(where, chunk=place.chunk if same_pass else 0), 0
+                # The first chunks have different lengths, so that not all readers come to new ones at the same time.
+                share = (reader + 1) / self.readers if place.epoch == place.chunk == 0 else 1
+                documents, characters = (max(2, int(share * limit)) for limit in self.limits)  # a pair takes two
+            texts.append(text)
+            size += len(text)
+            if len(texts) >= documents or size >= CHARACTERS or (len(texts) > 1 and size >= characters):
+                yield Chunk(place, texts, reader)
+                place, texts = replace(place, chunk=place.chunk + 1), []
 
     def __getitem__(self, chunk: Chunk) -> tuple[Place, list[Any]]:
         """The place of a chunk, and its examples."""
-        rng = np.random.default_rng([self.seed, chunk.place.epoch, chunk.place.chunk])
+        rng = np.random.default_rng([self.seed, chunk.place.epoch, chunk.place.chunk, chunk.reader])
         examples = self.make_examples(chunk.texts, rng)
         return chunk.place, [examples[index] for index in rng.permutation(len(examples))]
 
-    def first_pass(self) -> Iterator[Any]:
-        """The examples of the first pass."""
-        for chunk in takewhile(lambda chunk: chunk.place.epoch == 0, self.chunks(Place())):
-            yield from self[chunk][1]
+    def first_pass(self, readers: Iterable[int] | None = None) -> Iterator[Any]:
+        """The examples of the first pass of these readers, by default of all."""
+        for reader in range(self.readers) if readers is None else readers:
+            for chunk in takewhile(lambda chunk: chunk.place.epoch == 0, self.chunks(Place(), reader)):
+                yield from self[chunk][1]
 
 
-class StreamBatches(Division):
+def default_workers() -> int:
+    """How many cores of this machine each of its training processes has left to read with, 4 at most."""
+    return max(0, min(4, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 1))
+
+
+class Start(NamedTuple):
+    """Where a reader goes on: at a chunk, and how many examples it gave before that chunk."""
+
+    place: Place = Place()
+    examples: int = 0
+
+
+class Reader:
+    """The examples of a reader, without an end, and where the chunk begins that the last of them is of."""
+
+    def __init__(self, stream: Stream, number: int, start: Start, lane: Lane, used: int):
+        self.stream, self.start = stream, start
+        self.chunks = stream.chunks(start.place, number, lane)
+        self.examples: list[Any] = []
+        self.next_start, self.used = start.examples, used - start.examples  # examples to pass over, at first
+
+    def __next__(self) -> Any:
+        while self.used >= len(self.examples):
+            self.used -= len(self.examples)
+            place, self.examples = self.stream[next(self.chunks)]
+            if place.epoch > self.start.place.epoch + 100:
+                raise ValueError(f"there is no example in the texts of a hundred passes, from {place} back")
+            if self.examples:
+                self.start = Start(place, self.next_start)
+                self.next_start += len(self.examples)
+        self.used += 1
+        return self.examples[self.used - 1]
+
+
+class StreamBatches(Division, torch.utils.data.IterableDataset):
     """This process's micro-batches of a stream, all of the same size, and the place that they have reached.
 
-    It does for streams what [`GlobalBatchSampler`] does for examples with an index. As the `sampler` of a loader it
-    gives chunks of texts; the loader's processes make them into examples, which `collate` (by default torch's) makes
-    into batches. If nobody knows how many examples a pass has, `max_steps` count as an epoch.
+    It does for streams what [`GlobalBatchSampler`] does for examples with an index. It is the data set of a loader
+    without batches, whose workers, if any, divide this process's readers. Example `i` of a run is of reader `i` modulo
+    the number of readers, and of process `i` modulo the number of processes. If that has other factors than two, or is
+    larger, several processes have the same readers, and each of these reads and tokenizes for all of them.
+
+    If nobody knows how many examples a pass has, `max_steps` count as an epoch. `gather` joins the lists of all
+    processes.
     """
 
     def __init__(
-        self, stream: Stream, per_device: int, collate: Callable | None = None, max_steps: int = 0, **division: int
+        self,
+        stream: Stream,
+        per_device: int,
+        collate: Callable | None = None,
+        max_steps: int = 0,
+        gather: Callable[[list], list] = list,
+        **division: int,
     ):
         super().__init__(per_device, **division)
-        self.stream, self.size, self.collate = stream, stream.size, collate or default_collate
+        self.stream, self.size, self.collate, self.gather = stream, stream.size, collate or default_collate, gather
         self.steps_per_epoch = -(-self.size // self.global_batch_size) if self.size else max_steps
         if not self.steps_per_epoch:
             raise ValueError("a stream of unknown length needs max_train_steps")
-        self.place, self.used = Place(), 0  # a chunk, and how many of its examples have been used
+        step = gcd(self.num_processes, stream.readers)
+        if step < self.num_processes:
+            logger.warning(
+                f"The texts have {stream.readers} reader(s) for {self.num_processes} processes: each text is read and"
+                f" tokenized by {self.num_processes // step} of them"
+            )
+        self.readers = range(self.process_index % step, stream.readers, step)
+        self.used, self.starts = 0, dict.fromkeys(self.readers, Start())  # examples of all processes; of each reader
         self.first_step = 0  # of the rest of the epoch
 
     def __len__(self) -> int:
@@ -98,34 +191,89 @@ class StreamBatches(Division):
         """Let the next iteration, which begins at the place that the stream has reached, end with the epoch."""
         self.first_step = step
 
+    def step_after(self, steps: int, global_batch_size: int) -> int:
+        return super().step_after(steps, global_batch_size) if self.size else steps
+
     def state_dict(self) -> dict[str, Any]:
-        return {"place": asdict(self.place), "used": self.used}
+        """The place of all processes. All of them call it."""
+        starts = [[reader, asdict(start.place), start.examples] for reader, start in self.starts.items()]
+        return {"used": self.used, "readers": self.stream.readers, "starts": self.gather(starts)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        place = {"chunk" if name == "block" else name: value for name, value in state["place"].items()}  # as in 0.1
-        self.place, self.used = Place(**place), state["used"]
+        if state.get("readers") != self.stream.readers:
+            was = f"{state['readers']} readers" if "readers" in state else "one reader, as in version 0.1"
+            raise ValueError(
+                f"resume_from_checkpoint: the checkpoint's stream had {was}, and this one has {self.stream.readers};"
+                " a run goes on with its own texts, and in mid-stream only with the version that began it"
+            )
+        starts = {reader: Start(Place(**place), examples) for reader, place, examples in state["starts"]}
+        self.used, self.starts = state["used"], {reader: starts[reader] for reader in self.readers}
 
-    def __iter__(self) -> Iterator[Chunk]:
-        return self.stream.chunks(self.place)
+    def __iter__(self) -> Iterator[tuple[Any, dict[int, Start]]]:
+        """By optimiser step: this worker's examples in order, packed; and the starts of readers that changed."""
+        worker = get_worker_info()
+        if worker:
+            fsspec.asyn.reset_lock()  # which the worker has from its parent, perhaps locked
+        mine, count = self.readers[worker.id :: worker.num_workers] if worker else self.readers, self.stream.readers
+        starts = {reader: self.starts[reader] for reader in mine}
+        lanes = self.stream.lanes({reader: start.place for reader, start in starts.items()})
+        given = {reader: len(range(reader, self.used, count)) for reader in mine}  # examples, so far
+        readers = {reader: Reader(self.stream, reader, starts[reader], lanes[reader], given[reader]) for reader in mine}
+        begin = self.used
+        while True:
+            examples = []
+            for index in range(begin, begin + self.global_batch_size):
+                if index % count in readers:
+                    example = next(readers[index % count])
+                    if index % self.num_processes == self.process_index:
+                        examples.append(example)
+            changed = {i: reader.start for i, reader in readers.items() if reader.start is not starts[i]}
+            starts |= changed
+            yield pack(examples), changed
+            begin += self.global_batch_size
 
-    def steps(self, loader: Iterable[tuple[Place, list[Any]]]) -> Iterator[list[dict[str, Tensor]]]:
-        """The rest of the epoch, by optimiser step, from the chunks that the loader reads."""
-        for batch in islice(self._global_batches(loader), len(self) - self.first_step):
-            mine = batch[self.process_index :: self.num_processes]
-            size = len(mine) // self.accumulation_steps
-            yield [self.collate(mine[start : start + size]) for start in range(0, len(mine), size)]
-
-    def _global_batches(self, loader: Iterable[tuple[Place, list[Any]]]) -> Iterator[list[Any]]:
-        """The examples of all processes, by optimiser step."""
-        waiting: list[Any] = []
-        used = self.used
-        for place, examples in loader:
-            waiting += examples[used:]
-            used = 0
-            while len(waiting) >= self.global_batch_size:
-                batch, waiting = waiting[: self.global_batch_size], waiting[self.global_batch_size :]
-                self.place, self.used = place, len(examples) - len(waiting)
-                yield batch
+    def steps(self, loader: DataLoader) -> Iterator[list[dict[str, Tensor]]]:
+        """The rest of the epoch, by optimiser step, from the parts of a step that the loader's workers read."""
+        all_parts = iter(loader)
+        workers = max(1, loader.num_workers)
+        worker_of = {reader: index % workers for index, reader in enumerate(self.readers)}
+        for _ in range(len(self) - self.first_step):
+            parts, changed = zip(*islice(all_parts, workers), strict=True)
+            examples = [iter(unpack(part)) for part in parts]
+            first = self.used + (self.process_index - self.used) % self.num_processes
+            indices = range(first, self.used + self.global_batch_size, self.num_processes)
+            mine = [next(examples[worker_of[index % self.stream.readers]]) for index in indices]
+            self.used += self.global_batch_size
+            for starts in changed:
+                self.starts |= starts
+            batches = (self.collate(mine[i : i + self.per_device]) for i in range(0, len(mine), self.per_device))
+            # Only the batch is made of tensors: what comes from the workers is not pinned.
+            yield [{k: v.pin_memory() for k, v in batch.items()} if loader.pin_memory else batch for batch in batches]
 
     def examples(self, step: int) -> int:
         return self.global_batch_size
+
+
+def pack(examples: list[Any]) -> Any:
+    """Examples as few whole arrays: those of a column as one, with the places where it is to be cut again.
+
+    Between processes each tensor is an open file, of which a thousand are too many, and small arrays take long.
+    """
+    if not examples or not isinstance(examples[0], dict):
+        return examples
+    columns = {}
+    for name, first in examples[0].items():
+        values = [example[name] for example in examples]
+        if isinstance(first, np.ndarray) and first.ndim:
+            columns[name] = np.concatenate(values), np.cumsum([*map(len, values)])[:-1]
+        else:
+            columns[name] = values, None
+    return columns
+
+
+def unpack(packed: Any) -> list[Any]:
+    """The examples that were packed."""
+    if isinstance(packed, list):
+        return packed
+    columns = [values if cuts is None else np.split(values, cuts) for values, cuts in packed.values()]
+    return [dict(zip(packed, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -1,5 +1,6 @@
 """The texts of a data set, in memory or streamed, from any place on."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, takewhile
@@ -13,6 +14,8 @@ from tfm_zoo.training.sources import digest
 
 #: characters at which a chunk of texts ends, which bounds its memory
 CHARACTERS = 2_000_000
+#: texts after which the place in a shard is noted; a reader that starts in between reads some texts again
+NOTED = 100
 
 
 @dataclass
@@ -24,23 +27,38 @@ class TextSource:
     breaks: bool = True  # whether an empty line ends a text; if not, only the end of its file does, and `CHARACTERS`
     held_out: int = 0  # how many of the first rows of a stream's first shard are not read
 
-    def shards(self, seed: Sequence[int] | None = None, first: int = 0) -> Iterator[IterableDataset]:
-        """The shards of a pass from the `first` on, in the random order of a seed or, without one, in their own."""
-        rng = np.random.default_rng(seed)
-        if isinstance(self.rows, Dataset):  # one shard, shuffled
-            shuffled = self.rows.shuffle(generator=rng, keep_in_memory=True)
-            yield from [shuffled.to_iterable_dataset()][first:]
+    def shards(
+        self, seed: Sequence[int] | None = None, first: int = 0, lane: int = 0, lanes: int = 1
+    ) -> Iterator[IterableDataset]:
+        """The shards of a pass, in the random order of a seed or, without one, in their own: every `lanes`-th of them.
+
+        The first of all is number `lane`; `first` of a lane's shards are left out. Rows in memory are one shard each.
+        """
+        count = len(self.rows) if isinstance(self.rows, Dataset) else self.rows.num_shards
+        order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
+        if isinstance(self.rows, Dataset):
+            yield from [self.rows.select(order[lane::lanes], keep_in_memory=True).to_iterable_dataset()][first:]
             return
-        count = self.rows.num_shards
-        for index in (range(count) if seed is None else rng.permutation(count).tolist())[first:]:
+        for index in order[lane::lanes][first:].tolist():
             shard = self.rows.shard(num_shards=count, index=index)
             yield shard.skip(self.held_out) if index == 0 and self.held_out else shard
+
+    def most_lanes(self, readers: int) -> int:
+        """How many readers can have shards of their own, as many each: a power of two, `readers` at most.
+
+        Where shards are few, a lane has as many of them as any other, or at least four.
+        """
+        if isinstance(self.rows, Dataset):
+            return readers
+        count = self.rows.num_shards
+        return max(2**i for i in range(readers.bit_length()) if 2**i == 1 or count % 2**i == 0 or count >= 4 * 2**i)
 
     def texts(self, shard: Iterable[dict[str, Any]], whole: bool = False) -> Iterator[str]:
         """The texts of a shard, whose end is the end of a text; with `whole`, texts of many lines are not cut."""
         rows = map(self._text, shard)
         is_line = self.rows.builder_name == "text"
-        return _joined(rows, self.breaks, inf if whole else CHARACTERS) if is_line else rows
+        limit = CHARACTERS if self.breaks else CHARACTERS // 16  # running text, cut so that many readers have some
+        return _joined(rows, self.breaks, inf if whole else limit) if is_line else rows
 
     def in_memory(self) -> Dataset:
         """All texts, whole."""
@@ -133,46 +151,80 @@ def _joined(lines: Iterable[str], breaks: bool, limit: float) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a chunk of texts begins."""
+    """Where a text stands in its lane, or where a reader's chunk of texts begins: at this text."""
 
     epoch: int = 0  # passes before it
-    chunk: int = 0  # chunks of the pass before it
-    shard: int = 0  # shards of the pass before it
-    state: dict[str, Any] | None = None  # of the shard's reader; None: at its first row
-    pieces: int = 0  # of texts, read since that state
+    chunk: int = 0  # chunks of the reader's pass before it
+    shard: int = 0  # shards of the lane's pass before it
+    state: dict[str, Any] | None = None  # of the shard, as it was noted last; None: at its first row
+    pieces: int = 0  # of texts, between that state and this one
+    text: int = 0  # of the lane's pass before it
 
 
-class Reader:
-    """Reads the rest of a pass, and knows its place.
+class Lane:
+    """Reads texts, pass after pass, and deals them out to the readers that share them, of which some are here.
 
-    A text is read in pieces that each fill a chunk, if it is as long as two chunks or more. Two pieces of one text are
-    never in the same chunk, since each of them ends its own.
+    Of the texts of a pass each reader gets every `sharers`-th. Texts without a letter are left out. A text is read in
+    pieces that each fill a chunk, if it is as long as two chunks or more.
     """
 
-    def __init__(self, source: TextSource, seed: int, start: Place):
-        self.source, self.seed, self.start = source, seed, start
-        self.shard_index, self.state, self.pieces = start.shard, start.state, start.pieces
-        self.at_end_of_text = False
+    def __init__(
+        self,
+        source: TextSource,
+        seed: int,
+        starts: Mapping[int, Place],
+        lane: int = 0,
+        lanes: int = 1,
+        sharers: int = 1,
+    ):
+        self.source, self.seed, self.starts = source, seed, starts
+        self.lane, self.lanes, self.sharers = lane, lanes, sharers
+        self.waiting: dict[int, deque[tuple[Place, str]]] = {reader: deque() for reader in starts}
+        self.reading = self._read(min(starts.values(), key=_position))
 
-    def __iter__(self) -> Iterator[str]:
-        to_skip = self.pieces
-        for shard in self.source.shards([self.seed, self.start.epoch], first=self.shard_index):
-            if self.state is not None:
-                shard.load_state_dict(self.state)
-            self.shard, self.pieces = shard, 0
-            for text in self.source.texts(shard):
-                starts = [0, *range(CHARACTERS, len(text) - CHARACTERS + 1, CHARACTERS)]
-                for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
-                    self.pieces += 1
-                    self.at_end_of_text = end == len(text)
-                    if to_skip:
-                        to_skip -= 1
-                    else:
-                        yield text[start:end]
-            self.shard_index, self.state = self.shard_index + 1, None
+    def texts(self, reader: int) -> Iterator[tuple[Place, str]]:
+        """The texts of a reader from its start on, and their places. Those of others wait until these ask."""
+        waiting = self.waiting[reader]
+        while True:
+            while not waiting:
+                place, text = next(self.reading)
+                owner = (place.text + place.epoch) % self.sharers
+                if owner in self.starts and _position(place) >= _position(self.starts[owner]):
+                    self.waiting[owner].append((place, text))
+            yield waiting.popleft()
 
-    def place(self, chunk: int) -> Place:
-        """The place behind the last piece, where the chunk of this number begins."""
-        if self.at_end_of_text:
-            self.state, self.pieces = self.shard.state_dict(), 0
-        return Place(self.start.epoch, chunk, self.shard_index, self.state, self.pieces)
+    def _read(self, place: Place) -> Iterator[tuple[Place, str]]:
+        """All texts from a place on."""
+        empty = 0  # passes in a row: a lane may have no text in a pass, but not for ever
+        while empty < 100:
+            found = False
+            for found in self._read_pass(place):
+                yield found
+            empty = 0 if found else empty + 1
+            place = Place(place.epoch + 1)
+        raise ValueError("there is no text to train on")
+
+    def _read_pass(self, start: Place) -> Iterator[tuple[Place, str]]:
+        state, skipped, number = start.state, start.pieces, start.text
+        seed = [self.seed, start.epoch]
+        for index, shard in enumerate(self.source.shards(seed, start.shard, self.lane, self.lanes), start.shard):
+            if state is not None:
+                shard.load_state_dict(state)
+            pieces = 0
+            # By batch: else a data set that is read in a worker of a `DataLoader` leaves out what it takes for others'.
+            rows = ({name: values[0] for name, values in batch.items()} for batch in shard.iter(batch_size=1))
+            for text in self.source.texts(rows):
+                begins = [0, *range(CHARACTERS, len(text) - CHARACTERS + 1, CHARACTERS)]
+                for begin, end in zip(begins, [*begins[1:], len(text)], strict=True):
+                    piece = text[begin:end]
+                    if pieces >= skipped and piece.strip():
+                        yield Place(start.epoch, 0, index, state, pieces, number), piece
+                        number += 1
+                    pieces += 1
+                if pieces >= NOTED:
+                    state, pieces, skipped = shard.state_dict(), 0, 0
+            state, skipped = None, 0
+
+
+def _position(place: Place) -> tuple[int, int]:
+    return place.epoch, place.text

@@ -103,7 +103,7 @@ def decision_rollout(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
     else:
         (attention,) = maps.values()
         rollout = attention_rollout(attention.weights)
-        if getattr(config, "classifier_pooling", None) == "mean":
+        if getattr(config, "classifier_pooling", "cls") != "cls":
             shares, reads = rollout.mean(dim=0), "the mean of all states"
         else:
             shares, reads = rollout[row], f"the state of {tokens[row]!r}"

@@ -1,18 +1,24 @@
 """Every official architecture that the zoo converts: a file for those that share their code."""
 
 from ..architecture import Architecture
-from .bart import BART, FSMT, MARIAN, MBART
-from .bert import BERT, CAMEMBERT, DISTILBERT, ROBERTA, XLM_ROBERTA
+from .albert import ALBERT
+from .bart import BART, BLENDERBOT, FSMT, M2M100, MARIAN, MBART, PEGASUS
+from .bert import BERT, CAMEMBERT, DISTILBERT, ROBERTA, XLM_ROBERTA, XLM_ROBERTA_XL
+from .electra import ELECTRA
+from .eurobert import EUROBERT
 from .gpt import GPT2, OPENAI_GPT
 from .llama import LLAMA, MISTRAL, QWEN2
+from .modernbert import MODERNBERT
+from .nomic_bert import GTE, JINA_V3, NOMIC_BERT
 from .torch_nn import TORCH_ENCODER, TORCH_TRANSFORMER
 
 #: the tables by `model_type`. A zoo model that never was official is exported to the first that can express it.
 ARCHITECTURES: dict[str, Architecture] = {
     architecture.model_type: architecture
     for architecture in (
-        *(BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, DISTILBERT, TORCH_ENCODER),
+        *(BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, XLM_ROBERTA_XL, DISTILBERT, ELECTRA, ALBERT),
+        *(MODERNBERT, NOMIC_BERT, GTE, JINA_V3, EUROBERT, TORCH_ENCODER),
         *(GPT2, OPENAI_GPT, LLAMA, MISTRAL, QWEN2),
-        *(MARIAN, BART, MBART, FSMT, TORCH_TRANSFORMER),
+        *(MARIAN, BART, MBART, FSMT, M2M100, PEGASUS, BLENDERBOT, TORCH_TRANSFORMER),
     )
 }

@@ -1,4 +1,5 @@
-"""BART (Lewis et al. 2019), and the encoder-decoders that share its code: mBART, Marian, FSMT."""
+"""BART (Lewis et al. 2019), and the encoder-decoders that share its code: mBART, Marian, FSMT, M2M100, Pegasus,
+Blenderbot."""
 
 from ..architecture import Architecture, Head
 from ..config_rules import Computed, ConfigRule, Field, Fields, Free, constants, only, same
@@ -17,8 +18,9 @@ CONFIG = (
     Field("dropout", "hidden_dropout"),
     Field("init_std", "initializer_range"),
     *constants(norm_eps=1e-5, weight_init="normal"),
-    *only(encoder_layerdrop=0, decoder_layerdrop=0, is_decoder=False, is_encoder_decoder=True),
+    *only(is_decoder=False, is_encoder_decoder=True),
 )
+NO_LAYERDROP = only(encoder_layerdrop=0, decoder_layerdrop=0)
 #: for classes whose output projection has a bias that is not trained. No bias is the same as a bias of zeros.
 LOGITS_BIAS = (*constants(final_logits_bias=True), Free("final_logits_bias"))
 
@@ -49,6 +51,10 @@ SHARED_EMBEDDINGS = (
 )
 SINUSOIDS = tuple(Sinusoids(f"{side}.embed_positions.weight") for side in SIDES)
 LANGUAGE_MODEL = (Rename("lm_head.weight", "lm_head.weight"), Row("final_logits_bias", "lm_head.bias", optional=True))
+NORMS = tuple(Rename(f"{side}.layer_norm", f"{side}.norm") for side in SIDES)
+LEARNED_POSITIONS = tuple(Rename(f"{side}.embed_positions", f"{side}.embeddings.embed_positions") for side in SIDES)
+#: Marian alone can have two vocabularies: all others share or tie everything, or nothing.
+ALL_TIED = constants(share_encoder_decoder_embeddings=lambda zoo: zoo["tie_word_embeddings"])
 CLASSIFIER = tuple(
     Rename(f"classification_head.{name}", f"classification_head.{name}") for name in ("dense", "out_proj")
 )
@@ -62,18 +68,19 @@ def bart(model_type: str, title: str, name: str, config: tuple[ConfigRule, ...] 
         prefix="model",
         config=(
             *CONFIG,
+            *NO_LAYERDROP,
             *same("vocab_size", "classifier_dropout"),
             *constants(position_embedding_type="learned", position_offset=2, embedding_norm=True),
-            *constants(share_encoder_decoder_embeddings=lambda zoo: zoo["tie_word_embeddings"]),
+            *ALL_TIED,
             *LOGITS_BIAS,
             *config,
         ),
         tensors=(
             *SHARED_EMBEDDINGS,
             *BLOCKS,
-            *(Rename(f"{side}.embed_positions", f"{side}.embeddings.embed_positions") for side in SIDES),
+            *LEARNED_POSITIONS,
             *(Rename(f"{side}.layernorm_embedding", f"{side}.embeddings.norm") for side in SIDES),
-            *(Rename(f"{side}.layer_norm", f"{side}.norm") for side in SIDES),
+            *NORMS,
         ),
         heads=(
             Head(f"{name}Model", "TfmEncoderDecoderModel"),
@@ -101,6 +108,7 @@ MARIAN = Architecture(
     prefix="model",
     config=(
         *CONFIG,
+        *NO_LAYERDROP,
         *same("vocab_size", "decoder_vocab_size"),
         Computed("share_encoder_decoder_embeddings", is_shared),
         *constants(position_embedding_type="sinusoidal", sinusoid_type="halves"),
@@ -123,11 +131,12 @@ FSMT = Architecture(
     prefix="model",
     config=(
         *CONFIG,
+        *NO_LAYERDROP,
         Field("src_vocab_size", "vocab_size"),
         Field("tgt_vocab_size", "decoder_vocab_size"),
         *constants(position_embedding_type="sinusoidal", sinusoid_type="tensor2tensor"),
         *constants(position_ids_from_padding=True, start_with_last_token=True),
-        *constants(share_encoder_decoder_embeddings=lambda zoo: zoo["tie_word_embeddings"]),
+        *ALL_TIED,
     ),
     tensors=(
         *(Rename(f"{side}.embed_tokens", f"{side}.embeddings.embed_tokens") for side in SIDES),
@@ -136,4 +145,55 @@ FSMT = Architecture(
     ),
     heads=(Head("FSMTForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", FSMT_HEAD),),
     tokenizer="FSMTTokenizer",
+)
+
+PRE_NORM = (*CONFIG, *same("vocab_size"), *constants(norm_position="pre"), *ALL_TIED)
+#: Fan et al. 2020; the architecture of the dense NLLB models (NLLB team 2022). Layers that training drops
+#: (`encoder_layerdrop`) are a setting of the official class, which the zoo keeps and does not follow.
+M2M100 = Architecture(
+    model_type="m2m_100",
+    title="M2M100 (NLLB)",
+    prefix="model",
+    config=(
+        *PRE_NORM,
+        *constants(position_embedding_type="sinusoidal", sinusoid_type="tensor2tensor", position_ids_from_padding=True),
+    ),
+    tensors=(*SHARED_EMBEDDINGS, *BLOCKS, *NORMS, *(Sinusoids(f"{side}.embed_positions.weights") for side in SIDES)),
+    heads=(
+        Head("M2M100Model", "TfmEncoderDecoderModel"),
+        Head("M2M100ForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", LANGUAGE_MODEL[:1]),
+    ),
+    tokenizer="M2M100Tokenizer",
+)
+#: Zhang et al. 2019, for summaries
+PEGASUS = Architecture(
+    model_type="pegasus",
+    title="Pegasus",
+    prefix="model",
+    config=(
+        *(rule for rule in PRE_NORM if rule.zoo != "bos_token_id"),
+        *NO_LAYERDROP,
+        *constants(position_embedding_type="sinusoidal", sinusoid_type="halves"),
+        Computed("bos_token_id", lambda official: official.get("bos_token_id")),  # which its configuration may lack
+        *LOGITS_BIAS,
+    ),
+    tensors=(*SHARED_EMBEDDINGS, *BLOCKS, *NORMS, *SINUSOIDS),
+    heads=(
+        Head("PegasusModel", "TfmEncoderDecoderModel"),
+        Head("PegasusForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", LANGUAGE_MODEL),
+    ),
+    tokenizer="PegasusTokenizer",
+)
+#: Roller et al. 2020, for conversation
+BLENDERBOT = Architecture(
+    model_type="blenderbot",
+    title="Blenderbot",
+    prefix="model",
+    config=(*PRE_NORM, *NO_LAYERDROP, *constants(position_embedding_type="learned"), *LOGITS_BIAS),
+    tensors=(*SHARED_EMBEDDINGS, *BLOCKS, *NORMS, *LEARNED_POSITIONS),
+    heads=(
+        Head("BlenderbotModel", "TfmEncoderDecoderModel"),
+        Head("BlenderbotForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", LANGUAGE_MODEL),
+    ),
+    tokenizer="BlenderbotTokenizer",
 )

@@ -1,8 +1,8 @@
-"""BERT (Devlin et al. 2018), and the encoders that share its code: RoBERTa, XLM-R, CamemBERT; and DistilBERT."""
+"""BERT (Devlin et al. 2018) and the encoders that share its code: RoBERTa, XLM-R and its XL, CamemBERT; DistilBERT."""
 
 from ..architecture import Architecture, Head
-from ..config_rules import Constant, Field, Fields, LabelCount, Requires, constants, only, same
-from ..tensor_rules import NotConverted, Rename
+from ..config_rules import Computed, ConfigRule, Constant, Field, Fields, LabelCount, Requires, constants, only, same
+from ..tensor_rules import NotConverted, Rename, TensorRule
 
 CONFIG = (
     *same("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
@@ -79,20 +79,32 @@ def classifier_dropout(zoo: Fields) -> float:
     return zoo["hidden_dropout"] if rate is None else rate
 
 
-def roberta(model_type: str, title: str, name: str) -> Architecture:
+def hidden_dropout(zoo: Fields) -> float | None:
+    """The dropout of hidden states that a table has set; `None` for the zoo's own `hidden_dropout`."""
+    return zoo.get("attention_output_dropout")
+
+
+def roberta(
+    model_type: str,
+    title: str,
+    name: str,
+    config: tuple[ConfigRule, ...] = CONFIG,
+    tensors: tuple[TensorRule, ...] = TENSORS,
+    tokenizer: str | None = None,
+) -> Architecture:
     """The table of RoBERTa, for official classes whose names begin with `name`."""
     no_pooler_dropout = Constant("pooler_dropout", 0.0)
     #: this official class drops at the rate of the hidden states, whatever `classifier_dropout` says
-    multiple_choice = (no_pooler_dropout, Constant("classifier_dropout", None))
+    multiple_choice = (no_pooler_dropout, Constant("classifier_dropout", hidden_dropout))
     return Architecture(
         model_type=model_type,
         title=title,
         prefix="roberta",
         config=(
-            *CONFIG,
+            *config,
             *constants(position_ids_from_padding=True, lm_head_act="gelu", pooler_dropout=classifier_dropout),
         ),
-        tensors=TENSORS,
+        tensors=tensors,
         heads=(
             Head(f"{name}Model", "TfmBertModel", (ROBERTA_POOLER,), (no_pooler_dropout,)),
             Head(f"{name}ForMaskedLM", "TfmBertForMaskedLM", ROBERTA_MASKED_LM),
@@ -101,13 +113,38 @@ def roberta(model_type: str, title: str, name: str) -> Architecture:
             Head(f"{name}ForTokenClassification", "TfmBertForTokenClassification", (CLASSIFIER,)),
             Head(f"{name}ForQuestionAnswering", "TfmBertForQuestionAnswering", (QUESTION_ANSWERING,), (LabelCount(2),)),
         ),
-        tokenizer=f"{name}Tokenizer",
+        tokenizer=tokenizer or f"{name}Tokenizer",
     )
 
 
 ROBERTA = roberta("roberta", "RoBERTa", "Roberta")
 XLM_ROBERTA = roberta("xlm-roberta", "XLM-R", "XLMRoberta")
 CAMEMBERT = roberta("camembert", "CamemBERT", "Camembert")
+
+
+def xl_classifier_dropout(official: Fields) -> float:
+    rate = official.get("classifier_dropout")
+    return official["hidden_dropout_prob"] if rate is None else rate
+
+
+#: Goyal et al. 2021: pre-norm, and without dropout of what the feed-forward adds
+XLM_ROBERTA_XL = roberta(
+    *("xlm-roberta-xl", "XLM-R-XL", "XLMRobertaXL"),
+    (
+        *(rule for rule in CONFIG if rule.zoo not in ("hidden_dropout", "classifier_dropout")),
+        *constants(norm_position="pre", embedding_norm=False, hidden_dropout=0.0),
+        Field("hidden_dropout_prob", "embedding_dropout"),
+        Field("hidden_dropout_prob", "attention_output_dropout"),
+        Computed("classifier_dropout", xl_classifier_dropout),
+    ),
+    (
+        Rename("encoder.layer.{i}.attention.self_attn_layer_norm", "layers.{i}.self_attn_norm"),
+        Rename("encoder.layer.{i}.LayerNorm", "layers.{i}.mlp_norm"),
+        Rename("encoder.LayerNorm", "norm"),
+        *TENSORS,
+    ),
+    tokenizer="XLMRobertaTokenizer",
+)
 
 PRE_CLASSIFIER = Rename("pre_classifier", "model.pooler.dense")
 DISTILBERT_CLASSIFIER = (Rename("pre_classifier", "classifier.dense"), SEQUENCE_CLASSIFIER)

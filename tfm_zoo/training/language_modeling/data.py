@@ -1,8 +1,9 @@
 """Running text for language models: documents, joined and cut into blocks."""
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -88,7 +89,7 @@ class Corpus(Data):
         splits = self.splits.map(lambda rows: {"input_ids": join(rows["text"])}, batched=True, **options)
         encoded = {}
         for name, split in splits.items():
-            encoded[name] = torch.cat([torch.tensor(row, dtype=torch.int32) for row in split["input_ids"]])
+            encoded[name] = in_a_row(split)
             if len(encoded[name]) < 2:
                 raise ValueError(f"split {name!r} holds {len(encoded[name])} token(s): too few to predict any")
         return encoded
@@ -134,9 +135,11 @@ class StreamedBlocks:
     join: Joining
     blocks: Callable[[Tensor], Blocks]
 
-    def __call__(self, documents: list[str], rng: np.random.Generator) -> list[dict[str, Tensor]]:
-        blocks = self.blocks(torch.tensor([*chain.from_iterable(self.join(documents))], dtype=torch.int32))
-        return [blocks[index] for index in range(len(blocks))]
+    def __call__(self, documents: list[str], rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
+        """Blocks as arrays, which travel from a worker without an open file for each."""
+        row = np.concatenate([np.array(ids, dtype=np.int32) for ids in self.join(documents)])
+        blocks = self.blocks(torch.from_numpy(row))
+        return [{name: row.numpy() for name, row in blocks[index].items()} for index in range(len(blocks))]
 
 
 def load_corpus(args: CorpusArguments) -> Corpus:
@@ -165,6 +168,23 @@ def load_corpus(args: CorpusArguments) -> Corpus:
         if not len(split):
             raise ValueError(f"there is no text in the {role} split")
     return Corpus(DatasetDict(splits), own_splits, notes)
+
+
+def in_a_row(split: Dataset) -> Tensor:
+    """All token ids of a split, `(tokens,)`; of a split in the cache of `datasets`, mapped from a file beside it."""
+    parts = (part.flatten().to_numpy(zero_copy_only=False) for part in split.data.column("input_ids").chunks)
+    parts = (part.astype(np.int32) for part in parts)
+    if not split.cache_files:
+        return torch.from_numpy(np.concatenate([np.empty(0, np.int32), *parts]))
+    path = Path(split.cache_files[0]["filename"]).with_suffix(".tokens")
+    if not path.exists():
+        staging = path.with_suffix(f".{os.getpid()}")
+        with open(staging, "wb") as file:
+            for part in parts:
+                part.tofile(file)
+        os.replace(staging, path)
+    size = path.stat().st_size // np.dtype(np.int32).itemsize
+    return torch.from_file(str(path), size=size, dtype=torch.int32) if size else torch.empty(0, dtype=torch.int32)
 
 
 def cut_at_the_end(texts: list[str], share: float) -> tuple[list[str], list[str]]:

@@ -1,0 +1,53 @@
+"""Official fields that make another architecture, beyond those of the tiny models that all other tests are run with."""
+
+import pytest
+
+from tests.equivalence.comparison import (
+    assert_same_gradients,
+    assert_same_loss,
+    assert_same_outputs,
+    labels_for,
+    loss_of,
+    ragged_batch,
+    target_mask,
+)
+from tests.official_models import BY_NAME, ROPE, build_tiny
+from tfm_zoo.converters import from_official
+
+BIASES = {"attention_bias": True, "mlp_bias": True}
+VARIATIONS = [
+    ("ElectraForMaskedLM", {"embedding_size": 32}),
+    ("ElectraForMaskedLM", {"embedding_size": 44, "tie_word_embeddings": False}),
+    ("ElectraForMultipleChoice", {"summary_activation": "relu"}),
+    ("AlbertForMaskedLM", {"num_hidden_groups": 1, "num_hidden_layers": 5}),
+    ("EuroBertForMaskedLM", BIASES | {"tie_word_embeddings": True, "head_dim": None, "num_key_value_heads": 1}),
+    ("EuroBertForSequenceClassification", {"classifier_pooling": "bos"}),
+    ("EuroBertForSequenceClassification", {"classifier_pooling": "mean"}),
+    ("ModernBertForMaskedLM", BIASES | {"norm_bias": True, "decoder_bias": False, "local_attention": 2}),
+    ("ModernBertForSequenceClassification", {"classifier_pooling": "mean", "classifier_bias": True}),
+    ("ModernBertForTokenClassification", {"layer_types": ["sliding_attention"] * 3, "classifier_activation": "relu"}),
+    ("ModernBertModel", {"rope_parameters": {"full_attention": ROPE["yarn"], "sliding_attention": ROPE["linear"]}}),
+    ("NomicBertForMaskedLM", {"head_dim": 8, "rope_parameters": ROPE["yarn"]}),
+    ("GteForTokenClassification", {"type_vocab_size": 0}),
+    ("JinaEmbeddingsV3ForMaskedLM", {"type_vocab_size": 1, "rope_parameters": ROPE["dynamic"]}),
+    ("XLMRobertaXLForMultipleChoice", {"tie_word_embeddings": False, "pad_token_id": 3}),
+    ("M2M100ForConditionalGeneration", {"scale_embedding": True, "pad_token_id": 0, "encoder_layers": 1}),
+    ("BlenderbotForConditionalGeneration", {"scale_embedding": False, "decoder_layers": 4}),
+]
+
+
+@pytest.mark.parametrize(("name", "fields"), VARIATIONS, ids=str)
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_as_official(name, fields, side):
+    official_class = BY_NAME[name]
+    official = build_tiny(official_class, **fields)
+    zoo = from_official(official)
+    batch = ragged_batch(official_class, official, side, [13, 5, 9, 1])
+    expected, outputs = (model(**batch, output_hidden_states=True) for model in (official, zoo))
+    assert_same_outputs(outputs, expected, batch["attention_mask"], target_mask(batch))
+    labels = labels_for(official_class, official, batch, everywhere=False)
+    losses = [loss_of(model.train(), official_class, batch, labels) for model in (zoo, official)]
+    for loss in losses:
+        loss.backward()
+    assert_same_loss(*losses)
+    assert_same_gradients(zoo, official, official_class)

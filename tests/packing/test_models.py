@@ -1,0 +1,192 @@
+"""Packed models: the tokens of the model that was packed, nearly its outputs, less memory; and what is refused."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from transformers import StaticCache
+
+import tfm_zoo
+from tfm_zoo import (
+    TfmBertForMaskedLM,
+    TfmEncoderDecoderForConditionalGeneration,
+    TfmGPTForCausalLM,
+    pack_weights,
+    quantize_int8,
+)
+from tfm_zoo.packing.linear import LinearPart, PackedLinear
+
+from ..generation.models import assert_varied, generate, pair, prompts
+from ..tiny import ragged_batch, tiny_decoder, tiny_model
+
+#: relative distance of logits to those of the whole model, of width 32
+BOUNDS = {"float32": 1e-5, "bfloat16": 0.05, "int8": 0.15, "int4": 0.7}
+STRATEGIES = {
+    "greedy": {},
+    "beams": {"num_beams": 3},
+    "static": {"cache_implementation": "static"},
+    "sampled": {"do_sample": True, "temperature": 2.0},
+}
+
+
+def packed(model, dtype: str):
+    return pack_weights(copy.deepcopy(model), dtype)
+
+
+def distance(model, packed_model, batch: dict) -> float:
+    with torch.no_grad():
+        wanted, made = model(**batch).logits, packed_model(**batch).logits
+    assert made.dtype == wanted.dtype
+    return ((made - wanted).norm() / wanted.norm()).item()
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama", "marian"])
+def test_same_tokens(architecture):
+    model, _ = pair(architecture)
+    twin = packed(model, "float32")
+    for name, options in STRATEGIES.items():
+        wanted, made = (generate(each, prompts(), **options).sequences for each in (model, twin))
+        assert made.equal(wanted), name
+    assert_varied(wanted, 1 if architecture == "marian" else 9)
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("head", [TfmGPTForCausalLM, TfmBertForMaskedLM, TfmEncoderDecoderForConditionalGeneration])
+def test_near_the_whole_model(head, dtype):
+    """Of ragged batches, whose padding encoders drop; with grouped queries, rotary positions and a gate."""
+    fields = {"mlp_type": "gated", "num_key_value_heads": 2, "position_embedding_type": "rotary"}
+    batch = ragged_batch(head)
+    model = tiny_model(head, **fields)
+    twin = packed(model, dtype)
+    assert distance(model, twin, batch) < BOUNDS[dtype]
+    assert not [name for name, module in twin.named_modules() if isinstance(module, nn.Linear)]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "int4"])
+def test_with_any_attention(dtype):
+    """Eager, within a window and linear attention, from a dynamic and a static cache."""
+    for fields in ({"sliding_window": 4}, {"attention_type": "linear"}, {"position_embedding_type": "rotary"}):
+        twin = pack_weights(tiny_decoder(**fields), dtype)
+        twin.set_attn_implementation("eager")
+        ids = torch.arange(1, 13).view(2, 6)
+        with torch.no_grad():
+            whole = twin(ids).logits
+            first = twin(ids[:, :4])
+            rest = twin(ids[:, 4:], past_key_values=first.past_key_values).logits
+        assert (rest - whole[:, 4:]).norm() < 0.1 * whole.norm()
+    static = StaticCache(config=twin.config, max_cache_len=8)
+    with torch.no_grad():
+        assert (twin(ids, past_key_values=static).logits - whole).norm() < 0.02 * whole.norm()
+
+
+def test_one_product():
+    """Query, key and value are one product, and gate and up; so are key and value of the source."""
+    model = pack_weights(tiny_model(TfmEncoderDecoderForConditionalGeneration, mlp_type="gated"), "float32")
+    layer = model.model.decoder.layers[0]
+    assert layer.self_attn.q_proj.joined is layer.self_attn.k_proj.joined is layer.self_attn.v_proj.joined
+    assert layer.mlp.gate_proj.joined is layer.mlp.up_proj.joined
+    assert layer.encoder_attn.k_proj.joined is layer.encoder_attn.v_proj.joined
+    assert type(layer.encoder_attn.q_proj) is PackedLinear
+    counted = []
+    for module in model.model.decoder.modules():
+        if isinstance(module, PackedLinear):
+            module.register_forward_hook(lambda *given: counted.append(1))
+    batch = ragged_batch(TfmEncoderDecoderForConditionalGeneration)
+    model(**batch)
+    assert len(counted) == 3 * 7  # qkv, o; q, kv, o; gate and up, down
+    assert all(layer.self_attn.q_proj.joined.computed[0] is None for layer in model.model.decoder.layers)
+
+
+def test_parts_of_a_product():
+    """Each gives the output for its own input, in whatever order they are called."""
+    model = tiny_decoder()
+    attention = model.model.layers[0].self_attn
+    twin = packed(model, "float32").model.layers[0].self_attn
+    one, other = torch.randn(2, 3, 32), torch.randn(1, 4, 32)
+    for name, inputs in [("v_proj", one), ("q_proj", other), ("k_proj", one), ("k_proj", one), ("q_proj", one)]:
+        assert isinstance(getattr(twin, name), LinearPart)
+        torch.testing.assert_close(getattr(twin, name)(inputs), getattr(attention, name)(inputs))
+
+
+def test_tied_head_and_untrained_bias():
+    head = TfmEncoderDecoderForConditionalGeneration
+    model, batch = tiny_model(head, final_logits_bias=True, initializer_range=0.1), ragged_batch(head)
+    model.lm_head.bias.normal_()
+    wanted = model(**batch).logits
+    twin = quantize_int8(model)
+    assert not [name for name, module in twin.named_modules() if isinstance(module, nn.Linear)]
+    difference = (twin(**batch).logits - wanted).norm() / wanted.norm()
+    assert 0 < difference < 0.05
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    made = twin.generate(**source, max_new_tokens=5, num_beams=3)
+    assert len(made) == 4 and made.shape[1] <= 6 and made[:, 1:].unique().numel() > 1
+
+
+def test_adapters_stay():
+    """PEFT's adapters stay beside packed weights, and can be switched off."""
+    peft = pytest.importorskip("peft")
+    model = tiny_decoder()
+    config = peft.LoraConfig(target_modules=["q_proj", "v_proj", "up_proj"], init_lora_weights=False)
+    adapted = peft.get_peft_model(copy.deepcopy(model), config).eval()
+    twin = packed(adapted, "float32")
+    batch = {"input_ids": torch.arange(1, 13).view(2, 6)}
+    assert distance(adapted, twin, batch) < 1e-5 < distance(model, twin, batch)
+    with twin.disable_adapter():
+        assert distance(model, twin, batch) < 1e-5
+    attention = twin.base_model.model.model.layers[0].self_attn
+    assert attention.q_proj.base_layer.joined is attention.k_proj.joined
+    assert twin.generate(**batch, max_new_tokens=4).equal(adapted.generate(**batch, max_new_tokens=4))
+
+
+def test_int8_model_speaks_but_is_not_saved(tmp_path):
+    model = tiny_decoder()
+    ids = torch.arange(12).view(2, 6)
+    with torch.no_grad():
+        expected = model(ids).logits
+        quantized = quantize_int8(model)
+        assert (quantized(ids).logits - expected).norm() < 0.1 * expected.norm()
+    assert all(type(module) is not nn.Linear for module in quantized.modules())
+    assert not any(parameter.requires_grad for parameter in quantized.parameters())
+    assert quantized.generate(ids, max_new_tokens=5, pad_token_id=0).shape == (2, 11)
+    with pytest.raises(ValueError, match="not saved"):
+        quantized.save_pretrained(tmp_path / "int8")
+    assert not (tmp_path / "int8").exists()
+
+
+def test_refused():
+    model = tiny_decoder()
+    with pytest.raises(ValueError, match="training mode"):
+        quantize_int8(model.train())
+    with pytest.raises(ValueError, match="not as 'int3'"):
+        pack_weights(model.eval(), "int3")
+    with pytest.raises(ValueError, match="on meta"):
+        pack_weights(copy.deepcopy(model).to("meta"), "int8")
+    with pytest.raises(ValueError, match="this one is packed"):
+        quantize_int8(pack_weights(model, "float32"))
+
+
+def test_models_in_bfloat16():
+    """A model in bfloat16 is packed as well; what it returns stays in bfloat16."""
+    model = tiny_decoder().bfloat16()
+    batch = {"input_ids": torch.arange(1, 13).view(2, 6)}
+    for dtype, bound in BOUNDS.items():
+        assert distance(model, packed(model, dtype), batch) < max(bound, 0.02)
+
+
+def test_copies_are_independent():
+    model = tiny_decoder()
+    twin = pack_weights(model, "int8")
+    other = copy.deepcopy(twin)
+    numbers = {module.number for each in (twin, other) for module in each.modules() if isinstance(module, PackedLinear)}
+    assert len(numbers) == 2 * sum(isinstance(module, PackedLinear) for module in twin.modules())
+    batch = {"input_ids": torch.arange(1, 13).view(2, 6)}
+    assert distance(twin, other, batch) == 0
+
+
+def test_official_models_too():
+    """Any model with linear layers."""
+    _, official = pair("llama")
+    twin = packed(official, "int8")
+    assert 0 < distance(official, twin, prompts()) < BOUNDS["int8"]
+    assert tfm_zoo.pack_weights is pack_weights

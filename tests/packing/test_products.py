@@ -1,0 +1,62 @@
+"""A product with packed weights: near the product with real ones, for any number of rows, and a copy of it is equal."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from tfm_zoo.packing.packing import WEIGHTS
+from tfm_zoo.packing.products import PlainProduct, product_of
+from tfm_zoo.packing.weights import Int4Weight, Int8Weight
+
+#: relative distance to the product with real numbers
+BOUNDS = {"float32": 1e-6, "bfloat16": 0.005, "int8": 0.02, "int4": 0.12}
+ROWS = [(1,), (3,), (2, 5), (0,), (130,)]
+
+
+def case(dtype: str, bias: bool = True):
+    """A weight in this type, a bias, and the layer that they came from."""
+    torch.manual_seed(0)
+    linear = nn.Linear(64, 97, bias=bias).requires_grad_(False)
+    return WEIGHTS[dtype](linear.weight), linear.bias, linear
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("bias", [True, False])
+def test_near_the_real_product(dtype, bias):
+    weight, offset, linear = case(dtype, bias)
+    for product in (product_of(weight, offset), PlainProduct(weight, offset)):
+        for rows in ROWS:
+            inputs = torch.randn(*rows, 64)
+            made, wanted = product(inputs), linear(inputs)
+            assert made.shape == wanted.shape
+            assert (made - wanted).norm() <= BOUNDS[dtype] * wanted.norm()
+    assert type(product_of(weight, offset)) is not PlainProduct  # this machine has kernels for all types
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_unpacked(dtype):
+    """What was packed comes back bit by bit, and so copies and pickles are equal."""
+    weight, bias, _ = case(dtype)
+    product, inputs = product_of(weight, bias), torch.randn(3, 64)
+    tensors = (weight,) if isinstance(weight, torch.Tensor) else weight
+    back, bias_back = product.unpacked()
+    back = (back,) if isinstance(back, torch.Tensor) else back
+    assert all(one.equal(other) and one.dtype == other.dtype for one, other in zip(tensors, back, strict=True))
+    assert bias_back.equal(bias)
+    for twin in (copy.deepcopy(product), pickle.loads(pickle.dumps(product))):
+        assert twin(inputs).equal(product(inputs))
+
+
+@pytest.mark.parametrize("kind", [Int8Weight, Int4Weight])
+def test_rounding(kind):
+    """No number is further from its own than half a step; outputs and groups of zeros stay zeros."""
+    torch.manual_seed(0)
+    weight = torch.randn(5, 64)
+    weight[0] = 0
+    rounded = kind.of(weight)
+    steps = rounded.scales[:, None] if kind is Int8Weight else rounded.scales.float().repeat_interleave(32, dim=1)
+    assert ((rounded.real() - weight).abs() <= 0.56 * steps + 1e-6).all()
+    assert rounded.real()[0].abs().max() < 1e-6

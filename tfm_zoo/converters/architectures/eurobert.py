@@ -1,0 +1,50 @@
+"""EuroBERT (Boizard et al. 2025): LLaMA's blocks, read in both directions."""
+
+from ..architecture import Architecture, Head
+from ..config_rules import Computed, Field, Fields, Requires, constants, same
+from ..tensor_rules import Rename
+from .llama import TENSORS, head_dim, rotates_whole_heads
+
+POOLING = {"bos": "cls", "mean": "mean", "late": "late"}
+
+
+def classifier_pooling(official: Fields) -> str:
+    return POOLING.get(official.get("classifier_pooling"), "late")
+
+
+def written_pooling(pooling: str) -> dict[str, str]:
+    return {"classifier_pooling": next(name for name, zoo in POOLING.items() if zoo == pooling)}
+
+
+EUROBERT = Architecture(
+    model_type="eurobert",
+    title="EuroBERT",
+    prefix="model",
+    config=(
+        *same("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+        *same("intermediate_size", "hidden_act", "max_position_embeddings", "rope_parameters", "initializer_range"),
+        *same("attention_dropout", "attention_bias", "mlp_bias", "tie_word_embeddings"),
+        *same("pad_token_id", "bos_token_id", "eos_token_id"),
+        Field("rms_norm_eps", "norm_eps"),
+        Computed("head_dim", head_dim),
+        Computed("classifier_pooling", classifier_pooling, written_pooling),
+        *constants(norm_position="pre", norm_type="rmsnorm", embedding_norm=False, type_vocab_size=0),
+        *constants(position_embedding_type="rotary", mlp_type="gated", hidden_dropout=0.0, classifier_dropout=0.0),
+        *constants(add_pooling_layer=False, pooler_act="gelu"),
+        *constants(lm_head_transform=False, lm_head_bias=lambda zoo: zoo["mlp_bias"]),
+        Requires("classifier_pooling", POOLING.__contains__, "one of " + ", ".join(map(repr, POOLING))),
+        Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"),
+    ),
+    tensors=TENSORS,
+    heads=(
+        Head("EuroBertModel", "TfmBertModel"),
+        Head("EuroBertForMaskedLM", "TfmBertForMaskedLM", (Rename("lm_head", "lm_head"),)),
+        Head(
+            "EuroBertForSequenceClassification",
+            "TfmBertForSequenceClassification",
+            (Rename("dense", "classifier.dense"), Rename("classifier", "classifier.out_proj")),
+        ),
+        Head("EuroBertForTokenClassification", "TfmBertForTokenClassification", (Rename("classifier", "classifier"),)),
+    ),
+    tokenizer="PreTrainedTokenizerFast",
+)

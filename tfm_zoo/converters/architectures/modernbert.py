@@ -1,0 +1,84 @@
+"""ModernBERT (Warner et al. 2024): windows in most layers, with rotary positions of their own; norms without bias."""
+
+from typing import Any
+
+from ..architecture import Architecture, Head
+from ..config_rules import Computed, Field, Fields, LabelCount, Requires, constants, same
+from ..tensor_rules import NotConverted, Rename, Split
+from .bert import CLASSIFIER
+from .llama import rotates_whole_heads
+
+QKV = tuple(f"layers.{{i}}.self_attn.{name}_proj" for name in "qkv")
+TENSORS = (
+    Rename("embeddings.tok_embeddings", "embeddings.embed_tokens"),
+    Rename("embeddings.norm", "embeddings.norm"),
+    Rename("layers.{i}.attn_norm", "layers.{i}.self_attn_norm"),
+    Split("layers.{i}.attn.Wqkv", QKV),
+    Rename("layers.{i}.attn.Wo", "layers.{i}.self_attn.o_proj"),
+    Rename("layers.{i}.mlp_norm", "layers.{i}.mlp_norm"),
+    Split("layers.{i}.mlp.Wi", ("layers.{i}.mlp.gate_proj", "layers.{i}.mlp.up_proj")),
+    Rename("layers.{i}.mlp.Wo", "layers.{i}.mlp.down_proj"),
+    Rename("final_norm", "norm"),
+    *(NotConverted(f"rotary_emb.{kind}_attention_inv_freq") for kind in ("full", "sliding")),
+)
+
+
+def dense(zoo: str) -> tuple[Rename, ...]:
+    """The layers that every head begins with."""
+    return tuple(Rename(f"head.{name}", f"{zoo}.{name}") for name in ("dense", "norm"))
+
+
+def sliding_window(official: Fields) -> int:
+    return official.get("local_attention", 128) // 2
+
+
+def local_attention(size: int | None) -> dict[str, int]:
+    return {} if size is None else {"local_attention": 2 * size}
+
+
+def all_rotate_whole_heads(rope_parameters: dict[str, dict[str, Any]]) -> bool:
+    return all(map(rotates_whole_heads, rope_parameters.values()))
+
+
+MODERNBERT = Architecture(
+    model_type="modernbert",
+    title="ModernBERT",
+    prefix="model",
+    config=(
+        *same("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+        *same("max_position_embeddings", "initializer_range", "tie_word_embeddings", "layer_types", "rope_parameters"),
+        *same("norm_eps", "norm_bias", "attention_bias", "mlp_bias", "classifier_bias", "classifier_pooling"),
+        *same("attention_dropout", "embedding_dropout", "classifier_dropout"),
+        *same("pad_token_id", "bos_token_id", "eos_token_id"),
+        Field("hidden_activation", "hidden_act"),
+        Field("mlp_dropout", "activation_dropout"),
+        Field("decoder_bias", "lm_head_bias"),
+        Field("classifier_activation", "pooler_act"),
+        Field("classifier_activation", "lm_head_act", in_place_of_none="hidden_act"),
+        Computed("sliding_window", sliding_window, local_attention),
+        *constants(norm_position="pre", embedding_norm=True, first_norm=False, type_vocab_size=0, hidden_dropout=0.0),
+        *constants(attention_output_dropout=lambda zoo: zoo["attention_dropout"]),
+        *constants(position_embedding_type="rotary", mlp_type="gated", add_pooling_layer=False),
+        *constants(classifier_norm=True, classifier_transform=True, qa_dropout=lambda zoo: zoo["classifier_dropout"]),
+        Requires("rope_parameters", all_rotate_whole_heads, "no partial_rotary_factor, or 1.0"),
+    ),
+    tensors=TENSORS,
+    heads=(
+        Head("ModernBertModel", "TfmBertModel"),
+        Head("ModernBertForMaskedLM", "TfmBertForMaskedLM", (*dense("head"), Rename("decoder", "lm_head"))),
+        Head(
+            "ModernBertForSequenceClassification",
+            "TfmBertForSequenceClassification",
+            (*dense("classifier"), Rename("classifier", "classifier.out_proj")),
+        ),
+        Head("ModernBertForMultipleChoice", "TfmBertForMultipleChoice", (*dense("model.pooler"), CLASSIFIER)),
+        Head("ModernBertForTokenClassification", "TfmBertForTokenClassification", (*dense("head"), CLASSIFIER)),
+        Head(
+            "ModernBertForQuestionAnswering",
+            "TfmBertForQuestionAnswering",
+            (*dense("head"), Rename("classifier", "qa_outputs")),
+            (LabelCount(2),),
+        ),
+    ),
+    tokenizer="PreTrainedTokenizerFast",
+)

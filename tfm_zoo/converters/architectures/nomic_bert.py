@@ -1,0 +1,163 @@
+"""NomicBERT (Nussbaum et al. 2024), GTE (Zhang et al. 2024) and Jina v3 (Sturua et al. 2024): encoders for embeddings,
+which are BERT with rotary positions. The first two have a gated feed-forward."""
+
+from ..architecture import Architecture, Head
+from ..config_rules import Computed, Field, Fields, LabelCount, Requires, constants, same
+from ..tensor_rules import NotConverted, Rename, Split, TensorRule
+from .bert import (
+    CLASSIFIER,
+    QUESTION_ANSWERING,
+    ROBERTA_CLASSIFIER,
+    ROBERTA_MASKED_LM,
+    ROBERTA_POOLER,
+    SEQUENCE_CLASSIFIER,
+    classifier_dropout,
+)
+from .llama import head_dim, rotates_whole_heads
+
+
+def is_tied(official: Fields) -> bool:
+    """NomicBERT's configuration lacks the field, unless it has been set."""
+    return official.get("tie_word_embeddings", True)
+
+
+CONFIG = (
+    *same("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
+    *same("max_position_embeddings", "type_vocab_size", "classifier_dropout", "initializer_range", "rope_parameters"),
+    *same("pad_token_id", "bos_token_id", "eos_token_id"),
+    Computed("tie_word_embeddings", is_tied),
+    Field("hidden_dropout_prob", "hidden_dropout"),
+    Field("attention_probs_dropout_prob", "attention_dropout"),
+    Field("layer_norm_eps", "norm_eps"),
+    Computed("head_dim", head_dim),
+    *constants(position_embedding_type="rotary"),
+    Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"),
+)
+EMBEDDINGS = (
+    Rename("embeddings.word_embeddings", "embeddings.embed_tokens"),
+    Rename("embeddings.token_type_embeddings", "embeddings.embed_token_types"),
+    Rename("embeddings.LayerNorm", "embeddings.norm"),
+)
+QKV = tuple(f"layers.{{i}}.self_attn.{name}_proj" for name in "qkv")
+BLOCKS = (
+    *(Rename(f"layers.{{i}}.self_attn.{name}_proj", f"layers.{{i}}.self_attn.{name}_proj") for name in "qkvo"),
+    Rename("layers.{i}.post_attention_layernorm", "layers.{i}.self_attn_norm"),
+    Rename("layers.{i}.post_mlp_layernorm", "layers.{i}.mlp_norm"),
+    NotConverted("rotary_emb.inv_freq"),
+)
+GATED = tuple(
+    Rename(f"layers.{{i}}.mlp.{name}_proj", f"layers.{{i}}.mlp.{name}_proj") for name in ("gate", "up", "down")
+)
+DENSE = (
+    Rename("layers.{i}.mlp.fc1", "layers.{i}.mlp.up_proj"),
+    Rename("layers.{i}.mlp.fc2", "layers.{i}.mlp.down_proj"),
+)
+
+
+def flash_attention_names(attention: str) -> tuple[TensorRule, ...]:
+    """The names in files of NomicBERT and Jina v3, which were trained with the code of flash-attention."""
+    return (
+        Rename("emb_ln", "embeddings.norm"),
+        Split(f"encoder.layers.{{i}}.{attention}.Wqkv", QKV),
+        Rename(f"encoder.layers.{{i}}.{attention}.out_proj", "layers.{i}.self_attn.o_proj"),
+        Rename("encoder.layers.{i}.norm1", "layers.{i}.self_attn_norm"),
+        Rename("encoder.layers.{i}.norm2", "layers.{i}.mlp_norm"),
+    )
+
+
+def pooled(prefix: str) -> tuple[TensorRule, ...]:
+    return (Rename(f"{prefix}.pooler.dense", "classifier.dense"), SEQUENCE_CLASSIFIER)
+
+
+NOMIC_MASKED_LM = (
+    Rename("cls.predictions.transform.dense", "head.dense"),
+    Rename("cls.predictions.transform.layer_norm", "head.norm"),
+    Rename("cls.predictions.decoder.weight", "lm_head.weight"),
+    Rename("cls.predictions.bias", "lm_head.bias", also="cls.predictions.decoder.bias"),
+)
+NOMIC_BERT = Architecture(
+    model_type="nomic_bert",
+    title="NomicBERT",
+    prefix="nomic_bert",
+    other_prefixes=("bert",),  # in files
+    config=(
+        *CONFIG,
+        *constants(mlp_type="gated", attention_bias=False, mlp_bias=False, add_pooling_layer=False),
+        Requires("type_vocab_size", lambda size: size > 0, "at least 1"),
+    ),
+    tensors=(*EMBEDDINGS, *BLOCKS, *GATED),
+    stored=(
+        *flash_attention_names("attn"),
+        Rename("encoder.layers.{i}.mlp.fc11", "layers.{i}.mlp.up_proj"),
+        Rename("encoder.layers.{i}.mlp.fc12", "layers.{i}.mlp.gate_proj"),
+        Rename("encoder.layers.{i}.mlp.fc2", "layers.{i}.mlp.down_proj"),
+    ),
+    heads=(
+        Head("NomicBertModel", "TfmBertModel"),
+        Head("NomicBertForMaskedLM", "TfmBertForMaskedLM", NOMIC_MASKED_LM),
+        Head("NomicBertForSequenceClassification", "TfmBertForSequenceClassification", pooled("nomic_bert")),
+        Head("NomicBertForTokenClassification", "TfmBertForTokenClassification", (CLASSIFIER,)),
+    ),
+    tokenizer="BertTokenizer",
+)
+
+GTE_MASKED_LM = (
+    Rename("lm_head.dense", "head.dense"),
+    Rename("lm_head.layer_norm.weight", "head.norm.weight", also="lm_head.norm.weight"),
+    Rename("lm_head.layer_norm.bias", "head.norm.bias", also="lm_head.norm.bias"),
+    Rename("lm_head.decoder", "lm_head"),
+)
+GTE = Architecture(
+    model_type="gte",
+    title="GTE",
+    prefix="gte",
+    other_prefixes=("new",),  # in files
+    config=(
+        *CONFIG,
+        *constants(mlp_type="gated", mlp_bias=False, mlp_output_bias=True, add_pooling_layer=False, lm_head_act="gelu"),
+        *constants(activation_dropout=lambda zoo: zoo["hidden_dropout"]),
+    ),
+    tensors=(*EMBEDDINGS, *BLOCKS, *GATED),
+    stored=(
+        Split("encoder.layer.{i}.attention.qkv_proj", QKV),
+        Rename("encoder.layer.{i}.attention.o_proj", "layers.{i}.self_attn.o_proj"),
+        Rename("encoder.layer.{i}.attn_ln", "layers.{i}.self_attn_norm"),
+        Split("encoder.layer.{i}.mlp.up_gate_proj", ("layers.{i}.mlp.up_proj", "layers.{i}.mlp.gate_proj")),
+        Rename("encoder.layer.{i}.mlp.down_proj", "layers.{i}.mlp.down_proj"),
+        Rename("encoder.layer.{i}.mlp_ln", "layers.{i}.mlp_norm"),
+    ),
+    heads=(
+        Head("GteModel", "TfmBertModel"),
+        Head("GteForMaskedLM", "TfmBertForMaskedLM", GTE_MASKED_LM),
+        Head("GteForSequenceClassification", "TfmBertForSequenceClassification", pooled("gte")),
+        Head("GteForTokenClassification", "TfmBertForTokenClassification", (CLASSIFIER,)),
+    ),
+    tokenizer="XLMRobertaTokenizer",
+)
+
+JINA = "JinaEmbeddingsV3"
+#: without its adapters: a checkpoint holds them apart from the model
+JINA_V3 = Architecture(
+    model_type="jina_embeddings_v3",
+    title="Jina v3",
+    prefix="roberta",
+    config=(
+        *CONFIG,
+        *constants(lm_head_act="gelu", pooler_dropout=classifier_dropout),
+        Requires("type_vocab_size", lambda size: size > 0, "at least 1"),
+    ),
+    tensors=(*EMBEDDINGS, *BLOCKS, *DENSE),
+    stored=(
+        *flash_attention_names("mixer"),
+        Rename("encoder.layers.{i}.mlp.fc1", "layers.{i}.mlp.up_proj"),
+        Rename("encoder.layers.{i}.mlp.fc2", "layers.{i}.mlp.down_proj"),
+    ),
+    heads=(
+        Head(f"{JINA}Model", "TfmBertModel", (ROBERTA_POOLER,), constants(pooler_dropout=0.0)),
+        Head(f"{JINA}ForMaskedLM", "TfmBertForMaskedLM", ROBERTA_MASKED_LM),
+        Head(f"{JINA}ForSequenceClassification", "TfmBertForSequenceClassification", ROBERTA_CLASSIFIER),
+        Head(f"{JINA}ForTokenClassification", "TfmBertForTokenClassification", (CLASSIFIER,)),
+        Head(f"{JINA}ForQuestionAnswering", "TfmBertForQuestionAnswering", (QUESTION_ANSWERING,), (LabelCount(2),)),
+    ),
+    tokenizer="XLMRobertaTokenizer",
+)

@@ -1,0 +1,92 @@
+"""Decoding steps that are compiled: transformers' own `generate`, told to keep its cache static and to compile."""
+
+import logging
+import os
+import shutil
+import sys
+import sysconfig
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import CompileConfig, GenerationMixin
+
+logger = logging.getLogger(__name__)
+
+SHORTEST = 128  # positions of the smallest cache
+
+
+def compile_steps(model: nn.Module, backend: str = "inductor") -> None:
+    """Makes a model compile its decoding steps when it generates: one graph for each [`room`] and number of sequences.
+
+    Args:
+        model: a model that generates, or one that holds it, such as PEFT's.
+        backend: torch's name of the compiler.
+
+    Raises:
+        ValueError: for a model that does not generate, and where a compiler or Python's headers are missing.
+    """
+    generator = next((module for module in model.modules() if is_generator(module)), None)
+    if generator is None:
+        raise ValueError(f"compile=True compiles decoding steps, and a {type(model).__name__} does not generate.")
+    if backend == "inductor":
+        check_compiler()
+    options = CompileConfig(backend=backend, mode="default")
+    options._compile_all_devices = True
+    generator.generation_config.cache_implementation = "static"
+    generator.generation_config.compile_config = options
+    kind = type(generator)
+    generator.__class__ = type(kind.__name__, (CompiledSteps, kind), {"__module__": kind.__module__})
+
+
+def is_generator(module: nn.Module) -> bool:
+    return isinstance(module, GenerationMixin) and module.can_generate()
+
+
+def check_compiler() -> None:
+    """Raises a `ValueError` if torch cannot compile C++ here."""
+    compiler = os.environ.get("CXX", {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++"))
+    if shutil.which(compiler) is None:
+        raise ValueError(f"compile=True needs a C++ compiler, and there is no {compiler}: install it, or set CXX.")
+    headers = Path(sysconfig.get_paths()["include"])
+    if not (headers / "Python.h").exists():
+        raise ValueError(f"compile=True needs Python's headers (python3-dev), and {headers} has no Python.h.")
+
+
+def room(positions: int) -> int:
+    """The positions of the cache in which so many are kept: a power of two, so that few graphs are compiled."""
+    return max(SHORTEST, 1 << (positions - 1).bit_length())
+
+
+class CompiledSteps:
+    """What a model's class inherits from, before its own bases, when its decoding steps are compiled."""
+
+    def _prepare_cache_for_generation(
+        self, generation_config, model_kwargs: dict, generation_mode, batch_size: int, max_cache_length: int
+    ):
+        if "beam" in generation_mode:  # transformers compiles no beam search; there, a static cache would only be slow
+            generation_config.cache_implementation = generation_config.compile_config = None
+        self._previous_max_cache_length = -1  # a cache as large as the largest before would be slow
+        sizes = (batch_size, room(max_cache_length))
+        return super()._prepare_cache_for_generation(generation_config, model_kwargs, generation_mode, *sizes)
+
+    def get_compiled_call(self, compile_config: CompileConfig | None) -> Callable:
+        """The compiled `forward`, which says how long compiling took."""
+        compiled = super().get_compiled_call(compile_config)
+
+        def step(**inputs):
+            graphs, start = count_graphs(), time.perf_counter()
+            outputs = compiled(**inputs)
+            if count_graphs() > graphs:
+                seconds = time.perf_counter() - start
+                logger.warning(f"Compiled the decoding step of {type(self).__name__} in {seconds:.0f} seconds.")
+            return outputs
+
+        return step
+
+
+def count_graphs() -> int:
+    """The graphs that torch has compiled in this process."""
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]

@@ -1,0 +1,104 @@
+"""Linear layers with packed weights: one alone, and several that read the same input and share one product."""
+
+from itertools import count
+from weakref import WeakValueDictionary
+
+import torch
+from torch import nn
+
+from .products import Product
+
+#: the products of this process by number: what a compiled graph knows of them
+PRODUCTS: WeakValueDictionary[int, Product] = WeakValueDictionary()
+NUMBERS = count()
+
+OPERATORS = torch.library.Library("tfm_zoo", "FRAGMENT")
+OPERATORS.define("product(Tensor inputs, int number, int out_features, ScalarType dtype) -> Tensor")
+
+
+@torch.library.impl(OPERATORS, "product", "CPU")
+def multiply(inputs: torch.Tensor, number: int, out_features: int, dtype: torch.dtype) -> torch.Tensor:
+    """A product as an operator, which a compiled graph takes as it is."""
+    return PRODUCTS[number](inputs).to(dtype)
+
+
+@torch.library.register_fake("tfm_zoo::product", lib=OPERATORS)
+def multiply_shapes(inputs: torch.Tensor, number: int, out_features: int, dtype: torch.dtype) -> torch.Tensor:
+    return inputs.new_empty((*inputs.shape[:-1], out_features), dtype=dtype)
+
+
+class PackedLinear(nn.Module):
+    """A linear layer, `(..., in_features)` to `(..., out_features)`, for inference on a CPU.
+
+    Args:
+        product: what it computes.
+        dtype: the type of its output.
+    """
+
+    def __init__(self, product: Product, in_features: int, out_features: int, dtype: torch.dtype):
+        super().__init__()
+        self.product, self.dtype = product, dtype
+        self.in_features, self.out_features = in_features, out_features
+        self.register()
+
+    def register(self) -> None:
+        self.number = next(NUMBERS)
+        PRODUCTS[self.number] = self.product
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if torch.compiler.is_compiling():
+            return torch.ops.tfm_zoo.product(inputs, self.number, self.out_features, self.dtype)
+        return self.product(inputs).to(self.dtype)
+
+    def __setstate__(self, state: dict) -> None:  # a copy is another product
+        super().__setstate__(state)
+        self.register()
+
+    def _save_to_state_dict(self, *args, **kwargs):
+        raise ValueError("A packed model is not saved: save it before pack_weights, and pack it after from_pretrained.")
+
+    def extra_repr(self) -> str:
+        kind = type(self.product).__name__
+        return f"in_features={self.in_features}, out_features={self.out_features}, product={kind}, dtype={self.dtype}"
+
+
+class JoinedLinear(PackedLinear):
+    """Several layers that are called one after another with the same input, computed as one when the first is called.
+
+    Args:
+        sizes: the `out_features` of each; `parts` are the layers to call.
+    """
+
+    def __init__(self, product: Product, in_features: int, sizes: list[int], dtype: torch.dtype):
+        super().__init__(product, in_features, sum(sizes), dtype)
+        self.sizes = sizes
+        self.computed: tuple[torch.Tensor | None, dict[int, torch.Tensor]] = (None, {})
+
+    def parts(self) -> list["LinearPart"]:
+        return [LinearPart(self, index, size) for index, size in enumerate(self.sizes)]
+
+    def part(self, index: int, inputs: torch.Tensor) -> torch.Tensor:
+        """The output of layer `index`."""
+        known, outputs = self.computed  # read once: another thread may replace it
+        if known is not inputs or index not in outputs:
+            outputs = dict(enumerate(self(inputs).split_with_sizes(self.sizes, dim=-1)))
+            self.computed = (inputs, outputs)
+        output = outputs.pop(index)
+        if not outputs:
+            self.computed = (None, {})
+        return output
+
+
+class LinearPart(nn.Module):
+    """One of the layers of a [`JoinedLinear`]."""
+
+    def __init__(self, joined: JoinedLinear, index: int, out_features: int):
+        super().__init__()
+        self.joined, self.index = joined, index
+        self.in_features, self.out_features = joined.in_features, out_features
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.joined.part(self.index, inputs)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, index={self.index}"

@@ -1,0 +1,146 @@
+"""Replaces the linear layers of a model by packed ones."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from .compiling import compile_steps
+from .linear import JoinedLinear, PackedLinear
+from .products import has_onednn, product_of
+from .weights import GROUP, Int4Weight, Int8Weight
+
+#: a module of the zoo -> its layers that read the same input. (By name: a checkpoint's own code defines other classes.)
+JOINED = {
+    "TfmAttention": ("q_proj", "k_proj", "v_proj"),
+    "TfmCrossAttention": ("k_proj", "v_proj"),
+    "TfmMLP": ("gate_proj", "up_proj"),
+}
+#: Layers whose output does not go to the residual stream, and can stay in bfloat16: attention is then faster.
+INNER = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
+
+
+def of_four_bits(weight: torch.Tensor) -> Int4Weight | Int8Weight:
+    return Int8Weight.of(weight) if weight.shape[1] % GROUP else Int4Weight.of(weight)
+
+
+#: the type of the weights -> how they are made
+WEIGHTS: dict[str, Callable] = {
+    "float32": torch.Tensor.float,
+    "bfloat16": torch.Tensor.bfloat16,
+    "int8": Int8Weight.of,
+    "int4": of_four_bits,
+}
+
+
+def pack_weights(model: PreTrainedModel, dtype: str, compile: bool = False) -> PreTrainedModel:
+    """Lays out the weights of every linear layer, the vocabulary's too, for the kernels of this CPU, in place.
+
+    Decoding spends its time reading weights. Products of the same input (query, key and value; gate and up) are
+    computed as one. Embeddings, also one that the vocabulary's projection was tied to, norms and attention stay as they
+    are, and so do the adapters of PEFT; what they adapt is packed.
+
+    Args:
+        model: a model in evaluation mode on a CPU; it can then not be trained, saved, exported or resized.
+        dtype: of the weights. `"float32"`: the same outputs, up to rounding. `"bfloat16"`: half the memory; attention
+            and what is inside a feed-forward are computed in it, sums and norms in the model's type. `"int8"`: a
+            quarter; inputs are rounded to eight bits, too. `"int4"`: an eighth; groups of 32 numbers share a scale.
+            (A layer whose inputs are no multiple of 32 gets eight bits.)
+        compile: whether `generate` compiles its steps, which needs a C++ compiler. The first step then takes about a
+            minute, and so does the first with another number of sequences or with much longer ones. Beam search is not
+            compiled.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: for another type; for a model that is in training mode, not on a CPU, or quantised already; and if
+            steps are to be compiled and cannot be.
+    """
+    check(model, dtype)
+    if compile:
+        compile_steps(model)
+    inner = torch.bfloat16 if dtype == "bfloat16" and has_onednn(torch.bfloat16) else model.dtype
+    Packer(WEIGHTS[dtype], model.dtype, inner).pack(model)
+    return model.requires_grad_(False)
+
+
+def quantize_int8(model: PreTrainedModel) -> PreTrainedModel:
+    """[`pack_weights`] with `"int8"`."""
+    return pack_weights(model, "int8")
+
+
+def check(model: nn.Module, dtype: str) -> None:
+    """Raises a `ValueError` for what [`pack_weights`] does not take."""
+    if dtype not in WEIGHTS:
+        raise ValueError(f"Weights are packed as one of {', '.join(WEIGHTS)}, not as {dtype!r}.")
+    devices = {parameter.device for parameter in model.parameters() if parameter.device.type != "cpu"}
+    if model.training or devices:
+        state = "in training mode" if model.training else f"on {', '.join(map(str, devices))}"
+        wanted = "pack_weights takes a model in evaluation mode (model.eval()) on a CPU"
+        raise ValueError(f"{wanted}; this one is {state}.")
+    is_packed = any(isinstance(module, PackedLinear) for module in model.modules())
+    if is_packed or getattr(model, "hf_quantizer", None) is not None or not any(map(is_plain, model.modules())):
+        state = "packed" if is_packed else "quantised, or it has no linear layer"
+        raise ValueError(f"pack_weights takes a model with plain linear layers; this one is {state}.")
+
+
+def is_plain(module: nn.Module | None) -> bool:
+    """Whether a module computes what `nn.Linear` does, from a plain tensor."""
+    is_linear = isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
+    return is_linear and type(module.weight) in (nn.Parameter, torch.Tensor)
+
+
+class Packer(NamedTuple):
+    """Replaces linear layers.
+
+    Args:
+        weight_of: makes a weight that a product takes of a tensor.
+        dtype: of the outputs.
+        inner_dtype: of the outputs of `INNER` layers.
+    """
+
+    weight_of: Callable
+    dtype: torch.dtype
+    inner_dtype: torch.dtype
+
+    def pack(self, module: nn.Module) -> None:
+        """Packs every layer within a module."""
+        joined = [place_of(module, name) for name in JOINED.get(type(module).__name__, ())]
+        if joined and can_join([getattr(*place) for place in joined]):
+            self.join(joined)
+        for name, child in list(module.named_children()):
+            owner, attribute = place_of(module, name)
+            if is_plain(layer := getattr(owner, attribute)):
+                dtype = self.inner_dtype if name in INNER else self.dtype
+                product = product_of(self.weight_of(layer.weight.detach()), bias_of([layer]))
+                setattr(owner, attribute, PackedLinear(product, layer.in_features, layer.out_features, dtype))
+            elif owner is module:
+                self.pack(child)
+
+    def join(self, places: list[tuple[nn.Module, str]]) -> None:
+        """Packs layers with one input as one."""
+        layers = [getattr(*place) for place in places]
+        product = product_of(self.weight_of(torch.cat([layer.weight.detach() for layer in layers])), bias_of(layers))
+        sizes = [layer.out_features for layer in layers]
+        joined = JoinedLinear(product, layers[0].in_features, sizes, self.inner_dtype)
+        for place, part in zip(places, joined.parts(), strict=True):
+            setattr(*place, part)
+
+
+def place_of(module: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The module and the attribute that hold a layer: an adapter of PEFT holds the layer that it adapts."""
+    child = getattr(module, name)
+    return (child, "base_layer") if hasattr(child, "base_layer") else (module, name)
+
+
+def can_join(layers: list[nn.Module | None]) -> bool:
+    """Whether all are linear layers, with biases or without."""
+    return all(map(is_plain, layers)) and len({layer.bias is None for layer in layers}) == 1
+
+
+def bias_of(layers: list[nn.Linear]) -> torch.Tensor | None:
+    """The biases of the layers, float32."""
+    return None if layers[0].bias is None else torch.cat([layer.bias.detach().float() for layer in layers])

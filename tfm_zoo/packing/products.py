@@ -1,0 +1,159 @@
+"""`x @ weight.T + bias` with a weight that is laid out for the kernels of this machine: a class for each kernel.
+
+Which kernel is fastest for how many rows was measured with all products of a GPT-2 (124M) on two cores with AVX-512 and
+VNNI (`python -m tests.benchmarks.packing --kernels`); milliseconds:
+
+    rows                              1      4      8     32
+    F.linear, float32                47    200     62    102
+    OneDNNProduct, float32           18     15     19     43
+    OneDNNProduct, bfloat16         9.5    8.6     11     23
+    Int8Product                     4.9    5.3    6.4   15.5
+    Int4Product                     3.9    6.5   12.5     48
+"""
+
+import warnings
+
+import torch
+from torch.nn import functional as F
+
+from .weights import GROUP, Int4Weight, Int8Weight
+
+# Without VNNI the sums of products overflow sixteen bits, unless the input has only seven bits.
+HAS_VNNI = getattr(torch.cpu, "_is_vnni_supported", bool)()
+HAS_INT8 = torch.backends.quantized.engine not in (None, "none")
+HAS_INT4 = hasattr(torch.ops.aten, "_weight_int4pack_mm_for_cpu")
+
+
+class Product:
+    """`(..., in_features)` to `(..., out_features)`, for inference.
+
+    A copy or a pickle is made from `unpacked()`, since packed tensors have no storage that torch could copy.
+    """
+
+    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    def unpacked(self) -> tuple:
+        """What the product was made of: a weight, and a bias or `None`."""
+        raise NotImplementedError
+
+    def __reduce__(self):
+        return type(self), self.unpacked()
+
+
+class PlainProduct(Product):
+    """For machines without a kernel: the weight takes no more memory, and is made real in each call.
+
+    Args:
+        weight: a tensor, an [`Int8Weight`] or an [`Int4Weight`].
+        bias: `(out_features,)`.
+    """
+
+    def __init__(self, weight: torch.Tensor | Int8Weight | Int4Weight, bias: torch.Tensor | None):
+        self.weight, self.bias = weight, bias
+
+    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
+        weight = self.weight if isinstance(self.weight, torch.Tensor) else self.weight.real()
+        return F.linear(inputs, weight.to(inputs.dtype), None if self.bias is None else self.bias.to(inputs.dtype))
+
+    def unpacked(self) -> tuple:
+        return self.weight, self.bias
+
+
+class OneDNNProduct(Product):
+    """A weight of float32 or bfloat16 in oneDNN's layout, with inputs and outputs of the same type."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
+        self.bias = bias
+
+    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
+        inputs = inputs.to(self.packed.dtype)
+        return torch.ops.mkldnn._linear_pointwise(inputs, self.packed, self.bias, "none", [], "")
+
+    def unpacked(self) -> tuple:
+        return self.packed.to_dense(), self.bias
+
+
+class Int8Product(Product):
+    """Products of integers (FBGEMM, QNNPACK): the input is rounded to eight bits, too, with one scale per call."""
+
+    def __init__(self, weight: Int8Weight, bias: torch.Tensor | None):
+        zeros = torch.zeros(len(weight.scales), dtype=torch.long)
+        with warnings.catch_warnings():
+            # Quantised tensors are deprecated. The kernel takes its weight in no other form.
+            warnings.simplefilter("ignore")
+            scales = weight.scales.double()
+            tensor = torch._make_per_channel_quantized_tensor(weight.values, scales, zeros, axis=0)
+            self.packed = torch.ops.quantized.linear_prepack(tensor, bias)
+
+    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
+        return torch.ops.quantized.linear_dynamic(inputs.float(), self.packed, not HAS_VNNI)
+
+    def unpacked(self) -> tuple:
+        weight, bias = torch.ops.quantized.linear_unpack(self.packed)
+        return Int8Weight(weight.int_repr(), weight.q_per_channel_scales().float()), bias
+
+
+class Int4Product(Product):
+    """A weight of four bits, made real within the kernel, which reads inputs of bfloat16."""
+
+    BLOCK = 64  # the largest number of outputs that a kernel takes at once
+
+    def __init__(self, weight: Int4Weight, bias: torch.Tensor | None):
+        self.out_features, self.bias = len(weight.values), bias
+        gap = -self.out_features % self.BLOCK
+        levels = F.pad(weight.levels(), (0, 0, 0, gap)).int()
+        self.packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(levels, 1)
+        scales = torch.stack((weight.scales, weight.offsets), dim=2).transpose(0, 1)
+        self.scales = F.pad(scales, (0, 0, 0, gap)).contiguous()  # (groups, outputs, 2)
+
+    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
+        rows = inputs.reshape(-1, inputs.shape[-1]).bfloat16()
+        outputs = torch.ops.aten._weight_int4pack_mm_for_cpu(rows, self.packed, GROUP, self.scales)
+        outputs = outputs[:, : self.out_features].float()
+        outputs = outputs if self.bias is None else outputs + self.bias
+        return outputs.unflatten(0, inputs.shape[:-1])
+
+    def unpacked(self) -> tuple:
+        levels = unpack_levels(self.packed)[: self.out_features]
+        scales, offsets = self.scales[:, : self.out_features].transpose(0, 1).unbind(dim=2)
+        values = levels[:, ::2] | levels[:, 1::2] << 4
+        return Int4Weight(values, scales.contiguous(), offsets.contiguous()), self.bias
+
+
+def unpack_levels(packed: torch.Tensor) -> torch.Tensor:
+    """The levels `(outputs, inputs)` that torch has packed: block of outputs by block, and in it input by input.
+
+    A byte holds an output of the first half of the block and one of the second half; without vector instructions, two
+    that are neighbours.
+    """
+    capability = torch.backends.cpu.get_cpu_capability()
+    block = 64 if capability == "AVX512" else 32
+    levels = packed.view(-1, 2 * packed.shape[1], block // 2)
+    low, high = levels & 15, levels >> 4
+    levels = torch.stack((low, high), dim=3).flatten(2) if capability == "DEFAULT" else torch.cat((low, high), dim=2)
+    return levels.transpose(1, 2).flatten(0, 1)
+
+
+def product_of(weight: torch.Tensor | Int8Weight | Int4Weight, bias: torch.Tensor | None) -> Product:
+    """The product with this weight that is fastest on this machine.
+
+    Args:
+        weight: a tensor `(out_features, in_features)`, an [`Int8Weight`] or an [`Int4Weight`].
+        bias: `(out_features,)`, float32.
+    """
+    if isinstance(weight, Int8Weight):
+        kernel = Int8Product if HAS_INT8 else PlainProduct
+    elif isinstance(weight, Int4Weight):
+        kernel = Int4Product if HAS_INT4 else PlainProduct
+    else:
+        kernel = OneDNNProduct if has_onednn(weight.dtype) else PlainProduct
+    return kernel(weight, bias)
+
+
+def has_onednn(dtype: torch.dtype) -> bool:
+    """Whether oneDNN multiplies numbers of this type here."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
