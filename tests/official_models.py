@@ -72,6 +72,7 @@ TINY_OF = {
         "activation": "silu",
     },
     "electra": TINY | {"embedding_size": 16, "summary_activation": "tanh"},
+    "albert": TINY | {"embedding_size": 16, "num_hidden_groups": 2, **SPECIAL_TOKENS},
     "modernbert": {name: value for name, value in TINY.items() if name not in ("hidden_act", "layer_norm_eps")}
     | {
         "hidden_activation": "silu",
@@ -113,6 +114,7 @@ NO_DROPOUT_OF = {
     "electra": NO_DROPOUT | {"summary_last_dropout": 0.0},
     "eurobert": {"attention_dropout": 0.0},
     "modernbert": {},
+    "albert": {"classifier_dropout_prob": 0.0},
 }
 #: each dropout with a rate of its own
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout": 0.3}
@@ -128,6 +130,7 @@ DROPOUT_OF = {
     },
     "electra": DROPOUT | {"summary_last_dropout": 0.4},
     "eurobert": {"attention_dropout": 0.2},
+    "albert": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout_prob": 0.3},
     "modernbert": {
         "attention_dropout": 0.2,
         "embedding_dropout": 0.1,
@@ -256,7 +259,17 @@ OFFICIAL_CLASSES = [
     for head in architecture.heads
 ]
 #: architectures made of parts of those above: their heads are tested in fewer ways
-LATER = ("xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert", "pegasus", "blenderbot")
+LATER = (
+    "albert",
+    "xlm-roberta-xl",
+    "electra",
+    "nomic_bert",
+    "gte",
+    "jina_embeddings_v3",
+    "eurobert",
+    "pegasus",
+    "blenderbot",
+)
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 
 

@@ -235,6 +235,18 @@ ELECTRA_SMALL = {
     "pooler_dropout": 0.1,
     "lm_head_act": "gelu",
 }
+#: ALBERT (Lan et al. 2019) in its base size, as it differs from BERT
+ALBERT_BASE = {
+    "vocab_size": 30000,
+    "embedding_size": 128,
+    "num_hidden_groups": 1,
+    "hidden_act": "gelu_new",
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "classifier_dropout": 0.1,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+}
 #: XLM-R-XL (Goyal et al. 2021), as it differs from BERT
 XLM_ROBERTA_XL = {
     **size(width=2560, layers=36, heads=32),
@@ -260,6 +272,7 @@ XLM_ROBERTA_XL = {
 NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
     "bert-base": (TfmBertConfig, {}),
     "bert-large": (TfmBertConfig, size(width=1024, layers=24, heads=16)),
+    "albert-base-v2": (TfmBertConfig, ALBERT_BASE),
     "electra-small": (TfmBertConfig, ELECTRA_SMALL),
     "xlm-roberta-xl": (TfmBertConfig, XLM_ROBERTA_XL),
     "modernbert-base": (TfmBertConfig, MODERNBERT_BASE),

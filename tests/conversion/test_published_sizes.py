@@ -14,6 +14,11 @@ from tfm_zoo.converters.official_names import is_converted
 
 #: name -> an official class, what its published `config.json` has beside the defaults, and its parameters
 PUBLISHED = {
+    "albert-base-v2": (
+        "AlbertModel",
+        {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
+        11_683_584,
+    ),
     "modernbert-base": ("ModernBertForMaskedLM", {}, 149_655_232),
     "nomic-embed-text-v1.5": ("NomicBertModel", {}, 136_731_648),
     "gte-multilingual-base": ("GteModel", {}, 305_368_320),

@@ -101,6 +101,13 @@ ODD_CONFIG = {
         "early_stopping": True,
     },
     "electra": {"embedding_size": 32, "summary_first_dropout": 0, "summary_activation": "relu", "type_vocab_size": 5},
+    "albert": {
+        "num_hidden_groups": 1,
+        "hidden_act": "relu",
+        "net_structure_type": 0,
+        "gap_size": 0,
+        "down_scale_factor": 1,
+    },
     "modernbert": {
         "norm_bias": True,
         "attention_bias": True,

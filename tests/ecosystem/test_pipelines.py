@@ -5,11 +5,13 @@ import numbers
 import pytest
 import sentence_transformers
 import torch
+from sentence_transformers.losses import MultipleNegativesRankingLoss
 from transformers import pipeline
 from transformers.pipelines import get_supported_tasks
 
 import tfm_zoo
 
+from ..official_models import BY_NAME, build_tiny
 from ..tiny import tiny_model
 from ..words import SENTENCES, make_tokenizer
 
@@ -114,3 +116,26 @@ def test_sentence_transformer(tmp_path):
     lengths = batch["attention_mask"].sum(1)
     means = [row[:length].mean(0) for row, length in zip(states, lengths, strict=True)]
     torch.testing.assert_close(encoder.encode(SENTENCES, convert_to_tensor=True), torch.stack(means))
+
+
+@pytest.mark.parametrize("name", ["NomicBertModel", "ModernBertModel"])
+def test_sentence_transformer_of_a_converted_model(name, tmp_path):
+    """It embeds and learns as the official model does."""
+    official, tokenizer = build_tiny(BY_NAME[name]), make_tokenizer()
+    official.save_pretrained(tmp_path / "official")
+    tfm_zoo.from_official(tmp_path / "official").save_pretrained(tmp_path / "zoo")
+    embedded, losses = [], []
+    for folder in (tmp_path / "official", tmp_path / "zoo"):
+        tokenizer.save_pretrained(folder)
+        encoder = sentence_transformers.SentenceTransformer(str(folder), device="cpu", trust_remote_code=True)
+        embedded.append(encoder.encode(SENTENCES, convert_to_tensor=True))
+        ranking = MultipleNegativesRankingLoss(encoder.train())
+        optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-3)
+        for _ in range(3):
+            loss = ranking([encoder.tokenize(texts) for texts in (SENTENCES, SENTENCES[::-1])], None)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(loss.item())
+    torch.testing.assert_close(*embedded, rtol=1e-5, atol=1e-5)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)

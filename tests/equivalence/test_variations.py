@@ -19,6 +19,7 @@ VARIATIONS = [
     ("ElectraForMaskedLM", {"embedding_size": 32}),
     ("ElectraForMaskedLM", {"embedding_size": 44, "tie_word_embeddings": False}),
     ("ElectraForMultipleChoice", {"summary_activation": "relu"}),
+    ("AlbertForMaskedLM", {"num_hidden_groups": 1, "num_hidden_layers": 5}),
     ("EuroBertForMaskedLM", BIASES | {"tie_word_embeddings": True, "head_dim": None, "num_key_value_heads": 1}),
     ("EuroBertForSequenceClassification", {"classifier_pooling": "bos"}),
     ("EuroBertForSequenceClassification", {"classifier_pooling": "mean"}),

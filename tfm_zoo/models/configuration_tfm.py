@@ -114,6 +114,8 @@ class TfmConfig(PreTrainedConfig):
     auto_classes: ClassVar[dict[str, str]] = {}
     attribute_map: ClassVar[dict[str, str]] = ALIASES
 
+    #: field of the family whose layers may share their weights, which a cache of each layer could not tell apart
+    num_hidden_groups: ClassVar[None] = None
     #: field of the family whose language-modelling head has layers before its projection
     lm_head_transform: ClassVar[bool] = False
     #: fields of the families in which positions may not start at 0, or may leave out padding

@@ -30,6 +30,8 @@ class TfmBertConfig(TfmConfig):
     Args (beyond those of [`TfmConfig`]):
         layer_types: for each layer `"full_attention"`, `"sliding_attention"` (which sees `sliding_window` positions to
             each side) or `"linear_attention"`. `None`: as `attention_type` and `sliding_window` say, for all layers.
+        num_hidden_groups: how many layers have weights of their own; as many of the others as fit share those of each
+            (ALBERT). `None`: all.
         position_ids_from_padding: count positions over real tokens, and not over all. The table's row for the first of
             them comes after that of `pad_token_id`, which is that of padding (RoBERTa).
         add_pooling_layer: whether the bare `TfmBertModel` has a pooler. Heads that read one always have it.
@@ -69,6 +71,7 @@ class TfmBertConfig(TfmConfig):
     type_vocab_size: int = 2
 
     layer_types: list[str] | None = None
+    num_hidden_groups: int | None = None
     position_ids_from_padding: bool = False
     add_pooling_layer: bool = True
     pooler_act: str = "tanh"
@@ -87,6 +90,17 @@ class TfmBertConfig(TfmConfig):
     def validate_encoder(self):
         """The family's own fields fit each other."""
         self.check_layer_types()
+        if not 1 <= self.num_hidden_groups <= self.num_hidden_layers:
+            raise ValueError(
+                f"num_hidden_groups={self.num_hidden_groups} should be from 1 to num_hidden_layers="
+                f"{self.num_hidden_layers}, the layers that it divides."
+            )
+        is_alike = len(set(self.layer_types)) == 1 and self.first_norm
+        if self.num_hidden_groups < self.num_hidden_layers and not is_alike:
+            raise ValueError(
+                f"num_hidden_groups={self.num_hidden_groups} has layers share their weights: layer_types="
+                f"{self.layer_types} and first_norm={self.first_norm} should make them alike."
+            )
         last = self.max_position_embeddings - 1
         if self.position_ids_from_padding and (self.pad_token_id is None or self.pad_token_id >= last):
             raise ValueError(
@@ -104,4 +118,5 @@ class TfmBertConfig(TfmConfig):
 
 # Set after the class is made: in its body a descriptor would be taken for the field's default value.
 TfmBertConfig.sliding_window = SlidingWindow()
+TfmBertConfig.num_hidden_groups = FollowingField("num_hidden_groups", lambda config: config.num_hidden_layers)
 TfmBertConfig.layer_types = FollowingField("layer_types", lambda config: [config.layer_type] * config.num_hidden_layers)

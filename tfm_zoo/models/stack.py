@@ -2,7 +2,7 @@
 
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 import torch
@@ -91,8 +91,9 @@ class TfmStack:
         self.num_positions = {"learned": rows, "sinusoidal": sys.maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)
         self.rotary_emb = make_rotary(config, layer_types)
+        own = layer_types[: config.num_hidden_groups]
         self.layers = nn.ModuleList(
-            self.layer_class(config, index, layer_type, is_causal) for index, layer_type in enumerate(layer_types)
+            self.layer_class(config, index, layer_type, is_causal) for index, layer_type in enumerate(own)
         )
         self.norm = norm_or_identity(config, config.final_norm)
 
@@ -101,6 +102,13 @@ class TfmStack:
         """Number of layers to run; assisted generation lowers it, to exit early."""
         return self.config.num_hidden_layers
 
+    def ordered_layers(self) -> Iterable[nn.Module]:
+        """The layers as they are run: where layers share their weights, one stands for several."""
+        groups, depth = self.config.num_hidden_groups, self.depth
+        if groups in (None, depth):
+            return islice(self.layers, depth)
+        return (self.layers[index * groups // depth] for index in range(depth))
+
     @capture_outputs
     def run(self, batch: Batch, **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
         """Takes a batch through embeddings, blocks and last norm; `kwargs` go to every layer's attention."""
@@ -108,7 +116,7 @@ class TfmStack:
         rotary = None
         if self.rotary_emb is not None:
             rotary = self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
-        for layer in islice(self.layers, self.depth):
+        for layer in self.ordered_layers():
             kind = getattr(layer, "layer_type", None)  # an engine's stand-in has none
             hidden_states = layer(
                 hidden_states,

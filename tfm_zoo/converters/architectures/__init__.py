@@ -1,6 +1,7 @@
 """Every official architecture that the zoo converts: a file for those that share their code."""
 
 from ..architecture import Architecture
+from .albert import ALBERT
 from .bart import BART, BLENDERBOT, FSMT, M2M100, MARIAN, MBART, PEGASUS
 from .bert import BERT, CAMEMBERT, DISTILBERT, ROBERTA, XLM_ROBERTA, XLM_ROBERTA_XL
 from .electra import ELECTRA
@@ -15,7 +16,7 @@ from .torch_nn import TORCH_ENCODER, TORCH_TRANSFORMER
 ARCHITECTURES: dict[str, Architecture] = {
     architecture.model_type: architecture
     for architecture in (
-        *(BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, XLM_ROBERTA_XL, DISTILBERT, ELECTRA),
+        *(BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, XLM_ROBERTA_XL, DISTILBERT, ELECTRA, ALBERT),
         *(MODERNBERT, NOMIC_BERT, GTE, JINA_V3, EUROBERT, TORCH_ENCODER),
         *(GPT2, OPENAI_GPT, LLAMA, MISTRAL, QWEN2),
         *(MARIAN, BART, MBART, FSMT, M2M100, PEGASUS, BLENDERBOT, TORCH_TRANSFORMER),
