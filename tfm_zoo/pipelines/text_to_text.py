@@ -10,6 +10,7 @@ from transformers import Pipeline, PreTrainedConfig, PreTrainedModel
 
 from ..limits import positions_of
 from .arguments import without_none
+from .batches import PadsAtRight
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +19,7 @@ NEW_TOKENS, BEAMS = 256, 4
 LENGTHS = {"max_length", "max_new_tokens"}
 
 
-class Text2TextGenerationPipeline(Pipeline):
+class Text2TextGenerationPipeline(PadsAtRight, Pipeline):
     """Texts that an encoder-decoder writes: `pipe(text)` or `pipe(texts, batch_size=8)`.
 
     A call takes a text, or a list, a data set or a generator of texts, and by name:
