@@ -209,6 +209,16 @@ def test_warnings_of_lengths(zoo, caplog):
     ]
 
 
+def test_warning_of_languages(native, caplog):
+    with caplog.at_level(logging.WARNING, "tfm_zoo"):
+        make_pipeline("translation_en_to_de", native)
+        assert not caplog.records
+        make_pipeline("translation_en_to_es", native)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("translation_en_to_es is none of the translations that the model names: ")
+    assert record.getMessage().endswith("translation_en_to_de.")
+
+
 def test_other_tasks():
     """Go to transformers as they are."""
     model, tokenizer = tiny_model(tfm_zoo.TfmBertForMaskedLM, vocab_size=len(make_tokenizer())), make_tokenizer()

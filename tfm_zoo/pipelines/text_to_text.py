@@ -172,6 +172,8 @@ class TranslationPipeline(Text2TextGenerationPipeline):
         named = [task for task in self.parameters_by_task if task.startswith("translation_")]
         if src_lang and tgt_lang:
             self.task = f"translation_{src_lang}_to_{tgt_lang}"
+            if named and self.task not in named and not hasattr(self.tokenizer, "_build_translation_inputs"):
+                logger.warning(f"{self.task} is none of the translations that the model names: {', '.join(named)}.")
         elif named:
             self.task = named[0]
             logger.warning(f"{self.task}, since the model's task_specific_params name it, and the caller no languages.")
