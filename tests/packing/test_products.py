@@ -6,7 +6,6 @@ import pickle
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from tfm_zoo.packing.packing import WEIGHTS
 from tfm_zoo.packing.products import PlainProduct, product_of
@@ -61,12 +60,3 @@ def test_rounding(kind):
     steps = rounded.scales[:, None] if kind is Int8Weight else rounded.scales.float().repeat_interleave(32, dim=1)
     assert ((rounded.real() - weight).abs() <= 0.56 * steps + 1e-6).all()
     assert rounded.real()[0].abs().max() < 1e-6
-
-
-def test_rows_decide_nothing_but_speed():
-    """The kernel for few rows and what replaces it for many compute the same product."""
-    weight, bias, _ = case("int4")
-    product, inputs = product_of(weight, bias), torch.randn(200, 64)
-    few = torch.cat([product(rows) for rows in inputs.split(10)])
-    torch.testing.assert_close(few, product(inputs), rtol=0.01, atol=0.01)
-    torch.testing.assert_close(product(inputs), F.linear(inputs, weight.real(), bias))

@@ -157,6 +157,20 @@ def test_a_run_goes_on_with_its_own_data_alone(train_lm, tmp_path, streaming):
         train_lm(**again)
 
 
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_run_goes_on_with_batches_of_another_size(train_lm, tmp_path, caplog, streaming):
+    """At the same place, if the number of steps is the same: the schedule depends on it."""
+    (tmp_path / "held_out.txt").write_text(TEXT[:500])
+    options = {"streaming": streaming, "validation_file": tmp_path / "held_out.txt", "sample_length": 0}
+    train_lm(max_train_steps=6, checkpointing_steps=2, save_total_limit=9, per_device_train_batch_size=4, **options)
+    again = options | {"resume_from_checkpoint": tmp_path / "run" / "checkpoint-2", "per_device_train_batch_size": 3}
+    train_lm(max_train_steps=6, **again)
+    assert caplog.text.count("Continuing with global_batch_size 3, which was 4") == 1
+    assert json.loads((tmp_path / "run" / "all_results.json").read_text())["train_steps"] == 6
+    with pytest.raises(ValueError, match="another run: total_steps was 6 and is 7"):
+        train_lm(max_train_steps=7, **again)
+
+
 def test_samples_leave_training_as_it_is(train_lm, tmp_path):
     train_lm(output_dir=tmp_path / "with", eval_steps=2)
     train_lm(output_dir=tmp_path / "without", eval_steps=2, sample_length=0)

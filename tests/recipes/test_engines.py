@@ -56,7 +56,7 @@ def jobs(files, checkpoint, documents, pairs, tmp_path_factory) -> dict[str, tup
     steps = {"max_train_steps": 4, "eval_steps": 2, "mixed_precision": "no", "learning_rate": 3e-2}
     classifier = defaults(files, checkpoint) | steps | {"metric_for_best_model": "loss", "max_eval_samples": 13}
     decoder = lm_defaults(folder) | steps | {"sample_length": 3, "sync_each_batch": True}
-    llama = {"model_type": "llama", "config_overrides": SIZES, "model_class": "native"}
+    llama = {"model_type": "llama", "config_overrides": SIZES, "model_class": "native", "checkpointing_steps": 2}
     short = {"max_eval_samples": 5, "test_file": None, "num_samples": 0, "num_beams": 1}
     return {
         "classifier": (RECIPE, classifier),
@@ -97,6 +97,9 @@ def two(jobs, tmp_path_factory) -> dict[str, Path]:
             }
             for name, (recipe, options) in jobs.items()
         ]
+        again = listed[-1]  # the last model is resumed from the middle of its training
+        argv = [*again["arguments"][1], "--resume_from_checkpoint", folder / "llama" / "checkpoint-2"]
+        listed.append(again | {"arguments": [again["arguments"][0], list(map(str, argv))]})
         environment = {"FSDP_TRANSFORMER_CLS_TO_WRAP": "TfmLayer"}
         listed.append({"function": "save", "arguments": [str(folder)], "environment": environment})
         (folder / "jobs.json").write_text(json.dumps(listed))
@@ -120,6 +123,7 @@ def same_history(one: Path, two: Path) -> None:
 
 @EVERY_ENGINE
 def test_the_losses_of_one_process(engine, one, two):
+    """The last model's after it was resumed."""
     for name in (*HEADS, *OFFICIAL):
         same_history(one / name, two[engine] / name)
 
@@ -131,7 +135,7 @@ def test_two_machines(jobs, one, tmp_path):
         port = free.getsockname()[1]
     recipe, options = jobs["classifier"]
     argv = as_argv(divided(options, 2) | {"output_dir": tmp_path})
-    launcher = ["--config_file", CONFIGS / "two_nodes.yaml", "--num_processes", 2, "--mixed_precision", "no"]
+    launcher = ["--config_file", CONFIGS / "two_nodes.yaml", "--mixed_precision", "no"]
 
     def launch(rank: int) -> None:
         place = ["--machine_rank", rank, "--main_process_port", port]

@@ -196,7 +196,7 @@ def test_shipped_launchers_fit_accelerate(path):
 
 def test_configs_are_there():
     assert {path.stem for path in CONFIGS} >= {"imdb", "ag_news", "rotten_tomatoes", "tiny_shakespeare", "multi30k"}
-    assert {path.stem for path in LAUNCHERS} == {"cpu", "ddp", "fsdp", "deepspeed"}
+    assert {path.stem for path in LAUNCHERS} == {"cpu", "ddp", "fsdp", "zero2", "zero3", "two_nodes"}
 
 
 @pytest.mark.parametrize("classes", [CLASSES, LANGUAGE_MODEL, TRANSLATION, PRETRAINING])

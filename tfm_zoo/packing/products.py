@@ -96,9 +96,8 @@ class Int8Product(Product):
 
 
 class Int4Product(Product):
-    """A weight of four bits, made real within the kernel; for many rows, outside of it."""
+    """A weight of four bits, made real within the kernel, which reads inputs of bfloat16."""
 
-    FEW = 64  # rows up to which the kernel is faster
     BLOCK = 64  # the largest number of outputs that a kernel takes at once
 
     def __init__(self, weight: Int4Weight, bias: torch.Tensor | None):
@@ -111,9 +110,6 @@ class Int4Product(Product):
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         rows = inputs.reshape(-1, inputs.shape[-1]).bfloat16()
-        if len(rows) > self.FEW:
-            weight = self.unpacked()[0].real()
-            return F.linear(inputs, weight.to(inputs.dtype), self.bias)
         outputs = torch.ops.aten._weight_int4pack_mm_for_cpu(rows, self.packed, GROUP, self.scales)
         outputs = outputs[:, : self.out_features].float()
         outputs = outputs if self.bias is None else outputs + self.bias

@@ -7,6 +7,7 @@ each, see the same batches; each has some of the readers, and reads and tokenize
 exactly where it was stopped, on any number of processes.
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +23,8 @@ from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from tfm_zoo.training.batches import Division
 from tfm_zoo.training.text_sources import CHARACTERS, Lane, Place, TextSource
+
+logger = logging.getLogger(__name__)
 
 READERS = 64  # at most: as many processes times workers can read without reading anything twice
 LEAST = 16  # documents of a chunk, of which there are few if a stream has many readers
@@ -172,6 +175,11 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         if not self.steps_per_epoch:
             raise ValueError("a stream of unknown length needs max_train_steps")
         step = gcd(self.num_processes, stream.readers)
+        if step < self.num_processes:
+            logger.warning(
+                f"The texts have {stream.readers} reader(s) for {self.num_processes} processes: each text is read and"
+                f" tokenized by {self.num_processes // step} of them"
+            )
         self.readers = range(self.process_index % step, stream.readers, step)
         self.used, self.starts = 0, dict.fromkeys(self.readers, Start())  # examples of all processes; of each reader
         self.first_step = 0  # of the rest of the epoch
@@ -238,7 +246,9 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
             self.used += self.global_batch_size
             for starts in changed:
                 self.starts |= starts
-            yield [self.collate(mine[i : i + self.per_device]) for i in range(0, len(mine), self.per_device)]
+            batches = (self.collate(mine[i : i + self.per_device]) for i in range(0, len(mine), self.per_device))
+            # Only the batch is made of tensors: what comes from the workers is not pinned.
+            yield [{k: v.pin_memory() for k, v in batch.items()} if loader.pin_memory else batch for batch in batches]
 
     def examples(self, step: int) -> int:
         return self.global_batch_size

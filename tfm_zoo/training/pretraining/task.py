@@ -38,8 +38,8 @@ class PretrainingArguments(LoopArguments):
     whole_word_mask: bool = option(False, "Mask all tokens of a word, or none of them.")
     block_documents: int = option(
         2000,
-        f"Documents, or {CHARACTERS:,} characters of them, that are read and mixed together; the second segment of a"
-        " pair comes from another of them.",
+        f"Documents that are read and mixed at a time, by all readers of the corpus together; each of these stops at"
+        f" {CHARACTERS:,} characters. The second segment of a pair comes from another document of the same reader.",
         at_least=2,
     )
 
@@ -56,7 +56,6 @@ class PretrainingTask(Task):
     data: Documents
 
     pipeline_tag = "fill-mask"
-    characters = CHARACTERS  # that are mixed at a time, for the card
 
     def __post_init__(self) -> None:
         super().__post_init__()
