@@ -260,15 +260,8 @@ OFFICIAL_CLASSES = [
 ]
 #: architectures made of parts of those above: their heads are tested in fewer ways
 LATER = (
-    "albert",
-    "xlm-roberta-xl",
-    "electra",
-    "nomic_bert",
-    "gte",
-    "jina_embeddings_v3",
-    "eurobert",
-    "pegasus",
-    "blenderbot",
+    *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
+    *("pegasus", "blenderbot"),
 )
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 

@@ -124,7 +124,10 @@ def architectures(draw) -> dict:
     fields = beside_each_other(draw, draw(blocks()))
     if fields["sliding_window"]:
         fields["sliding_window"] = draw(st.integers(1, 8))
-    return layer_by_layer(draw, fields) | {
+    fields = layer_by_layer(draw, fields)
+    if "layer_types" not in fields and fields.get("first_norm", True):
+        fields["num_hidden_groups"] = draw(st.sampled_from([None, 1]))
+    return fields | {
         "position_ids_from_padding": draw(st.booleans()),
         "pooler_act": draw(ACTIVATIONS),
         "lm_head_act": draw(st.none() | ACTIVATIONS),

@@ -166,14 +166,13 @@ def test_memory(tmp_path):
     def load(name, **options):
         return lambda: TfmGPTForCausalLM.from_pretrained(tmp_path / name, **options)
 
-    for dtype in ("int8", "int4"):
-        model, rounding = with_peak(load("whole", quantization_config=TfmQuantizationConfig(dtype)))
-        model.save_pretrained(tmp_path / dtype)
-        del model
-        size = (tmp_path / dtype / "model.safetensors").stat().st_size
-        _, loading = with_peak(load(dtype))
-        print(f"{dtype}, peaks over the size: {rounding / size:.2f} quantising, {loading / size:.2f} loading")
-        assert rounding < 1.8 * size and loading < 1.5 * size
+    model, rounding = with_peak(load("whole", quantization_config=TfmQuantizationConfig("int8")))
+    model.save_pretrained(tmp_path / "int8")
+    del model
+    size = (tmp_path / "int8/model.safetensors").stat().st_size
+    _, loading = with_peak(load("int8"))
+    print(f"peaks over the size: {rounding / size:.2f} quantising, {loading / size:.2f} loading")
+    assert rounding < 1.7 * size and loading < 1.4 * size  # a layer is a sixth of this model
 
 
 def test_sharded(tmp_path):

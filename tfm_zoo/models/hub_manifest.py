@@ -117,7 +117,7 @@ def fingerprint(model: nn.Module, state_dict: dict[str, torch.Tensor] | None = N
     is_plain = all(type(parameter) is nn.Parameter and not parameter.is_meta for parameter in model.parameters())
     quantization = getattr(getattr(model, "hf_quantizer", None), "quantization_config", None)
     is_plain &= quantization is None or quantization.quant_method == "tfm_zoo"
-    if not is_plain or getattr(model, "_tp_size", None):
+    if not is_plain or (getattr(model, "_tp_size", None) or 1) > 1:
         raise RuntimeError("the model is offloaded, sharded or quantised")
     inputs, parameters = model.fingerprint_inputs(), model.state_dict()
     tied = getattr(model, "all_tied_weights_keys", None) or {}

@@ -63,13 +63,20 @@ class PlainProduct(Product):
 class OneDNNProduct(Product):
     """A weight of float32 or bfloat16 in oneDNN's layout, with inputs and outputs of the same type."""
 
+    FEWEST = 4  # With fewer rows the kernel takes a sixth to a third longer: they are filled up.
+
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
         self.bias = bias
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         inputs = inputs.to(self.packed.dtype)
-        return torch.ops.mkldnn._linear_pointwise(inputs, self.packed, self.bias, "none", [], "")
+        count = inputs.numel() // inputs.shape[-1]
+        if not 0 < count < self.FEWEST:
+            return torch.ops.mkldnn._linear_pointwise(inputs, self.packed, self.bias, "none", [], "")
+        rows = F.pad(inputs.reshape(count, -1), (0, 0, 0, self.FEWEST - count))
+        outputs = torch.ops.mkldnn._linear_pointwise(rows, self.packed, self.bias, "none", [], "")
+        return outputs[:count].view(*inputs.shape[:-1], -1)
 
     def unpacked(self) -> tuple:
         return self.packed.to_dense(), self.bias
