@@ -29,6 +29,7 @@ from tfm_zoo.cli import app
 from tfm_zoo.converters import ConversionError
 from tfm_zoo.hub import Verdict, verify
 from tfm_zoo.hub.comparisons import compare_weights
+from tfm_zoo.hub.push import card_of_folder
 from tfm_zoo.models import hub_manifest
 from tfm_zoo.packing.linear import PackedLinear
 from tfm_zoo.packing.memory import return_memory
@@ -245,7 +246,7 @@ def test_verify(tmp_path):
     saved(tiny_decoder(), tmp_path)
     verdict = verify(tmp_path)
     assert verdict.ok and not verdict.warnings, verdict
-    assert max(verdict.figures["drift"].values()) == 0 and verdict.figures["tolerance"] == 0.1
+    assert max(verdict.figures["drift"].values()) == 0 and verdict.figures["tolerance"] == 0.25
     file = tmp_path / "model.safetensors"
     tensors = load_file(file)
     tensors[WEIGHT][0, 0] += 1
@@ -273,6 +274,8 @@ def test_convert(tmp_path):
     card = (out / "README.md").read_text()
     assert "--quantize int8" in card and "import tfm_zoo" in card and "without `tfm_zoo`" not in card
     assert "rounded to int8" in card and "Every tensor" not in card
+    (out / "README.md").unlink()
+    assert "import tfm_zoo" in str(card_of_folder(out, "user/model"))  # of a push
     run("convert", tmp_path / "zoo", tmp_path / "again", "--quantize", "int8")
     assert_same(TfmBertForMaskedLM.from_pretrained(tmp_path / "again"), model, ragged_batch())
     result = CliRunner().invoke(app, ["convert", str(official), str(tmp_path / "no"), "--quantize", "int3"])

@@ -46,7 +46,8 @@ def pack_weights(model: PreTrainedModel, dtype: str, compile: bool = False) -> P
     are, and so do the adapters of PEFT; what they adapt is packed.
 
     Args:
-        model: a model in evaluation mode on a CPU; it can then not be trained, saved, exported or resized.
+        model: a model in evaluation mode on a CPU; it can then not be trained, exported or resized, and be saved in
+            eight and four bits only.
         dtype: of the weights. `"float32"`: the same outputs, up to rounding. `"bfloat16"`: half the memory; attention
             and what is inside a feed-forward are computed in it, sums and norms in the model's type. `"int8"`: a
             quarter; inputs are rounded to eight bits, too. `"int4"`: an eighth; groups of 32 numbers share a scale.
