@@ -85,25 +85,3 @@ def test_adapted_translation(tmp_path):
     assert type(merged) is head
     torch.testing.assert_close(merged(**batch).logits, logits, rtol=1e-4, atol=1e-4)
     assert not logits.allclose(tiny_model(head, **NO_DROPOUT)(**batch).logits, atol=1e-2)
-
-
-@pytest.mark.parametrize(
-    ("head", "task", "fields"),
-    [
-        (TfmGPTForCausalLM, "CAUSAL_LM", {}),
-        (TfmEncoderDecoderForConditionalGeneration, "SEQ_2_SEQ_LM", {"decoder_layers": 2}),
-    ],
-)
-def test_prefix_tuning(head, task, fields):
-    """Its trained keys and values enter as a cache, whose sizes PEFT reads in `config.to_dict()`."""
-    peft = pytest.importorskip("peft")
-    adapted = peft.get_peft_model(
-        tiny_model(head, **fields), peft.PrefixTuningConfig(task_type=task, num_virtual_tokens=4)
-    )
-    ids = torch.randint(3, 60, (2, 7))
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    adapted(**inputs, labels=ids).loss.backward()
-    assert [name for name, parameter in adapted.named_parameters() if parameter.grad is not None] == [
-        "prompt_encoder.default.embedding.weight"
-    ]
-    assert adapted.generate(**inputs, max_new_tokens=3, min_new_tokens=3).shape[0] == 2

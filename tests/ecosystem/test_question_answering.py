@@ -152,6 +152,8 @@ def test_a_folder(zoo, tmp_path):
         ({"data": EXAMPLES[0], "doc_strid": 2}, "takes no doc_strid"),
         ({"data": EXAMPLES[0], "doc_stride": 30, "max_seq_len": 20}, "doc_stride=30 is no number of tokens"),
         ({"data": EXAMPLES[0], "max_seq_len": 7}, "max_seq_len=7 leaves no room"),
+        ({"data": EXAMPLES[0], "max_question_len": 0}, "max_question_len=0: at least 1"),
+        ({"data": EXAMPLES[0], "max_question_len": -1}, "max_question_len=-1: at least 1"),
     ],
 )
 def test_refusals(zoo, arguments, complaint):

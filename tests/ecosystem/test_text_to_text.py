@@ -61,12 +61,14 @@ def generated(model: PreTrainedModel, text: str, **options: Any) -> list[str]:
     return tokenizer.batch_decode(model.generate(**batch, **options), skip_special_tokens=True)
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("kind", ["zoo", "native"])
-def test_texts(kind, zoo):
+def test_texts(kind, side, zoo):
     """One by one, in padded batches, several for each text: as `generate` writes them."""
     model = zoo if kind == "zoo" else tfm_zoo.to_official(zoo)
     expected = [{"translation_text": text} for sentence in SENTENCES for text in generated(zoo, sentence, **OPTIONS)]
     write = make_pipeline("translation", model, **LENGTHS)
+    write.tokenizer.padding_side = side
     assert write(SENTENCES, num_beams=3) == expected
     assert write(SENTENCES, num_beams=3, batch_size=3) == expected
     assert write(SENTENCES[0], num_beams=3) == expected[:1]
@@ -205,6 +207,16 @@ def test_warnings_of_lengths(zoo, caplog):
         "A text of 3 tokens is to be summarised in up to max_length=9.",
         "A text of 9 tokens is to be translated in up to max_length=5.",
     ]
+
+
+def test_warning_of_languages(native, caplog):
+    with caplog.at_level(logging.WARNING, "tfm_zoo"):
+        make_pipeline("translation_en_to_de", native)
+        assert not caplog.records
+        make_pipeline("translation_en_to_es", native)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("translation_en_to_es is none of the translations that the model names: ")
+    assert record.getMessage().endswith("translation_en_to_de.")
 
 
 def test_other_tasks():

@@ -263,6 +263,11 @@ def test_hooks_see_padded_batches():
         states = model(**batch).last_hidden_state
         hook.remove()
         assert shapes == [wanted.shape]
+        seen = {}
+        hook = model.layers[1].register_forward_pre_hook(seen.__setitem__)  # it is of no Python module
+        model(**batch)
+        hook.remove()
+        assert seen[model.layers[1]][0].shape == wanted.shape
         real = batch["attention_mask"] == 1
         torch.testing.assert_close(states[real], wanted[real])
         assert model(**batch).last_hidden_state.equal(wanted)

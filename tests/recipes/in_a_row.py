@@ -11,6 +11,7 @@ import torch.distributed as dist
 from accelerate import Accelerator, PartialState
 from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import DistributedType
+from transformers.distributed import DistributedConfig
 
 import tfm_zoo
 
@@ -43,6 +44,9 @@ def save(folder: str) -> None:
         whole.save_pretrained(Path(folder, "trainer"), state_dict=weights)
     if WITH_FSDP:
         whole.save_pretrained(Path(folder, "own"))
+        accelerator.wait_for_everyone()
+        distributed = {"distributed_config": DistributedConfig(fsdp_size=2)}
+        head.from_pretrained(Path(folder, "own"), **distributed).save_pretrained(Path(folder, "transformers"))
     accelerator.wait_for_everyone()
     accelerator.free_memory()
 

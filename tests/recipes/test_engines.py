@@ -191,10 +191,10 @@ def test_verified(two):
 
 @EVERY_ENGINE
 def test_saved_as_users_save(engine, two, tmp_path):
-    """By Accelerate's way, by the Trainer's and by their own: byte for byte as a model that is not shared."""
+    """By Accelerate's way, the Trainer's, their own and sharded by transformers: byte for byte as if it were whole."""
     tiny_model(tfm_zoo.TfmGPTForCausalLM).save_pretrained(tmp_path)
     wanted = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    for way in ("accelerate", "trainer", *(["own"] if engine == "fsdp" else [])):
+    for way in ("accelerate", "trainer", *(["own", "transformers"] if engine == "fsdp" else [])):
         found = {path.name: path.read_bytes() for path in (two[engine] / way).iterdir()}
         assert found.keys() == wanted.keys()
         assert not [name for name in wanted if found[name] != wanted[name]], way

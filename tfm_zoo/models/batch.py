@@ -155,7 +155,9 @@ def has_hooks(*parts: nn.Module | None) -> bool:
         parts.extend(part._modules.values())
         if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
             hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
-            if any(not hook.__module__.startswith(LIBRARIES) for kind in hooks for hook in kind.values()):
+            # A method written in C has no `__module__`, or `None`.
+            modules = (getattr(hook, "__module__", None) or "" for kind in hooks for hook in kind.values())
+            if not all(module.startswith(LIBRARIES) for module in modules):
                 return True
     return False
 

@@ -227,15 +227,16 @@ class MaskedLanguageModeling(TfmHead):
         Args:
             labels: `(batch, length)`, token ids, -100 where there is nothing to predict.
             return_logits: whether to make the `(batch, length, vocab_size)` logits. `None`: unless training on labels.
+                Where the head carries hooks, they are made in any case.
             num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
         """
         hidden_states, loss, logits = outputs.last_hidden_state, None, None
         is_hooked = has_hooks(self.head, self.lm_head)  # hooks see every position
         if return_logits is None:
-            return_logits = not self.training or is_hooked
-        if labels is None or return_logits:
+            return_logits = not self.training
+        if labels is None or return_logits or is_hooked:
             logits = self.all_logits(hidden_states, None if is_hooked else inputs["attention_mask"])
-        if labels is not None and logits is not None and is_hooked:
+        if labels is not None and is_hooked:
             loss = logits_loss(logits, labels, num_items_in_batch)
         elif labels is not None:
             states, targets = labelled_only(hidden_states, labels)

@@ -1,5 +1,6 @@
 """A model as engines hold it while it trains, in shards and wrappers, turned back into an ordinary one to be saved."""
 
+from copy import copy
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ def plain_name(name: str) -> str:
 
 def is_sharded(model: nn.Module) -> bool:
     """Whether an engine holds parts of the model, or has wrapped some; transformers' tensor parallelism does not."""
-    if getattr(model, "_tp_size", None):
+    if (getattr(model, "_tp_size", None) or 1) > 1:
         return False
     wrappers = any(name in module._modules for module in model.modules() for name in WRAPPED)
     return wrappers or any(hasattr(parameter, mark) for parameter in model.parameters() for mark in SHARDED)
@@ -55,7 +56,10 @@ def whole(model: nn.Module, weights: dict[str, torch.Tensor]) -> nn.Module:
         value = weights.get(plain_name(name))
         if value is not None:
             parameters[parameter] = nn.Parameter(value, requires_grad=parameter.requires_grad)
-    return _copied(model, parameters, {})
+    copied = _copied(model, parameters, {})
+    copied.config = copy(model.config)
+    vars(copied.config).pop("distributed_config", None)  # by which transformers would gather it from all processes
+    return copied
 
 
 def _copied(

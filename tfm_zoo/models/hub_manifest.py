@@ -115,7 +115,7 @@ def fingerprint(model: nn.Module, state_dict: dict[str, torch.Tensor] | None = N
     `state_dict`: weights to compute with, where they are not the model's own.
     """
     is_plain = all(type(parameter) is nn.Parameter and not parameter.is_meta for parameter in model.parameters())
-    if not is_plain or getattr(model, "hf_quantizer", None) or getattr(model, "_tp_size", None):
+    if not is_plain or getattr(model, "hf_quantizer", None) or (getattr(model, "_tp_size", None) or 1) > 1:
         raise RuntimeError("the model is offloaded, sharded or quantised")
     inputs, parameters = model.fingerprint_inputs(), model.state_dict()
     tied = getattr(model, "all_tied_weights_keys", None) or {}

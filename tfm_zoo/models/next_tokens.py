@@ -23,8 +23,9 @@ def next_tokens(
         logits_to_keep, num_items_in_batch, return_logits: see [`TfmGPTForCausalLM`].
     """
     if return_logits is None:
-        return_logits = not (model.training and labels is not None) or has_hooks(model.lm_head)
-    logits = model.lm_head(select_positions(hidden_states, logits_to_keep)) if return_logits else None
+        return_logits = not (model.training and labels is not None)
+    makes_logits = return_logits or has_hooks(model.lm_head)  # hooks see every position
+    logits = model.lm_head(select_positions(hidden_states, logits_to_keep)) if makes_logits else None
     if labels is None:
         return None, logits
     if isinstance(logits_to_keep, int) and logits is not None and logits.shape[:-1] == labels.shape:

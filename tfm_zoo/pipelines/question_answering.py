@@ -11,11 +11,12 @@ from transformers.pipelines.base import ChunkPipeline
 
 from ..limits import positions_of
 from .arguments import without_none
+from .batches import PadsAtRight
 from .spans import likeliest_spans
 from .windows import Windows
 
 
-class QuestionAnsweringPipeline(ChunkPipeline):
+class QuestionAnsweringPipeline(PadsAtRight, ChunkPipeline):
     """Answers as spans of a context: `pipe(question="Who saw it?", context="The actor saw it.")`.
 
     A call takes `question` and `context`, each a text or a list of texts, of which a single one goes with all of the
@@ -80,15 +81,6 @@ class QuestionAnsweringPipeline(ChunkPipeline):
         }
         both = {"align_to_words": align_to_words}
         return without_none(of_windows | both), {}, without_none(of_answers | both)
-
-    def get_iterator(self, *arguments: Any) -> Iterator[Any]:
-        # Batches are padded at the right, whatever the tokenizer's side, which says where the question stands: padding
-        # at the left would move every token to another position than it has alone.
-        side, self.tokenizer.padding_side = self.tokenizer.padding_side, "right"
-        try:
-            return super().get_iterator(*arguments)
-        finally:
-            self.tokenizer.padding_side = side
 
     def preprocess(self, example: Any, max_seq_len: int | None = None, **options: Any) -> Iterator[dict[str, Any]]:
         example = as_example(example)

@@ -10,6 +10,7 @@ from transformers import Pipeline, PreTrainedConfig, PreTrainedModel
 
 from ..limits import positions_of
 from .arguments import without_none
+from .batches import PadsAtRight
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +19,7 @@ NEW_TOKENS, BEAMS = 256, 4
 LENGTHS = {"max_length", "max_new_tokens"}
 
 
-class Text2TextGenerationPipeline(Pipeline):
+class Text2TextGenerationPipeline(PadsAtRight, Pipeline):
     """Texts that an encoder-decoder writes: `pipe(text)` or `pipe(texts, batch_size=8)`.
 
     A call takes a text, or a list, a data set or a generator of texts, and by name:
@@ -171,6 +172,8 @@ class TranslationPipeline(Text2TextGenerationPipeline):
         named = [task for task in self.parameters_by_task if task.startswith("translation_")]
         if src_lang and tgt_lang:
             self.task = f"translation_{src_lang}_to_{tgt_lang}"
+            if named and self.task not in named and not hasattr(self.tokenizer, "_build_translation_inputs"):
+                logger.warning(f"{self.task} is none of the translations that the model names: {', '.join(named)}.")
         elif named:
             self.task = named[0]
             logger.warning(f"{self.task}, since the model's task_specific_params name it, and the caller no languages.")

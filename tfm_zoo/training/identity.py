@@ -18,7 +18,7 @@ LEFT_OUT = {
     "These divide the work. What they come to counts: the global batch size, the number of steps.": (
         "per_device_train_batch_size per_device_train_batch_tokens per_device_eval_batch_size"
         " gradient_accumulation_steps gradient_checkpointing dataloader_num_workers preprocessing_num_workers"
-        " num_train_epochs max_train_steps"
+        " num_train_epochs max_train_steps sync_each_batch ddp_timeout"
     ),
     "These say how often a run is judged and saved, and when it ends; no step and no figure depends on them.": (
         "eval_steps early_stopping_patience checkpointing_steps save_total_limit resume_from_checkpoint"
