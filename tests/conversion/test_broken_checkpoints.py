@@ -181,7 +181,7 @@ def test_the_hub_is_not_asked_for_a_misspelt_folder(tmp_path, monkeypatch):
     (tmp_path / "runs" / "imdb").mkdir(parents=True)
     monkeypatch.delattr(checkpoint, "snapshot_download")
     monkeypatch.delattr(sys.modules[verify.__module__], "hf_hub_download")
-    assert error_of("runs/imbd") == "There is no folder runs/imbd; is it runs/imdb that is meant?"
-    assert error_of("./nowhere") == "There is no folder ./nowhere."
+    assert error_of("runs/imbd") == "There is no folder 'runs/imbd'; is it 'runs/imdb' that is meant?"
+    assert error_of("./nowhere") == "There is no folder './nowhere'."
     with pytest.raises(FileNotFoundError, match="runs/imbd is neither a folder nor a repository"):
         verify("runs/imbd")

@@ -36,7 +36,11 @@ VARIATIONS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "fields"), VARIATIONS, ids=str)
+#: those that the release of transformers has
+KNOWN = [(name, fields) for name, fields in VARIATIONS if name in BY_NAME]
+
+
+@pytest.mark.parametrize(("name", "fields"), KNOWN, ids=str)
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_as_official(name, fields, side):
     official_class = BY_NAME[name]

@@ -96,7 +96,7 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
         names = [path.name for path in beside.iterdir()] if beside.is_dir() else []
         near = get_close_matches(Path(source).name, names, n=1)
         raise ConversionError(
-            f"There is no folder {source}{f'; is it {beside / near[0]} that is meant?' if near else '.'}"
+            f"There is no folder {str(source)!r}{f'; is it {str(beside / near[0])!r} that is meant?' if near else '.'}"
         )
     try:
         folder = Path(snapshot_download(str(source), allow_patterns=["config.json", *COMPANIONS]))
