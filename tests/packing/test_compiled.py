@@ -77,6 +77,8 @@ def test_generated_code(caplog):
 def test_what_cannot_be_compiled(monkeypatch):
     with pytest.raises(ValueError, match="TfmBertForMaskedLM does not generate"):
         pack_weights(tiny_model(TfmBertForMaskedLM), "int8", compile=True)
+    with pytest.raises(ValueError, match="layers without a window"):
+        pack_weights(tiny_decoder(sliding_window=4), "int8", compile=True)
     monkeypatch.setenv("CXX", "no-such-compiler")
     model = copy.deepcopy(pair("gpt2")[0])
     with pytest.raises(ValueError, match="there is no no-such-compiler"):

@@ -1,6 +1,7 @@
 """Packed models: the tokens of the model that was packed, nearly its outputs, less memory; and what is refused."""
 
 import copy
+import weakref
 
 import pytest
 import torch
@@ -190,3 +191,19 @@ def test_official_models_too():
     twin = packed(official, "int8")
     assert 0 < distance(official, twin, prompts()) < BOUNDS["int8"]
     assert tfm_zoo.pack_weights is pack_weights
+
+
+def test_old_weights_are_released():
+    """Only embeddings and norms stay: of a tied head, the embedding."""
+    model = tiny_decoder(mlp_type="gated")
+    weights = [weakref.ref(module.weight) for module in model.modules() if isinstance(module, nn.Linear)]
+    pack_weights(model, "int8")
+    left = [weight() for weight in weights if weight() is not None]
+    assert [weight is model.get_input_embeddings().weight for weight in left] == [True]
+    assert {name.rpartition(".")[0].rpartition(".")[2] for name, _ in model.named_parameters()} == {
+        "embed_tokens",
+        "embed_positions",
+        "self_attn_norm",
+        "mlp_norm",
+        "norm",
+    }

@@ -72,3 +72,15 @@ def test_fitted_lines():
     plain = (((groups - low) / step).round() * step + low).flatten(1)
     fitted = Int4Weight.of(weight).real()
     assert (fitted - weight).square().mean() < 0.9 * (plain - weight).square().mean()
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_rows_do_not_depend_on_each_other(dtype):
+    """A row beside one of large numbers is as near to its real product as alone, and so is a row of zeros."""
+    weight, bias, linear = case(dtype)
+    inputs = torch.randn(3, 64)
+    inputs[1] *= 1000
+    inputs[2] = 0
+    made, wanted = product_of(weight, bias)(inputs), linear(inputs)
+    for one, other in zip(made, wanted, strict=True):
+        assert (one - other).norm() <= 1.2 * BOUNDS[dtype] * other.norm()

@@ -26,11 +26,14 @@ def compile_steps(model: nn.Module, backend: str = "inductor") -> None:
         backend: torch's name of the compiler.
 
     Raises:
-        ValueError: for a model that does not generate, and where a compiler or Python's headers are missing.
+        ValueError: for a model that does not generate or has a sliding window, and where a compiler or Python's headers
+            are missing.
     """
     generator = next((module for module in model.modules() if is_generator(module)), None)
     if generator is None:
         raise ValueError(f"compile=True compiles decoding steps, and a {type(model).__name__} does not generate.")
+    if "sliding_attention" in (getattr(generator.config.get_text_config(decoder=True), "layer_types", None) or ()):
+        raise ValueError("compile=True needs layers without a window: transformers compiles one anew at every step.")
     if backend == "inductor":
         check_compiler()
     options = CompileConfig(backend=backend, mode="default")
