@@ -32,7 +32,7 @@ if not _runs_the_command():
         from .models.modeling_tfm_encoder_decoder import *  # noqa: F403
         from .models.modeling_tfm_gpt import *  # noqa: F403
         from .named_configs import NAMED_CONFIGS, named_config
-        from .packing import pack_weights, quantize_int8
+        from .packing import TfmQuantizationConfig, pack_weights, quantize_int8
         from .patches import add_names_to_transformers, add_types_to_peft
         from .pipelines import pipeline
         from .registration import register
@@ -40,6 +40,7 @@ if not _runs_the_command():
     __all__ = [
         "NAMED_CONFIGS",
         "ConversionError",
+        "TfmQuantizationConfig",
         "from_official",
         "named_config",
         "pack_weights",

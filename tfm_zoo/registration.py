@@ -2,6 +2,7 @@
 
 import transformers
 
+from . import packing  # noqa: F401, registers what loads quantised checkpoints
 from .models import modeling_tfm_bert, modeling_tfm_encoder_decoder, modeling_tfm_gpt
 
 FAMILIES = {

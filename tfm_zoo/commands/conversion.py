@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.progress import track
@@ -11,6 +11,9 @@ from rich.table import Table
 from ..converters import ARCHITECTURES
 from .options import Debug, Out, Overwrite, ZooModel
 from .screen import errors_in_one_line, notes, report, results
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def convert(
@@ -25,28 +28,47 @@ def convert(
         ),
     ] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16, ...; by default the checkpoint's.")] = None,
+    quantize: Annotated[
+        Literal["int8", "int4"] | None,
+        typer.Option(help="Round the weights, for a CPU with `tfm_zoo` installed. SOURCE may be a zoo model, too."),
+    ] = None,
     overwrite: Overwrite = False,
     debug: Debug = False,
 ) -> None:
     """Convert an official checkpoint to a zoo model, which carries its code and its tokenizer."""
-    from ..converters import conversion
-    from ..converters.checkpoint import fetch, open_checkpoint
-    from ..converters.choosing import architecture_of
+    from ..converters.checkpoint import fetch
     from ..converters.folders import copy_companions, new_folder
     from ..hub.cards import write_conversion_card
-    from .models import find_class, save
+    from ..packing import pack_weights
+    from .models import is_zoo, load, save
 
     with errors_in_one_line(debug), new_folder(out, overwrite) as folder:
         checkpoint_folder = fetch(source)
-        checkpoint = open_checkpoint(checkpoint_folder)
-        architecture = architecture_of(checkpoint)
-        zoo_class = None if model_class is None else find_class(model_class, architecture.family)
-        bar = {"description": "Converting", "console": notes, "disable": not notes.is_terminal, "transient": True}
-        model = conversion.convert(checkpoint, zoo_class, partial(track, **bar), dtype=dtype)
+        if quantize and model_class is None and is_zoo(checkpoint_folder):
+            model, title, tokenizer = load(checkpoint_folder, dtype=dtype or "auto"), "zoo", None
+        else:
+            model, title, tokenizer = from_official(checkpoint_folder, model_class, dtype)
+        if quantize:
+            pack_weights(model, quantize)
         save(model, folder, source)
-        copy_companions(checkpoint_folder, folder, architecture.tokenizer)
-        write_conversion_card(folder, model, source, architecture.title, out.resolve().name)
-    report(f"{architecture.title} as {type(model).__name__} in {out}")
+        copy_companions(checkpoint_folder, folder, tokenizer)
+        write_conversion_card(folder, model, source, title, out.resolve().name)
+    report(f"{title} as {type(model).__name__} in {out}")
+
+
+def from_official(folder: Path, model_class: str | None, dtype: str | None) -> tuple["PreTrainedModel", str, str]:
+    """The zoo model of an official checkpoint, the architecture's title, and its class of tokenizers."""
+    from ..converters import conversion
+    from ..converters.checkpoint import open_checkpoint
+    from ..converters.choosing import architecture_of
+    from .models import find_class
+
+    checkpoint = open_checkpoint(folder)
+    architecture = architecture_of(checkpoint)
+    zoo_class = None if model_class is None else find_class(model_class, architecture.family)
+    bar = {"description": "Converting", "console": notes, "disable": not notes.is_terminal, "transient": True}
+    model = conversion.convert(checkpoint, zoo_class, partial(track, **bar), dtype=dtype)
+    return model, architecture.title, architecture.tokenizer
 
 
 def export(

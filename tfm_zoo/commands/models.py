@@ -1,6 +1,7 @@
 """Zoo classes by name, and models for subcommands to work with. (Importing this module takes seconds.)"""
 
 from pathlib import Path
+from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.dynamic_module_utils import custom_object_save
@@ -30,20 +31,24 @@ def find_class(name: str, family: str | None = None) -> type[PreTrainedModel]:
     raise ConversionError(f"{name!r} is no class of {group}; those there are: {', '.join(classes)}.")
 
 
-def load(folder: Path) -> PreTrainedModel:
+def is_zoo(folder: Path) -> bool:
+    """Whether a folder holds a zoo model."""
+    return str(read_json(folder / "config.json").get("model_type")).startswith("tfm_")
+
+
+def load(folder: Path, **options: Any) -> PreTrainedModel:
     """A zoo model, by the class that its `config.json` names."""
     config = read_json(folder / "config.json")
-    if not str(config.get("model_type")).startswith("tfm_"):
+    if not is_zoo(folder):
         raise ConversionError(f"{folder} holds a model of type {config.get('model_type')!r}, not one of the zoo.")
-    return find_class((config.get("architectures") or ["None"])[0]).from_pretrained(folder)
+    return find_class((config.get("architectures") or ["None"])[0]).from_pretrained(folder, **options)
 
 
 def load_any(source: str) -> PreTrainedModel:
     """The zoo model in a folder or on the Hub; an official checkpoint is converted to one."""
     folder = fetch(source)
-    is_zoo = str(read_json(folder / "config.json").get("model_type")).startswith("tfm_")
     with quiet_loading():
-        model = load(folder) if is_zoo else from_official(folder)
+        model = load(folder) if is_zoo(folder) else from_official(folder)
     model.name_or_path = source
     return model
 

@@ -43,6 +43,8 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
 
     Those fields matter in training only; each comes with its value and the one it has in the official class.
     """
+    if getattr(model, "hf_quantizer", None) is not None:
+        raise ConversionError(f"This {type(model).__name__} is quantised: convert the model that it was made from.")
     origin = (getattr(model.config, "official", None) or {}).get("model_type")
     # A module of torch has no embeddings: only a model that came from one is exported to it.
     tables = [table for table in ARCHITECTURES.values() if table.library == "transformers" and is_installed(table)]

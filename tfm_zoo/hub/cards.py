@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from huggingface_hub import ModelCard, ModelCardData, constants
 from jinja2 import Template
 from transformers import PreTrainedModel
@@ -49,7 +50,10 @@ def write_conversion_card(folder: str | Path, model: PreTrainedModel, source: st
     is_local = Path(source).exists()
     name = Path(source).resolve().name if is_local else source.split("/")[-1]
     base_model = None if is_local else source
-    command = shlex.join(["tfm-zoo", "convert", base_model or name, out]) + ("  # a folder" if is_local else "")
+    names = class_names(model)
+    options = ["--quantize", names["quantised"]] if names["quantised"] else []
+    command = shlex.join(["tfm-zoo", "convert", base_model or name, out, *options])
+    command += "  # a folder" if is_local else ""
     data = metadata_of(model, license=licence_of(source), base_model=base_model, model_name=name)
     values = {"name": name, "title": title, "command": command} | facts_of_zoo_model(model)
     return write_card(folder, FOLDER / "conversion_card.md", data, out, **values)
@@ -59,11 +63,14 @@ def facts_of_zoo_model(model: PreTrainedModel) -> dict[str, Any]:
     """The variables that templates read about a zoo model.
 
     Returns:
-        `model`; `class_name`; `auto_class`, which loads it; `has_official`; and `about`, a template of sections on its
-        architecture and on `tfm_zoo`, for `{% include about %}`.
+        `model`; the names of [`class_names`]; `parameters`, how many; `has_official`; and `about`, a template of
+        sections on its architecture and on `tfm_zoo`, for `{% include about %}`.
     """
     about = Template((FOLDER / "about_zoo_model.md").read_text(encoding="utf-8"))
-    return class_names(model) | {"model": model, "has_official": has_official(model), "about": about}
+    with torch.device("meta"):  # packed weights are no parameters
+        parameters = type(model)(model.config).num_parameters()
+    facts = {"model": model, "parameters": parameters, "has_official": has_official(model), "about": about}
+    return class_names(model) | facts
 
 
 def with_source(card: str, source: str) -> str:

@@ -1,8 +1,10 @@
 """A program of its own: loads a checkpoint as a stranger does, and prints as JSON what it then holds and computes.
 
-It does not import `tfm_zoo`: transformers would then take the installed classes, and not the code in the checkpoint.
+It imports `tfm_zoo` only for a quantised checkpoint, which does not load without: transformers then takes the installed
+classes, and not the code in the checkpoint.
 """
 
+import importlib
 import json
 import runpy
 import sys
@@ -10,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-MANIFEST = Path(__file__).parents[1] / "models/hub_manifest.py"
+PACKAGE = Path(__file__).parents[1]
 
 
 def check(folder: Path, auto_class: str, dtype: str, saved: dict) -> Iterator[dict]:
@@ -18,7 +20,10 @@ def check(folder: Path, auto_class: str, dtype: str, saved: dict) -> Iterator[di
     import torch
     import transformers
 
-    manifest = SimpleNamespace(**runpy.run_path(str(MANIFEST)))
+    manifest = SimpleNamespace(**runpy.run_path(str(PACKAGE / "models/hub_manifest.py")))
+    if saved["settings"]["config.json"].get("quantization_config"):
+        sys.path.append(str(PACKAGE.parent))
+        importlib.import_module(PACKAGE.name)
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
     readers = {"config.json": type(config).from_dict, "generation_config.json": transformers.GenerationConfig.from_dict}
     pair = (saved["settings"], manifest.settings_in(folder))

@@ -14,6 +14,8 @@ from ..models.hub_manifest import VERSION
 
 #: how far outputs may drift from those in the manifest, as a share of the largest of them
 TOLERANCE = {"float32": 1e-4, "float64": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+#: the same for quantised models: the kernels of different machines round inputs in different ways
+QUANTISED_TOLERANCE = {"int8": 0.1, "int4": 0.05}
 SHOWN = 5  # names in a message
 
 
@@ -128,7 +130,8 @@ def compare_loaded(saved: dict, loaded: dict, verdict: Verdict) -> None:
 
 def compare_outputs(fingerprint: dict, outputs: dict[str, dict], dtype: str, verdict: Verdict) -> None:
     """Each output has the shape that it had, and values within the tolerance of the coarser type."""
-    tolerance = max(TOLERANCE.get(name, TOLERANCE["bfloat16"]) for name in (dtype, fingerprint["dtype"]))
+    known = TOLERANCE | QUANTISED_TOLERANCE
+    tolerance = max(known.get(name, TOLERANCE["bfloat16"]) for name in (dtype, fingerprint["dtype"]))
     drifts = {}
     for name, before in fingerprint["outputs"].items():
         now = outputs.get(name)

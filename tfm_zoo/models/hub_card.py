@@ -27,10 +27,10 @@ HEAD = "---\n{{ card_data }}\n---\n\n" + MARK.format("{{ source }}") + "\n\n"
 TEMPLATE = """
 # {{ name }}
 
-`{{ class_name }}`, a Transformer with its own code: transformers runs it without `tfm_zoo` installed.
+`{{ class_name }}`, a Transformer with its own code: {{ needs }}.
 
 ```python
-from transformers import {{ auto_class }}
+{{ imports }}
 
 model = {{ auto_class }}.from_pretrained({{ quoted_source }}, trust_remote_code=True)
 ```
@@ -80,7 +80,14 @@ def tags_of(model: PreTrainedModel) -> list[str]:
 
 
 def class_names(model: PreTrainedModel) -> dict[str, str]:
-    """The names of a model's class and of the Auto class that loads it, for templates."""
+    """The names of a model's class and of the Auto class that loads it, and what else loading needs, for templates."""
     name = type(model).__name__
     auto_class = next(auto for auto, target in model.config.auto_classes.items() if target == name)
-    return {"class_name": name, "auto_class": auto_class}
+    needs, imports = "transformers runs it without `tfm_zoo` installed", f"from transformers import {auto_class}"
+    quantization = dict(getattr(model.config, "quantization_config", None) or {})
+    quantised = quantization["dtype"] if quantization.get("quant_method") == "tfm_zoo" else None
+    if quantised:
+        needs = "`pip install tfm_zoo` brings what reads its quantised weights, on a CPU"
+        imports = f"import tfm_zoo  # reads quantised weights\n{imports}"
+    names = {"class_name": name, "auto_class": auto_class, "needs": needs, "imports": imports}
+    return names | {"quantised": quantised}

@@ -115,14 +115,16 @@ def fingerprint(model: nn.Module, state_dict: dict[str, torch.Tensor] | None = N
     `state_dict`: weights to compute with, where they are not the model's own.
     """
     is_plain = all(type(parameter) is nn.Parameter and not parameter.is_meta for parameter in model.parameters())
-    if not is_plain or getattr(model, "hf_quantizer", None) or (getattr(model, "_tp_size", None) or 1) > 1:
+    quantization = getattr(getattr(model, "hf_quantizer", None), "quantization_config", None)
+    is_plain &= quantization is None or quantization.quant_method == "tfm_zoo"
+    if not is_plain or (getattr(model, "_tp_size", None) or 1) > 1:
         raise RuntimeError("the model is offloaded, sharded or quantised")
     inputs, parameters = model.fingerprint_inputs(), model.state_dict()
     tied = getattr(model, "all_tied_weights_keys", None) or {}
     weights = {name: value.to(parameters[name]) for name, value in (state_dict or {}).items() if name in parameters}
     weights = {name: value for name, value in weights.items() if tied.get(name) not in weights}
     return {
-        "dtype": str(model.dtype).removeprefix("torch."),
+        "dtype": str(quantization.dtype if quantization else model.dtype).removeprefix("torch."),
         "inputs": {name: ids.tolist() for name, ids in inputs.items()},
         "outputs": outputs_of(model, inputs, weights),
     }

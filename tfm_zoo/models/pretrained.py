@@ -5,6 +5,7 @@ import re
 import torch
 from torch import nn
 from transformers import PreTrainedModel
+from transformers.quantizers import AutoHfQuantizer
 
 from .attention import TfmAttention
 from .hub_saving import TfmHubMixin
@@ -34,6 +35,11 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
                 f"{type(self).__name__} is made from a {expected.__name__}, not from a {type(config).__name__} of type "
                 f"{kind!r}."
             )
+        quantization = getattr(config, "quantization_config", None)
+        if isinstance(quantization, dict) and not AutoHfQuantizer.supports_quant_method(quantization):
+            # transformers would go on, and take rounded numbers for weights.
+            method = quantization["quant_method"]
+            raise ValueError(f"The checkpoint is quantised: import {method} (pip install {method}) before you load it.")
         super().__init__(config, *inputs, **kwargs)
 
     @property

@@ -3,6 +3,8 @@
 A linear layer is replaced by a [`PackedLinear`], which holds its weight as a [`Product`] in one of four formats.
 """
 
+from .configuration import TfmQuantizationConfig
 from .packing import pack_weights, quantize_int8
+from .quantizer import TfmQuantizer
 
-__all__ = ["pack_weights", "quantize_int8"]
+__all__ = ["TfmQuantizationConfig", "TfmQuantizer", "pack_weights", "quantize_int8"]

@@ -1,12 +1,14 @@
 """Linear layers with packed weights: one alone, and several that read the same input and share one product."""
 
-from itertools import count
+from itertools import accumulate, count
 from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
 
 from .products import Product
+from .tensors import layer_tensors
+from .weights import rows
 
 #: the products of this process by number: what a compiled graph knows of them
 PRODUCTS: WeakValueDictionary[int, Product] = WeakValueDictionary()
@@ -54,8 +56,9 @@ class PackedLinear(nn.Module):
         super().__setstate__(state)
         self.register()
 
-    def _save_to_state_dict(self, *args, **kwargs):
-        raise ValueError("A packed model is not saved: save it before pack_weights, and pack it after from_pretrained.")
+    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
+        tensors = layer_tensors(*self.product.unpacked())
+        destination.update({prefix + name: tensor for name, tensor in tensors.items()})
 
     def extra_repr(self) -> str:
         kind = type(self.product).__name__
@@ -76,6 +79,16 @@ class JoinedLinear(PackedLinear):
 
     def parts(self) -> list["LinearPart"]:
         return [LinearPart(self, index, size) for index, size in enumerate(self.sizes)]
+
+    def part_tensors(self, index: int) -> dict[str, torch.Tensor]:
+        """The tensors of layer `index`, by name."""
+        weight, bias = self.product.unpacked()
+        ends = list(accumulate(self.sizes, initial=0))
+        place = ends[index], ends[index + 1]
+        return layer_tensors(rows(weight, *place), None if bias is None else rows(bias, *place))
+
+    def _save_to_state_dict(self, *args) -> None:
+        """Nothing: each layer saves its own tensors."""
 
     def part(self, index: int, inputs: torch.Tensor) -> torch.Tensor:
         """The output of layer `index`."""
@@ -99,6 +112,10 @@ class LinearPart(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return self.joined.part(self.index, inputs)
+
+    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
+        tensors = self.joined.part_tensors(self.index)
+        destination.update({prefix + name: tensor for name, tensor in tensors.items()})
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, index={self.index}"

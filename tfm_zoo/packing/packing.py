@@ -8,9 +8,12 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from .compiling import compile_steps
+from .configuration import DTYPES, TfmQuantizationConfig, mark
 from .linear import JoinedLinear, PackedLinear
-from .products import has_onednn, product_of
-from .weights import GROUP, Int4Weight, Int8Weight
+from .memory import return_memory
+from .products import Product, has_onednn, product_of
+from .tensors import KINDS, names_of
+from .weights import GROUP, Int4Weight, Int8Weight, joined
 
 #: a module of the zoo -> its layers that read the same input. (By name: a checkpoint's own code defines other classes.)
 JOINED = {
@@ -63,8 +66,10 @@ def pack_weights(model: PreTrainedModel, dtype: str, compile: bool = False) -> P
     if compile:
         compile_steps(model)
     inner = torch.bfloat16 if dtype == "bfloat16" and has_onednn(torch.bfloat16) else model.dtype
-    Packer(WEIGHTS[dtype], model.dtype, inner).pack(model)
-    return model.requires_grad_(False)
+    Packer(dtype, model.dtype, inner).pack(model)
+    if dtype in DTYPES and isinstance(model, PreTrainedModel):
+        mark(model, TfmQuantizationConfig(dtype))
+    return model
 
 
 def quantize_int8(model: PreTrainedModel) -> PreTrainedModel:
@@ -97,37 +102,53 @@ class Packer(NamedTuple):
     """Replaces linear layers.
 
     Args:
-        weight_of: makes a weight that a product takes of a tensor.
+        weights: a key of `WEIGHTS`, for layers whose weights are real numbers.
         dtype: of the outputs.
         inner_dtype: of the outputs of `INNER` layers.
+        takes: whether a module is packed.
     """
 
-    weight_of: Callable
+    weights: str
     dtype: torch.dtype
     inner_dtype: torch.dtype
+    takes: Callable[[nn.Module | None], bool] = is_plain
 
-    def pack(self, module: nn.Module) -> None:
-        """Packs every layer within a module."""
-        joined = [place_of(module, name) for name in JOINED.get(type(module).__name__, ())]
-        if joined and can_join([getattr(*place) for place in joined]):
-            self.join(joined)
-        for name, child in list(module.named_children()):
+    def pack(self, model: nn.Module) -> None:
+        """Packs every layer of a model."""
+        self.pack_within(model)
+        return_memory()
+        model.requires_grad_(False)
+
+    def pack_within(self, module: nn.Module) -> None:
+        places = [place_of(module, name) for name in JOINED.get(type(module).__name__, ())]
+        if places and self.can_join([getattr(*place) for place in places]):
+            self.join(places)
+        # From the end, where the largest is, the vocabulary's: its copies are gone before there is much beside them.
+        for name, child in reversed(list(module.named_children())):
             owner, attribute = place_of(module, name)
-            if is_plain(layer := getattr(owner, attribute)):
+            if self.takes(layer := getattr(owner, attribute)):
                 dtype = self.inner_dtype if name in INNER else self.dtype
-                product = product_of(self.weight_of(layer.weight.detach()), bias_of([layer]))
+                product = self.product([layer])
                 setattr(owner, attribute, PackedLinear(product, layer.in_features, layer.out_features, dtype))
             elif owner is module:
-                self.pack(child)
+                self.pack_within(child)
 
     def join(self, places: list[tuple[nn.Module, str]]) -> None:
         """Packs layers with one input as one."""
         layers = [getattr(*place) for place in places]
-        product = product_of(self.weight_of(torch.cat([layer.weight.detach() for layer in layers])), bias_of(layers))
         sizes = [layer.out_features for layer in layers]
-        joined = JoinedLinear(product, layers[0].in_features, sizes, self.inner_dtype)
-        for place, part in zip(places, joined.parts(), strict=True):
+        product = JoinedLinear(self.product(layers), layers[0].in_features, sizes, self.inner_dtype)
+        for place, part in zip(places, product.parts(), strict=True):
             setattr(*place, part)
+
+    def can_join(self, layers: list[nn.Module | None]) -> bool:
+        """Whether all are packed, with biases or without."""
+        return all(map(self.takes, layers)) and len({layer.bias is None for layer in layers}) == 1
+
+    def product(self, layers: list[nn.Linear]) -> Product:
+        weight = joined([weight_of(layer, self.weights) for layer in layers])
+        return_memory()  # of layers before, and of what was computed on the way
+        return product_of(weight, bias_of(layers))
 
 
 def place_of(module: nn.Module, name: str) -> tuple[nn.Module, str]:
@@ -136,9 +157,12 @@ def place_of(module: nn.Module, name: str) -> tuple[nn.Module, str]:
     return (child, "base_layer") if hasattr(child, "base_layer") else (module, name)
 
 
-def can_join(layers: list[nn.Module | None]) -> bool:
-    """Whether all are linear layers, with biases or without."""
-    return all(map(is_plain, layers)) and len({layer.bias is None for layer in layers}) == 1
+def weight_of(layer: nn.Linear, dtype: str) -> torch.Tensor | Int8Weight | Int4Weight:
+    """The weight of a layer in this type, or as the layer was loaded."""
+    kind = KINDS.get(layer.weight.dtype)
+    if kind is None:
+        return WEIGHTS[dtype](layer.weight.detach())
+    return kind(*(getattr(layer, name).detach() for name in names_of(kind)))
 
 
 def bias_of(layers: list[nn.Linear]) -> torch.Tensor | None:

@@ -117,12 +117,17 @@ class Int4Product(Product):
     """A weight of four bits, made real within the kernel, which reads inputs of bfloat16."""
 
     BLOCK = 64  # the largest number of outputs that a kernel takes at once
+    PART = 4 * BLOCK  # outputs that are packed at once
 
     def __init__(self, weight: Int4Weight, bias: torch.Tensor | None):
         self.out_features, self.bias = len(weight.values), bias
         gap = -self.out_features % self.BLOCK
-        levels = F.pad(weight.levels(), (0, 0, 0, gap)).int()
-        self.packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(levels, 1)
+        values = F.pad(weight.values, (0, 0, 0, gap))
+        self.packed = torch.empty_like(values)
+        parts = zip(values.split(self.PART), self.packed.split(self.PART), strict=True)
+        for part, packed in parts:  # the levels alone take eight times the memory
+            levels = weight._replace(values=part).levels().int()
+            packed.copy_(torch.ops.aten._convert_weight_to_int4pack_for_cpu(levels, 1))
         scales = torch.stack((weight.scales, weight.offsets), dim=2).transpose(0, 1)
         self.scales = F.pad(scales, (0, 0, 0, gap)).contiguous()  # (groups, outputs, 2)
 

@@ -1,13 +1,43 @@
 """Weights of eight and four bits: how they are made of real numbers, and what they stand for."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import torch
 
 GROUP = 32  # inputs that share a scale in four bits
-ROWS = 1024  # outputs that are rounded at a time, which bounds the memory that it takes
+ROWS = 128  # outputs that are rounded at a time, which bounds the memory that it takes
 FITS = 3
 TINY = 1e-8
+
+Weight = TypeVar("Weight", torch.Tensor, "Int8Weight", "Int4Weight")
+
+
+def joined(weights: list[Weight]) -> Weight:
+    """Weights of one kind as one, whose outputs are theirs one after another."""
+    if len(weights) == 1:
+        return weights[0]
+    if isinstance(weights[0], torch.Tensor):
+        return torch.cat(weights)
+    return type(weights[0])(*map(torch.cat, zip(*weights, strict=True)))
+
+
+def rows(weight: Weight, start: int, end: int) -> Weight:
+    """The weight of outputs `start` to `end`, in memory of its own."""
+    if isinstance(weight, torch.Tensor):
+        return weight[start:end].clone()
+    return type(weight)(*(tensor[start:end].clone() for tensor in weight))
+
+
+def by_rows(make: Callable[[torch.Tensor], Weight], weight: torch.Tensor) -> Weight:
+    """A weight that is made of `(out_features, in_features)` a few outputs at a time, in memory laid aside for it."""
+    weight = weight.detach()
+    likes = make(weight[:1].float())
+    whole = type(likes)(*(like.new_empty(len(weight), *like.shape[1:]) for like in likes))
+    for start in range(0, len(weight), ROWS):
+        for target, part in zip(whole, make(weight[start : start + ROWS].float()), strict=True):
+            target[start : start + ROWS] = part
+    return whole
 
 
 class Int8Weight(NamedTuple):
@@ -24,7 +54,10 @@ class Int8Weight(NamedTuple):
     @classmethod
     def of(cls, weight: torch.Tensor) -> "Int8Weight":
         """Rounds a weight `(out_features, in_features)`; the largest number of each output is kept."""
-        weight = weight.detach().float()
+        return by_rows(cls.rounded, weight)
+
+    @classmethod
+    def rounded(cls, weight: torch.Tensor) -> "Int8Weight":
         scales = (weight.abs().amax(dim=1) / 127).clamp(min=torch.finfo(torch.float).tiny)
         return cls((weight / scales[:, None]).round().to(torch.int8), scales)
 
@@ -49,8 +82,7 @@ class Int4Weight(NamedTuple):
     @classmethod
     def of(cls, weight: torch.Tensor) -> "Int4Weight":
         """Rounds a weight `(out_features, in_features)`, whose inputs are a multiple of `GROUP`."""
-        parts = [cls.fitted(rows.float().unflatten(1, (-1, GROUP))) for rows in weight.detach().split(ROWS)]
-        return cls(*map(torch.cat, zip(*parts, strict=True)))
+        return by_rows(lambda rows: cls.fitted(rows.unflatten(1, (-1, GROUP))), weight)
 
     @classmethod
     def fitted(cls, groups: torch.Tensor) -> "Int4Weight":

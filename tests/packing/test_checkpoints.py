@@ -1,0 +1,281 @@
+"""Quantised checkpoints: small, the same bit for bit once loaded, quantised while they are loaded, and proved."""
+
+import json
+import re
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, LlamaConfig, LlamaForCausalLM
+from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
+from typer.testing import CliRunner
+
+import tfm_zoo
+from tfm_zoo import (
+    TfmBertForMaskedLM,
+    TfmBertForSequenceClassification,
+    TfmEncoderDecoderForConditionalGeneration,
+    TfmGPTConfig,
+    TfmGPTForCausalLM,
+    TfmQuantizationConfig,
+    pack_weights,
+    to_official,
+)
+from tfm_zoo.cli import app
+from tfm_zoo.converters import ConversionError
+from tfm_zoo.hub import Verdict, verify
+from tfm_zoo.hub.comparisons import compare_weights
+from tfm_zoo.models import hub_manifest
+from tfm_zoo.packing.linear import PackedLinear
+from tfm_zoo.packing.memory import return_memory
+
+from ..official_models import BY_NAME, build_tiny
+from ..tiny import ragged_batch, tiny_decoder, tiny_model
+
+FAMILIES = [TfmBertForSequenceClassification, TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration]
+WEIGHT = "model.layers.0.self_attn.k_proj.weight"
+
+
+def saved(model, folder, dtype: str = "int8", **options):
+    model = pack_weights(model, dtype)
+    model.save_pretrained(folder, **options)
+    return model
+
+
+def outputs(model, batch: dict) -> torch.Tensor:
+    with torch.no_grad():
+        return model(**batch).logits
+
+
+def assert_same(model, other, batch: dict) -> None:
+    """Bit for bit: the outputs, and the tensors as they would be saved."""
+    assert outputs(model, batch).equal(outputs(other, batch))
+    state, twin = model.state_dict(), other.state_dict()
+    assert state.keys() == twin.keys()
+    assert all(tensor.equal(twin[name]) and tensor.dtype == twin[name].dtype for name, tensor in state.items())
+
+
+def anonymous() -> int:
+    """Bytes of this process that no file backs."""
+    return int(re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+
+
+def with_peak(load) -> tuple:
+    """What `load` gives, and the most bytes in memory beside those of before, looked at every millisecond."""
+    return_memory()
+    before, seen, done = anonymous(), [], threading.Event()
+
+    def watch():
+        while not done.wait(0.001):
+            seen.append(anonymous())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    model = load()
+    done.set()
+    watcher.join()
+    return model, max(seen) - before
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+@pytest.mark.parametrize("head", FAMILIES, ids=lambda head: head.__name__)
+def test_round_trip(head, dtype, tmp_path):
+    """What was packed, what is loaded, and what is quantised while it is loaded: the same, and saved as the same."""
+    model, batch = tiny_model(head), ragged_batch(head)  # of width 32 and 48: in four bits, one layer gets eight
+    model.save_pretrained(tmp_path / "whole")
+    saved(model, tmp_path / "packed", dtype)
+    loaded, info = head.from_pretrained(tmp_path / "packed", output_loading_info=True)
+    assert not any(info.values()), info
+    assert_same(loaded, model, batch)
+    config = TfmQuantizationConfig(dtype)
+    quantised, info = head.from_pretrained(tmp_path / "whole", quantization_config=config, output_loading_info=True)
+    assert not any(info.values()), info
+    assert_same(quantised, model, batch)
+    assert not [name for name, module in quantised.named_modules() if isinstance(module, nn.Linear)]
+    quantised.save_pretrained(tmp_path / "again")
+    contents = [load_file(tmp_path / name / "model.safetensors") for name in ("packed", "again")]
+    assert all(map(torch.equal, *(content.values() for content in contents)))
+    assert contents[0].keys() == contents[1].keys()
+
+
+def test_plain_tensors_under_the_names_of_layers(tmp_path):
+    saved(tiny_decoder(attention_bias=True), tmp_path, "int4")
+    tensors = {
+        name.removeprefix("model.layers.0."): tensor
+        for name, tensor in load_file(tmp_path / "model.safetensors").items()
+    }
+    assert [
+        (tensors[f"self_attn.q_proj.{name}"].shape, tensors[f"self_attn.q_proj.{name}"].dtype)
+        for name in ("weight", "weight_scales", "weight_offsets", "bias")
+    ] == [
+        ((32, 16), torch.uint8),
+        ((32, 1), torch.bfloat16),
+        ((32, 1), torch.bfloat16),
+        ((32,), torch.float32),
+    ]
+    assert not [name for name in tensors if "joined" in name or "lm_head" in name]
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["quantization_config"] == {"quant_method": "tfm_zoo", "dtype": "int4", "modules_to_not_convert": None}
+
+
+def test_tied_head(tmp_path):
+    """It is made from the embedding; if it is another, it is saved, and no longer tied."""
+    model = tiny_decoder(tie_word_embeddings=True)
+    batch = {"input_ids": torch.arange(1, 13).view(2, 6)}
+    saved(model, tmp_path / "tied")
+    assert not [name for name in load_file(tmp_path / "tied/model.safetensors") if "lm_head" in name]
+    model.model.embeddings.embed_tokens.weight.data.mul_(0.5)
+    model.save_pretrained(tmp_path / "untied")
+    loaded = TfmGPTForCausalLM.from_pretrained(tmp_path / "untied")
+    assert_same(loaded, model, batch)
+    assert not loaded.config.tie_word_embeddings
+
+
+def test_sizes(tmp_path):
+    """Blocks take a quarter and an eighth, and scales; embeddings stay as they are."""
+    config = TfmGPTConfig(
+        hidden_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=1024,
+        vocab_size=64,
+        max_position_embeddings=16,
+    )
+    model = TfmGPTForCausalLM(config).eval()
+    model.save_pretrained(tmp_path / "whole")
+    for dtype in ("int8", "int4"):
+        TfmGPTForCausalLM.from_pretrained(
+            tmp_path / "whole", quantization_config=TfmQuantizationConfig(dtype)
+        ).save_pretrained(tmp_path / dtype)
+    whole, eight, four = ((tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "int8", "int4"))
+    assert eight < 0.28 * whole and four < 0.18 * whole
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
+def test_memory(tmp_path):
+    """The whole model is never in memory."""
+    fields = {"num_hidden_layers": 6, "max_position_embeddings": 16, "eos_token_id": 2, "bos_token_id": 1}
+    config = TfmGPTConfig(hidden_size=512, num_attention_heads=8, vocab_size=64, **fields)
+    TfmGPTForCausalLM(config).save_pretrained(tmp_path / "whole", max_shard_size="50MB")
+    assert sum(file.stat().st_size for file in (tmp_path / "whole").glob("*.safetensors")) > 75e6
+
+    def load(name, **options):
+        return lambda: TfmGPTForCausalLM.from_pretrained(tmp_path / name, **options)
+
+    model, rounding = with_peak(load("whole", quantization_config=TfmQuantizationConfig("int8")))
+    model.save_pretrained(tmp_path / "int8")
+    del model
+    size = (tmp_path / "int8/model.safetensors").stat().st_size
+    _, loading = with_peak(load("int8"))
+    print(f"peaks over the size: {rounding / size:.2f} quantising, {loading / size:.2f} loading")
+    assert rounding < 1.7 * size and loading < 1.4 * size  # a layer is a sixth of this model
+
+
+def test_sharded(tmp_path):
+    model = tiny_decoder()
+    saved(model, tmp_path, "int8", max_shard_size="10KB")
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
+    assert_same(AutoModelForCausalLM.from_pretrained(tmp_path), model, {"input_ids": torch.arange(1, 13).view(2, 6)})
+    shards = tmp_path / "whole"
+    tiny_decoder().save_pretrained(shards, max_shard_size="10KB")
+    loaded = AutoModelForCausalLM.from_pretrained(shards, quantization_config=TfmQuantizationConfig("int8"))
+    assert_same(loaded, model, {"input_ids": torch.arange(1, 13).view(2, 6)})
+
+
+def test_some_layers_stay(tmp_path):
+    model = tiny_decoder()
+    model.save_pretrained(tmp_path / "whole")
+    config = TfmQuantizationConfig("int8", modules_to_not_convert=["q_proj", "model.layers.1"])
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "whole", quantization_config=config)
+    names = {name for name, module in loaded.named_modules() if isinstance(module, nn.Linear)}
+    linear = {name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    assert names == {name for name in linear if name.endswith("q_proj") or name.startswith("model.layers.1.")}
+    loaded.save_pretrained(tmp_path / "some")
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "some")
+    assert_same(again, loaded, {"input_ids": torch.arange(1, 13).view(2, 6)})
+
+
+def test_in_bfloat16_and_with_a_new_head(tmp_path):
+    """A head that the checkpoint lacks is initialised, then quantised."""
+    saved(tiny_model(TfmBertForMaskedLM).bfloat16(), tmp_path / "model")
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    assert loaded.dtype == torch.bfloat16
+    assert isinstance(loaded.classifier.out_proj, PackedLinear)
+    logits = outputs(loaded, ragged_batch())
+    assert logits.dtype == torch.bfloat16 and 0 < logits.abs().max() < 100
+
+
+def test_official_models_too(tmp_path):
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=61, **sizes)).eval()
+    saved(model, tmp_path, "int4")
+    assert_same(AutoModelForCausalLM.from_pretrained(tmp_path), model, {"input_ids": torch.arange(1, 13).view(2, 6)})
+
+
+def test_without_tfm_zoo(tmp_path, monkeypatch):
+    """transformers would only warn, and take rounded numbers for weights: the model's own code refuses."""
+    saved(tiny_decoder(), tmp_path)
+    monkeypatch.delitem(AUTO_QUANTIZATION_CONFIG_MAPPING, "tfm_zoo")
+    with pytest.raises(ValueError, match="import tfm_zoo"):
+        TfmGPTForCausalLM.from_pretrained(tmp_path)
+
+
+def test_refused(tmp_path):
+    with pytest.raises(ValueError, match="not to 'int3'"):
+        TfmQuantizationConfig("int3")
+    with pytest.raises(ValueError, match="packed in float32 is not saved"):
+        saved(tiny_decoder(), tmp_path / "float32", "float32")
+    assert not (tmp_path / "float32").exists()
+    with pytest.raises(ConversionError, match="quantised"):
+        to_official(pack_weights(tiny_decoder(), "int8"))
+    saved(tiny_decoder(), tmp_path / "broken")
+    file = tmp_path / "broken/model.safetensors"
+    tensors = load_file(file)
+    del tensors[WEIGHT + "_scales"]
+    save_file(tensors, file, {"format": "pt"})
+    with pytest.raises(ValueError, match=f"lacks scales that fit {WEIGHT}"):
+        AutoModelForCausalLM.from_pretrained(tmp_path / "broken")
+
+
+def test_verify(tmp_path):
+    saved(tiny_decoder(), tmp_path)
+    verdict = verify(tmp_path)
+    assert verdict.ok and not verdict.warnings, verdict
+    assert max(verdict.figures["drift"].values()) == 0 and verdict.figures["tolerance"] == 0.1
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    tensors[WEIGHT][0, 0] += 1
+    save_file(tensors, file, {"format": "pt"})
+    saved_as, verdict = json.loads((tmp_path / hub_manifest.FILE).read_text()), Verdict("changed")
+    compare_weights(saved_as, tmp_path, verdict)
+    assert f"weights changed: {WEIGHT}" in str(verdict)
+
+
+def run(*arguments) -> str:
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_convert(tmp_path):
+    """An official checkpoint, and a model of the zoo."""
+    official, out = tmp_path / "official", tmp_path / "int8"
+    build_tiny(BY_NAME["BertForMaskedLM"]).save_pretrained(official)
+    run("convert", official, out, "--quantize", "int8")
+    whole = tfm_zoo.from_official(official)
+    whole.save_pretrained(tmp_path / "zoo")
+    model = TfmBertForMaskedLM.from_pretrained(out)
+    assert_same(model, pack_weights(whole, "int8"), ragged_batch())
+    card = (out / "README.md").read_text()
+    assert "--quantize int8" in card and "import tfm_zoo" in card and "without `tfm_zoo`" not in card
+    assert "rounded to int8" in card and "Every tensor" not in card
+    run("convert", tmp_path / "zoo", tmp_path / "again", "--quantize", "int8")
+    assert_same(TfmBertForMaskedLM.from_pretrained(tmp_path / "again"), model, ragged_batch())
+    result = CliRunner().invoke(app, ["convert", str(official), str(tmp_path / "no"), "--quantize", "int3"])
+    assert result.exit_code and "int3" in result.output and not (tmp_path / "no").exists()
+    result = CliRunner().invoke(app, ["export", str(out), str(tmp_path / "no")])
+    assert result.exit_code and "quantised" in result.output and not (tmp_path / "no").exists()

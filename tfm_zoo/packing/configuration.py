@@ -1,0 +1,33 @@
+"""What a quantised checkpoint says of itself in `config.json`, under `quantization_config`."""
+
+from transformers import PreTrainedModel
+from transformers.quantizers import AutoHfQuantizer, register_quantization_config
+from transformers.utils.quantization_config import QuantizationConfigMixin
+
+METHOD = "tfm_zoo"
+DTYPES = ("int8", "int4")
+
+
+@register_quantization_config(METHOD)
+class TfmQuantizationConfig(QuantizationConfigMixin):
+    """For `from_pretrained(..., quantization_config=...)`, which then does what [`pack_weights`] does, layer by layer.
+
+    Args:
+        dtype: `"int8"` or `"int4"`, as for [`pack_weights`].
+        modules_to_not_convert: names of modules, or patterns of names, whose layers stay as they are; by default none.
+
+    Raises:
+        ValueError: for another type.
+    """
+
+    def __init__(self, dtype: str, modules_to_not_convert: list[str] | None = None, quant_method: str = METHOD):
+        if dtype not in DTYPES:
+            raise ValueError(f"A checkpoint is quantised to one of {', '.join(DTYPES)}, not to {dtype!r}.")
+        self.dtype, self.modules_to_not_convert, self.quant_method = dtype, modules_to_not_convert, quant_method
+
+
+def mark(model: PreTrainedModel, config: TfmQuantizationConfig) -> None:
+    """Makes a packed model known to transformers as quantised, so that it is saved as such."""
+    model.config.quantization_config = config
+    model.hf_quantizer = AutoHfQuantizer.from_config(config, pre_quantized=True)
+    model.is_quantized, model.quantization_method = True, METHOD
