@@ -13,6 +13,7 @@ from .compat import ACT2FN, ROPE_INIT_FUNCTIONS
 logger = logging.get_logger(__name__)
 
 NormPosition = Literal["post", "pre", "output", "both"]
+ENGINES = ("vllm", "sglang")  # that serve models: the names of their attention implementations
 LAYER_TYPES = ("full_attention", "sliding_attention", "linear_attention")
 
 #: names of fields in other configurations -> their names here

@@ -5,9 +5,7 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 
 from .compat import ACT2FN
-from .configuration_tfm import FollowingField, TfmConfig
-
-ENGINES = ("vllm", "sglang")  # the names of their attention implementations
+from .configuration_tfm import ENGINES, FollowingField, TfmConfig
 
 
 class SlidingWindow:

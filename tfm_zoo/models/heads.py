@@ -205,6 +205,15 @@ class TfmPredictionHead(nn.Module):
         return self.norm(self.act_fn(self.dense(hidden_states)))
 
 
+def classifier_head(config) -> nn.Module:
+    """The layers of an encoder before its classifier of tokens."""
+    return TfmPredictionHead(config, config.hidden_size) if config.classifier_transform else nn.Identity()
+
+
+def classifier_dropout(config) -> nn.Dropout:
+    return nn.Dropout(config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout)
+
+
 class MaskedLanguageModeling(TfmHead):
     """Predicts masked tokens, by `self.head`, a [`TfmPredictionHead`] or an identity, and `self.lm_head`."""
 

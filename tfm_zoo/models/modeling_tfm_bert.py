@@ -12,7 +12,7 @@ from transformers.utils import ModelOutput
 
 from .batch import Tokens, encoder_batch, one_of
 from .compat import TransformersKwargs, Unpack, can_return_tuple
-from .configuration_tfm_bert import ENGINES, TfmBertConfig
+from .configuration_tfm_bert import TfmBertConfig
 from .heads import (
     Inputs,
     MaskedLanguageModeling,
@@ -23,13 +23,14 @@ from .heads import (
     TfmPredictionHead,
     TokenClassification,
     check_labels,
+    classifier_dropout,
+    classifier_head,
     passed_on,
     tokens_of,
 )
-from .layers import make_norm
 from .layout import marks_padding
 from .pretrained import TfmPreTrainedModel
-from .stack import TfmStack, make_classifier, make_pooler, pool, pools_first
+from .stack import TfmStack, check_engine_pools, make_classifier, make_pooler, pool, pools_first
 
 #: the pooler of a sequence classifier is a part of its head
 POOLER = {rf"^classifier\.{name}\.": f"model.pooler.{name}." for name in ("dense", "norm")}
@@ -68,11 +69,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         super().__init__(config)
         self.add_stack(config.layer_types, config.vocab_size)
         self.pools = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
-        self.pooler = None
-        if self.pools:
-            norm = make_norm(config) if config.classifier_norm else None
-            options = (config.pooler_act, config.pooler_dropout, config.classifier_bias, norm)
-            self.pooler = make_pooler(config.hidden_size, *options)
+        options = (config.pooler_act, config.pooler_dropout, config.classifier_bias, config.classifier_norm)
+        self.pooler = make_pooler(config, *options) if self.pools else None
         self.post_init()
 
     @can_return_tuple
@@ -91,8 +89,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         reads_first = self.pools and pools_first(self.config, attention_mask)
         batch = encoder_batch(self, tokens, attention_mask, read_positions, reads_first, **kwargs)
         outputs = batch.restore(self.run(batch, return_dict=True, **kwargs))
-        states = outputs.last_hidden_state
-        pooled = None if self.pooler is None else pool(self.config, states, attention_mask, self.pooler)
+        states, pooler = outputs.last_hidden_state, self.pooler
+        pooled = None if pooler is None else pool(self.config, states, attention_mask, pooler)
         return BaseModelOutputWithPooling(pooler_output=pooled, **outputs)
 
 
@@ -118,12 +116,7 @@ class TfmBertForSequenceClassification(SequenceClassification, TfmBertHead):
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        if config.classifier_pooling == "mean" and config._attn_implementation in ENGINES:
-            raise ValueError(
-                "classifier_pooling='mean': an engine pools by its own settings, the first position if they name none. "
-                """Serve it with --pooler-config '{"seq_pooling_type": "MEAN"}' and, to say that this is done, """
-                """--hf-overrides '{"classifier_pooling": "cls"}'."""
-            )
+        check_engine_pools(config)
         self.classifier = make_classifier(self.model.pooler, config.num_labels, classifier_dropout(config).p)
         self.model.pooler = None
         self.post_init()
@@ -177,7 +170,6 @@ class TfmBertForMultipleChoice(TfmBertHead):
     """
 
     accepts_loss_kwargs = False
-
     other_names = POOLER
 
     def __init__(self, config: TfmBertConfig):
@@ -220,7 +212,6 @@ class TfmBertForNextSentencePrediction(TfmBertHead):
     """The encoder with BERT's next-sentence head on the pooler."""
 
     accepts_loss_kwargs = False
-
     other_names = POOLER
 
     def __init__(self, config: TfmBertConfig):
@@ -302,14 +293,6 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
         return TfmBertForPreTrainingOutput(
             loss=loss, prediction_logits=masked_lm.logits, seq_relationship_logits=logits, **passed_on(outputs)
         )
-
-
-def classifier_head(config: TfmBertConfig) -> nn.Module:
-    return TfmPredictionHead(config, config.hidden_size) if config.classifier_transform else nn.Identity()
-
-
-def classifier_dropout(config: TfmBertConfig) -> nn.Dropout:
-    return nn.Dropout(config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout)
 
 
 __all__ = ["TfmBertConfig", *TfmBertConfig.auto_classes.values(), "TfmBertPreTrainedModel"]

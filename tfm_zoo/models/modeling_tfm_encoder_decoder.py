@@ -202,7 +202,7 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = TfmEncoderDecoderModel(config)
-        pooler = make_pooler(config.hidden_size, "tanh", config.classifier_dropout)
+        pooler = make_pooler(config, "tanh", config.classifier_dropout)
         self.classification_head = make_classifier(pooler, config.num_labels, config.classifier_dropout)
         self.post_init()
 

@@ -11,6 +11,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 
 from .batch import Batch
 from .compat import ACT2FN, capture_outputs
+from .configuration_tfm import ENGINES
 from .layers import TfmLayer, make_norm, norm_or_identity
 from .layout import marks_padding
 from .positions import TfmSinusoidalPositions, make_rotary
@@ -165,13 +166,21 @@ def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
     return pooling == "cls"
 
 
-def make_pooler(
-    width: int, activation: str, dropout: float, bias: bool = True, norm: nn.Module | None = None
-) -> nn.Sequential:
-    """The layers that read a pooled state, `(..., width)` in and out."""
-    dense = nn.Linear(width, width, bias=bias)
+def check_engine_pools(config) -> None:
+    """Raises a `ValueError` where a serving engine would pool another position than the model."""
+    if config.classifier_pooling == "mean" and config._attn_implementation in ENGINES:
+        raise ValueError(
+            "classifier_pooling='mean': an engine pools by its own settings, the first position if they name none. "
+            """Serve it with --pooler-config '{"seq_pooling_type": "MEAN"}' and, to say that this is done, """
+            """--hf-overrides '{"classifier_pooling": "cls"}'."""
+        )
+
+
+def make_pooler(config, activation: str, dropout: float, bias: bool = True, has_norm: bool = False) -> nn.Sequential:
+    """The layers that read a pooled state, `(..., hidden_size)` in and out."""
+    dense = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)
     layers = OrderedDict(dropout=nn.Dropout(dropout), dense=dense, act_fn=ACT2FN[activation])
-    return nn.Sequential(layers if norm is None else layers | {"norm": norm})
+    return nn.Sequential(layers | {"norm": make_norm(config)} if has_norm else layers)
 
 
 def make_classifier(pooler: nn.Sequential, num_labels: int, dropout: float) -> nn.Sequential:
