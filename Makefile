@@ -30,7 +30,7 @@ demo: $(BIN)/activate  ## fine-tune on the built-in data, save, reload, predict 
 	$(BIN)/python recipes/predict.py runs/demo "a warm and funny film" "a dull and lifeless film"
 
 test: $(BIN)/pytest  ## run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadscope $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder $(TESTS)
 
 versions:  ## run the main tests with the oldest and the newest transformers that pyproject.toml allows
 	.ci/versions

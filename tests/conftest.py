@@ -13,6 +13,13 @@ from transformers.utils import hub
 
 from .hub.server import HubServer
 
+#: the packages that take longest: they go first, so that no worker is left with one of them at the end
+LONGEST = ("tests/recipes/", "tests/hub/", "tests/documents/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
 
 def pytest_collection_finish() -> None:
     """What has been imported stays: the garbage collector, which Accelerate and compilers call often, skips it."""

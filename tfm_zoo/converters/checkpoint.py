@@ -92,12 +92,9 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
     if Path(source).is_dir():
         return Path(source)
     if is_path(source):
-        beside = Path(source).parent
-        names = [path.name for path in beside.iterdir()] if beside.is_dir() else []
-        near = get_close_matches(Path(source).name, names, n=1)
-        raise ConversionError(
-            f"There is no folder {str(source)!r}{f'; is it {str(beside / near[0])!r} that is meant?' if near else '.'}"
-        )
+        near = similar_folder(source)
+        meant = f"; is it {str(near)!r} that is meant?" if near else "."
+        raise ConversionError(f"There is no folder {str(source)!r}{meant}")
     try:
         folder = Path(snapshot_download(str(source), allow_patterns=["config.json", *COMPANIONS]))
         if weights:
@@ -111,12 +108,16 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
 def is_path(source: str | Path) -> bool:
     """Whether something is the name of a folder, there or not, and no Hub id; the Hub, asked for a misspelt folder
     without a connection, takes half a minute to say no."""
-    path = Path(source)
-    return (
-        str(source).startswith((".", "~", "/"))
-        or len(path.parts) > 2
-        or (len(path.parts) == 2 and path.parent.is_dir())
-    )
+    depth = len(Path(source).parts)
+    return str(source).startswith((".", "~", "/")) or depth > 2 or (depth == 2 and similar_folder(source) is not None)
+
+
+def similar_folder(source: str | Path) -> Path | None:
+    """The folder beside `source` whose name is most like its name."""
+    beside, name = Path(source).parent, Path(source).name
+    names = [path.name for path in beside.iterdir() if path.is_dir()] if beside.is_dir() else []
+    near = get_close_matches(name, names, n=1)
+    return beside / near[0] if near else None
 
 
 def download_weights(repo: str) -> None:
