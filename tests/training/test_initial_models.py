@@ -51,7 +51,7 @@ def test_fewer_where_the_text_does_not_give_as_many():
 
 def test_the_hub_is_not_asked_for_a_misspelt_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "imdb").mkdir(parents=True)
     monkeypatch.delattr("transformers.AutoConfig.from_pretrained")
     args = LanguageModelArguments(model_name_or_path="runs/imbd")
     with pytest.raises(

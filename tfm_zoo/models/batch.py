@@ -74,9 +74,7 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
     """
     config, inputs = model.config, tokens.inputs
     if kwargs.get("past_key_values") is not None:
-        raise ValueError(
-            "past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; prompt tuning does not."
-        )
+        raise ValueError("past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; use prompt tuning.")
     check_inputs(model, tokens, attention_mask)
     if isinstance(attention_mask, torch.Tensor):
         attention_mask = attention_mask.to(inputs.device)
@@ -86,9 +84,7 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
     padding = None
     # Restored hidden states are copies, which gradients do not pass through.
     if config.skip_padding and not (torch.is_grad_enabled() and asks_for(config, kwargs, "output_hidden_states")):
-        padding = unread_padding(attention_mask, read_positions, reads_first)
-    if padding is not None and has_hooks(*model._modules.values()):
-        padding = None
+        padding = unread_padding(model, attention_mask, read_positions, reads_first)
     if padding is not None:
         mode = attention_mode(config, inputs.device, asks_for(config, kwargs, "output_attentions"))
         padding = padding._replace(mode=mode)
@@ -136,10 +132,10 @@ def find_window(
     return Window(positions, size - 1, 0) if is_causal else Window(positions, size, size)
 
 
-def unread_padding(attention_mask, read_positions: torch.BoolTensor | None, reads_first: bool) -> Padding | None:
-    """The padding of a batch; `None` if there is none, or if the caller reads hidden states at it."""
+def unread_padding(model, attention_mask, read_positions: torch.Tensor | None, reads_first: bool) -> Padding | None:
+    """The padding of a batch; `None` if there is none, or if the caller or a hook reads hidden states at it."""
     padding = find_padding(attention_mask)
-    if padding is None or (reads_first and not attention_mask[:, 0].all()):
+    if padding is None or (reads_first and not attention_mask[:, 0].all()) or has_hooks(*model._modules.values()):
         return None
     reads_it = read_positions is not None and read_positions.to(attention_mask.device)[attention_mask == 0].any()
     return None if reads_it else padding
@@ -206,9 +202,8 @@ def check_inputs(model, tokens: Tokens, attention_mask, seen: int | None = 0, ha
     is_ids = not tokens.inputs.is_floating_point()
     if is_ids and len(shape) != 2:
         raise ValueError(f"{prefix}input_ids of shape {shape} should be of shape (batch, length).")
-    if not is_ids and (len(shape) != 3 or shape[2] != config.embedding_size):
-        name = "hidden_size" if config.embedding_size == config.hidden_size else "embedding_size"
-        expected = f"(batch, length, {config.embedding_size}), the last {name}"
+    if not is_ids and (len(shape) != 3 or shape[2] != model.input_width):
+        expected = f"(batch, length, {model.input_width}), the last the width of the embeddings"
         raise ValueError(f"{prefix}inputs_embeds of shape {shape} should be of shape {expected}.")
     batch, length = shape[:2]
     if batch == 0 or length == 0:

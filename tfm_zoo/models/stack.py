@@ -2,8 +2,7 @@
 
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -84,7 +83,7 @@ class TfmStack:
     def add_stack(self, layer_types: list[str], vocab_size: int, is_causal: bool = False) -> None:
         """Makes the modules; `layer_types` names the kind of attention of each layer (see [`TfmAttention`])."""
         config = self.config
-        self.layer_types, self.vocab_size = layer_types, vocab_size
+        self.layer_types, self.vocab_size, self.input_width = layer_types, vocab_size, config.embedding_size
         self.cache_sizes = (config.num_key_value_heads, config.head_dim)
         # How many positions there are; sinusoids have no last one, and rotary positions are not checked.
         self.first_position = config.pad_token_id + 1 if config.position_ids_from_padding else 0
@@ -92,7 +91,9 @@ class TfmStack:
         self.num_positions = {"learned": rows, "sinusoidal": sys.maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)
         self.rotary_emb = make_rotary(config, layer_types)
-        own = layer_types[: config.num_hidden_groups]
+        # The numbers of the layers as they are run: where layers share their weights, one stands for several.
+        depth, own = len(layer_types), layer_types[: config.num_hidden_groups]
+        self.order = [index * len(own) // depth for index in range(depth)]
         self.layers = nn.ModuleList(
             self.layer_class(config, index, layer_type, is_causal) for index, layer_type in enumerate(own)
         )
@@ -103,21 +104,12 @@ class TfmStack:
         """Number of layers to run; assisted generation lowers it, to exit early."""
         return self.config.num_hidden_layers
 
-    def ordered_layers(self) -> Iterable[nn.Module]:
-        """The layers as they are run: where layers share their weights, one stands for several."""
-        groups, depth = self.config.num_hidden_groups, self.depth
-        if groups in (None, depth):
-            return islice(self.layers, depth)
-        return (self.layers[index * groups // depth] for index in range(depth))
-
     @capture_outputs
     def run(self, batch: Batch, **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
         """Takes a batch through embeddings, blocks and last norm; `kwargs` go to every layer's attention."""
         hidden_states = self.embeddings(*batch.tokens)
-        rotary = None
-        if self.rotary_emb is not None:
-            rotary = self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
-        for layer in self.ordered_layers():
+        rotary = self.rotary_emb and self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
+        for layer in (self.layers[index] for index in self.order[: self.depth]):
             kind = getattr(layer, "layer_type", None)  # an engine's stand-in has none
             hidden_states = layer(
                 hidden_states,
@@ -130,16 +122,9 @@ class TfmStack:
         return BaseModelOutputWithPastAndCrossAttentions(self.norm(hidden_states), batch.returned_cache)
 
 
-def pool(
-    config,
-    hidden_states: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    read: Callable[[torch.Tensor], torch.Tensor],
-) -> torch.Tensor:
-    """What `read`, a pooler or a classifier, makes of each sequence of `(batch, length, width)`: `(batch, outputs)`.
-
-    It reads the first position or the mean of the real tokens; or each of them, and the mean of its outputs is taken.
-    """
+def pool(config, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, read: Callable) -> torch.Tensor:
+    """What `read`, a pooler or a classifier, makes of each sequence of `(batch, length, width)`, `(batch, outputs)`: of
+    the first position, or of the mean of the real tokens; or the mean of what it makes of each of them ("late")."""
     if config.classifier_pooling == "cls":
         return read(hidden_states[:, 0])
     if config.classifier_pooling == "late":
