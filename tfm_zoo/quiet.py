@@ -79,6 +79,12 @@ def hush_progress_bars() -> None:
         sys.modules["datasets"].disable_progress_bars()
 
 
+def hush_deepspeed() -> None:
+    """Show only DeepSpeed's errors. Where it is installed, transformers imports it to save any model, and it then warns
+    of the device that it would train on."""
+    logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
+
+
 def hush_tokenizers() -> None:
     """Stop the tokenizers' warning in forked workers of a `DataLoader`, which need no threads of their own."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

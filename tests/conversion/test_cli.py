@@ -344,3 +344,4 @@ def test_as_a_process(source, tmp_path):
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "TfmBertForMaskedLM" in result.stdout
+    assert "WARNING" not in result.stdout + result.stderr  # of DeepSpeed
