@@ -91,9 +91,9 @@ class TfmStack:
         self.num_positions = {"learned": rows, "sinusoidal": sys.maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)
         self.rotary_emb = make_rotary(config, layer_types)
-        # The numbers of the layers as they are run: where layers share their weights, one stands for several.
         depth, own = len(layer_types), layer_types[: config.num_hidden_groups]
-        self.order = [index * len(own) // depth for index in range(depth)]
+        # The numbers of the layers as they are run, where layers share their weights, so that one stands for several.
+        self.order = [index * len(own) // depth for index in range(depth)] if len(own) < depth else None
         self.layers = nn.ModuleList(
             self.layer_class(config, index, layer_type, is_causal) for index, layer_type in enumerate(own)
         )
@@ -109,7 +109,7 @@ class TfmStack:
         """Takes a batch through embeddings, blocks and last norm; `kwargs` go to every layer's attention."""
         hidden_states = self.embeddings(*batch.tokens)
         rotary = self.rotary_emb and self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
-        for layer in (self.layers[index] for index in self.order[: self.depth]):
+        for layer in (self.layers[index] for index in (self.order or range(len(self.layers)))[: self.depth]):
             kind = getattr(layer, "layer_type", None)  # an engine's stand-in has none
             hidden_states = layer(
                 hidden_states,
