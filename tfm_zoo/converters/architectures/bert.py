@@ -4,6 +4,7 @@ from ..architecture import Architecture, Head
 from ..config_rules import Computed, ConfigRule, Constant, Field, Fields, LabelCount, Requires, constants, only, same
 from ..tensor_rules import NotConverted, Rename, TensorRule
 
+HAS_SEGMENTS = Requires("type_vocab_size", lambda size: size > 0, "at least 1")
 CONFIG = (
     *same("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
     *same("max_position_embeddings", "type_vocab_size", "classifier_dropout", "initializer_range"),
@@ -12,7 +13,7 @@ CONFIG = (
     Field("attention_probs_dropout_prob", "attention_dropout"),
     Field("layer_norm_eps", "norm_eps"),
     *only(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False),
-    Requires("type_vocab_size", lambda size: size > 0, "at least 1"),
+    HAS_SEGMENTS,
 )
 TENSORS = (
     Rename("embeddings.word_embeddings", "embeddings.embed_tokens"),

@@ -6,6 +6,7 @@ from ..config_rules import Computed, Field, Fields, LabelCount, Requires, consta
 from ..tensor_rules import NotConverted, Rename, Split, TensorRule
 from .bert import (
     CLASSIFIER,
+    HAS_SEGMENTS,
     QUESTION_ANSWERING,
     ROBERTA_CLASSIFIER,
     ROBERTA_MASKED_LM,
@@ -62,6 +63,7 @@ def flash_attention_names(attention: str) -> tuple[TensorRule, ...]:
         Rename(f"encoder.layers.{{i}}.{attention}.out_proj", "layers.{i}.self_attn.o_proj"),
         Rename("encoder.layers.{i}.norm1", "layers.{i}.self_attn_norm"),
         Rename("encoder.layers.{i}.norm2", "layers.{i}.mlp_norm"),
+        Rename("encoder.layers.{i}.mlp.fc2", "layers.{i}.mlp.down_proj"),
     )
 
 
@@ -83,14 +85,13 @@ NOMIC_BERT = Architecture(
     config=(
         *CONFIG,
         *constants(mlp_type="gated", attention_bias=False, mlp_bias=False, add_pooling_layer=False),
-        Requires("type_vocab_size", lambda size: size > 0, "at least 1"),
+        HAS_SEGMENTS,
     ),
     tensors=(*EMBEDDINGS, *BLOCKS, *GATED),
     stored=(
         *flash_attention_names("attn"),
         Rename("encoder.layers.{i}.mlp.fc11", "layers.{i}.mlp.up_proj"),
         Rename("encoder.layers.{i}.mlp.fc12", "layers.{i}.mlp.gate_proj"),
-        Rename("encoder.layers.{i}.mlp.fc2", "layers.{i}.mlp.down_proj"),
     ),
     heads=(
         Head("NomicBertModel", "TfmBertModel"),
@@ -144,13 +145,12 @@ JINA_V3 = Architecture(
     config=(
         *CONFIG,
         *constants(lm_head_act="gelu", pooler_dropout=classifier_dropout),
-        Requires("type_vocab_size", lambda size: size > 0, "at least 1"),
+        HAS_SEGMENTS,
     ),
     tensors=(*EMBEDDINGS, *BLOCKS, *DENSE),
     stored=(
         *flash_attention_names("mixer"),
         Rename("encoder.layers.{i}.mlp.fc1", "layers.{i}.mlp.up_proj"),
-        Rename("encoder.layers.{i}.mlp.fc2", "layers.{i}.mlp.down_proj"),
     ),
     heads=(
         Head(f"{JINA}Model", "TfmBertModel", (ROBERTA_POOLER,), constants(pooler_dropout=0.0)),
