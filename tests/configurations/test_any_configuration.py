@@ -81,6 +81,12 @@ def blocks(draw) -> dict:
         "pad_token_id": draw(st.integers(0, 3)),
         "num_labels": draw(st.integers(2, 4)),
     }
+    if draw(st.booleans()):
+        fields |= {
+            "relative_attention_num_buckets": draw(st.integers(4, 9)),
+            "relative_attention_max_distance": draw(st.integers(5, 20)),
+            "relative_attention_per_layer": draw(st.booleans()),
+        }
     if fields["norm_position"] in ("output", "both"):
         fields["norm_eps"] = 0.1  # else the norm of an output that is nearly constant enlarges its rounding
     if fields["position_embedding_type"] == "rotary":
@@ -91,7 +97,7 @@ def blocks(draw) -> dict:
         fields["rope_parameters"] = rope | {"rope_theta": draw(st.sampled_from([100.0, 10000.0]))}
     if fields["norm_position"] in ("pre", "both"):
         fields["first_norm"] = draw(st.booleans())
-    if draw(st.integers(0, 3)) == 0:
+    if "relative_attention_num_buckets" not in fields and draw(st.integers(0, 1)) == 0:
         fields |= {"attention_type": "linear", "sliding_window": None, "attention_scale": None}
     if draw(st.booleans()):
         fields |= {"embedding_size": draw(st.sampled_from([4, 12])), "tie_word_embeddings": False}
@@ -102,7 +108,8 @@ def layer_by_layer(draw, fields: dict) -> dict:
     """Each layer may have an attention of its own, and each kind of attention rotary positions of its own."""
     if "attention_type" not in fields and draw(st.booleans()):
         slides = ["sliding_attention"] * (fields["sliding_window"] is not None)
-        kinds = st.sampled_from(["full_attention", "linear_attention", *slides])
+        scoreless = ["linear_attention"] * ("relative_attention_num_buckets" not in fields)
+        kinds = st.sampled_from(["full_attention", *scoreless, *slides])
         fields["layer_types"] = [draw(kinds) for _ in range(fields["num_hidden_layers"])]
         if "rope_parameters" in fields and draw(st.booleans()):
             other = {"rope_type": "default", "rope_theta": 50.0}

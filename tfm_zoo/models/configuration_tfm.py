@@ -93,6 +93,10 @@ class TfmConfig(PreTrainedConfig):
         position_embedding_type: `"learned"`, `"sinusoidal"` (Vaswani et al. 2017), `"rotary"` (Su et al. 2021; its
             kind and base in `rope_parameters`, as in transformers; with `layer_types`, also a dict of those for each)
             or `"none"`.
+        relative_attention_num_buckets: number of buckets of distances, each with a learned bias for each head that is
+            added to the scores of self-attention, beside any other positions (T5, MPNet). `None`: no such bias.
+        relative_attention_max_distance: the distance from which on all share the last bucket.
+        relative_attention_per_layer: whether each layer has biases of its own (umT5), and not all the same (T5).
         sinusoid_type: how sinusoidal positions are laid out: see [`TfmSinusoidalPositions`].
         mlp_type: `"dense"` or `"gated"` (Shazeer 2020; with `hidden_act="silu"`: SwiGLU).
         attention_type: `"softmax"`, or `"linear"` (Katharopoulos et al. 2020), whose work grows with the length and not
@@ -176,6 +180,9 @@ class TfmConfig(PreTrainedConfig):
     norm_bias: bool | None = None
     norm_eps: float = 1e-5
     position_embedding_type: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
+    relative_attention_num_buckets: int | None = None
+    relative_attention_max_distance: int = 128
+    relative_attention_per_layer: bool = False
     sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
     mlp_type: Literal["dense", "gated"] = "dense"
     attention_type: Literal["softmax", "linear"] = "softmax"
@@ -246,6 +253,11 @@ class TfmConfig(PreTrainedConfig):
     def has_linear_attention(self) -> bool:
         """Whether a layer has linear attention."""
         return "linear_attention" in getattr(self, "layer_types", (self.layer_type,))
+
+    @property
+    def has_position_bias(self) -> bool:
+        """Whether a bias of positions is added to the scores."""
+        return self.relative_attention_num_buckets is not None
 
     @classmethod
     def following_fields(cls) -> list[str]:
@@ -378,12 +390,29 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"position_embedding_type='rotary' turns pairs of channels, and head_dim={self.head_dim} is odd."
             )
+        self.check_bias()
         if self.position_embedding_type == "rotary":
             self.check_rotary()
         if self.position_embedding_type == "sinusoidal" and self.embedding_size % 2:
             name = "hidden_size" if self.embedding_size == self.hidden_size else "embedding_size"
             raise ValueError(
                 f"position_embedding_type='sinusoidal' fills pairs of channels; {name}={self.embedding_size} is odd."
+            )
+
+    def check_bias(self):
+        """The fields of the relative position bias fit each other and the layers."""
+        buckets, distance = self.relative_attention_num_buckets, self.relative_attention_max_distance
+        if buckets is None and self.relative_attention_per_layer:
+            raise ValueError("relative_attention_per_layer=True has no meaning without relative_attention_num_buckets.")
+        if buckets is not None and (buckets < 4 or distance <= buckets // 2):
+            raise ValueError(
+                f"relative_attention_num_buckets={buckets} should be at least 4, and less than twice "
+                f"relative_attention_max_distance={distance}: a quarter hold one distance each, to each side."
+            )
+        if buckets is not None and self.has_linear_attention:
+            raise ValueError(
+                f"relative_attention_num_buckets={buckets} adds to scores, and linear attention has none: "
+                "attention_type and layer_types should name no linear layer."
             )
 
     def check_rotary(self):

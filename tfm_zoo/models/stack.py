@@ -13,6 +13,7 @@ from .compat import ACT2FN, capture_outputs
 from .configuration_tfm import ENGINES
 from .layers import TfmLayer, make_norm, norm_or_identity
 from .layout import marks_padding
+from .position_bias import BiasedLayouts, make_position_bias
 from .positions import TfmSinusoidalPositions, make_rotary
 
 
@@ -97,6 +98,7 @@ class TfmStack:
         self.layers = nn.ModuleList(
             self.layer_class(config, index, layer_type, is_causal) for index, layer_type in enumerate(own)
         )
+        self.position_bias = make_position_bias(config, len(own), is_causal)
         self.norm = norm_or_identity(config, config.final_norm)
 
     @property
@@ -109,12 +111,16 @@ class TfmStack:
         """Takes a batch through embeddings, blocks and last norm; `kwargs` go to every layer's attention."""
         hidden_states = self.embeddings(*batch.tokens)
         rotary = self.rotary_emb and self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
-        for layer in (self.layers[index] for index in (self.order or range(len(self.layers)))[: self.depth]):
+        layouts, biased = batch.layouts, None
+        if self.position_bias is not None:
+            biased = BiasedLayouts(self.position_bias, batch, self.config, self.layer_types)
+        for index in (self.order or range(len(self.layers)))[: self.depth]:
+            layer, layouts = self.layers[index], layouts if biased is None else biased.of(index)
             kind = getattr(layer, "layer_type", None)  # an engine's stand-in has none
             hidden_states = layer(
                 hidden_states,
                 *batch.source,  # by position: gradient checkpointing looks for gradients there
-                layout=batch.layouts.get(kind),
+                layout=layouts.get(kind),
                 position_embeddings=rotary.get(kind) if isinstance(rotary, dict) else rotary,
                 past_key_values=batch.cache,
                 **kwargs,
