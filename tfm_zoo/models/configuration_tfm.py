@@ -69,6 +69,7 @@ class TfmConfig(PreTrainedConfig):
         attention_dropout: dropout of the attention weights.
         activation_dropout: dropout inside the feed-forward, after the activation.
         attention_output_dropout: dropout of what attention adds to the residual stream. `None`: `hidden_dropout`.
+        final_dropout: dropout of the last hidden state, after its norm (T5).
         type_vocab_size: number of segments, each with an embedding; 0 for a model without.
         token_types_as_tokens: look `token_type_ids` up among the tokens, as GPT and GPT-2 do. A model with neither this
             nor segments does not read them.
@@ -162,6 +163,7 @@ class TfmConfig(PreTrainedConfig):
     attention_dropout: float | int = 0.1
     activation_dropout: float | int = 0.0
     attention_output_dropout: float | int | None = None
+    final_dropout: float | int = 0.0
     type_vocab_size: int = 0
     token_types_as_tokens: bool = False
     scale_embedding: bool = False

@@ -100,6 +100,7 @@ class TfmStack:
         )
         self.position_bias = make_position_bias(config, len(own), is_causal)
         self.norm = norm_or_identity(config, config.final_norm)
+        self.dropout = nn.Dropout(config.final_dropout) if config.final_dropout else None
 
     @property
     def depth(self) -> int:
@@ -125,7 +126,9 @@ class TfmStack:
                 past_key_values=batch.cache,
                 **kwargs,
             )
-        return BaseModelOutputWithPastAndCrossAttentions(self.norm(hidden_states), batch.returned_cache)
+        hidden_states = self.norm(hidden_states)
+        hidden_states = hidden_states if self.dropout is None else self.dropout(hidden_states)
+        return BaseModelOutputWithPastAndCrossAttentions(hidden_states, batch.returned_cache)
 
 
 def pool(config, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, read: Callable) -> torch.Tensor:
