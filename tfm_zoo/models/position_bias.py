@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from .batch import Batch
+from .decoder_batch import is_checkpointing
 from .layout import Layout
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")  # of attention, that take a bias
@@ -19,12 +20,11 @@ class TfmRelativeBias(nn.ModuleList):
     """
 
     def __init__(self, config, depth: int, is_causal: bool):
-        self.is_per_layer = config.relative_attention_per_layer
-        self.num_buckets = config.relative_attention_num_buckets
-        tables = range(depth if config.relative_attention_per_layer else 1)
-        super().__init__(nn.Embedding(self.num_buckets, config.num_attention_heads) for _ in tables)
-        self.max_distance = config.relative_attention_max_distance
-        self.is_causal = is_causal
+        buckets, heads = config.relative_attention_num_buckets, config.num_attention_heads
+        tables = depth if config.relative_attention_per_layer else 1
+        super().__init__(nn.Embedding(buckets, heads) for _ in range(tables))
+        self.num_buckets, self.max_distance = buckets, config.relative_attention_max_distance
+        self.is_causal, self.is_per_layer = is_causal, config.relative_attention_per_layer
 
     def forward(self, distances: torch.LongTensor, layer: int) -> torch.Tensor:
         """Distances from a query to keys `(n,)`, below 0 for keys before it, to biases `(heads, n)`."""
@@ -46,9 +46,10 @@ class TfmRelativeBias(nn.ModuleList):
 
 
 class BiasedLayouts:
-    """The layouts of a batch with a bias in their masks, for one layer after the other."""
+    """The layouts of a batch, with the bias of a [`TfmStack`] in their masks, for one layer after the other."""
 
-    def __init__(self, bias: nn.Module, batch: Batch, config, layer_types: list[str]):
+    def __init__(self, model: nn.Module, batch: Batch):
+        config, layer_types = model.config, model.layer_types
         implementation = config._attn_implementation or "eager"
         if implementation not in IMPLEMENTATIONS:
             raise ValueError(
@@ -56,7 +57,9 @@ class BiasedLayouts:
                 f"(relative_attention_num_buckets={config.relative_attention_num_buckets}): "
                 f"set_attn_implementation() should choose one of {', '.join(IMPLEMENTATIONS)}."
             )
-        self.bias, self.layouts, self.implementation = bias, batch.layouts, implementation
+        self.bias, self.layouts, self.implementation = model.position_bias, batch.layouts, implementation
+        # Re-entrant checkpointing runs each block backward by itself: none may share a graph with another.
+        self.is_shared = not (self.bias.is_per_layer or is_checkpointing(model))
         self.made: dict[str, Layout] = {}
         tokens = batch.tokens.inputs
         self.sequences, self.queries = tokens.shape[:2] if batch.padding is None else batch.padding.shape
@@ -73,7 +76,7 @@ class BiasedLayouts:
 
     def of(self, layer: int) -> dict[str, Layout]:
         """Those of a layer."""
-        if self.bias.is_per_layer or not self.made:
+        if not (self.is_shared and self.made):
             self.made = {kind: self.biased(self.layouts[kind], layer, *span) for kind, span in self.spans.items()}
         return self.made
 

@@ -110,13 +110,11 @@ class TfmStack:
     @capture_outputs
     def run(self, batch: Batch, **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
         """Takes a batch through embeddings, blocks and last norm; `kwargs` go to every layer's attention."""
+        biased = None if self.position_bias is None else BiasedLayouts(self, batch)
         hidden_states = self.embeddings(*batch.tokens)
         rotary = self.rotary_emb and self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
-        layouts, biased = batch.layouts, None
-        if self.position_bias is not None:
-            biased = BiasedLayouts(self.position_bias, batch, self.config, self.layer_types)
         for index in (self.order or range(len(self.layers)))[: self.depth]:
-            layer, layouts = self.layers[index], layouts if biased is None else biased.of(index)
+            layer, layouts = self.layers[index], batch.layouts if biased is None else biased.of(index)
             kind = getattr(layer, "layer_type", None)  # an engine's stand-in has none
             hidden_states = layer(
                 hidden_states,
