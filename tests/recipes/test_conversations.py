@@ -5,9 +5,11 @@ import random
 
 import pytest
 import torch
+from datasets import Dataset
 from huggingface_hub import ModelCard
 from transformers import GPT2Config, LlamaConfig, pipeline
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+from trl import SFTConfig, SFTTrainer
 
 import tfm_zoo
 from tfm_zoo.models.losses import IGNORED
@@ -24,6 +26,7 @@ from .conftest import history
 COLOURS = {"sky": "blue", "grass": "green", "coal": "black", "snow": "white"}
 TEMPLATE = """{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}</s>
 {% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"""
+TOKENS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
 MARKED = """{% for message in messages %}<{{ message['role'] }}>{% if message['role'] == 'assistant' %}{% generation %}\
 {{ message['content'] }}</s>
 {% endgeneration %}{% else %}{{ message['content'] }}</s>
@@ -129,6 +132,27 @@ def test_zoo_and_native_model_take_the_same_steps(train_lm, chat, tmp_path):
     train_lm(output_dir=tmp_path / "native", model_class="native", **options)
     for key in ("loss", "eval_loss"):
         assert history(tmp_path / "zoo", key) == pytest.approx(history(tmp_path / "native", key), abs=1e-4), key
+
+
+def test_trl_trains_the_zoo_as_it_trains_native_models(tokenizer, tmp_path, monkeypatch):
+    rng = random.Random(0)
+    rows = [{"messages": conversation(*rng.choices([*COLOURS], k=rng.randint(1, 3)))} for _ in range(32)]
+    monkeypatch.setattr(tokenizer, "chat_template", MARKED)
+    config = LlamaConfig(vocab_size=300, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, **TOKENS)
+    torch.manual_seed(0)
+    official = AutoModelForCausalLM.from_config(config)
+    histories = []
+    for model in (tfm_zoo.from_official(official), official):
+        options = {"max_steps": 3, "logging_steps": 1, "learning_rate": 1e-3, "per_device_train_batch_size": 4}
+        options |= {"assistant_only_loss": True, "gradient_checkpointing": False, "bf16": False, "use_cpu": True}
+        arguments = SFTConfig(tmp_path, max_length=64, report_to=[], save_strategy="no", **options)
+        dataset = Dataset.from_list(rows)
+        trainer = SFTTrainer(model=model, args=arguments, train_dataset=dataset, processing_class=tokenizer)
+        trainer.train()
+        histories.append([[entry[key] for key in ("loss", "grad_norm")] for entry in trainer.state.log_history[:-1]])
+    assert len(histories[0]) == 3
+    for ours, theirs in zip(*histories, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-3)
 
 
 @pytest.mark.parametrize(
