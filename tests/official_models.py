@@ -16,6 +16,7 @@ from tfm_zoo.converters.official_names import is_converted
 SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 LIKE_LLAMA = ("llama", "mistral", "qwen2")
 LIKE_BART = ("marian", "bart", "mbart", "fsmt", "m2m_100", "pegasus", "blenderbot")
+LIKE_T5 = ("t5", "mt5", "umt5")
 WITH_CLASSIFIER = ("bart", "mbart")
 #: sizes and settings under the names that most official encoders have, and under those of others
 TINY = {
@@ -61,6 +62,20 @@ TINY_BART = {
     "max_position_embeddings": 40,
     "activation_function": "silu",
 }
+#: with heads that are not a part of the model's width, and distances that fill every bucket
+TINY_T5 = {
+    "vocab_size": 99,
+    "d_model": 32,
+    "d_kv": 10,
+    "d_ff": 48,
+    "num_layers": 3,
+    "num_decoder_layers": 2,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 10,
+    "layer_norm_epsilon": 1e-3,
+    "decoder_start_token_id": 0,
+}
 TINY_OF = {
     "distilbert": {
         "vocab_size": 99,
@@ -101,6 +116,10 @@ TINY_OF = {
     "m2m_100": TINY_BART | {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0},
     "pegasus": TINY_BART | {"scale_embedding": True},
     "blenderbot": TINY_BART | {"scale_embedding": True},
+    "t5": TINY_T5,
+    "mt5": TINY_T5 | {"feed_forward_proj": "gated-silu"},
+    "umt5": TINY_T5,
+    "mpnet": TINY,
     "fsmt": {name: value for name, value in TINY_BART.items() if name != "vocab_size"}
     | {"src_vocab_size": 99, "tgt_vocab_size": 91},
 }
@@ -111,6 +130,7 @@ NO_DROPOUT_OF = {
     "openai-gpt": dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
     **{name: {"attention_dropout": 0.0, "classifier_dropout": 0.0} for name in LIKE_LLAMA},
     **{name: {"dropout": 0.0, "attention_dropout": 0.0} for name in LIKE_BART},
+    **{name: {"dropout_rate": 0.0} for name in LIKE_T5},
     "electra": NO_DROPOUT | {"summary_last_dropout": 0.0},
     "eurobert": {"attention_dropout": 0.0},
     "modernbert": {},
@@ -128,6 +148,8 @@ DROPOUT_OF = {
         name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3, "classifier_dropout": 0.4}
         for name in WITH_CLASSIFIER
     },
+    **{name: {"dropout_rate": 0.1, "classifier_dropout": 0.4} for name in LIKE_T5},
+    "mpnet": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2},
     "electra": DROPOUT | {"summary_last_dropout": 0.4},
     "eurobert": {"attention_dropout": 0.2},
     "albert": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout_prob": 0.3},
@@ -225,12 +247,12 @@ class OfficialClass:
 
     @property
     def is_encoder_decoder(self) -> bool:
-        return self.architecture.family == "tfm_encoder_decoder"
+        return self.architecture.family == "tfm_encoder_decoder" and not self.head.official.endswith("EncoderModel")
 
     @property
     def chooses_attention(self) -> bool:
         """Whether the official class has more than one implementation of attention."""
-        return self.architecture.model_type not in ("openai-gpt", "fsmt")
+        return self.architecture.model_type not in ("openai-gpt", "fsmt", "mpnet")
 
     @property
     def ignores_padding(self) -> bool:
@@ -261,7 +283,7 @@ OFFICIAL_CLASSES = [
 #: architectures made of parts of those above: their heads are tested in fewer ways
 LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
-    *("pegasus", "blenderbot"),
+    *("pegasus", "blenderbot", "mt5", "umt5"),
 )
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 
@@ -296,13 +318,13 @@ def keep_every_layer() -> AbstractContextManager:
 def randomize(model: PreTrainedModel, architecture: Architecture, large_matrices: bool) -> None:
     """Moves what initialisation leaves at zero or one, and makes matrices large enough to turn and bend what they read:
     no bias and no norm can be forgotten unseen, and attention is not uniform."""
-    initial = getattr(model.config, "initializer_range", None) or model.config.init_std
+    initial = getattr(model.config, "initializer_range", None) or getattr(model.config, "init_std", None)
     for name, parameter in model.named_parameters():
         if not is_converted(architecture, name):  # sinusoids
             continue
         if parameter.dim() == 1:
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
         elif large_matrices:
-            parameter.mul_(parameter.shape[-1] ** -0.5 / initial)
+            parameter.mul_(parameter.shape[-1] ** -0.5 / (initial or parameter.std()))
     if hasattr(model, "final_logits_bias"):  # a buffer
         model.final_logits_bias.normal_()

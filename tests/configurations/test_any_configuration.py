@@ -71,6 +71,7 @@ def blocks(draw) -> dict:
         "mlp_type": draw(st.sampled_from(["dense", "gated"])),
         "hidden_act": draw(ACTIVATIONS),
         "sliding_window": draw(st.none() | st.integers(2, 8)),
+        "attention_scale": draw(st.sampled_from([None, 1, 0.3])),
         "attention_bias": draw(st.booleans()),
         "attention_output_bias": draw(st.none() | st.booleans()),
         "mlp_bias": draw(st.booleans()),
@@ -80,6 +81,12 @@ def blocks(draw) -> dict:
         "pad_token_id": draw(st.integers(0, 3)),
         "num_labels": draw(st.integers(2, 4)),
     }
+    if draw(st.booleans()):
+        fields |= {
+            "relative_attention_num_buckets": draw(st.integers(4, 9)),
+            "relative_attention_max_distance": draw(st.integers(5, 20)),
+            "relative_attention_per_layer": draw(st.booleans()),
+        }
     if fields["norm_position"] in ("output", "both"):
         fields["norm_eps"] = 0.1  # else the norm of an output that is nearly constant enlarges its rounding
     if fields["position_embedding_type"] == "rotary":
@@ -90,8 +97,8 @@ def blocks(draw) -> dict:
         fields["rope_parameters"] = rope | {"rope_theta": draw(st.sampled_from([100.0, 10000.0]))}
     if fields["norm_position"] in ("pre", "both"):
         fields["first_norm"] = draw(st.booleans())
-    if draw(st.integers(0, 3)) == 0:
-        fields |= {"attention_type": "linear", "sliding_window": None}
+    if "relative_attention_num_buckets" not in fields and draw(st.integers(0, 1)) == 0:
+        fields |= {"attention_type": "linear", "sliding_window": None, "attention_scale": None}
     if draw(st.booleans()):
         fields |= {"embedding_size": draw(st.sampled_from([4, 12])), "tie_word_embeddings": False}
     return fields
@@ -101,7 +108,8 @@ def layer_by_layer(draw, fields: dict) -> dict:
     """Each layer may have an attention of its own, and each kind of attention rotary positions of its own."""
     if "attention_type" not in fields and draw(st.booleans()):
         slides = ["sliding_attention"] * (fields["sliding_window"] is not None)
-        kinds = st.sampled_from(["full_attention", "linear_attention", *slides])
+        scoreless = ["linear_attention"] * ("relative_attention_num_buckets" not in fields)
+        kinds = st.sampled_from(["full_attention", *scoreless, *slides])
         fields["layer_types"] = [draw(kinds) for _ in range(fields["num_hidden_layers"])]
         if "rope_parameters" in fields and draw(st.booleans()):
             other = {"rope_type": "default", "rope_theta": 50.0}
@@ -148,6 +156,7 @@ def decoders(draw) -> dict:
         "pad_token_id": 0,  # by which a classifier finds the last token that the batches below have
         "train_padding_embedding": draw(st.booleans()),
         "scaled_residual_init": draw(st.booleans()),
+        "logit_scale": draw(st.sampled_from([1, 0.3])),
     }
     fields = layer_by_layer(draw, fields)
     if draw(st.booleans()):
@@ -165,6 +174,7 @@ def translators(draw) -> dict:
         "sinusoid_type": draw(st.sampled_from(["interleaved", "halves", "tensor2tensor"])),
         "share_encoder_decoder_embeddings": draw(st.booleans()),
         "final_logits_bias": draw(st.booleans()),
+        "logit_scale": draw(st.sampled_from([1, 0.3])),
         "start_with_last_token": draw(st.booleans()),
         "train_padding_embedding": draw(st.booleans()),
         "weight_init": draw(st.sampled_from(["xavier", "normal"])),

@@ -39,6 +39,7 @@ READ_BY = {
     **dict.fromkeys(
         ("lm_head_act", "lm_head_transform", "lm_head_bias"), ("TfmBertForPreTraining", "TfmBertForMaskedLM")
     ),
+    "logit_scale": ("TfmGPTForCausalLM", "TfmEncoderDecoderForConditionalGeneration"),
     "final_logits_bias": ("TfmEncoderDecoderForConditionalGeneration",),
 }
 #: zoo fields that may be `None`, and the field that is read instead

@@ -79,6 +79,7 @@ def convert(
 
     original = checkpoint.model
     model = assemble(skeleton, weights, dtype, attn_implementation or attention_of(original))
+    untie_what_differs(model)
     if original is not None:
         model.to(next(original.parameters()).device)
     if model.can_generate():
@@ -135,6 +136,18 @@ def to_official(model: PreTrainedModel) -> nn.Module:
             official.generation_config = copy.deepcopy(model.generation_config)
         official.name_or_path = official.config.name_or_path = model.name_or_path
     return official.to(model.device)
+
+
+def untie_what_differs(model: PreTrainedModel) -> None:
+    """Lets the configuration say that the output projection is not tied, if a checkpoint that says so has another one.
+
+    transformers leaves such a projection untied, but would tie it the next time that the vocabulary is resized.
+    """
+    output, tied = model.get_output_embeddings(), model._tied_weights_keys
+    if tied and output is not None and model.config.tie_word_embeddings:
+        names = set(tied) - set(model.all_tied_weights_keys)
+        if any(model.get_parameter(name) is output.weight for name in names):
+            model.config.tie_word_embeddings, model._tied_weights_keys = False, None
 
 
 def check_sinusoids(architecture: Architecture, checkpoint: Checkpoint, config: PreTrainedConfig) -> None:

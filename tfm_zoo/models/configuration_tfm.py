@@ -69,6 +69,7 @@ class TfmConfig(PreTrainedConfig):
         attention_dropout: dropout of the attention weights.
         activation_dropout: dropout inside the feed-forward, after the activation.
         attention_output_dropout: dropout of what attention adds to the residual stream. `None`: `hidden_dropout`.
+        final_dropout: dropout of the last hidden state, after its norm (T5).
         type_vocab_size: number of segments, each with an embedding; 0 for a model without.
         token_types_as_tokens: look `token_type_ids` up among the tokens, as GPT and GPT-2 do. A model with neither this
             nor segments does not read them.
@@ -93,12 +94,18 @@ class TfmConfig(PreTrainedConfig):
         position_embedding_type: `"learned"`, `"sinusoidal"` (Vaswani et al. 2017), `"rotary"` (Su et al. 2021; its
             kind and base in `rope_parameters`, as in transformers; with `layer_types`, also a dict of those for each)
             or `"none"`.
+        relative_attention_num_buckets: number of buckets of distances, each with a learned bias for each head that is
+            added to the scores of self-attention, beside any other positions (T5, MPNet). `None`: no such bias.
+        relative_attention_max_distance: the distance from which on all share the last bucket.
+        relative_attention_per_layer: whether each layer has biases of its own (umT5), and not all the same (T5).
         sinusoid_type: how sinusoidal positions are laid out: see [`TfmSinusoidalPositions`].
         mlp_type: `"dense"` or `"gated"` (Shazeer 2020; with `hidden_act="silu"`: SwiGLU).
         attention_type: `"softmax"`, or `"linear"` (Katharopoulos et al. 2020), whose work grows with the length and not
             with its square, and which ignores `attention_dropout`. Cross-attention always uses softmax. Rotary
             positions turn queries and keys before the feature map (Zhang et al. 2024), so that weights depend on the
             two positions, and not on their distance alone.
+        attention_scale: what scores are multiplied by before the softmax, in cross-attention too (T5: 1). `None`:
+            `head_dim ** -0.5` (Vaswani et al. 2017, equation 1).
         sliding_window: how far a position sees: in an encoder this many positions to each side; in a decoder the last
             this many, itself included (as in Mistral). `None`: without limit.
         attention_bias: biases in the query, key and value projections.
@@ -119,6 +126,8 @@ class TfmConfig(PreTrainedConfig):
     num_hidden_groups: ClassVar[None] = None
     #: field of the family whose language-modelling head has layers before its projection
     lm_head_transform: ClassVar[bool] = False
+    #: field of the families that decode
+    logit_scale: ClassVar[float] = 1.0
     #: fields of the families in which positions may not start at 0, or may leave out padding
     position_ids_from_padding: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0
@@ -154,6 +163,7 @@ class TfmConfig(PreTrainedConfig):
     attention_dropout: float | int = 0.1
     activation_dropout: float | int = 0.0
     attention_output_dropout: float | int | None = None
+    final_dropout: float | int = 0.0
     type_vocab_size: int = 0
     token_types_as_tokens: bool = False
     scale_embedding: bool = False
@@ -172,9 +182,13 @@ class TfmConfig(PreTrainedConfig):
     norm_bias: bool | None = None
     norm_eps: float = 1e-5
     position_embedding_type: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
+    relative_attention_num_buckets: int | None = None
+    relative_attention_max_distance: int = 128
+    relative_attention_per_layer: bool = False
     sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
     mlp_type: Literal["dense", "gated"] = "dense"
     attention_type: Literal["softmax", "linear"] = "softmax"
+    attention_scale: float | int | None = None
     sliding_window: int | None = None
     attention_bias: bool = True
     attention_output_bias: bool | None = None
@@ -241,6 +255,11 @@ class TfmConfig(PreTrainedConfig):
     def has_linear_attention(self) -> bool:
         """Whether a layer has linear attention."""
         return "linear_attention" in getattr(self, "layer_types", (self.layer_type,))
+
+    @property
+    def has_position_bias(self) -> bool:
+        """Whether a bias of positions is added to the scores."""
+        return self.relative_attention_num_buckets is not None
 
     @classmethod
     def following_fields(cls) -> list[str]:
@@ -315,6 +334,9 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"norm_eps={self.norm_eps} must be above 0, initializer_range={self.initializer_range} at least 0."
             )
+        for name in ("attention_scale", "logit_scale"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be above 0.")
         if self.type_vocab_size < 0:
             raise ValueError(f"type_vocab_size={self.type_vocab_size} must be 0 (no segments) or more.")
         if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
@@ -338,6 +360,11 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"attention_type='linear' sees all positions through one sum, and sliding_window={self.sliding_window} "
                 "would have it see some: one of the two."
+            )
+        is_scaled = vars(self)["attention_scale"] is not None
+        if is_scaled and self.attention_type == "linear" and not self.is_encoder_decoder:
+            raise ValueError(
+                f"attention_scale={self.attention_scale} multiplies scores, and attention_type='linear' has none."
             )
         if self.tie_word_embeddings and self.embedding_size != self.hidden_size and not self.lm_head_transform:
             raise ValueError(
@@ -365,12 +392,29 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"position_embedding_type='rotary' turns pairs of channels, and head_dim={self.head_dim} is odd."
             )
+        self.check_bias()
         if self.position_embedding_type == "rotary":
             self.check_rotary()
         if self.position_embedding_type == "sinusoidal" and self.embedding_size % 2:
             name = "hidden_size" if self.embedding_size == self.hidden_size else "embedding_size"
             raise ValueError(
                 f"position_embedding_type='sinusoidal' fills pairs of channels; {name}={self.embedding_size} is odd."
+            )
+
+    def check_bias(self):
+        """The fields of the relative position bias fit each other and the layers."""
+        buckets, distance = self.relative_attention_num_buckets, self.relative_attention_max_distance
+        if buckets is None and self.relative_attention_per_layer:
+            raise ValueError("relative_attention_per_layer=True has no meaning without relative_attention_num_buckets.")
+        if buckets is not None and (buckets < 4 or distance <= buckets // 2):
+            raise ValueError(
+                f"relative_attention_num_buckets={buckets} should be at least 4, and less than twice "
+                f"relative_attention_max_distance={distance}: a quarter hold one distance each, to each side."
+            )
+        if buckets is not None and self.has_linear_attention:
+            raise ValueError(
+                f"relative_attention_num_buckets={buckets} adds to scores, and linear attention has none: "
+                "attention_type and layer_types should name no linear layer."
             )
 
     def check_rotary(self):
@@ -410,6 +454,7 @@ for field, rule in {
     "embedding_size": lambda config: config.hidden_size,
     "num_key_value_heads": lambda config: config.num_attention_heads,
     "head_dim": lambda config: config.hidden_size // max(config.num_attention_heads, 1),
+    "attention_scale": lambda config: config.head_dim**-0.5,
     "final_norm": lambda config: config.norm_position != "post",
     "embedding_dropout": lambda config: config.hidden_dropout,
     "attention_output_dropout": lambda config: config.hidden_dropout,

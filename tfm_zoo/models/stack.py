@@ -13,6 +13,7 @@ from .compat import ACT2FN, capture_outputs
 from .configuration_tfm import ENGINES
 from .layers import TfmLayer, make_norm, norm_or_identity
 from .layout import marks_padding
+from .position_bias import BiasedLayouts, make_position_bias
 from .positions import TfmSinusoidalPositions, make_rotary
 
 
@@ -97,7 +98,9 @@ class TfmStack:
         self.layers = nn.ModuleList(
             self.layer_class(config, index, layer_type, is_causal) for index, layer_type in enumerate(own)
         )
+        self.position_bias = make_position_bias(config, len(own), is_causal)
         self.norm = norm_or_identity(config, config.final_norm)
+        self.dropout = nn.Dropout(config.final_dropout) if config.final_dropout else None
 
     @property
     def depth(self) -> int:
@@ -107,19 +110,23 @@ class TfmStack:
     @capture_outputs
     def run(self, batch: Batch, **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
         """Takes a batch through embeddings, blocks and last norm; `kwargs` go to every layer's attention."""
+        biased = None if self.position_bias is None else BiasedLayouts(self, batch)
         hidden_states = self.embeddings(*batch.tokens)
         rotary = self.rotary_emb and self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
-        for layer in (self.layers[index] for index in (self.order or range(len(self.layers)))[: self.depth]):
+        for index in (self.order or range(len(self.layers)))[: self.depth]:
+            layer, layouts = self.layers[index], batch.layouts if biased is None else biased.of(index)
             kind = getattr(layer, "layer_type", None)  # an engine's stand-in has none
             hidden_states = layer(
                 hidden_states,
                 *batch.source,  # by position: gradient checkpointing looks for gradients there
-                layout=batch.layouts.get(kind),
+                layout=layouts.get(kind),
                 position_embeddings=rotary.get(kind) if isinstance(rotary, dict) else rotary,
                 past_key_values=batch.cache,
                 **kwargs,
             )
-        return BaseModelOutputWithPastAndCrossAttentions(self.norm(hidden_states), batch.returned_cache)
+        hidden_states = self.norm(hidden_states)
+        hidden_states = hidden_states if self.dropout is None else self.dropout(hidden_states)
+        return BaseModelOutputWithPastAndCrossAttentions(hidden_states, batch.returned_cache)
 
 
 def pool(config, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, read: Callable) -> torch.Tensor:
