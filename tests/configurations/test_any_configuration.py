@@ -148,6 +148,7 @@ def decoders(draw) -> dict:
         "pad_token_id": 0,  # by which a classifier finds the last token that the batches below have
         "train_padding_embedding": draw(st.booleans()),
         "scaled_residual_init": draw(st.booleans()),
+        "lm_head_bias": draw(st.booleans()),
     }
     fields = layer_by_layer(draw, fields)
     if draw(st.booleans()):
@@ -164,7 +165,7 @@ def translators(draw) -> dict:
         "scale_embedding": draw(st.booleans()),
         "sinusoid_type": draw(st.sampled_from(["interleaved", "halves", "tensor2tensor"])),
         "share_encoder_decoder_embeddings": draw(st.booleans()),
-        "final_logits_bias": draw(st.booleans()),
+        **draw(st.sampled_from([{}, {"lm_head_bias": True}, {"final_logits_bias": True}])),
         "start_with_last_token": draw(st.booleans()),
         "train_padding_embedding": draw(st.booleans()),
         "weight_init": draw(st.sampled_from(["xavier", "normal"])),

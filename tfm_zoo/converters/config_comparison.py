@@ -36,8 +36,10 @@ READ_BY = {
         "TfmEncoderDecoderForSequenceClassification",
     ),
     "qa_dropout": ("TfmBertForQuestionAnswering",),
-    **dict.fromkeys(
-        ("lm_head_act", "lm_head_transform", "lm_head_bias"), ("TfmBertForPreTraining", "TfmBertForMaskedLM")
+    **dict.fromkeys(("lm_head_act", "lm_head_transform"), ("TfmBertForPreTraining", "TfmBertForMaskedLM")),
+    "lm_head_bias": (
+        *("TfmBertForPreTraining", "TfmBertForMaskedLM", "TfmGPTForCausalLM"),
+        "TfmEncoderDecoderForConditionalGeneration",
     ),
     "final_logits_bias": ("TfmEncoderDecoderForConditionalGeneration",),
 }

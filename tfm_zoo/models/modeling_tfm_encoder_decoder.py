@@ -144,8 +144,8 @@ class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTra
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
         self.model = TfmEncoderDecoderModel(config)
-        sizes = (config.hidden_size, config.decoder_vocab_size)
-        self.lm_head = TfmOutputProjection(*sizes) if config.final_logits_bias else nn.Linear(*sizes, bias=False)
+        sizes, bias = (config.hidden_size, config.decoder_vocab_size), config.lm_head_bias
+        self.lm_head = TfmOutputProjection(*sizes) if config.final_logits_bias else nn.Linear(*sizes, bias=bias)
         shared = config.share_encoder_decoder_embeddings
         ties = {"lm_head.weight": f"model.{SOURCE if shared else TARGET}"}
         self._tied_weights_keys = ties if config.tie_word_embeddings else None
