@@ -131,11 +131,11 @@ def architectures(draw) -> dict:
         "position_ids_from_padding": draw(st.booleans()),
         "pooler_act": draw(ACTIVATIONS),
         "lm_head_act": draw(st.none() | ACTIVATIONS),
-        "classifier_pooling": draw(st.sampled_from(["cls", "mean", "late"])),
+        "classifier_pooling": draw(st.sampled_from(["cls", "mean", "attention", "late"])),
         "lm_head_transform": draw(st.booleans()),
         "lm_head_bias": draw(st.booleans()),
         "classifier_bias": draw(st.booleans()),
-        "classifier_norm": draw(st.booleans()),
+        **draw(st.sampled_from([{}, {"classifier_norm": True}, {"classifier_dense": False}])),
         "classifier_transform": draw(st.booleans()),
         "add_pooling_layer": draw(st.booleans()),
     }

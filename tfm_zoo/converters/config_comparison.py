@@ -29,6 +29,7 @@ READ_BY = {
         ("classifier_pooling", "pooler_act", "pooler_dropout", "classifier_norm"),
         tuple(f"TfmBert{name}" for name in POOLED),
     ),
+    "classifier_dense": ("TfmBertForSequenceClassification",),
     "classifier_transform": ("TfmBertForTokenClassification", "TfmBertForQuestionAnswering"),
     "classifier_dropout": (
         *(f"TfmBertFor{name}" for name in ("SequenceClassification", "MultipleChoice", "TokenClassification")),

@@ -119,6 +119,8 @@ class TfmConfig(PreTrainedConfig):
     num_hidden_groups: ClassVar[None] = None
     #: field of the family whose language-modelling head has layers before its projection
     lm_head_transform: ClassVar[bool] = False
+    #: field of the family whose classifier of sequences may be a projection alone
+    classifier_dense: ClassVar[bool] = True
     #: fields of the families in which positions may not start at 0, or may leave out padding
     position_ids_from_padding: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0

@@ -203,7 +203,7 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
         self.num_labels = config.num_labels
         self.model = TfmEncoderDecoderModel(config)
         pooler = make_pooler(config, "tanh", config.classifier_dropout)
-        self.classification_head = make_classifier(pooler, config.num_labels, config.classifier_dropout)
+        self.classification_head = make_classifier(config, pooler, config.classifier_dropout)
         self.post_init()
 
     def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None) -> Inputs:
