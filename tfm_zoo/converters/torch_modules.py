@@ -10,6 +10,8 @@ from .errors import ConversionError
 
 #: the activations that both sides have, as a function and as a module
 ACTIVATIONS = {"relu": (F.relu, nn.ReLU), "gelu": (F.gelu, nn.GELU), "silu": (F.silu, nn.SiLU)}
+#: what is converted, by its very type
+MODULES = (nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer)
 Settings = Mapping[str, Any]
 Layer = nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
 Stack = nn.TransformerEncoder | nn.TransformerDecoder

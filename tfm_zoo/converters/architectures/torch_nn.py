@@ -25,9 +25,9 @@ EMBEDDINGS = tuple(
 
 
 def attention(official: str, zoo: str) -> tuple[TensorRule, ...]:
-    packed, parts = f"layers.{{i}}.{official}.in_proj_", [f"layers.{{i}}.{zoo}.{part}_proj." for part in "qkv"]
+    parts = tuple(f"layers.{{i}}.{zoo}.{part}_proj.{{w}}" for part in "qkv")
     return (
-        *(Split(packed + leaf, tuple(part + leaf for part in parts)) for leaf in ("weight", "bias")),
+        Split(f"layers.{{i}}.{official}.in_proj_{{w}}", parts),  # weight and bias
         Rename(f"layers.{{i}}.{official}.out_proj", f"layers.{{i}}.{zoo}.o_proj"),
     )
 
