@@ -22,6 +22,7 @@ from .encoder_decoder_stacks import (
 )
 from .generation import TfmGenerationMixin
 from .heads import Inputs, SequenceClassification, TfmHead, check_labels, passed_on
+from .hub_manifest import fixed_inputs
 from .layout import is_traced
 from .next_tokens import next_tokens
 from .stack import make_classifier, make_pooler
@@ -277,4 +278,17 @@ class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
         )
 
 
-__all__ = [*TfmEncoderDecoderConfig.auto_classes.values(), "TfmEncoderDecoderPreTrainedModel"]
+class TfmEncoderDecoderDecoder(TfmDecoderStack):
+    """The decoder alone, which reads the states of any encoder. (It has no Auto class: load it by its own.)"""
+
+    def fingerprint_inputs(self) -> dict[str, torch.Tensor]:
+        inputs = fixed_inputs(self.config, self.config.decoder_vocab_size, length=5)
+        states = torch.linspace(-1, 1, 6 * self.config.hidden_size, dtype=self.dtype).view(2, 3, -1)
+        return inputs | {"encoder_hidden_states": states}
+
+
+__all__ = [
+    *TfmEncoderDecoderConfig.auto_classes.values(),
+    "TfmEncoderDecoderDecoder",
+    "TfmEncoderDecoderPreTrainedModel",
+]
