@@ -56,6 +56,7 @@ def without(name: str) -> dict:
     ("weights", "rules", "fields", "message"),
     [
         (without("transformer.wpe.weight"), {}, {}, "missing: transformer.wpe.weight, for model.embeddings.embed_pos"),
+        ({"epoch": 3, "model_state_dict": WEIGHTS}, {}, {}, "this one epoch, model_state_dict: is it one of these"),
         (WEIGHTS | {"crf": torch.zeros(1)}, {}, {}, r"unexpected: crf\.$"),
         (
             None,

@@ -39,6 +39,9 @@ def from_state_dict(
     Raises:
         ConversionError: naming every tensor that is missing, unexpected or of another shape, or that no rule fills.
     """
+    if others := [name for name, value in state_dict.items() if not isinstance(value, torch.Tensor)]:
+        listed = ", ".join(others)
+        raise ConversionError(f"A state dict holds tensors, and this one {listed}: is it one of these that is meant?")
     rules, tensors, skeleton = tuple(rules), lazy_tensors(state_dict), skeleton_of(model_class, config)
     fixed = {name: tensor for name, tensor in tensors.items() if is_of_kind(Sinusoids, rules, name)}
     if fixed and config.position_embedding_type != "sinusoidal":
