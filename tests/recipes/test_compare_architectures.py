@@ -23,7 +23,9 @@ from .conftest import ROOT, TEXT, history, imported, lm_defaults, run_here
 
 RECIPE = imported(ROOT / "recipes" / "compare_architectures.py")
 CLASSES = (VariantArguments, CorpusArguments, ComparisonArguments)
-CONFIGS = [ROOT / "recipes" / "configs" / f"{name}.yaml" for name in ("architectures", "post_or_pre_norm", "later_axes")]
+CONFIGS = [
+    ROOT / "recipes" / "configs" / f"{name}.yaml" for name in ("architectures", "post_or_pre_norm", "later_axes")
+]
 POST = {"norm_position": "post"}
 
 

@@ -36,6 +36,7 @@ READ_BY = {
         "TfmGPTForTokenClassification",
         "TfmEncoderDecoderForSequenceClassification",
     ),
+    "sentence_dropout": ("TfmBertForPreTraining",),
     "qa_dropout": ("TfmBertForQuestionAnswering",),
     **dict.fromkeys(("lm_head_act", "lm_head_transform"), ("TfmBertForPreTraining", "TfmBertForMaskedLM")),
     "lm_head_bias": (

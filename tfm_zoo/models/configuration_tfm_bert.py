@@ -40,6 +40,7 @@ class TfmBertConfig(TfmConfig):
             mean of what comes out is taken (EuroBERT).
         classifier_dense: whether the classifier of sequences has a dense layer and activation before its projection.
         classifier_dropout: dropout before the classifiers. `None`: `hidden_dropout`.
+        sentence_dropout: dropout before the classifier of sentences in pre-training (ALBERT).
         qa_dropout: dropout before the question-answering head.
         lm_head_act: activation of the masked-language-modelling head. `None`: `hidden_act`.
         lm_head_transform: whether that head has a dense layer, activation and norm before its projection (BERT).
@@ -79,6 +80,7 @@ class TfmBertConfig(TfmConfig):
     classifier_pooling: Literal["cls", "mean", "attention", "late"] = "cls"
     classifier_dense: bool = True
     classifier_dropout: float | int | None = None
+    sentence_dropout: float | int = 0.0
     qa_dropout: float | int = 0.0
     lm_head_act: str | None = None
     lm_head_transform: bool = True

@@ -123,8 +123,7 @@ class TfmBertForSequenceClassification(SequenceClassification, TfmBertHead):
         self.post_init()
 
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        readers = (self.classifier, self.model.pooler_query)
-        return pool(self.config, outputs.last_hidden_state, inputs["attention_mask"], *readers)
+        return pool(self.config, outputs[0], inputs["attention_mask"], self.classifier, self.model.pooler_query)
 
 
 class TfmBertForTokenClassification(TokenClassification, TfmBertHead):
@@ -251,7 +250,7 @@ class TfmBertForMaskedLM(MaskedLanguageModeling, TfmBertHead):
 
 
 class TfmBertForPreTraining(TfmBertForMaskedLM):
-    """The encoder with BERT's two pre-training heads: masked language modelling and next-sentence prediction."""
+    """The encoder with two pre-training heads: masked language modelling, and next sentences (ALBERT: their order)."""
 
     accepts_loss_kwargs = False
     has_pooler = True
@@ -259,6 +258,7 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
+        self.dropout = nn.Dropout(config.sentence_dropout)
         self.seq_relationship = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
@@ -284,10 +284,10 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
         """
         Args:
             labels, return_logits: as for [`TfmBertForMaskedLM`].
-            next_sentence_label: `(batch,)`, 0 where the second segment continues the first, 1 where it does not.
+            next_sentence_label: as for [`TfmBertForNextSentencePrediction`].
         """
         masked_lm = super().predict(outputs, inputs, labels, return_logits)
-        logits, loss = self.seq_relationship(outputs.pooler_output), masked_lm.loss
+        logits, loss = self.seq_relationship(self.dropout(outputs.pooler_output)), masked_lm.loss
         if next_sentence_label is not None:
             sentence_loss = F.cross_entropy(logits, next_sentence_label.view(-1))
             loss = sentence_loss if loss is None else loss + sentence_loss
