@@ -293,7 +293,8 @@ def build(
 ) -> PreTrainedModel:
     """An official model with random weights, made from its configuration, in evaluation mode."""
     torch.manual_seed(seed)
-    labels = labels or (2 if official_class.head.official.endswith("QuestionAnswering") else 3)
+    has_two_labels = official_class.head.official.endswith(("QuestionAnswering", "AlbertForPreTraining"))
+    labels = labels or (2 if has_two_labels else 3)
     config = CONFIG_MAPPING[official_class.architecture.model_type](num_labels=labels, **config)
     model_class = getattr(transformers, official_class.head.official)
     if not official_class.chooses_attention:

@@ -139,11 +139,11 @@ def architectures(draw) -> dict:
         "position_ids_from_padding": draw(st.booleans()),
         "pooler_act": draw(ACTIVATIONS),
         "lm_head_act": draw(st.none() | ACTIVATIONS),
-        "classifier_pooling": draw(st.sampled_from(["cls", "mean", "late"])),
+        "classifier_pooling": draw(st.sampled_from(["cls", "mean", "attention", "late"])),
         "lm_head_transform": draw(st.booleans()),
         "lm_head_bias": draw(st.booleans()),
         "classifier_bias": draw(st.booleans()),
-        "classifier_norm": draw(st.booleans()),
+        **draw(st.sampled_from([{}, {"classifier_norm": True}, {"classifier_dense": False}])),
         "classifier_transform": draw(st.booleans()),
         "add_pooling_layer": draw(st.booleans()),
     }
@@ -157,6 +157,7 @@ def decoders(draw) -> dict:
         "train_padding_embedding": draw(st.booleans()),
         "scaled_residual_init": draw(st.booleans()),
         "logit_scale": draw(st.sampled_from([1, 0.3])),
+        "lm_head_bias": draw(st.booleans()),
     }
     fields = layer_by_layer(draw, fields)
     if draw(st.booleans()):
@@ -173,8 +174,8 @@ def translators(draw) -> dict:
         "scale_embedding": draw(st.booleans()),
         "sinusoid_type": draw(st.sampled_from(["interleaved", "halves", "tensor2tensor"])),
         "share_encoder_decoder_embeddings": draw(st.booleans()),
-        "final_logits_bias": draw(st.booleans()),
         "logit_scale": draw(st.sampled_from([1, 0.3])),
+        **draw(st.sampled_from([{}, {"lm_head_bias": True}, {"final_logits_bias": True}])),
         "start_with_last_token": draw(st.booleans()),
         "train_padding_embedding": draw(st.booleans()),
         "weight_init": draw(st.sampled_from(["xavier", "normal"])),

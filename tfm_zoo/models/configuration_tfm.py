@@ -128,6 +128,8 @@ class TfmConfig(PreTrainedConfig):
     lm_head_transform: ClassVar[bool] = False
     #: field of the families that decode
     logit_scale: ClassVar[float] = 1.0
+    #: field of the family whose classifier of sequences may be a projection alone
+    classifier_dense: ClassVar[bool] = True
     #: fields of the families in which positions may not start at 0, or may leave out padding
     position_ids_from_padding: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0

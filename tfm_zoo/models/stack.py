@@ -129,14 +129,31 @@ class TfmStack:
         return BaseModelOutputWithPastAndCrossAttentions(hidden_states, batch.returned_cache)
 
 
-def pool(config, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, read: Callable) -> torch.Tensor:
+def pool(
+    config,
+    hidden_states: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    read: Callable,
+    query: nn.Module | None = None,
+) -> torch.Tensor:
     """What `read`, a pooler or a classifier, makes of each sequence of `(batch, length, width)`, `(batch, outputs)`: of
-    the first position, or of the mean of the real tokens; or the mean of what it makes of each of them ("late")."""
+    the first position, or of the mean of the real tokens, weighted by `query` if there is one; or the mean of what it
+    makes of each of them ("late")."""
     if config.classifier_pooling == "cls":
         return read(hidden_states[:, 0])
     if config.classifier_pooling == "late":
         return mean_of(read(hidden_states).view(*hidden_states.shape[:2], -1), attention_mask)
+    if query is not None:
+        return read(attended(hidden_states, attention_mask, query))
     return read(mean_of(hidden_states, attention_mask))
+
+
+def attended(hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, query: nn.Module) -> torch.Tensor:
+    """`(batch, length, width)` to `(batch, width)`: the real tokens, weighted by the softmax of `query`'s scores."""
+    scores = query(hidden_states).squeeze(-1).float()
+    if attention_mask is not None:
+        scores = scores.masked_fill(attention_mask.to(scores.device) == 0, torch.finfo(scores.dtype).min)
+    return (scores.softmax(dim=1).to(hidden_states).unsqueeze(1) @ hidden_states).squeeze(1)
 
 
 def mean_of(hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
@@ -160,11 +177,18 @@ def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
 
 def check_engine_pools(config) -> None:
     """Raises a `ValueError` where a serving engine would pool another position than the model."""
-    if config.classifier_pooling == "mean" and config._attn_implementation in ENGINES:
+    if config._attn_implementation not in ENGINES:
+        return
+    if config.classifier_pooling == "mean":
         raise ValueError(
             "classifier_pooling='mean': an engine pools by its own settings, the first position if they name none. "
             """Serve it with --pooler-config '{"seq_pooling_type": "MEAN"}' and, to say that this is done, """
             """--hf-overrides '{"classifier_pooling": "cls"}'."""
+        )
+    if config.classifier_pooling == "attention":
+        raise ValueError(
+            "classifier_pooling='attention' weights the tokens by a query that the model has learned, and an engine "
+            "does not: serve it with transformers."
         )
 
 
@@ -175,7 +199,14 @@ def make_pooler(config, activation: str, dropout: float, bias: bool = True, has_
     return nn.Sequential(layers | {"norm": make_norm(config)} if has_norm else layers)
 
 
-def make_classifier(pooler: nn.Sequential, num_labels: int, dropout: float) -> nn.Sequential:
-    """A pooler with a projection, `(..., width)` to `(rows, num_labels)`; engines give it `(rows, 1, width)`."""
-    layers = {"flatten": nn.Flatten(0, -2), **dict(pooler.named_children()), "out_dropout": nn.Dropout(dropout)}
-    return nn.Sequential(OrderedDict(layers, out_proj=nn.Linear(pooler.dense.out_features, num_labels)))
+def make_pooler_query(config) -> nn.Linear | None:
+    """What scores each state where attention pools them, `(..., hidden_size)` to `(..., 1)`."""
+    return nn.Linear(config.hidden_size, 1, bias=False) if config.classifier_pooling == "attention" else None
+
+
+def make_classifier(config, pooler: nn.Sequential, dropout: float) -> nn.Sequential:
+    """A pooler (or its dropout alone) and a projection, `(..., width)` to `(rows, num_labels)`; an engine gives it
+    `(rows, 1, width)`."""
+    read = dict((pooler if config.classifier_dense else pooler[:1]).named_children())
+    layers = {"flatten": nn.Flatten(0, -2), **read, "out_dropout": nn.Dropout(dropout)}
+    return nn.Sequential(OrderedDict(layers, out_proj=nn.Linear(config.hidden_size, config.num_labels)))

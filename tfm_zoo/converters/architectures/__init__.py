@@ -12,7 +12,7 @@ from .modernbert import MODERNBERT
 from .mpnet import MPNET
 from .nomic_bert import GTE, JINA_V3, NOMIC_BERT
 from .t5 import MT5, T5, UMT5
-from .torch_nn import TORCH_ENCODER, TORCH_TRANSFORMER
+from .torch_nn import TORCH_DECODER, TORCH_ENCODER, TORCH_TRANSFORMER
 
 #: the tables by `model_type`. A zoo model that never was official is exported to the first that can express it.
 ARCHITECTURES: dict[str, Architecture] = {
@@ -21,6 +21,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         *(BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, XLM_ROBERTA_XL, DISTILBERT, ELECTRA, ALBERT),
         *(MPNET, MODERNBERT, NOMIC_BERT, GTE, JINA_V3, EUROBERT, TORCH_ENCODER),
         *(GPT2, OPENAI_GPT, LLAMA, MISTRAL, QWEN2),
-        *(MARIAN, BART, MBART, FSMT, M2M100, PEGASUS, BLENDERBOT, T5, MT5, UMT5, TORCH_TRANSFORMER),
+        *(MARIAN, BART, MBART, FSMT, M2M100, PEGASUS, BLENDERBOT, T5, MT5, UMT5, TORCH_DECODER, TORCH_TRANSFORMER),
     )
 }
