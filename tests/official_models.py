@@ -14,7 +14,7 @@ from tfm_zoo.converters.choosing import is_installed
 from tfm_zoo.converters.official_names import is_converted
 
 SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-LIKE_LLAMA = ("llama", "mistral", "qwen2")
+LIKE_LLAMA = ("llama", "mistral", "qwen2", "qwen3")
 LIKE_BART = ("marian", "bart", "mbart", "fsmt", "m2m_100", "pegasus", "blenderbot")
 WITH_CLASSIFIER = ("bart", "mbart")
 #: sizes and settings under the names that most official encoders have, and under those of others
@@ -94,6 +94,7 @@ TINY_OF = {
     "llama": TINY_LLAMA | {"attention_bias": True, "head_dim": 10},
     "mistral": TINY_LLAMA | {"sliding_window": 4},
     "qwen2": TINY_LLAMA | {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 1},
+    "qwen3": TINY_LLAMA | {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 1, "head_dim": 10},
     # as in OPUS-MT, decoding begins with padding
     "marian": TINY_BART | {"scale_embedding": True, "pad_token_id": 3, "decoder_start_token_id": 3},
     "bart": TINY_BART,
@@ -261,7 +262,7 @@ OFFICIAL_CLASSES = [
 #: architectures made of parts of those above: their heads are tested in fewer ways
 LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
-    *("pegasus", "blenderbot"),
+    *("qwen3", "pegasus", "blenderbot"),
 )
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 

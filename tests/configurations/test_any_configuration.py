@@ -67,6 +67,7 @@ def blocks(draw) -> dict:
         "embedding_norm": draw(st.booleans()),
         "norm_type": draw(st.sampled_from(["layernorm", "rmsnorm"])),
         "norm_bias": draw(st.sampled_from([None, False])),
+        "qk_norm": draw(st.sampled_from([None, "head", "whole"])),
         "position_embedding_type": draw(st.sampled_from(["learned", "sinusoidal", "rotary", "none"])),
         "mlp_type": draw(st.sampled_from(["dense", "gated"])),
         "hidden_act": draw(ACTIVATIONS),

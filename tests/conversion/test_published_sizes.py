@@ -28,6 +28,22 @@ PUBLISHED = {
         {"rope_parameters": {"rope_type": "default", "rope_theta": 250000.0}},
         211_766_016,
     ),
+    "qwen3-0.6b": (
+        "Qwen3ForCausalLM",
+        {
+            "hidden_size": 1024,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 8,
+            "intermediate_size": 3072,
+            "max_position_embeddings": 40960,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+            "tie_word_embeddings": True,
+            "bos_token_id": 151643,
+            "eos_token_id": 151645,
+        },
+        596_049_920,
+    ),
     "electra-small": ("ElectraModel", {}, 13_483_008),
     "xlm-roberta-xl": ("XLMRobertaXLForMaskedLM", {}, 3_482_741_760),
     "nllb-200-distilled-600m": (

@@ -63,6 +63,7 @@ ODD_CONFIG = {
         "tie_word_embeddings": True,
     },
     "qwen2": {"use_sliding_window": False, "head_dim": 10, "use_mrope": False, "attention_dropout": 0},
+    "qwen3": {"use_sliding_window": False, "attention_bias": True, "num_key_value_heads": 4, "eos_token_id": [2, 3]},
     "marian": {
         "scale_embedding": False,
         "share_encoder_decoder_embeddings": False,

@@ -7,7 +7,8 @@ from transformers import Cache
 from .compat import ALL_ATTENTION_FUNCTIONS
 from .kernels import eager_attention_forward
 from .layout import EVERYTHING, Layout
-from .positions import rotate
+from .norms import make_head_norm, norm_heads
+from .positions import rotate_together
 
 
 class TfmAttention(nn.Module):
@@ -35,6 +36,8 @@ class TfmAttention(nn.Module):
         self.k_proj = nn.Linear(config.hidden_size, key_width, bias=config.attention_bias)
         self.v_proj = nn.Linear(config.hidden_size, key_width, bias=config.attention_bias)
         self.o_proj = nn.Linear(query_width, config.hidden_size, bias=config.attention_output_bias)
+        self.q_norm = make_head_norm(config, config.num_attention_heads)
+        self.k_norm = make_head_norm(config, config.num_key_value_heads)
         self.sliding_window = None
         if self.layer_type == "sliding_attention":
             # Only flash attention reads it, and counts the position itself; other kernels read the layout.
@@ -58,9 +61,10 @@ class TfmAttention(nn.Module):
         query = self.q_proj(hidden_states).view(heads).transpose(1, 2)  # (batch, heads, length, head_dim)
         key = self.k_proj(hidden_states).view(heads).transpose(1, 2)
         value = self.v_proj(hidden_states).view(heads).transpose(1, 2)
+        if self.q_norm is not None:
+            query, key = norm_heads(self.q_norm, query), norm_heads(self.k_norm, key)
         if position_embeddings is not None:
-            counts = (query.shape[1], key.shape[1])  # both are rotated at once
-            query, key = rotate(torch.cat((query, key), dim=1), *position_embeddings).split_with_sizes(counts, dim=1)
+            query, key = rotate_together(query, key, *position_embeddings)
         if past_key_values is not None and self.layer_type == "linear_attention":
             kwargs["state"] = past_key_values.layers[self.layer_idx]
         elif past_key_values is not None:

@@ -89,6 +89,8 @@ class TfmConfig(PreTrainedConfig):
         embedding_norm: a norm on the sum of the embeddings (BERT).
         norm_type: `"layernorm"` (Ba et al. 2016) or `"rmsnorm"` (Zhang and Sennrich 2019).
         norm_bias: whether norms have a bias. `None`: true for LayerNorm; RMSNorm has none.
+        qk_norm: a norm of queries and keys, before positions rotate them: `"head"`, of each head (Qwen3, Gemma 3), or
+            `"whole"`, of all heads as one (OLMo 2).
         norm_eps: added to the variance (LayerNorm) or to the mean square (RMSNorm).
         position_embedding_type: `"learned"`, `"sinusoidal"` (Vaswani et al. 2017), `"rotary"` (Su et al. 2021; its
             kind and base in `rope_parameters`, as in transformers; with `layer_types`, also a dict of those for each)
@@ -133,6 +135,15 @@ class TfmConfig(PreTrainedConfig):
         "layers.*.mlp.down_proj": "rowwise",
     }
 
+    #: the same, with each `qk_norm`: each process norms its own heads, or all heads
+    qk_norm_tp_plan: ClassVar[dict[str, dict[str, str]]] = {
+        "head": {f"layers.*.self_attn.{name}_norm": "replicated_with_grad_allreduce" for name in "qk"},
+        "whole": {
+            **dict.fromkeys((f"layers.*.self_attn.{name}_proj" for name in "qkv"), "colwise_rep"),
+            "layers.*.self_attn.o_proj": "rowwise_rep",
+        },
+    }
+
     #: what the processes of an engine's pipeline divide: inputs and outputs of each part
     base_model_pp_plan: ClassVar[dict[str, tuple[list[str], list[str]]]] = {
         "embeddings": (["input_ids"], ["inputs_embeds"]),
@@ -170,6 +181,7 @@ class TfmConfig(PreTrainedConfig):
     embedding_norm: bool = False
     norm_type: Literal["layernorm", "rmsnorm"] = "layernorm"
     norm_bias: bool | None = None
+    qk_norm: Literal["head", "whole"] | None = None
     norm_eps: float = 1e-5
     position_embedding_type: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
     sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
@@ -216,7 +228,8 @@ class TfmConfig(PreTrainedConfig):
             self.rope_parameters = rope_parameters
         super().__post_init__(**kwargs)
         absent = () if self.mlp_type == "gated" else ("layers.*.mlp.gate_proj",)
-        self.base_model_tp_plan = {name: style for name, style in self.block_tp_plan.items() if name not in absent}
+        plan = {name: style for name, style in self.block_tp_plan.items() if name not in absent}
+        self.base_model_tp_plan = plan | self.qk_norm_tp_plan.get(self.qk_norm, {})
         self.auto_map = self.full_auto_map()
 
     @classmethod

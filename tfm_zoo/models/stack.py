@@ -11,8 +11,9 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from .batch import Batch
 from .compat import ACT2FN, capture_outputs
 from .configuration_tfm import ENGINES
-from .layers import TfmLayer, make_norm, norm_or_identity
+from .layers import TfmLayer
 from .layout import marks_padding
+from .norms import make_norm, norm_or_identity
 from .positions import TfmSinusoidalPositions, make_rotary
 
 

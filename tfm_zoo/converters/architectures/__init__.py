@@ -7,7 +7,7 @@ from .bert import BERT, CAMEMBERT, DISTILBERT, ROBERTA, XLM_ROBERTA, XLM_ROBERTA
 from .electra import ELECTRA
 from .eurobert import EUROBERT
 from .gpt import GPT2, OPENAI_GPT
-from .llama import LLAMA, MISTRAL, QWEN2
+from .llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from .modernbert import MODERNBERT
 from .nomic_bert import GTE, JINA_V3, NOMIC_BERT
 from .torch_nn import TORCH_ENCODER, TORCH_TRANSFORMER
@@ -18,7 +18,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     for architecture in (
         *(BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, XLM_ROBERTA_XL, DISTILBERT, ELECTRA, ALBERT),
         *(MODERNBERT, NOMIC_BERT, GTE, JINA_V3, EUROBERT, TORCH_ENCODER),
-        *(GPT2, OPENAI_GPT, LLAMA, MISTRAL, QWEN2),
+        *(GPT2, OPENAI_GPT, LLAMA, MISTRAL, QWEN2, QWEN3),
         *(MARIAN, BART, MBART, FSMT, M2M100, PEGASUS, BLENDERBOT, TORCH_TRANSFORMER),
     )
 }

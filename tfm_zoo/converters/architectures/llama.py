@@ -1,4 +1,4 @@
-"""LLaMA (Touvron et al. 2023) and the decoders that took over its code: Mistral, Qwen2.
+"""LLaMA (Touvron et al. 2023) and the decoders that took over its code: Mistral, Qwen2, Qwen3.
 
 They have RMSNorm, rotary positions and a gated feed-forward.
 """
@@ -7,7 +7,7 @@ from typing import Any
 
 from ..architecture import Architecture, Head
 from ..config_rules import Computed, ConfigRule, Field, Fields, Requires, constants, only, same
-from ..tensor_rules import NotConverted, Rename
+from ..tensor_rules import NotConverted, Rename, TensorRule
 from .decoder_family import CONFIG, LM_HEAD, QUESTION_ANSWERING, SCORE
 
 PROJECTIONS = (
@@ -23,6 +23,7 @@ TENSORS = (
     NotConverted("rotary_emb.inv_freq"),
     NotConverted("layers.{i}.self_attn.rotary_emb.inv_freq"),
 )
+HEAD_NORMS = tuple(Rename(name, name) for name in ("layers.{i}.self_attn.q_norm", "layers.{i}.self_attn.k_norm"))
 
 
 def head_dim(official: Fields) -> int:
@@ -36,7 +37,12 @@ def rotates_whole_heads(rope_parameters: dict[str, Any] | None) -> bool:
 
 
 def llama(
-    model_type: str, title: str, name: str, *config: ConfigRule, tokenizer: str = "LlamaTokenizer"
+    model_type: str,
+    title: str,
+    name: str,
+    *config: ConfigRule,
+    tensors: tuple[TensorRule, ...] = TENSORS,
+    tokenizer: str = "LlamaTokenizer",
 ) -> Architecture:
     """The table of LLaMA, for official classes whose names begin with `name` and that differ from it by `config`."""
     token_classifier = (SCORE, Rename("score.bias", "score.bias"))
@@ -58,7 +64,7 @@ def llama(
             *only(token_classification_bias=True),
             *config,
         ),
-        tensors=TENSORS,
+        tensors=tensors,
         heads=(
             Head(f"{name}Model", "TfmGPTModel"),
             Head(f"{name}ForCausalLM", "TfmGPTForCausalLM", (LM_HEAD,)),
@@ -92,11 +98,23 @@ MISTRAL = llama(
     *constants(attention_bias=False, mlp_bias=False),
     *only(layer_types=None),
 )
+WINDOWS = (
+    Computed("sliding_window", window, lambda size: {"sliding_window": size, "use_sliding_window": size is not None}),
+    Computed("layer_types", layer_types),
+)
 #: Yang et al. 2024: with biases of queries, keys and values, and a window in some layers
 QWEN2 = llama(
     *("qwen2", "Qwen2", "Qwen2"),
     *constants(attention_bias=True, attention_output_bias=False, mlp_bias=False),
-    Computed("sliding_window", window, lambda size: {"sliding_window": size, "use_sliding_window": size is not None}),
-    Computed("layer_types", layer_types),
+    *WINDOWS,
+    tokenizer="Qwen2Tokenizer",
+)
+#: Yang et al. 2025: with a norm of each head of queries and keys
+QWEN3 = llama(
+    *("qwen3", "Qwen3", "Qwen3"),
+    *same("attention_bias"),
+    *constants(mlp_bias=False, qk_norm="head"),
+    *WINDOWS,
+    tensors=(*TENSORS, *HEAD_NORMS),
     tokenizer="Qwen2Tokenizer",
 )
