@@ -14,7 +14,7 @@ from tfm_zoo.converters.choosing import is_installed
 from tfm_zoo.converters.official_names import is_converted
 
 SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-LIKE_LLAMA = ("llama", "mistral", "qwen2", "qwen3")
+LIKE_LLAMA = ("llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3")
 LIKE_BART = ("marian", "bart", "mbart", "fsmt", "m2m_100", "pegasus", "blenderbot")
 WITH_CLASSIFIER = ("bart", "mbart")
 #: sizes and settings under the names that most official encoders have, and under those of others
@@ -49,6 +49,12 @@ TINY_LLAMA = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
     **SPECIAL_TOKENS,
 }
+#: rotary positions by kind of layer
+BY_KIND = {
+    kind: {"rope_type": "default", "rope_theta": theta}
+    for kind, theta in {"full_attention": 1000.0, "sliding_attention": 10.0}.items()
+}
+MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 TINY_BART = {
     "vocab_size": 99,
     "d_model": 32,
@@ -78,10 +84,7 @@ TINY_OF = {
         "hidden_activation": "silu",
         "norm_eps": 1e-3,
         "local_attention": 7,
-        "rope_parameters": {
-            kind: {"rope_type": "default", "rope_theta": theta}
-            for kind, theta in {"full_attention": 1000.0, "sliding_attention": 10.0}.items()
-        },
+        "rope_parameters": BY_KIND,
         **SPECIAL_TOKENS,
     },
     "nomic_bert": TINY | {"head_dim": 6, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
@@ -95,6 +98,8 @@ TINY_OF = {
     "mistral": TINY_LLAMA | {"sliding_window": 4},
     "qwen2": TINY_LLAMA | {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 1},
     "qwen3": TINY_LLAMA | {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 1, "head_dim": 10},
+    "olmo2": TINY_LLAMA | {"attention_bias": True},
+    "olmo3": TINY_LLAMA | {"sliding_window": 4, "layer_types": MIXED, "rope_parameters": BY_KIND},
     # as in OPUS-MT, decoding begins with padding
     "marian": TINY_BART | {"scale_embedding": True, "pad_token_id": 3, "decoder_start_token_id": 3},
     "bart": TINY_BART,
@@ -262,7 +267,7 @@ OFFICIAL_CLASSES = [
 #: architectures made of parts of those above: their heads are tested in fewer ways
 LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
-    *("qwen3", "pegasus", "blenderbot"),
+    *("qwen3", "olmo2", "olmo3", "pegasus", "blenderbot"),
 )
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 

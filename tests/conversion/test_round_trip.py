@@ -64,6 +64,8 @@ ODD_CONFIG = {
     },
     "qwen2": {"use_sliding_window": False, "head_dim": 10, "use_mrope": False, "attention_dropout": 0},
     "qwen3": {"use_sliding_window": False, "attention_bias": True, "num_key_value_heads": 4, "eos_token_id": [2, 3]},
+    "olmo2": {"num_key_value_heads": 4, "clip_qkv": None, "pad_token_id": None, "use_cache": False},
+    "olmo3": {"layer_types": ["full_attention", "sliding_attention", "full_attention"], "attention_bias": True},
     "marian": {
         "scale_embedding": False,
         "share_encoder_decoder_embeddings": False,

@@ -10,6 +10,7 @@ from .gpt import GPT2, OPENAI_GPT
 from .llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from .modernbert import MODERNBERT
 from .nomic_bert import GTE, JINA_V3, NOMIC_BERT
+from .olmo import OLMO2, OLMO3
 from .torch_nn import TORCH_ENCODER, TORCH_TRANSFORMER
 
 #: the tables by `model_type`. A zoo model that never was official is exported to the first that can express it.
@@ -18,7 +19,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     for architecture in (
         *(BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, XLM_ROBERTA_XL, DISTILBERT, ELECTRA, ALBERT),
         *(MODERNBERT, NOMIC_BERT, GTE, JINA_V3, EUROBERT, TORCH_ENCODER),
-        *(GPT2, OPENAI_GPT, LLAMA, MISTRAL, QWEN2, QWEN3),
+        *(GPT2, OPENAI_GPT, LLAMA, MISTRAL, QWEN2, QWEN3, OLMO2, OLMO3),
         *(MARIAN, BART, MBART, FSMT, M2M100, PEGASUS, BLENDERBOT, TORCH_TRANSFORMER),
     )
 }

@@ -1,5 +1,8 @@
 """What all official decoders share: fields of their configurations, and their heads."""
 
+from collections.abc import Iterable
+
+from ..architecture import Head
 from ..config_rules import Computed, Fields, Free, same
 from ..tensor_rules import Rename
 
@@ -18,3 +21,16 @@ CONFIG = (
 LM_HEAD = Rename("lm_head.weight", "lm_head.weight")
 SCORE = Rename("score.weight", "score.weight")
 QUESTION_ANSWERING = Rename("qa_outputs", "qa_outputs")
+#: the heads that transformers writes for all its newer decoders
+GENERIC = {
+    "Model": (),
+    "ForCausalLM": (LM_HEAD,),
+    "ForSequenceClassification": (SCORE,),
+    "ForTokenClassification": (SCORE, Rename("score.bias", "score.bias")),
+    "ForQuestionAnswering": (QUESTION_ANSWERING,),
+}
+
+
+def generic_heads(name: str, kinds: Iterable[str] = GENERIC) -> tuple[Head, ...]:
+    """Those of official classes whose names begin with `name`."""
+    return tuple(Head(f"{name}{kind}", f"TfmGPT{kind}", GENERIC[kind]) for kind in kinds)

@@ -3,25 +3,29 @@
 They have RMSNorm, rotary positions and a gated feed-forward.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
-from ..architecture import Architecture, Head
+from ..architecture import Architecture
 from ..config_rules import Computed, ConfigRule, Field, Fields, Requires, constants, only, same
 from ..tensor_rules import NotConverted, Rename, TensorRule
-from .decoder_family import CONFIG, LM_HEAD, QUESTION_ANSWERING, SCORE
+from .decoder_family import CONFIG, GENERIC, generic_heads
 
 PROJECTIONS = (
     *(f"layers.{{i}}.self_attn.{part}_proj" for part in "qkvo"),
     *(f"layers.{{i}}.mlp.{part}_proj" for part in ("gate", "up", "down")),
 )
-TENSORS = (
+BODY = (  # all but the norms of the blocks
     Rename("embed_tokens", "embeddings.embed_tokens"),
     *(Rename(name, name) for name in PROJECTIONS),
-    Rename("layers.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
-    Rename("layers.{i}.post_attention_layernorm", "layers.{i}.mlp_norm"),
     Rename("norm", "norm"),
     NotConverted("rotary_emb.inv_freq"),
     NotConverted("layers.{i}.self_attn.rotary_emb.inv_freq"),
+)
+TENSORS = (
+    *BODY,
+    Rename("layers.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
+    Rename("layers.{i}.post_attention_layernorm", "layers.{i}.mlp_norm"),
 )
 HEAD_NORMS = tuple(Rename(name, name) for name in ("layers.{i}.self_attn.q_norm", "layers.{i}.self_attn.k_norm"))
 
@@ -32,6 +36,9 @@ def head_dim(official: Fields) -> int:
 
 def rotates_whole_heads(rope_parameters: dict[str, Any] | None) -> bool:
     """Whether positions rotate every channel, as the official classes do whatever `partial_rotary_factor` says."""
+    by_kind = [value for value in (rope_parameters or {}).values() if isinstance(value, dict)]
+    if by_kind:
+        return all(map(rotates_whole_heads, by_kind))
     share = (rope_parameters or {}).get("partial_rotary_factor")
     return share in (None, 1.0) or rope_parameters["rope_type"] == "proportional"
 
@@ -42,10 +49,10 @@ def llama(
     name: str,
     *config: ConfigRule,
     tensors: tuple[TensorRule, ...] = TENSORS,
+    heads: Iterable[str] = GENERIC,
     tokenizer: str = "LlamaTokenizer",
 ) -> Architecture:
     """The table of LLaMA, for official classes whose names begin with `name` and that differ from it by `config`."""
-    token_classifier = (SCORE, Rename("score.bias", "score.bias"))
     return Architecture(
         model_type=model_type,
         title=title,
@@ -65,13 +72,7 @@ def llama(
             *config,
         ),
         tensors=tensors,
-        heads=(
-            Head(f"{name}Model", "TfmGPTModel"),
-            Head(f"{name}ForCausalLM", "TfmGPTForCausalLM", (LM_HEAD,)),
-            Head(f"{name}ForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
-            Head(f"{name}ForTokenClassification", "TfmGPTForTokenClassification", token_classifier),
-            Head(f"{name}ForQuestionAnswering", "TfmGPTForQuestionAnswering", (QUESTION_ANSWERING,)),
-        ),
+        heads=generic_heads(name, heads),
         tokenizer=tokenizer,
     )
 
