@@ -39,6 +39,8 @@ def rope(kind: str, **parameters) -> dict:
         ],
         refused("num_attention_heads=4 .* num_key_value_heads=3", num_key_value_heads=3),
         refused("type_vocab_size=-1 .* 0 .* or more", type_vocab_size=-1),
+        refused("attention_scale=0 must be above 0", attention_scale=0),
+        refused("attention_scale=1 .*attention_type='linear'", attention_scale=1, attention_type="linear"),
         refused(r"hidden_dropout=1\.0 .* \[0, 1\)", hidden_dropout=1.0),
         refused(r"attention_output_dropout=-0\.1 .* \[0, 1\)", attention_output_dropout=-0.1),
         refused(r"classifier_dropout=2 .* \[0, 1\)", classifier_dropout=2),

@@ -72,6 +72,7 @@ def blocks(draw) -> dict:
         "mlp_type": draw(st.sampled_from(["dense", "gated"])),
         "hidden_act": draw(ACTIVATIONS),
         "sliding_window": draw(st.none() | st.integers(2, 8)),
+        "attention_scale": draw(st.sampled_from([None, 1, 0.3])),
         "attention_bias": draw(st.booleans()),
         "attention_output_bias": draw(st.none() | st.booleans()),
         "mlp_bias": draw(st.booleans()),
@@ -92,7 +93,7 @@ def blocks(draw) -> dict:
     if fields["norm_position"] in ("pre", "both"):
         fields["first_norm"] = draw(st.booleans())
     if draw(st.integers(0, 3)) == 0:
-        fields |= {"attention_type": "linear", "sliding_window": None}
+        fields |= {"attention_type": "linear", "sliding_window": None, "attention_scale": None}
     if draw(st.booleans()):
         fields |= {"embedding_size": draw(st.sampled_from([4, 12])), "tie_word_embeddings": False}
     return fields
@@ -149,6 +150,7 @@ def decoders(draw) -> dict:
         "pad_token_id": 0,  # by which a classifier finds the last token that the batches below have
         "train_padding_embedding": draw(st.booleans()),
         "scaled_residual_init": draw(st.booleans()),
+        "logit_scale": draw(st.sampled_from([1, 0.3])),
     }
     fields = layer_by_layer(draw, fields)
     if draw(st.booleans()):
@@ -166,6 +168,7 @@ def translators(draw) -> dict:
         "sinusoid_type": draw(st.sampled_from(["interleaved", "halves", "tensor2tensor"])),
         "share_encoder_decoder_embeddings": draw(st.booleans()),
         "final_logits_bias": draw(st.booleans()),
+        "logit_scale": draw(st.sampled_from([1, 0.3])),
         "start_with_last_token": draw(st.booleans()),
         "train_padding_embedding": draw(st.booleans()),
         "weight_init": draw(st.sampled_from(["xavier", "normal"])),

@@ -29,7 +29,7 @@ class TfmAttention(nn.Module):
         self.is_causal = is_causal
         self.head_dim = config.head_dim
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
-        self.scaling = self.head_dim**-0.5
+        self.scaling = config.attention_scale
         self.attention_dropout = config.attention_dropout
         query_width, key_width = (n * self.head_dim for n in (config.num_attention_heads, config.num_key_value_heads))
         self.q_proj = nn.Linear(config.hidden_size, query_width, bias=config.attention_bias)

@@ -101,6 +101,8 @@ class TfmConfig(PreTrainedConfig):
             with its square, and which ignores `attention_dropout`. Cross-attention always uses softmax. Rotary
             positions turn queries and keys before the feature map (Zhang et al. 2024), so that weights depend on the
             two positions, and not on their distance alone.
+        attention_scale: what scores are multiplied by before the softmax, in cross-attention too (T5: 1). `None`:
+            `head_dim ** -0.5` (Vaswani et al. 2017, equation 1).
         sliding_window: how far a position sees: in an encoder this many positions to each side; in a decoder the last
             this many, itself included (as in Mistral). `None`: without limit.
         attention_bias: biases in the query, key and value projections.
@@ -121,6 +123,8 @@ class TfmConfig(PreTrainedConfig):
     num_hidden_groups: ClassVar[None] = None
     #: field of the family whose language-modelling head has layers before its projection
     lm_head_transform: ClassVar[bool] = False
+    #: field of the families that decode
+    logit_scale: ClassVar[float] = 1.0
     #: fields of the families in which positions may not start at 0, or may leave out padding
     position_ids_from_padding: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0
@@ -187,6 +191,7 @@ class TfmConfig(PreTrainedConfig):
     sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
     mlp_type: Literal["dense", "gated"] = "dense"
     attention_type: Literal["softmax", "linear"] = "softmax"
+    attention_scale: float | int | None = None
     sliding_window: int | None = None
     attention_bias: bool = True
     attention_output_bias: bool | None = None
@@ -328,6 +333,9 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"norm_eps={self.norm_eps} must be above 0, initializer_range={self.initializer_range} at least 0."
             )
+        for name in ("attention_scale", "logit_scale"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be above 0.")
         if self.type_vocab_size < 0:
             raise ValueError(f"type_vocab_size={self.type_vocab_size} must be 0 (no segments) or more.")
         if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
@@ -351,6 +359,11 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"attention_type='linear' sees all positions through one sum, and sliding_window={self.sliding_window} "
                 "would have it see some: one of the two."
+            )
+        is_scaled = vars(self)["attention_scale"] is not None
+        if is_scaled and self.attention_type == "linear" and not self.is_encoder_decoder:
+            raise ValueError(
+                f"attention_scale={self.attention_scale} multiplies scores, and attention_type='linear' has none."
             )
         if self.tie_word_embeddings and self.embedding_size != self.hidden_size and not self.lm_head_transform:
             raise ValueError(
@@ -423,6 +436,7 @@ for field, rule in {
     "embedding_size": lambda config: config.hidden_size,
     "num_key_value_heads": lambda config: config.num_attention_heads,
     "head_dim": lambda config: config.hidden_size // max(config.num_attention_heads, 1),
+    "attention_scale": lambda config: config.head_dim**-0.5,
     "final_norm": lambda config: config.norm_position != "post",
     "embedding_dropout": lambda config: config.hidden_dropout,
     "attention_output_dropout": lambda config: config.hidden_dropout,

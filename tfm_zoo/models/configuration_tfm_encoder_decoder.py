@@ -26,6 +26,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
         position_ids_from_padding: count positions from `pad_token_id + 1` over real tokens (FSMT).
         position_offset: rows of the learned position table before that of the first position (BART: 2).
         final_logits_bias: whether the output projection has an untrained bias (Marian, BART).
+        logit_scale: what logits, but not their bias, are multiplied by (T5: `hidden_size ** -0.5`).
         weight_init: initial weights: `"xavier"`, uniform (Glorot and Bengio 2010), with embeddings from a normal
             distribution of standard deviation `hidden_size ** -0.5`; or `"normal"`, of `initializer_range`.
         classifier_dropout: dropout in the classification head.
@@ -81,6 +82,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
     position_ids_from_padding: bool = False
     position_offset: int = 0
     final_logits_bias: bool = False
+    logit_scale: float | int = 1.0
     weight_init: Literal["xavier", "normal"] = "xavier"
     classifier_dropout: float | int = 0.0
     use_cache: bool = True

@@ -24,6 +24,8 @@ def next_tokens(
     """
     if return_logits is None:
         return_logits = not (model.training and labels is not None)
+    if model.config.logit_scale != 1:
+        hidden_states = hidden_states * model.config.logit_scale
     makes_logits = return_logits or has_hooks(model.lm_head)  # hooks see every position
     logits = model.lm_head(select_positions(hidden_states, logits_to_keep)) if makes_logits else None
     if labels is None:
