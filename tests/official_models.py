@@ -14,7 +14,7 @@ from tfm_zoo.converters.choosing import is_installed
 from tfm_zoo.converters.official_names import is_converted
 
 SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-LIKE_LLAMA = ("llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3")
+LIKE_LLAMA = ("llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text")
 LIKE_BART = ("marian", "bart", "mbart", "fsmt", "m2m_100", "pegasus", "blenderbot")
 WITH_CLASSIFIER = ("bart", "mbart")
 #: sizes and settings under the names that most official encoders have, and under those of others
@@ -55,6 +55,14 @@ BY_KIND = {
     for kind, theta in {"full_attention": 1000.0, "sliding_attention": 10.0}.items()
 }
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
+TINY_GEMMA = TINY_LLAMA | {
+    "hidden_activation": "gelu_pytorch_tanh",
+    "head_dim": 10,
+    "query_pre_attn_scalar": 7,
+    "final_logit_softcapping": 3.0,
+    "sliding_window": 4,
+    "layer_types": MIXED,
+}
 TINY_BART = {
     "vocab_size": 99,
     "d_model": 32,
@@ -100,6 +108,9 @@ TINY_OF = {
     "qwen3": TINY_LLAMA | {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 1, "head_dim": 10},
     "olmo2": TINY_LLAMA | {"attention_bias": True},
     "olmo3": TINY_LLAMA | {"sliding_window": 4, "layer_types": MIXED, "rope_parameters": BY_KIND},
+    "gemma": TINY_LLAMA | {"head_dim": 10, "attention_bias": True},
+    "gemma2": TINY_GEMMA | {"attn_logit_softcapping": 2.0},
+    "gemma3_text": TINY_GEMMA | {"rope_parameters": BY_KIND},
     # as in OPUS-MT, decoding begins with padding
     "marian": TINY_BART | {"scale_embedding": True, "pad_token_id": 3, "decoder_start_token_id": 3},
     "bart": TINY_BART,
@@ -236,7 +247,7 @@ class OfficialClass:
     @property
     def chooses_attention(self) -> bool:
         """Whether the official class has more than one implementation of attention."""
-        return self.architecture.model_type not in ("openai-gpt", "fsmt")
+        return self.architecture.model_type not in ("openai-gpt", "fsmt", "gemma2")
 
     @property
     def ignores_padding(self) -> bool:
@@ -267,7 +278,7 @@ OFFICIAL_CLASSES = [
 #: architectures made of parts of those above: their heads are tested in fewer ways
 LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
-    *("qwen3", "olmo2", "olmo3", "pegasus", "blenderbot"),
+    *("qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "pegasus", "blenderbot"),
 )
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 

@@ -66,6 +66,15 @@ ODD_CONFIG = {
     "qwen3": {"use_sliding_window": False, "attention_bias": True, "num_key_value_heads": 4, "eos_token_id": [2, 3]},
     "olmo2": {"num_key_value_heads": 4, "clip_qkv": None, "pad_token_id": None, "use_cache": False},
     "olmo3": {"layer_types": ["full_attention", "sliding_attention", "full_attention"], "attention_bias": True},
+    "gemma": {"hidden_act": "gelu", "num_key_value_heads": 4, "hidden_activation": None, "pad_token_id": None},
+    "gemma2": {
+        "attn_logit_softcapping": None,
+        "final_logit_softcapping": None,
+        "query_pre_attn_scalar": 224,
+        "attention_bias": True,
+        "cache_implementation": "hybrid",
+    },
+    "gemma3_text": {"attention_bias": True, "layer_types": None, "sliding_window_pattern": 2, "sliding_window": 9},
     "marian": {
         "scale_embedding": False,
         "share_encoder_decoder_embeddings": False,

@@ -1,4 +1,7 @@
-"""Multi-head attention of the block, through transformers' attention interface (eager, sdpa, flex, flash)."""
+"""Multi-head attention of the block, through transformers' attention interface (eager, sdpa, flex, flash).
+
+vLLM and transformers look in this file for the lookup of the function, and vLLM for one call of what it returns.
+"""
 
 import torch
 from torch import nn
@@ -30,6 +33,7 @@ class TfmAttention(nn.Module):
         self.head_dim = config.head_dim
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
         self.scaling = config.attention_scale
+        self.softcap = config.attn_logit_softcapping
         self.attention_dropout = config.attention_dropout
         query_width, key_width = (n * self.head_dim for n in (config.num_attention_heads, config.num_key_value_heads))
         self.q_proj = nn.Linear(config.hidden_size, query_width, bias=config.attention_bias)
@@ -70,9 +74,9 @@ class TfmAttention(nn.Module):
         elif past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
 
-        # vLLM and transformers look in this file for the lookup, and vLLM for one call of what it returns.
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         attend = layout.around(attend, self, query)
-        kwargs |= {"dropout": self.attention_dropout if self.training else 0.0, "sliding_window": self.sliding_window}
+        dropout = self.attention_dropout if self.training else 0.0
+        kwargs |= {"dropout": dropout, "sliding_window": self.sliding_window, "softcap": self.softcap}
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **kwargs)
         return self.o_proj(output.reshape(*hidden_states.shape[:-1], -1)), weights

@@ -73,6 +73,8 @@ class TfmConfig(PreTrainedConfig):
         token_types_as_tokens: look `token_type_ids` up among the tokens, as GPT and GPT-2 do. A model with neither this
             nor segments does not read them.
         scale_embedding: token embeddings are multiplied by the square root of their width (Vaswani et al. 2017, 3.4).
+        round_embedding_scale: round that number to the type of the embeddings first, which matters in half precision
+            (Gemma).
         max_position_embeddings: longest input of learned positions; the length that rotary scaling starts from.
         initializer_range: standard deviation of the normal distribution that weights start from.
         train_padding_embedding: whether the embedding of `pad_token_id` is trained like any other; else it starts at
@@ -87,7 +89,8 @@ class TfmConfig(PreTrainedConfig):
             with `norm_position="pre"` (ModernBERT, which norms its embeddings, has none).
         final_norm: a norm after the last block. `None`: true unless `norm_position="post"`.
         embedding_norm: a norm on the sum of the embeddings (BERT).
-        norm_type: `"layernorm"` (Ba et al. 2016) or `"rmsnorm"` (Zhang and Sennrich 2019).
+        norm_type: `"layernorm"` (Ba et al. 2016), `"rmsnorm"` (Zhang and Sennrich 2019), or `"zero_centered_rmsnorm"`,
+            whose weights are differences from one (Gemma).
         norm_bias: whether norms have a bias. `None`: true for LayerNorm; RMSNorm has none.
         qk_norm: a norm of queries and keys, before positions rotate them: `"head"`, of each head (Qwen3, Gemma 3), or
             `"whole"`, of all heads as one (OLMo 2).
@@ -103,6 +106,8 @@ class TfmConfig(PreTrainedConfig):
             two positions, and not on their distance alone.
         attention_scale: what scores are multiplied by before the softmax, in cross-attention too (T5: 1). `None`:
             `head_dim ** -0.5` (Vaswani et al. 2017, equation 1).
+        attn_logit_softcapping: scores are bent to stay between minus and plus this number, in cross-attention too
+            (Gemma 2); `"sdpa"`, which cannot, is then not an implementation of attention. `None`: they are not.
         sliding_window: how far a position sees: in an encoder this many positions to each side; in a decoder the last
             this many, itself included (as in Mistral). `None`: without limit.
         attention_bias: biases in the query, key and value projections.
@@ -123,8 +128,9 @@ class TfmConfig(PreTrainedConfig):
     num_hidden_groups: ClassVar[None] = None
     #: field of the family whose language-modelling head has layers before its projection
     lm_head_transform: ClassVar[bool] = False
-    #: field of the families that decode
+    #: fields of the families that decode
     logit_scale: ClassVar[float] = 1.0
+    final_logit_softcapping: ClassVar[None] = None
     #: fields of the families in which positions may not start at 0, or may leave out padding
     position_ids_from_padding: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0
@@ -172,6 +178,7 @@ class TfmConfig(PreTrainedConfig):
     type_vocab_size: int = 0
     token_types_as_tokens: bool = False
     scale_embedding: bool = False
+    round_embedding_scale: bool = False
     max_position_embeddings: int = 512
     initializer_range: float = 0.02
     train_padding_embedding: bool = False
@@ -183,7 +190,7 @@ class TfmConfig(PreTrainedConfig):
     first_norm: bool = True
     final_norm: bool | None = None
     embedding_norm: bool = False
-    norm_type: Literal["layernorm", "rmsnorm"] = "layernorm"
+    norm_type: Literal["layernorm", "rmsnorm", "zero_centered_rmsnorm"] = "layernorm"
     norm_bias: bool | None = None
     qk_norm: Literal["head", "whole"] | None = None
     norm_eps: float = 1e-5
@@ -192,6 +199,7 @@ class TfmConfig(PreTrainedConfig):
     mlp_type: Literal["dense", "gated"] = "dense"
     attention_type: Literal["softmax", "linear"] = "softmax"
     attention_scale: float | int | None = None
+    attn_logit_softcapping: float | int | None = None
     sliding_window: int | None = None
     attention_bias: bool = True
     attention_output_bias: bool | None = None
@@ -333,8 +341,8 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"norm_eps={self.norm_eps} must be above 0, initializer_range={self.initializer_range} at least 0."
             )
-        for name in ("attention_scale", "logit_scale"):
-            if getattr(self, name) <= 0:
+        for name in ("attention_scale", "logit_scale", "attn_logit_softcapping", "final_logit_softcapping"):
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be above 0.")
         if self.type_vocab_size < 0:
             raise ValueError(f"type_vocab_size={self.type_vocab_size} must be 0 (no segments) or more.")
@@ -360,18 +368,19 @@ class TfmConfig(PreTrainedConfig):
                 f"attention_type='linear' sees all positions through one sum, and sliding_window={self.sliding_window} "
                 "would have it see some: one of the two."
             )
-        is_scaled = vars(self)["attention_scale"] is not None
-        if is_scaled and self.attention_type == "linear" and not self.is_encoder_decoder:
-            raise ValueError(
-                f"attention_scale={self.attention_scale} multiplies scores, and attention_type='linear' has none."
-            )
+        for name in ("attention_scale", "attn_logit_softcapping"):
+            is_set = vars(self)[name] is not None
+            if is_set and self.attention_type == "linear" and not self.is_encoder_decoder:
+                raise ValueError(f"{name}={getattr(self, name)} changes scores, and attention_type='linear' has none.")
+        if self.round_embedding_scale and not self.scale_embedding:
+            raise ValueError("round_embedding_scale=True rounds the scale that scale_embedding=False does not have.")
         if self.tie_word_embeddings and self.embedding_size != self.hidden_size and not self.lm_head_transform:
             raise ValueError(
                 f"tie_word_embeddings=True without lm_head_transform makes embeddings of embedding_size="
                 f"{self.embedding_size} the projection of hidden_size={self.hidden_size}: they should be equal."
             )
-        if self.norm_bias and self.norm_type == "rmsnorm":
-            raise ValueError("norm_bias=True has no meaning with norm_type='rmsnorm', which only scales.")
+        if self.norm_bias and self.norm_type != "layernorm":
+            raise ValueError(f"norm_bias=True has no meaning with norm_type={self.norm_type!r}, which only scales.")
         if not self.first_norm and self.norm_position not in ("pre", "both"):
             raise ValueError(
                 f"first_norm=False leaves out the norm before the first attention, and norm_position="

@@ -27,6 +27,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
         position_offset: rows of the learned position table before that of the first position (BART: 2).
         final_logits_bias: whether the output projection has an untrained bias (Marian, BART).
         logit_scale: what logits, but not their bias, are multiplied by (T5: `hidden_size ** -0.5`).
+        final_logit_softcapping: logits are bent to stay between minus and plus this number (Gemma 2).
         weight_init: initial weights: `"xavier"`, uniform (Glorot and Bengio 2010), with embeddings from a normal
             distribution of standard deviation `hidden_size ** -0.5`; or `"normal"`, of `initializer_range`.
         classifier_dropout: dropout in the classification head.
@@ -83,6 +84,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
     position_offset: int = 0
     final_logits_bias: bool = False
     logit_scale: float | int = 1.0
+    final_logit_softcapping: float | int | None = None
     weight_init: Literal["xavier", "normal"] = "xavier"
     classifier_dropout: float | int = 0.0
     use_cache: bool = True

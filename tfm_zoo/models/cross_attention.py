@@ -95,7 +95,7 @@ class TfmCrossAttention(TfmAttention):
         attend, query = layout.around(attend, self, query), query.transpose(1, 2)
         if self.q_norm is not None:
             query = norm_heads(self.q_norm, query)
-        kwargs["dropout"] = self.attention_dropout if self.training else 0.0
+        kwargs |= {"dropout": self.attention_dropout if self.training else 0.0, "softcap": self.softcap}
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **kwargs)
         if weights is not None and rows != sources:
             weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)

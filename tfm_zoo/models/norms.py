@@ -7,7 +7,7 @@ from torch import nn
 class TfmRMSNorm(nn.Module):
     """Root mean square norm (Zhang and Sennrich 2019); `eps` is added to the mean square of the last dimension."""
 
-    def __init__(self, hidden_size: int, eps: float):
+    def __init__(self, hidden_size: int, eps: float = 1e-6):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(hidden_size))
         self.eps = eps
@@ -25,7 +25,19 @@ class TfmRMSNorm(nn.Module):
         return f"{self.weight.shape[0]}, eps={self.eps}"
 
 
-NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": TfmRMSNorm}
+class TfmZeroCenteredRMSNorm(TfmRMSNorm):
+    """The same with `1 + weight` in place of the weight, which starts at zero (Gemma). All of it is in float32."""
+
+    def __init__(self, hidden_size: int, eps: float = 1e-6):
+        super().__init__(hidden_size, eps)
+        nn.init.zeros_(self.weight)  # by which engines know it
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        weight = 1.0 + self.weight.float()
+        return torch.rms_norm(hidden_states.float(), weight.shape, weight, self.eps).to(hidden_states.dtype)
+
+
+NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": TfmRMSNorm, "zero_centered_rmsnorm": TfmZeroCenteredRMSNorm}
 
 
 def make_norm(config, width: int | None = None) -> nn.Module:

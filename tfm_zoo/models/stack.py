@@ -3,6 +3,7 @@
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -23,12 +24,15 @@ class TfmScaledEmbedding(nn.Embedding):
     Serving engines, which replace the module, apply its `embed_scale`.
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None):
-        super().__init__(num_embeddings, embedding_dim, padding_idx)
-        self.embed_scale = embedding_dim**0.5
+    def __init__(self, *sizes: int, padding_idx: int | None = None, is_rounded: bool = False):
+        super().__init__(*sizes, padding_idx=padding_idx)
+        self.embed_scale, self.is_rounded = self.embedding_dim**0.5, is_rounded
 
     def forward(self, input_ids: torch.LongTensor) -> torch.Tensor:
-        return super().forward(input_ids) * self.embed_scale
+        embeddings, scale = super().forward(input_ids), self.embed_scale
+        if self.is_rounded and embeddings.dtype != torch.float32:
+            scale = torch.tensor(scale, dtype=embeddings.dtype)
+        return embeddings * scale
 
 
 class TfmEmbeddings(nn.Module):
@@ -38,7 +42,8 @@ class TfmEmbeddings(nn.Module):
         super().__init__()
         width, padding_idx = config.embedding_size, config.pad_token_id
         untrained = None if config.train_padding_embedding else padding_idx
-        table = TfmScaledEmbedding if config.scale_embedding else nn.Embedding
+        table = partial(TfmScaledEmbedding, is_rounded=config.round_embedding_scale)
+        table = table if config.scale_embedding else nn.Embedding
         self.embed_tokens = table(vocab_size, width, padding_idx=untrained)
         self.embed_positions = None
         if config.position_embedding_type == "learned":

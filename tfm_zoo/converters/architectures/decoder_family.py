@@ -31,6 +31,7 @@ GENERIC = {
 }
 
 
-def generic_heads(name: str, kinds: Iterable[str] = GENERIC) -> tuple[Head, ...]:
-    """Those of official classes whose names begin with `name`."""
-    return tuple(Head(f"{name}{kind}", f"TfmGPT{kind}", GENERIC[kind]) for kind in kinds)
+def generic_heads(name: str, kinds: Iterable[str | Head] = GENERIC) -> tuple[Head, ...]:
+    """Those of these kinds, of official classes whose names begin with `name`; a `Head` stands for itself."""
+    made = {kind: Head(f"{name}{kind}", f"TfmGPT{kind}", rules) for kind, rules in GENERIC.items()}
+    return tuple(made.get(kind, kind) for kind in kinds)

@@ -6,7 +6,7 @@ They have RMSNorm, rotary positions and a gated feed-forward.
 from collections.abc import Iterable
 from typing import Any
 
-from ..architecture import Architecture
+from ..architecture import Architecture, Head
 from ..config_rules import Computed, ConfigRule, Field, Fields, Requires, constants, only, same
 from ..tensor_rules import NotConverted, Rename, TensorRule
 from .decoder_family import CONFIG, GENERIC, generic_heads
@@ -43,34 +43,38 @@ def rotates_whole_heads(rope_parameters: dict[str, Any] | None) -> bool:
     return share in (None, 1.0) or rope_parameters["rope_type"] == "proportional"
 
 
+LLAMA_CONFIG = (
+    *CONFIG,
+    *same("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *same("intermediate_size", "hidden_act", "max_position_embeddings", "rope_parameters", "use_cache"),
+    Field("rms_norm_eps", "norm_eps"),
+    Computed("head_dim", head_dim),
+    Computed("attention_dropout", lambda official: official.get("attention_dropout") or 0.0),
+    *constants(norm_type="rmsnorm", position_embedding_type="rotary", mlp_type="gated", hidden_dropout=0.0),
+    *constants(scaled_residual_init=False, train_padding_embedding=False),
+    Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"),
+    *only(token_classification_bias=True),
+)
+
+
 def llama(
     model_type: str,
     title: str,
     name: str,
     *config: ConfigRule,
     tensors: tuple[TensorRule, ...] = TENSORS,
-    heads: Iterable[str] = GENERIC,
+    heads: Iterable[str | Head] = GENERIC,
     tokenizer: str = "LlamaTokenizer",
 ) -> Architecture:
-    """The table of LLaMA, for official classes whose names begin with `name` and that differ from it by `config`."""
+    """The table of LLaMA, for official classes whose names begin with `name` and that differ from it by `config`, whose
+    rules take the place of LLaMA's for the same zoo fields."""
+    replaced = {rule.zoo for rule in config} - {None}
     return Architecture(
         model_type=model_type,
         title=title,
         prefix="model",
         other_prefixes=("transformer",),  # of the classes for question answering
-        config=(
-            *CONFIG,
-            *same("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
-            *same("intermediate_size", "hidden_act", "max_position_embeddings", "rope_parameters", "use_cache"),
-            Field("rms_norm_eps", "norm_eps"),
-            Computed("head_dim", head_dim),
-            Computed("attention_dropout", lambda official: official.get("attention_dropout") or 0.0),
-            *constants(norm_type="rmsnorm", position_embedding_type="rotary", mlp_type="gated", hidden_dropout=0.0),
-            *constants(scaled_residual_init=False, train_padding_embedding=False),
-            Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"),
-            *only(token_classification_bias=True),
-            *config,
-        ),
+        config=(*(rule for rule in LLAMA_CONFIG if rule.zoo not in replaced), *config),
         tensors=tensors,
         heads=generic_heads(name, heads),
         tokenizer=tokenizer,
