@@ -14,7 +14,10 @@ from tfm_zoo.converters.choosing import is_installed
 from tfm_zoo.converters.official_names import is_converted
 
 SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-LIKE_LLAMA = ("llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text")
+LIKE_LLAMA = (
+    *("llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite"),
+    *("phi", "phi3", "starcoder2", "gpt_neox"),
+)
 LIKE_BART = ("marian", "bart", "mbart", "fsmt", "m2m_100", "pegasus", "blenderbot")
 WITH_CLASSIFIER = ("bart", "mbart")
 #: sizes and settings under the names that most official encoders have, and under those of others
@@ -55,6 +58,8 @@ BY_KIND = {
     for kind, theta in {"full_attention": 1000.0, "sliding_attention": 10.0}.items()
 }
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
+PARTIAL = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.75}
+TINY_PHI = {name: value for name, value in TINY_LLAMA.items() if name != "rms_norm_eps"} | {"layer_norm_eps": 1e-3}
 TINY_GEMMA = TINY_LLAMA | {
     "hidden_activation": "gelu_pytorch_tanh",
     "head_dim": 10,
@@ -111,6 +116,21 @@ TINY_OF = {
     "gemma": TINY_LLAMA | {"head_dim": 10, "attention_bias": True},
     "gemma2": TINY_GEMMA | {"attn_logit_softcapping": 2.0},
     "gemma3_text": TINY_GEMMA | {"rope_parameters": BY_KIND},
+    "smollm3": TINY_LLAMA | {"no_rope_layers": [1, 0, 1], "use_sliding_window": True, "sliding_window": 4},
+    "granite": TINY_LLAMA
+    | {
+        "attention_multiplier": 0.3,
+        "embedding_multiplier": 3.0,
+        "logits_scaling": 0.7,
+        "residual_multiplier": 0.4,
+        "mlp_bias": True,
+    },
+    "phi": TINY_PHI | {"qk_layernorm": True, "rope_parameters": PARTIAL},
+    "phi3": TINY_LLAMA | {"sliding_window": 4, "rope_parameters": PARTIAL},
+    "gpt_bigcode": TINY_GPT | {"n_inner": 48},
+    "starcoder2": TINY_PHI | {"sliding_window": 4, "norm_epsilon": 1e-3},
+    "gpt_neox": TINY_PHI | {"rope_parameters": PARTIAL},
+    "gptj": TINY_GPT | {"n_inner": 48, "rotary_dim": 6},
     # as in OPUS-MT, decoding begins with padding
     "marian": TINY_BART | {"scale_embedding": True, "pad_token_id": 3, "decoder_start_token_id": 3},
     "bart": TINY_BART,
@@ -121,11 +141,12 @@ TINY_OF = {
     "fsmt": {name: value for name, value in TINY_BART.items() if name != "vocab_size"}
     | {"src_vocab_size": 99, "tgt_vocab_size": 91},
 }
+GPT_DROPOUTS = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 NO_DROPOUT_OF = {
     "distilbert": dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), 0.0),
-    "gpt2": dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop", "classifier_dropout"), 0.0),
-    "openai-gpt": dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
+    **{name: dict.fromkeys((*GPT_DROPOUTS, "classifier_dropout"), 0.0) for name in ("gpt2", "gpt_bigcode", "gptj")},
+    "openai-gpt": dict.fromkeys(GPT_DROPOUTS, 0.0),
     **{name: {"attention_dropout": 0.0, "classifier_dropout": 0.0} for name in LIKE_LLAMA},
     **{name: {"dropout": 0.0, "attention_dropout": 0.0} for name in LIKE_BART},
     "electra": NO_DROPOUT | {"summary_last_dropout": 0.0},
@@ -137,9 +158,16 @@ NO_DROPOUT_OF = {
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout": 0.3}
 DROPOUT_OF = {
     "distilbert": {"dropout": 0.1, "attention_dropout": 0.2, "qa_dropout": 0.3, "seq_classif_dropout": 0.4},
-    "gpt2": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3, "classifier_dropout": 0.4},
+    **{
+        name: {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3, "classifier_dropout": 0.4}
+        for name in ("gpt2", "gpt_bigcode", "gptj")
+    },
     "openai-gpt": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3},
     **{name: {"attention_dropout": 0.2, "hidden_dropout": 0.4} for name in LIKE_LLAMA},
+    "phi": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attention_dropout": 0.3, "classifier_dropout": 0.4},
+    "phi3": {"resid_pdrop": 0.2, "attention_dropout": 0.3, "hidden_dropout": 0.4},
+    "starcoder2": {"residual_dropout": 0.2, "embedding_dropout": 0.1, "attention_dropout": 0.3},
+    "gpt_neox": {"hidden_dropout": 0.2, "attention_dropout": 0.3, "classifier_dropout": 0.4},
     **{name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3} for name in LIKE_BART},
     **{
         name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3, "classifier_dropout": 0.4}
@@ -247,7 +275,7 @@ class OfficialClass:
     @property
     def chooses_attention(self) -> bool:
         """Whether the official class has more than one implementation of attention."""
-        return self.architecture.model_type not in ("openai-gpt", "fsmt", "gemma2")
+        return self.architecture.model_type not in ("openai-gpt", "fsmt", "gemma2", "gptj")
 
     @property
     def ignores_padding(self) -> bool:
@@ -278,7 +306,8 @@ OFFICIAL_CLASSES = [
 #: architectures made of parts of those above: their heads are tested in fewer ways
 LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
-    *("qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "pegasus", "blenderbot"),
+    *("phi", "phi3", "gpt_bigcode", "starcoder2", "gpt_neox", "gptj"),
+    *("qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite", "pegasus", "blenderbot"),
 )
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 

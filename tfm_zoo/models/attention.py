@@ -29,6 +29,7 @@ class TfmAttention(nn.Module):
         self.config = config
         self.layer_idx = layer_idx
         self.layer_type = config.layer_type if layer_type is None else layer_type
+        self.is_rotary = config.no_rope_layers is None or bool(config.no_rope_layers[layer_idx])
         self.is_causal = is_causal
         self.head_dim = config.head_dim
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
@@ -67,7 +68,7 @@ class TfmAttention(nn.Module):
         value = self.v_proj(hidden_states).view(heads).transpose(1, 2)
         if self.q_norm is not None:
             query, key = norm_heads(self.q_norm, query), norm_heads(self.k_norm, key)
-        if position_embeddings is not None:
+        if position_embeddings is not None and self.is_rotary:
             query, key = rotate_together(query, key, *position_embeddings)
         if past_key_values is not None and self.layer_type == "linear_attention":
             kwargs["state"] = past_key_values.layers[self.layer_idx]

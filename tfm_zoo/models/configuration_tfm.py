@@ -75,6 +75,8 @@ class TfmConfig(PreTrainedConfig):
         scale_embedding: token embeddings are multiplied by the square root of their width (Vaswani et al. 2017, 3.4).
         round_embedding_scale: round that number to the type of the embeddings first, which matters in half precision
             (Gemma).
+        embedding_multiplier: what the sum of all embeddings is multiplied by (Granite).
+        residual_multiplier: what the output of each sub-layer is multiplied by, before it is added (Granite).
         max_position_embeddings: longest input of learned positions; the length that rotary scaling starts from.
         initializer_range: standard deviation of the normal distribution that weights start from.
         train_padding_embedding: whether the embedding of `pad_token_id` is trained like any other; else it starts at
@@ -98,6 +100,7 @@ class TfmConfig(PreTrainedConfig):
         position_embedding_type: `"learned"`, `"sinusoidal"` (Vaswani et al. 2017), `"rotary"` (Su et al. 2021; its
             kind and base in `rope_parameters`, as in transformers; with `layer_types`, also a dict of those for each)
             or `"none"`.
+        no_rope_layers: for each layer 1, or 0 where rotary positions are left out (SmolLM3). `None`: 1 for all.
         sinusoid_type: how sinusoidal positions are laid out: see [`TfmSinusoidalPositions`].
         mlp_type: `"dense"` or `"gated"` (Shazeer 2020; with `hidden_act="silu"`: SwiGLU).
         attention_type: `"softmax"`, or `"linear"` (Katharopoulos et al. 2020), whose work grows with the length and not
@@ -179,6 +182,8 @@ class TfmConfig(PreTrainedConfig):
     token_types_as_tokens: bool = False
     scale_embedding: bool = False
     round_embedding_scale: bool = False
+    embedding_multiplier: float | int = 1.0
+    residual_multiplier: float | int = 1.0
     max_position_embeddings: int = 512
     initializer_range: float = 0.02
     train_padding_embedding: bool = False
@@ -195,6 +200,7 @@ class TfmConfig(PreTrainedConfig):
     qk_norm: Literal["head", "whole"] | None = None
     norm_eps: float = 1e-5
     position_embedding_type: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
+    no_rope_layers: list[int] | None = None
     sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
     mlp_type: Literal["dense", "gated"] = "dense"
     attention_type: Literal["softmax", "linear"] = "softmax"
@@ -391,6 +397,15 @@ class TfmConfig(PreTrainedConfig):
                 f"use_parallel_residual=True adds attention and feed-forward of one norm's output, and norm_position="
                 f"{self.norm_position!r} has none before them: it goes with 'pre'."
             )
+        if self.residual_multiplier != 1 and (self.norm_position in ("output", "both") or self.use_parallel_residual):
+            raise ValueError(
+                f"residual_multiplier={self.residual_multiplier} goes with norm_position 'pre' and 'post', which "
+                f"have no norm in its place ({self.norm_position!r} has), and with use_parallel_residual=False."
+            )
+        if self.embedding_multiplier != 1 and self.embedding_norm:
+            raise ValueError(
+                f"embedding_multiplier={self.embedding_multiplier} has no effect through a norm: embedding_norm=True."
+            )
         if self.token_types_as_tokens and self.type_vocab_size:
             raise ValueError(
                 f"token_types_as_tokens=True looks segments up among the tokens, and type_vocab_size="
@@ -402,6 +417,11 @@ class TfmConfig(PreTrainedConfig):
             )
         if self.position_embedding_type == "rotary":
             self.check_rotary()
+        elif self.no_rope_layers is not None:
+            raise ValueError(
+                f"no_rope_layers={self.no_rope_layers} leaves out rotary positions, which position_embedding_type="
+                f"{self.position_embedding_type!r} does not have."
+            )
         if self.position_embedding_type == "sinusoidal" and self.embedding_size % 2:
             name = "hidden_size" if self.embedding_size == self.hidden_size else "embedding_size"
             raise ValueError(
@@ -414,6 +434,11 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"rope_parameters={self.rope_parameters} differ by kind of layer, which {type(self).__name__} does not "
                 "have: they should be those of all layers."
+            )
+        layers = self.no_rope_layers
+        if layers is not None and (len(layers) != self.num_hidden_layers or not set(layers) <= {0, 1}):
+            raise ValueError(
+                f"no_rope_layers={layers} should have 0 or 1 for each of num_hidden_layers={self.num_hidden_layers}."
             )
         for layer_type in dict.fromkeys(getattr(self, "layer_types", (self.layer_type,))):
             parameters = self.rope_parameters.get(layer_type, self.rope_parameters)

@@ -16,6 +16,7 @@ class TfmGPTConfig(TfmConfig):
             `"linear_attention"`. `None`: as `attention_type` and `sliding_window` say, for all layers.
         scaled_residual_init: start the projections that add to the residual stream smaller by the square root of
             their number, as GPT-2 does (Radford et al. 2019, section 2.3).
+        lm_head_bias: a bias in the projection onto the vocabulary (Phi, GPT-J).
         logit_scale: what logits are multiplied by.
         final_logit_softcapping: logits are bent to stay between minus and plus this number (Gemma 2).
         classifier_dropout: dropout before the classifier of tokens.
@@ -44,6 +45,7 @@ class TfmGPTConfig(TfmConfig):
 
     layer_types: list[str] | None = None
     scaled_residual_init: bool = True
+    lm_head_bias: bool = False
     logit_scale: float | int = 1.0
     final_logit_softcapping: float | int | None = None
     classifier_dropout: float | int = 0.1

@@ -6,7 +6,7 @@ from transformers import GradientCheckpointingLayer
 
 from .attention import TfmAttention
 from .compat import ACT2FN
-from .norms import make_norm, norm_or_identity
+from .norms import make_norm, multiplier, norm_or_identity
 
 #: activations that transformers computes in many steps -> the same function as one kernel
 FUSED = {"gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh"}
@@ -43,10 +43,11 @@ class TfmLayer(GradientCheckpointingLayer):
     def add_sub_layer(self, name: str, module: nn.Module, config, dropout: float | None = None) -> None:
         """Adds a sub-layer and what stands around it; `dropout` is by default that of attention's output."""
         dropout = config.attention_output_dropout if dropout is None else dropout
-        has_norm, has_output_norm = config.norm_position != "output", config.norm_position in ("output", "both")
+        has_output_norm = config.norm_position in ("output", "both")
+        slot = make_norm(config) if has_output_norm else multiplier(config.residual_multiplier)
         self.add_module(name, module)
-        self.add_module(f"{name}_norm", norm_or_identity(config, has_norm))
-        self.add_module(f"{name}_output_norm", make_norm(config) if has_output_norm else None)
+        self.add_module(f"{name}_norm", norm_or_identity(config, config.norm_position != "output"))
+        self.add_module(f"{name}_output_norm", slot)
         self.add_module(f"{name}_dropout", nn.Dropout(dropout))
 
     def forward(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:

@@ -49,6 +49,24 @@ def norm_or_identity(config, has_norm: bool) -> nn.Module:
     return make_norm(config) if has_norm else nn.Identity()
 
 
+class TfmMultiplier(nn.Module):
+    """What it reads times a number. It stands in the slot of a norm (Granite)."""
+
+    def __init__(self, factor: float):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return hidden_states * self.factor
+
+    def extra_repr(self) -> str:
+        return f"{self.factor}"
+
+
+def multiplier(factor: float) -> nn.Module | None:
+    return None if factor == 1 else TfmMultiplier(factor)
+
+
 def make_head_norm(config, heads: int) -> nn.Module | None:
     """The norm of this many heads of queries or keys, if the model has one."""
     widths = {"head": config.head_dim, "whole": heads * config.head_dim}

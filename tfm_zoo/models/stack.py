@@ -14,7 +14,7 @@ from .compat import ACT2FN, capture_outputs
 from .configuration_tfm import ENGINES
 from .layers import TfmLayer
 from .layout import marks_padding
-from .norms import make_norm, norm_or_identity
+from .norms import make_norm, multiplier, norm_or_identity
 from .positions import TfmSinusoidalPositions, make_rotary
 
 
@@ -57,7 +57,7 @@ class TfmEmbeddings(nn.Module):
         self.token_types_as_tokens = config.token_types_as_tokens
         # The row of position 0. If a row is reserved for padding, it is the one before.
         self.position_offset = padding_idx + 1 if config.position_ids_from_padding else config.position_offset
-        self.norm = make_norm(config, width) if config.embedding_norm else None
+        self.norm = make_norm(config, width) if config.embedding_norm else multiplier(config.embedding_multiplier)
         self.dropout = nn.Dropout(config.embedding_dropout)
         self.projection = nn.Linear(width, config.hidden_size) if width != config.hidden_size else None
 

@@ -43,7 +43,7 @@ def rotates_whole_heads(rope_parameters: dict[str, Any] | None) -> bool:
     return share in (None, 1.0) or rope_parameters["rope_type"] == "proportional"
 
 
-LLAMA_CONFIG = (
+FIELDS = (
     *CONFIG,
     *same("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
     *same("intermediate_size", "hidden_act", "max_position_embeddings", "rope_parameters", "use_cache"),
@@ -52,9 +52,9 @@ LLAMA_CONFIG = (
     Computed("attention_dropout", lambda official: official.get("attention_dropout") or 0.0),
     *constants(norm_type="rmsnorm", position_embedding_type="rotary", mlp_type="gated", hidden_dropout=0.0),
     *constants(scaled_residual_init=False, train_padding_embedding=False),
-    Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"),
     *only(token_classification_bias=True),
 )
+LLAMA_CONFIG = (*FIELDS, Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"))
 
 
 def llama(
@@ -62,19 +62,20 @@ def llama(
     title: str,
     name: str,
     *config: ConfigRule,
+    base: tuple[ConfigRule, ...] = LLAMA_CONFIG,
     tensors: tuple[TensorRule, ...] = TENSORS,
     heads: Iterable[str | Head] = GENERIC,
     tokenizer: str = "LlamaTokenizer",
 ) -> Architecture:
     """The table of LLaMA, for official classes whose names begin with `name` and that differ from it by `config`, whose
-    rules take the place of LLaMA's for the same zoo fields."""
+    rules take the place of those of `base` for the same zoo fields."""
     replaced = {rule.zoo for rule in config} - {None}
     return Architecture(
         model_type=model_type,
         title=title,
         prefix="model",
         other_prefixes=("transformer",),  # of the classes for question answering
-        config=(*(rule for rule in LLAMA_CONFIG if rule.zoo not in replaced), *config),
+        config=(*(rule for rule in base if rule.zoo not in replaced), *config),
         tensors=tensors,
         heads=generic_heads(name, heads),
         tokenizer=tokenizer,
