@@ -20,6 +20,12 @@ LIKE_LLAMA = (
 )
 LIKE_BART = ("marian", "bart", "mbart", "fsmt", "m2m_100", "pegasus", "blenderbot")
 WITH_CLASSIFIER = ("bart", "mbart")
+
+
+def without(fields: dict, *names: str) -> dict:
+    return {name: value for name, value in fields.items() if name not in names}
+
+
 #: sizes and settings under the names that most official encoders have, and under those of others
 TINY = {
     "vocab_size": 99,
@@ -59,7 +65,7 @@ BY_KIND = {
 }
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 PARTIAL = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.75}
-TINY_PHI = {name: value for name, value in TINY_LLAMA.items() if name != "rms_norm_eps"} | {"layer_norm_eps": 1e-3}
+TINY_PHI = without(TINY_LLAMA, "rms_norm_eps") | {"layer_norm_eps": 1e-3}
 TINY_GEMMA = TINY_LLAMA | {
     "hidden_activation": "gelu_pytorch_tanh",
     "head_dim": 10,
@@ -67,6 +73,15 @@ TINY_GEMMA = TINY_LLAMA | {
     "final_logit_softcapping": 3.0,
     "sliding_window": 4,
     "layer_types": MIXED,
+}
+TINY_OPT = without(TINY_PHI, "intermediate_size", "layer_norm_eps") | {
+    "ffn_dim": 48,
+    "activation_function": "gelu",
+}
+TINY_FALCON = without(TINY_LLAMA, "intermediate_size", "rms_norm_eps", "num_key_value_heads") | {
+    "ffn_hidden_size": 48,
+    "layer_norm_epsilon": 1e-3,
+    "bias": True,
 }
 TINY_BART = {
     "vocab_size": 99,
@@ -131,6 +146,8 @@ TINY_OF = {
     "starcoder2": TINY_PHI | {"sliding_window": 4, "norm_epsilon": 1e-3},
     "gpt_neox": TINY_PHI | {"rope_parameters": PARTIAL},
     "gptj": TINY_GPT | {"n_inner": 48, "rotary_dim": 6},
+    "opt": TINY_OPT,
+    "falcon": TINY_FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2},
     # as in OPUS-MT, decoding begins with padding
     "marian": TINY_BART | {"scale_embedding": True, "pad_token_id": 3, "decoder_start_token_id": 3},
     "bart": TINY_BART,
@@ -148,7 +165,8 @@ NO_DROPOUT_OF = {
     **{name: dict.fromkeys((*GPT_DROPOUTS, "classifier_dropout"), 0.0) for name in ("gpt2", "gpt_bigcode", "gptj")},
     "openai-gpt": dict.fromkeys(GPT_DROPOUTS, 0.0),
     **{name: {"attention_dropout": 0.0, "classifier_dropout": 0.0} for name in LIKE_LLAMA},
-    **{name: {"dropout": 0.0, "attention_dropout": 0.0} for name in LIKE_BART},
+    **{name: {"dropout": 0.0, "attention_dropout": 0.0} for name in (*LIKE_BART, "opt")},
+    "falcon": {"classifier_dropout": 0.0},
     "electra": NO_DROPOUT | {"summary_last_dropout": 0.0},
     "eurobert": {"attention_dropout": 0.0},
     "modernbert": {},
@@ -167,6 +185,8 @@ DROPOUT_OF = {
     "phi": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attention_dropout": 0.3, "classifier_dropout": 0.4},
     "phi3": {"resid_pdrop": 0.2, "attention_dropout": 0.3, "hidden_dropout": 0.4},
     "starcoder2": {"residual_dropout": 0.2, "embedding_dropout": 0.1, "attention_dropout": 0.3},
+    "opt": {"dropout": 0.1, "attention_dropout": 0.2},
+    "falcon": {"classifier_dropout": 0.4},
     "gpt_neox": {"hidden_dropout": 0.2, "attention_dropout": 0.3, "classifier_dropout": 0.4},
     **{name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3} for name in LIKE_BART},
     **{
@@ -285,7 +305,8 @@ class OfficialClass:
 
     @property
     def has_windows(self) -> bool:
-        return self.architecture.model_type == "modernbert"
+        """Of an encoder; in Falcon's own eager attention, too, a position that sees padding alone sees all."""
+        return self.architecture.model_type in ("modernbert", "falcon")
 
     def reads_padding(self, side: str, has_labels: bool = False) -> bool:
         """Whether the head of a class with windows reads padding, all of it or the first position's."""
@@ -306,7 +327,7 @@ OFFICIAL_CLASSES = [
 #: architectures made of parts of those above: their heads are tested in fewer ways
 LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
-    *("phi", "phi3", "gpt_bigcode", "starcoder2", "gpt_neox", "gptj"),
+    *("phi", "phi3", "gpt_bigcode", "starcoder2", "gpt_neox", "gptj", "opt", "falcon"),
     *("qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite", "pegasus", "blenderbot"),
 )
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}

@@ -88,6 +88,8 @@ ODD_CONFIG = {
     "starcoder2": {"use_bias": False, "sliding_window": None, "mlp_type": "default", "use_cache": False},
     "gpt_neox": {"use_parallel_residual": False, "attention_bias": False, "rope_parameters": ROPE["linear"]},
     "gptj": {"rotary_dim": 4, "n_inner": None, "gradient_checkpointing": False, "scale_attn_weights": True},
+    "opt": {"do_layer_norm_before": False, "enable_bias": False, "prefix": "</s>", "init_std": 0.006},
+    "falcon": {"new_decoder_architecture": False, "multi_query": False, "bias": False, "parallel_attn": False},
     "marian": {
         "scale_embedding": False,
         "share_encoder_decoder_embeddings": False,

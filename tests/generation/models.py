@@ -33,6 +33,8 @@ LATER = {
     "starcoder2": "Starcoder2ForCausalLM",
     "gpt_neox": "GPTNeoXForCausalLM",
     "gptj": "GPTJForCausalLM",
+    "opt": "OPTForCausalLM",
+    "falcon": "FalconForCausalLM",
 }
 #: those that read a source with an encoder
 TRANSLATORS = {
@@ -54,9 +56,8 @@ NEW_TOKENS = 12
 @cache
 def pair(architecture: str, seed: int = 0) -> tuple[PreTrainedModel, PreTrainedModel]:
     """The zoo's model and the official one, with the same weights; each test leaves them as they are."""
-    official = build_tiny(
-        BY_NAME[(ARCHITECTURES | LATER | TRANSLATORS)[architecture]], seed, **FIELDS.get(architecture, {})
-    )
+    name = (ARCHITECTURES | LATER | TRANSLATORS)[architecture]
+    official = build_tiny(BY_NAME[name], seed, **FIELDS.get(architecture, {}))
     return from_official(official).eval(), official
 
 

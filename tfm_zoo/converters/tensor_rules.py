@@ -63,6 +63,16 @@ class Rename(TensorRule):
 
 
 @dataclass(frozen=True)
+class When(Rename):
+    """One tensor that has another name in some models; the next rule that fits is for the others."""
+
+    condition: Callable[["PreTrainedConfig"], bool] = bool
+
+    def of(self, config: "PreTrainedConfig") -> TensorRule:
+        return self if self.condition(config) else TensorRule()
+
+
+@dataclass(frozen=True)
 class Split(TensorRule):
     """One official tensor, in which several of the zoo's, all of one size, lie one below the other."""
 

@@ -136,6 +136,7 @@ class TfmConfig(PreTrainedConfig):
     final_logit_softcapping: ClassVar[None] = None
     #: fields of the families in which positions may not start at 0, or may leave out padding
     position_ids_from_padding: ClassVar[bool] = False
+    position_ids_from_mask: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0
 
     base_model_fsdp_plan: ClassVar[dict[str, str]] = dict.fromkeys(("embeddings", "layers.*"), "free_full_weight")

@@ -7,6 +7,7 @@ from .bert import BERT, CAMEMBERT, DISTILBERT, ROBERTA, XLM_ROBERTA, XLM_ROBERTA
 from .electra import ELECTRA
 from .eleuther import GPT_NEOX, GPTJ
 from .eurobert import EUROBERT
+from .falcon import FALCON
 from .gemma import GEMMA, GEMMA2, GEMMA3
 from .gpt import GPT2, OPENAI_GPT
 from .granite import GRANITE
@@ -14,6 +15,7 @@ from .llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from .modernbert import MODERNBERT
 from .nomic_bert import GTE, JINA_V3, NOMIC_BERT
 from .olmo import OLMO2, OLMO3
+from .opt import OPT
 from .phi import PHI, PHI3
 from .smollm import SMOLLM3
 from .starcoder import GPT_BIGCODE, STARCODER2
@@ -26,7 +28,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         *(BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, XLM_ROBERTA_XL, DISTILBERT, ELECTRA, ALBERT),
         *(MODERNBERT, NOMIC_BERT, GTE, JINA_V3, EUROBERT, TORCH_ENCODER),
         *(GPT2, OPENAI_GPT, LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, OLMO2, OLMO3, GEMMA, GEMMA2, GEMMA3, GRANITE),
-        *(PHI, PHI3, GPT_BIGCODE, STARCODER2, GPT_NEOX, GPTJ),
+        *(PHI, PHI3, GPT_BIGCODE, STARCODER2, GPT_NEOX, GPTJ, OPT, FALCON),
         *(MARIAN, BART, MBART, FSMT, M2M100, PEGASUS, BLENDERBOT, TORCH_TRANSFORMER),
     )
 }

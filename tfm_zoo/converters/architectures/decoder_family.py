@@ -18,6 +18,8 @@ CONFIG = (
     Computed("classifier_dropout", token_classifier_dropout),
     Free("token_types_as_tokens"),
 )
+#: the projections that official classes may hold in one piece
+QKV = tuple(f"layers.{{i}}.self_attn.{part}_proj" for part in "qkv")
 LM_HEAD = Rename("lm_head.weight", "lm_head.weight")
 SCORE = Rename("score.weight", "score.weight")
 QUESTION_ANSWERING = Rename("qa_outputs", "qa_outputs")

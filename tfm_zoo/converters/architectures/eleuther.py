@@ -9,11 +9,9 @@ from typing import Any
 from ..architecture import Architecture, Head
 from ..config_rules import Computed, ConfigRule, Field, Fields, Requires, constants, same
 from ..tensor_rules import Interleaved, NotConverted, Rename, SplitHeads
-from .decoder_family import CONFIG, QUESTION_ANSWERING, SCORE
+from .decoder_family import CONFIG, QKV, QUESTION_ANSWERING, SCORE
 from .gpt import CONFIG as GPT_CONFIG
 from .gpt import intermediate_size
-
-QKV = tuple(f"layers.{{i}}.self_attn.{name}_proj" for name in "qkv")
 
 NEOX_LM_HEAD = Rename("lm_head.weight", "lm_head.weight", also="embed_out.weight")  # in files
 

@@ -3,10 +3,10 @@
 from ..architecture import Head
 from ..config_rules import Computed, Field, constants, same
 from ..tensor_rules import NotConverted, Rename, Split, SplitHeads
+from .decoder_family import QKV
 from .llama import FIELDS, llama
 
 CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
-QKV = tuple(f"layers.{{i}}.self_attn.{name}_proj" for name in "qkv")
 
 PHI = llama(
     *("phi", "Phi", "Phi"),
