@@ -8,16 +8,16 @@ from .llama import rotates_whole_heads
 
 
 def key_value_heads(official: Fields) -> int:
-    if official["new_decoder_architecture"]:
+    if official.get("new_decoder_architecture"):
         return official["num_kv_heads"]
-    return 1 if official["multi_query"] else official["num_attention_heads"]
+    return 1 if official.get("multi_query", True) else official["num_attention_heads"]
 
 
 def norms_of_a_block(official: Fields) -> int:
     """How many norms a block has before attention and feed-forward, where those are beside each other."""
-    if official["new_decoder_architecture"]:
-        return official["num_ln_in_parallel_attn"] or 2
-    return 1 if official["parallel_attn"] else 2
+    if official.get("new_decoder_architecture"):
+        return official.get("num_ln_in_parallel_attn") or 2
+    return 1 if official.get("parallel_attn") else 2
 
 
 def has_two_norms_beside(config) -> bool:

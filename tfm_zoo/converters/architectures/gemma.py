@@ -12,7 +12,7 @@ from .llama import BODY, HEAD_NORMS, llama
 
 
 def attention_scale(official: Fields) -> float:
-    return official["query_pre_attn_scalar"] ** -0.5
+    return official.get("query_pre_attn_scalar", 256) ** -0.5
 
 
 GEMMA_CONFIG = (

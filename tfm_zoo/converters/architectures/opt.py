@@ -7,7 +7,7 @@ from .decoder_family import CONFIG, QKV, generic_heads
 
 
 def has_final_norm(official: Fields) -> bool:
-    return official["do_layer_norm_before"] and not official["_remove_final_layer_norm"]
+    return official.get("do_layer_norm_before", True) and not official.get("_remove_final_layer_norm")
 
 
 OPT = Architecture(
@@ -26,7 +26,7 @@ OPT = Architecture(
         Field("enable_bias", "mlp_bias"),
         Computed(
             "norm_position",
-            lambda official: "pre" if official["do_layer_norm_before"] else "post",
+            lambda official: "pre" if official.get("do_layer_norm_before", True) else "post",
             lambda position: {"do_layer_norm_before": position == "pre"},
         ),
         Computed("final_norm", has_final_norm, lambda value: {"_remove_final_layer_norm": not value}),

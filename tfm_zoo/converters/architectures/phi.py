@@ -15,7 +15,7 @@ PHI = llama(
     Field("embd_pdrop", "embedding_dropout"),
     Computed(
         "qk_norm",
-        lambda official: "head" if official["qk_layernorm"] else None,
+        lambda official: "head" if official.get("qk_layernorm") else None,
         lambda kind: {"qk_layernorm": bool(kind)},
     ),
     *constants(norm_type="layernorm", mlp_type="dense", use_parallel_residual=True, num_ln_in_parallel_attn=1),

@@ -23,7 +23,7 @@ GPT_BIGCODE = Architecture(
         Computed("intermediate_size", intermediate_size, lambda width: {"n_inner": width}),
         Computed(
             "num_key_value_heads",
-            lambda official: 1 if official["multi_query"] else official["n_head"],
+            lambda official: 1 if official.get("multi_query", True) else official["n_head"],
             lambda heads: {"multi_query": heads == 1},
         ),
         *constants(scaled_residual_init=True),
