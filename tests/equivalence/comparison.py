@@ -214,7 +214,7 @@ def assert_same_gradients(
         if name in own
     }
     canonical = {name: canonical_name(official_class.architecture, name) for name in expected}
-    rules = official_class.architecture.tensor_rules([official_class.head])
+    rules = official_class.architecture.tensor_rules([official_class.head], zoo.config)
     steps, unknown = plan(rules, canonical.values(), to="official")
     assert not unknown
     converted, unseen = {}, set()

@@ -60,7 +60,10 @@ def differences(architecture: Architecture, config: PreTrainedConfig, head: Head
         official = completed(architecture, to_official_fields(architecture, config, head))
         if wanted := refused(rules, official):
             zoo_names = {name: rule.zoo for rule in rules if isinstance(rule, Field) for name in rule.names}
-            return {zoo_names.get(name, name): (official[name], value) for name, value in wanted.items()}
+            lacks = {zoo_names.get(name, name): (official[name], value) for name, value in wanted.items()}
+            if not any(map(is_decisive, lacks)):  # what is refused even though it matters in training only
+                raise ConversionError(f"{head.official} cannot express this model: {lacks}.")
+            return lacks
         round_trip = to_zoo_config(architecture, official, head.zoo, {})
     except (ValueError, StrictDataclassError) as error:
         raise ConversionError(f"{head.official} cannot express this model: {error}") from error

@@ -114,7 +114,7 @@ def to_official(model: PreTrainedModel) -> nn.Module:
 
     state = model.state_dict()
     tensors = {full_name: state[name] for full_name, name in zoo_names(model).items()}
-    steps, missing = plan(architecture.tensor_rules([head]), canonical.values(), to="official")
+    steps, missing = plan(architecture.tensor_rules([head], model.config), canonical.values(), to="official")
     values = {}
     for step in steps:
         absent = [name for name in step.reads if name not in tensors]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:  # a table is data: importing it does not load torch
     import torch
+    from transformers import PreTrainedConfig
 
 Tensors = Sequence["torch.Tensor"]
 Side = Literal["official", "zoo"]
@@ -52,6 +53,10 @@ class TensorRule:
             also=self.also and f"{official}.{self.also}",
         )
 
+    def of(self, config: "PreTrainedConfig") -> "TensorRule":
+        """The rule for a model with this configuration of the zoo."""
+        return self
+
     def to_zoo(self, tensors: Tensors) -> Tensors:
         return tensors
 
@@ -61,6 +66,16 @@ class TensorRule:
 
 class Rename(TensorRule):
     """One tensor, which has another name."""
+
+
+@dataclass(frozen=True)
+class When(Rename):
+    """One tensor that has another name in some models; the next rule that fits is for the others."""
+
+    condition: Callable[["PreTrainedConfig"], bool] = bool
+
+    def of(self, config: "PreTrainedConfig") -> TensorRule:
+        return self if self.condition(config) else TensorRule()
 
 
 @dataclass(frozen=True)
@@ -92,6 +107,60 @@ class Join(TensorRule):
 
     def to_official(self, tensors: Tensors) -> Tensors:
         return [part.clone() for part in tensors[0].chunk(len(self.official))]
+
+
+@dataclass(frozen=True)
+class SplitHeads(TensorRule):
+    """One official tensor that holds queries, keys and values: one below the other or, `by_group`, for each key head
+    those query heads that share it, the key and the value (of ungrouped attention: head by head)."""
+
+    by_group: bool = False
+    heads: tuple[int, int, int] = ()  # how many of each there are, in the model or in a group
+    groups: int = 1
+
+    def of(self, config: "PreTrainedConfig") -> TensorRule:
+        keys = config.num_key_value_heads
+        groups = keys if self.by_group else 1
+        heads = (config.num_attention_heads // groups, keys // groups, keys // groups)
+        return replace(self, heads=heads, groups=groups)
+
+    def to_zoo(self, tensors: Tensors) -> Tensors:
+        (packed,) = tensors
+        parts = packed.unflatten(0, (self.groups, sum(self.heads), -1)).split(self.heads, dim=1)
+        return [part.flatten(0, 2).clone() for part in parts]
+
+    def to_official(self, tensors: Tensors) -> Tensors:
+        import torch
+
+        parts = zip(tensors, self.heads, strict=True)
+        return [torch.cat([part.unflatten(0, (self.groups, n, -1)) for part, n in parts], dim=1).flatten(0, 2)]
+
+
+@dataclass(frozen=True)
+class Interleaved(TensorRule):
+    """Queries or keys whose rotated channels form pairs side by side; the zoo has the first of all pairs, then the
+    second."""
+
+    heads: int = 0
+    rotated: int = 0  # channels of each head that are rotated, which come first
+
+    def of(self, config: "PreTrainedConfig") -> TensorRule:
+        share = config.rope_parameters.get("partial_rotary_factor", 1.0)
+        return replace(self, heads=config.num_attention_heads, rotated=int(config.head_dim * share))
+
+    def to_zoo(self, tensors: Tensors) -> Tensors:
+        return [self.reordered(tensors[0], (-1, 2))]
+
+    def to_official(self, tensors: Tensors) -> Tensors:
+        return [self.reordered(tensors[0], (2, -1))]
+
+    def reordered(self, tensor: "torch.Tensor", pairs: tuple[int, int]) -> "torch.Tensor":
+        """The tensor, whose rotated channels lie in rows and columns of these numbers, column by column."""
+        import torch
+
+        heads = tensor.unflatten(0, (self.heads, -1))
+        rotated = heads[:, : self.rotated].unflatten(1, pairs).transpose(1, 2).flatten(1, 2)
+        return torch.cat((rotated, heads[:, self.rotated :]), dim=1).flatten(0, 1)
 
 
 class Transpose(TensorRule):

@@ -98,11 +98,13 @@ class TfmBertConfig(TfmConfig):
                 f"num_hidden_groups={self.num_hidden_groups} should be from 1 to num_hidden_layers="
                 f"{self.num_hidden_layers}, the layers that it divides."
             )
-        is_alike = len(set(self.layer_types)) == 1 and self.first_norm
+        kinds = set(zip(self.layer_types, self.no_rope_layers or self.layer_types, strict=True))
+        is_alike = len(kinds) == 1 and self.first_norm
         if self.num_hidden_groups < self.num_hidden_layers and not is_alike:
             raise ValueError(
                 f"num_hidden_groups={self.num_hidden_groups} has layers share their weights: layer_types="
-                f"{self.layer_types} and first_norm={self.first_norm} should make them alike."
+                f"{self.layer_types}, no_rope_layers={self.no_rope_layers} and first_norm={self.first_norm} should "
+                "make them alike."
             )
         if self.classifier_norm and not self.classifier_dense:
             raise ValueError(

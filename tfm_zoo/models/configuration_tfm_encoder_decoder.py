@@ -28,6 +28,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
         lm_head_bias: a bias in the output projection, which is trained.
         final_logits_bias: one that is not, a buffer under the same name (Marian, BART).
         logit_scale: what logits, but not their bias, are multiplied by (T5: `hidden_size ** -0.5`).
+        final_logit_softcapping: logits are bent to stay between minus and plus this number (Gemma 2).
         weight_init: initial weights: `"xavier"`, uniform (Glorot and Bengio 2010), with embeddings from a normal
             distribution of standard deviation `hidden_size ** -0.5`; or `"normal"`, of `initializer_range`.
         classifier_dropout: dropout in the classification head.
@@ -85,6 +86,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
     lm_head_bias: bool = False
     final_logits_bias: bool = False
     logit_scale: float | int = 1.0
+    final_logit_softcapping: float | int | None = None
     weight_init: Literal["xavier", "normal"] = "xavier"
     classifier_dropout: float | int = 0.0
     use_cache: bool = True
@@ -127,6 +129,8 @@ class TfmEncoderDecoderConfig(TfmConfig):
                 "lm_head_bias=True gives the output projection a trained bias, and final_logits_bias=True one that is "
                 "not: one of the two."
             )
+        if self.no_rope_layers is not None:
+            raise ValueError(f"no_rope_layers={self.no_rope_layers} names the layers of one stack, and there are two.")
         if self.share_encoder_decoder_embeddings and self.decoder_vocab_size != self.vocab_size:
             raise ValueError(
                 f"share_encoder_decoder_embeddings=True has one embedding for vocab_size={self.vocab_size} and "

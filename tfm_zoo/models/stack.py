@@ -3,6 +3,7 @@
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -11,8 +12,9 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from .batch import Batch
 from .compat import ACT2FN, capture_outputs
 from .configuration_tfm import ENGINES
-from .layers import TfmLayer, make_norm, norm_or_identity
+from .layers import TfmLayer
 from .layout import marks_padding
+from .norms import make_norm, multiplier, norm_or_identity
 from .position_bias import BiasedLayouts, make_position_bias
 from .positions import TfmSinusoidalPositions, make_rotary
 
@@ -23,12 +25,15 @@ class TfmScaledEmbedding(nn.Embedding):
     Serving engines, which replace the module, apply its `embed_scale`.
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None):
-        super().__init__(num_embeddings, embedding_dim, padding_idx)
-        self.embed_scale = embedding_dim**0.5
+    def __init__(self, *sizes: int, padding_idx: int | None = None, is_rounded: bool = False):
+        super().__init__(*sizes, padding_idx=padding_idx)
+        self.embed_scale, self.is_rounded = self.embedding_dim**0.5, is_rounded
 
     def forward(self, input_ids: torch.LongTensor) -> torch.Tensor:
-        return super().forward(input_ids) * self.embed_scale
+        embeddings, scale = super().forward(input_ids), self.embed_scale
+        if self.is_rounded and embeddings.dtype != torch.float32:
+            scale = torch.tensor(scale, dtype=embeddings.dtype)
+        return embeddings * scale
 
 
 class TfmEmbeddings(nn.Module):
@@ -38,7 +43,8 @@ class TfmEmbeddings(nn.Module):
         super().__init__()
         width, padding_idx = config.embedding_size, config.pad_token_id
         untrained = None if config.train_padding_embedding else padding_idx
-        table = TfmScaledEmbedding if config.scale_embedding else nn.Embedding
+        table = partial(TfmScaledEmbedding, is_rounded=config.round_embedding_scale)
+        table = table if config.scale_embedding else nn.Embedding
         self.embed_tokens = table(vocab_size, width, padding_idx=untrained)
         self.embed_positions = None
         if config.position_embedding_type == "learned":
@@ -52,7 +58,7 @@ class TfmEmbeddings(nn.Module):
         self.token_types_as_tokens = config.token_types_as_tokens
         # The row of position 0. If a row is reserved for padding, it is the one before.
         self.position_offset = padding_idx + 1 if config.position_ids_from_padding else config.position_offset
-        self.norm = make_norm(config, width) if config.embedding_norm else None
+        self.norm = make_norm(config, width) if config.embedding_norm else multiplier(config.embedding_multiplier)
         self.dropout = nn.Dropout(config.embedding_dropout)
         self.projection = nn.Linear(width, config.hidden_size) if width != config.hidden_size else None
 
