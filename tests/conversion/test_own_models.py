@@ -16,6 +16,7 @@ from tfm_zoo.converters import (
     Rename,
     Sinusoids,
     Split,
+    SplitHeads,
     Transpose,
     ZooOnly,
     from_official,
@@ -138,6 +139,12 @@ def test_heads_apart_and_transposed():
     assert torch.equal(attention.o_proj.weight, weights["0.out"].T)
     back = to_state_dict(model, rules)
     assert back.keys() == weights.keys() and all(torch.equal(back[name], weights[name]) for name in weights)
+
+    packed = torch.stack([whole.unflatten(0, (4, -1)) for whole in joined.values()], dim=1).flatten(0, 2)
+    rule = SplitHeads("{i}.qkv", tuple(f"layers.{{i}}.self_attn.{x}.weight" for x in joined), by_group=True)
+    weights = {"0.qkv": packed, "0.out": weights["0.out"]}
+    attention = from_state_dict(weights, [rule, *rules[3:]], TfmGPTModel, config).layers[0].self_attn
+    assert all(torch.equal(getattr(attention, name).weight, whole) for name, whole in joined.items())
 
 
 def test_a_rule_whose_places_differ():
