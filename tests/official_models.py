@@ -14,10 +14,19 @@ from tfm_zoo.converters.choosing import is_installed
 from tfm_zoo.converters.official_names import is_converted
 
 SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-LIKE_LLAMA = ("llama", "mistral", "qwen2")
+LIKE_LLAMA = (
+    *("llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite"),
+    *("phi", "phi3", "starcoder2", "gpt_neox"),
+)
 LIKE_BART = ("marian", "bart", "mbart", "fsmt", "m2m_100", "pegasus", "blenderbot")
 LIKE_T5 = ("t5", "mt5", "umt5")
 WITH_CLASSIFIER = ("bart", "mbart")
+
+
+def without(fields: dict, *names: str) -> dict:
+    return {name: value for name, value in fields.items() if name not in names}
+
+
 #: sizes and settings under the names that most official encoders have, and under those of others
 TINY = {
     "vocab_size": 99,
@@ -49,6 +58,31 @@ TINY_LLAMA = {
     "rms_norm_eps": 1e-3,
     "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
     **SPECIAL_TOKENS,
+}
+#: rotary positions by kind of layer
+BY_KIND = {
+    kind: {"rope_type": "default", "rope_theta": theta}
+    for kind, theta in {"full_attention": 1000.0, "sliding_attention": 10.0}.items()
+}
+MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
+PARTIAL = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.75}
+TINY_PHI = without(TINY_LLAMA, "rms_norm_eps") | {"layer_norm_eps": 1e-3}
+TINY_GEMMA = TINY_LLAMA | {
+    "hidden_activation": "gelu_pytorch_tanh",
+    "head_dim": 10,
+    "query_pre_attn_scalar": 7,
+    "final_logit_softcapping": 3.0,
+    "sliding_window": 4,
+    "layer_types": MIXED,
+}
+TINY_OPT = without(TINY_PHI, "intermediate_size", "layer_norm_eps") | {
+    "ffn_dim": 48,
+    "activation_function": "gelu",
+}
+TINY_FALCON = without(TINY_LLAMA, "intermediate_size", "rms_norm_eps", "num_key_value_heads") | {
+    "ffn_hidden_size": 48,
+    "layer_norm_epsilon": 1e-3,
+    "bias": True,
 }
 TINY_BART = {
     "vocab_size": 99,
@@ -93,10 +127,7 @@ TINY_OF = {
         "hidden_activation": "silu",
         "norm_eps": 1e-3,
         "local_attention": 7,
-        "rope_parameters": {
-            kind: {"rope_type": "default", "rope_theta": theta}
-            for kind, theta in {"full_attention": 1000.0, "sliding_attention": 10.0}.items()
-        },
+        "rope_parameters": BY_KIND,
         **SPECIAL_TOKENS,
     },
     "nomic_bert": TINY | {"head_dim": 6, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
@@ -109,6 +140,29 @@ TINY_OF = {
     "llama": TINY_LLAMA | {"attention_bias": True, "head_dim": 10},
     "mistral": TINY_LLAMA | {"sliding_window": 4},
     "qwen2": TINY_LLAMA | {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 1},
+    "qwen3": TINY_LLAMA | {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 1, "head_dim": 10},
+    "olmo2": TINY_LLAMA | {"attention_bias": True},
+    "olmo3": TINY_LLAMA | {"sliding_window": 4, "layer_types": MIXED, "rope_parameters": BY_KIND},
+    "gemma": TINY_LLAMA | {"head_dim": 10, "attention_bias": True},
+    "gemma2": TINY_GEMMA | {"attn_logit_softcapping": 2.0},
+    "gemma3_text": TINY_GEMMA | {"rope_parameters": BY_KIND},
+    "smollm3": TINY_LLAMA | {"no_rope_layers": [1, 0, 1], "use_sliding_window": True, "sliding_window": 4},
+    "granite": TINY_LLAMA
+    | {
+        "attention_multiplier": 0.3,
+        "embedding_multiplier": 3.0,
+        "logits_scaling": 0.7,
+        "residual_multiplier": 0.4,
+        "mlp_bias": True,
+    },
+    "phi": TINY_PHI | {"qk_layernorm": True, "rope_parameters": PARTIAL},
+    "phi3": TINY_LLAMA | {"sliding_window": 4, "rope_parameters": PARTIAL},
+    "gpt_bigcode": TINY_GPT | {"n_inner": 48},
+    "starcoder2": TINY_PHI | {"sliding_window": 4, "norm_epsilon": 1e-3},
+    "gpt_neox": TINY_PHI | {"rope_parameters": PARTIAL},
+    "gptj": TINY_GPT | {"n_inner": 48, "rotary_dim": 6},
+    "opt": TINY_OPT,
+    "falcon": TINY_FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2},
     # as in OPUS-MT, decoding begins with padding
     "marian": TINY_BART | {"scale_embedding": True, "pad_token_id": 3, "decoder_start_token_id": 3},
     "bart": TINY_BART,
@@ -123,14 +177,16 @@ TINY_OF = {
     "fsmt": {name: value for name, value in TINY_BART.items() if name != "vocab_size"}
     | {"src_vocab_size": 99, "tgt_vocab_size": 91},
 }
+GPT_DROPOUTS = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 NO_DROPOUT_OF = {
     "distilbert": dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), 0.0),
-    "gpt2": dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop", "classifier_dropout"), 0.0),
-    "openai-gpt": dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
+    **{name: dict.fromkeys((*GPT_DROPOUTS, "classifier_dropout"), 0.0) for name in ("gpt2", "gpt_bigcode", "gptj")},
+    "openai-gpt": dict.fromkeys(GPT_DROPOUTS, 0.0),
     **{name: {"attention_dropout": 0.0, "classifier_dropout": 0.0} for name in LIKE_LLAMA},
-    **{name: {"dropout": 0.0, "attention_dropout": 0.0} for name in LIKE_BART},
+    **{name: {"dropout": 0.0, "attention_dropout": 0.0} for name in (*LIKE_BART, "opt")},
     **{name: {"dropout_rate": 0.0} for name in LIKE_T5},
+    "falcon": {"classifier_dropout": 0.0},
     "electra": NO_DROPOUT | {"summary_last_dropout": 0.0},
     "eurobert": {"attention_dropout": 0.0},
     "modernbert": {},
@@ -140,9 +196,18 @@ NO_DROPOUT_OF = {
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout": 0.3}
 DROPOUT_OF = {
     "distilbert": {"dropout": 0.1, "attention_dropout": 0.2, "qa_dropout": 0.3, "seq_classif_dropout": 0.4},
-    "gpt2": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3, "classifier_dropout": 0.4},
+    **{
+        name: {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3, "classifier_dropout": 0.4}
+        for name in ("gpt2", "gpt_bigcode", "gptj")
+    },
     "openai-gpt": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3},
     **{name: {"attention_dropout": 0.2, "hidden_dropout": 0.4} for name in LIKE_LLAMA},
+    "phi": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attention_dropout": 0.3, "classifier_dropout": 0.4},
+    "phi3": {"resid_pdrop": 0.2, "attention_dropout": 0.3, "hidden_dropout": 0.4},
+    "starcoder2": {"residual_dropout": 0.2, "embedding_dropout": 0.1, "attention_dropout": 0.3},
+    "opt": {"dropout": 0.1, "attention_dropout": 0.2},
+    "falcon": {"classifier_dropout": 0.4},
+    "gpt_neox": {"hidden_dropout": 0.2, "attention_dropout": 0.3, "classifier_dropout": 0.4},
     **{name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3} for name in LIKE_BART},
     **{
         name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3, "classifier_dropout": 0.4}
@@ -252,7 +317,7 @@ class OfficialClass:
     @property
     def chooses_attention(self) -> bool:
         """Whether the official class has more than one implementation of attention."""
-        return self.architecture.model_type not in ("openai-gpt", "fsmt", "mpnet")
+        return self.architecture.model_type not in ("openai-gpt", "fsmt", "mpnet", "gemma2", "gptj")
 
     @property
     def ignores_padding(self) -> bool:
@@ -262,7 +327,8 @@ class OfficialClass:
 
     @property
     def has_windows(self) -> bool:
-        return self.architecture.model_type == "modernbert"
+        """Of an encoder; in Falcon's own eager attention, too, a position that sees padding alone sees all."""
+        return self.architecture.model_type in ("modernbert", "falcon")
 
     def reads_padding(self, side: str, has_labels: bool = False) -> bool:
         """Whether the head of a class with windows reads padding, all of it or the first position's."""
@@ -283,7 +349,9 @@ OFFICIAL_CLASSES = [
 #: architectures made of parts of those above: their heads are tested in fewer ways
 LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
-    *("pegasus", "blenderbot", "mt5", "umt5"),
+    *("phi", "phi3", "gpt_bigcode", "starcoder2", "gpt_neox", "gptj", "opt", "falcon"),
+    *("qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite", "pegasus", "blenderbot"),
+    *("mt5", "umt5"),
 )
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 
@@ -293,7 +361,8 @@ def build(
 ) -> PreTrainedModel:
     """An official model with random weights, made from its configuration, in evaluation mode."""
     torch.manual_seed(seed)
-    labels = labels or (2 if official_class.head.official.endswith("QuestionAnswering") else 3)
+    has_two_labels = official_class.head.official.endswith(("QuestionAnswering", "AlbertForPreTraining"))
+    labels = labels or (2 if has_two_labels else 3)
     config = CONFIG_MAPPING[official_class.architecture.model_type](num_labels=labels, **config)
     model_class = getattr(transformers, official_class.head.official)
     if not official_class.chooses_attention:

@@ -11,7 +11,8 @@ from tfm_zoo import TfmBertModel, TfmEncoderDecoderConfig, TfmEncoderDecoderForC
 from tfm_zoo.models.attention import TfmAttention
 from tfm_zoo.models.batch import count_positions
 from tfm_zoo.models.encoder_decoder_stacks import TfmDecoderStack
-from tfm_zoo.models.layers import TfmLayer, TfmMLP, TfmRMSNorm
+from tfm_zoo.models.layers import TfmLayer, TfmMLP
+from tfm_zoo.models.norms import TfmRMSNorm
 from tfm_zoo.models.positions import TfmRotaryEmbedding, TfmSinusoidalPositions, rotate
 
 from ..tiny import SIZES, tiny_config, tiny_model

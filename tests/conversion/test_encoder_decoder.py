@@ -201,6 +201,16 @@ def test_bias_of_the_logits(name, tmp_path):
         assert not to_official(without).final_logits_bias.any()
 
 
+def test_bias_of_the_logits_that_is_trained():
+    original = build_tiny(BY_NAME["MarianMTModel"])
+    zoo = from_official(original, lm_head_bias=True)
+    assert not zoo.config.final_logits_bias and "lm_head.bias" in dict(zoo.named_parameters())
+    assert torch.equal(zoo.lm_head.bias, original.final_logits_bias[0])
+    zoo(**BATCH, labels=IDS[:, :4]).loss.backward()
+    assert zoo.lm_head.bias.grad.abs().sum() > 0
+    assert torch.equal(to_official(zoo).final_logits_bias, original.final_logits_bias)
+
+
 def test_no_bias_of_the_logits_is_one_of_zeros():
     zoo = from_official(build_tiny(BY_NAME["MarianModel"]), TfmEncoderDecoderForConditionalGeneration)
     without = TfmEncoderDecoderForConditionalGeneration(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.conversion.comparison import assert_same_model, assert_same_weights
-from tests.official_models import BY_NAME, LATER, OFFICIAL_CLASSES, build_tiny
+from tests.official_models import BY_NAME, LATER, OFFICIAL_CLASSES, ROPE, build_tiny
 from tfm_zoo.converters import from_official, to_official
 
 EVERY_HEAD = pytest.mark.parametrize("native", OFFICIAL_CLASSES, ids=str)
@@ -63,6 +63,33 @@ ODD_CONFIG = {
         "tie_word_embeddings": True,
     },
     "qwen2": {"use_sliding_window": False, "head_dim": 10, "use_mrope": False, "attention_dropout": 0},
+    "qwen3": {"use_sliding_window": False, "attention_bias": True, "num_key_value_heads": 4, "eos_token_id": [2, 3]},
+    "olmo2": {"num_key_value_heads": 4, "clip_qkv": None, "pad_token_id": None, "use_cache": False},
+    "olmo3": {"layer_types": ["full_attention", "sliding_attention", "full_attention"], "attention_bias": True},
+    "gemma": {"hidden_act": "gelu", "num_key_value_heads": 4, "hidden_activation": None, "pad_token_id": None},
+    "gemma2": {
+        "attn_logit_softcapping": None,
+        "final_logit_softcapping": None,
+        "query_pre_attn_scalar": 224,
+        "attention_bias": True,
+        "cache_implementation": "hybrid",
+    },
+    "gemma3_text": {"attention_bias": True, "layer_types": None, "sliding_window_pattern": 2, "sliding_window": 9},
+    "smollm3": {"no_rope_layers": None, "no_rope_layer_interval": 2, "use_sliding_window": False, "mlp_bias": True},
+    "granite": {"logits_scaling": 6.0, "attention_bias": True, "mlp_bias": False, "tie_word_embeddings": True},
+    "phi": {"qk_layernorm": False, "num_key_value_heads": 4, "tie_word_embeddings": True, "eos_token_id": [2, 3]},
+    "phi3": {
+        "sliding_window": None,
+        "num_key_value_heads": 4,
+        "embd_pdrop": 0.1,
+        "original_max_position_embeddings": 9,
+    },
+    "gpt_bigcode": {"multi_query": False, "n_inner": None, "attention_softmax_in_fp32": False, "n_ctx": 40},
+    "starcoder2": {"use_bias": False, "sliding_window": None, "mlp_type": "default", "use_cache": False},
+    "gpt_neox": {"use_parallel_residual": False, "attention_bias": False, "rope_parameters": ROPE["linear"]},
+    "gptj": {"rotary_dim": 4, "n_inner": None, "gradient_checkpointing": False, "scale_attn_weights": True},
+    "opt": {"do_layer_norm_before": False, "enable_bias": False, "prefix": "</s>", "init_std": 0.006},
+    "falcon": {"new_decoder_architecture": False, "multi_query": False, "bias": False, "parallel_attn": False},
     "marian": {
         "scale_embedding": False,
         "share_encoder_decoder_embeddings": False,

@@ -177,6 +177,12 @@ def count_positions(model, inputs: torch.Tensor, seen: int | torch.Tensor = 0) -
     return torch.arange(seen, seen + length, device=inputs.device).unsqueeze(0)
 
 
+def count_in_mask(attention_mask: torch.Tensor, inputs: torch.Tensor) -> torch.LongTensor:
+    """The positions of these inputs, the last that a mask of padding is for: over real tokens, and -1 at padding."""
+    real = attention_mask.to(inputs.device).long()
+    return (real.cumsum(dim=1) * real - 1)[:, -inputs.shape[1] :]
+
+
 def empty_states(model, inputs: torch.Tensor) -> torch.Tensor:
     """`(batch, length, 0)`, with the type and device of the hidden states, as mask functions need it."""
     dtype = model.embeddings.embed_tokens.weight.dtype if inputs.dim() == 2 else inputs.dtype
@@ -252,7 +258,7 @@ def check_ids(model, tokens: Tokens) -> None:
     elif segments is not None and tables.embed_token_types is not None:
         check_values("token_type_ids", segments, model.config.type_vocab_size, "the segments (type_vocab_size)")
     if model.num_positions is not None:
-        padding = -1 if model.config.position_ids_from_padding else None
+        padding = -1 if model.config.position_ids_from_padding or model.config.position_ids_from_mask else None
         check_values(f"{prefix}position_ids", tokens.position_ids, model.num_positions, POSITIONS, ignored=padding)
 
 
