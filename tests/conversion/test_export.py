@@ -280,6 +280,21 @@ def test_named_configurations_are_the_published_ones(name, native, caplog):
     assert not caplog.text
 
 
+LIKE_T5 = {
+    "position_embedding_type": "none",
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 20,
+    "attention_scale": 1.0,
+    "norm_position": "pre",
+    "norm_type": "rmsnorm",
+    "attention_bias": False,
+    "mlp_bias": False,
+    "scale_embedding": False,
+    "train_padding_embedding": True,
+    **dict.fromkeys(("hidden_dropout", "attention_dropout", "activation_dropout", "final_dropout"), 0.1),
+}
+
+
 @pytest.mark.parametrize(
     ("head", "config", "native"),
     [
@@ -299,6 +314,12 @@ def test_named_configurations_are_the_published_ones(name, native, caplog):
         ("ForConditionalGeneration", LIKE_FSMT, "FSMTForConditionalGeneration"),
         ("ForConditionalGeneration", LIKE_MARIAN | {"norm_position": "pre"}, "PegasusForConditionalGeneration"),
         ("Model", LIKE_BART | LIKE_BLENDERBOT, "BlenderbotModel"),
+        ("ForConditionalGeneration", LIKE_T5, "T5ForConditionalGeneration"),
+        (
+            "Model",
+            LIKE_T5 | {"relative_attention_per_layer": True, "mlp_type": "gated", "hidden_act": "silu"},
+            "UMT5Model",
+        ),
         (
             "ForConditionalGeneration",
             LIKE_FSMT | {"tie_word_embeddings": False, "decoder_vocab_size": 80},

@@ -130,8 +130,7 @@ class TfmStack:
                 past_key_values=batch.cache,
                 **kwargs,
             )
-        hidden_states = self.norm(hidden_states)
-        hidden_states = hidden_states if self.dropout is None else self.dropout(hidden_states)
+        hidden_states = self.norm(hidden_states) if self.dropout is None else self.dropout(self.norm(hidden_states))
         return BaseModelOutputWithPastAndCrossAttentions(hidden_states, batch.returned_cache)
 
 
