@@ -418,7 +418,7 @@ class TfmConfig(PreTrainedConfig):
             )
         if self.position_embedding_type == "rotary":
             self.check_rotary()
-        elif self.no_rope_layers is not None:
+        elif 0 in self.no_rope_layers:
             raise ValueError(
                 f"no_rope_layers={self.no_rope_layers} leaves out rotary positions, which position_embedding_type="
                 f"{self.position_embedding_type!r} does not have."
@@ -437,7 +437,8 @@ class TfmConfig(PreTrainedConfig):
                 "have: they should be those of all layers."
             )
         layers = self.no_rope_layers
-        if layers is not None and (len(layers) != self.num_hidden_layers or not set(layers) <= {0, 1}):
+        fits = self.is_encoder_decoder or len(layers) == self.num_hidden_layers
+        if not fits or not set(layers) <= {0, 1}:
             raise ValueError(
                 f"no_rope_layers={layers} should have 0 or 1 for each of num_hidden_layers={self.num_hidden_layers}."
             )
@@ -468,6 +469,7 @@ class TfmConfig(PreTrainedConfig):
 # Set after the class is made: in its body a descriptor would be taken for the field's default value.
 for field, rule in {
     "norm_bias": lambda config: config.norm_type == "layernorm",
+    "no_rope_layers": lambda config: [1] * max(config.num_hidden_layers, getattr(config, "decoder_layers", 0)),
     "embedding_size": lambda config: config.hidden_size,
     "num_key_value_heads": lambda config: config.num_attention_heads,
     "head_dim": lambda config: config.hidden_size // max(config.num_attention_heads, 1),

@@ -122,7 +122,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
             raise ValueError(
                 "use_parallel_residual=True has no meaning with cross-attention, which reads what attention added."
             )
-        if self.no_rope_layers is not None:
+        if 0 in self.no_rope_layers:
             raise ValueError(f"no_rope_layers={self.no_rope_layers} names the layers of one stack, and there are two.")
         if self.share_encoder_decoder_embeddings and self.decoder_vocab_size != self.vocab_size:
             raise ValueError(
