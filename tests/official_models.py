@@ -19,6 +19,7 @@ LIKE_LLAMA = (
     *("phi", "phi3", "starcoder2", "gpt_neox"),
 )
 LIKE_BART = ("marian", "bart", "mbart", "fsmt", "m2m_100", "pegasus", "blenderbot")
+LIKE_T5 = ("t5", "mt5", "umt5")
 WITH_CLASSIFIER = ("bart", "mbart")
 
 
@@ -95,6 +96,20 @@ TINY_BART = {
     "max_position_embeddings": 40,
     "activation_function": "silu",
 }
+#: with heads that are not a part of the model's width, and distances that fill every bucket
+TINY_T5 = {
+    "vocab_size": 99,
+    "d_model": 32,
+    "d_kv": 10,
+    "d_ff": 48,
+    "num_layers": 3,
+    "num_decoder_layers": 2,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 10,
+    "layer_norm_epsilon": 1e-3,
+    "decoder_start_token_id": 0,
+}
 TINY_OF = {
     "distilbert": {
         "vocab_size": 99,
@@ -155,6 +170,10 @@ TINY_OF = {
     "m2m_100": TINY_BART | {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0},
     "pegasus": TINY_BART | {"scale_embedding": True},
     "blenderbot": TINY_BART | {"scale_embedding": True},
+    "t5": TINY_T5,
+    "mt5": TINY_T5 | {"feed_forward_proj": "gated-silu"},
+    "umt5": TINY_T5,
+    "mpnet": TINY,
     "fsmt": {name: value for name, value in TINY_BART.items() if name != "vocab_size"}
     | {"src_vocab_size": 99, "tgt_vocab_size": 91},
 }
@@ -167,6 +186,7 @@ NO_DROPOUT_OF = {
     **{name: {"attention_dropout": 0.0, "classifier_dropout": 0.0} for name in LIKE_LLAMA},
     **{name: {"dropout": 0.0, "attention_dropout": 0.0} for name in (*LIKE_BART, "opt")},
     "falcon": {"classifier_dropout": 0.0},
+    **{name: {"dropout_rate": 0.0} for name in LIKE_T5},
     "electra": NO_DROPOUT | {"summary_last_dropout": 0.0},
     "eurobert": {"attention_dropout": 0.0},
     "modernbert": {},
@@ -193,6 +213,8 @@ DROPOUT_OF = {
         name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3, "classifier_dropout": 0.4}
         for name in WITH_CLASSIFIER
     },
+    **{name: {"dropout_rate": 0.1, "classifier_dropout": 0.4} for name in LIKE_T5},
+    "mpnet": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2},
     "electra": DROPOUT | {"summary_last_dropout": 0.4},
     "eurobert": {"attention_dropout": 0.2},
     "albert": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout_prob": 0.3},
@@ -290,12 +312,12 @@ class OfficialClass:
 
     @property
     def is_encoder_decoder(self) -> bool:
-        return self.architecture.family == "tfm_encoder_decoder"
+        return self.architecture.family == "tfm_encoder_decoder" and not self.head.official.endswith("EncoderModel")
 
     @property
     def chooses_attention(self) -> bool:
         """Whether the official class has more than one implementation of attention."""
-        return self.architecture.model_type not in ("openai-gpt", "fsmt", "gemma2", "gptj")
+        return self.architecture.model_type not in ("openai-gpt", "fsmt", "mpnet", "gemma2", "gptj")
 
     @property
     def ignores_padding(self) -> bool:
@@ -329,6 +351,7 @@ LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
     *("phi", "phi3", "gpt_bigcode", "starcoder2", "gpt_neox", "gptj", "opt", "falcon"),
     *("qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite", "pegasus", "blenderbot"),
+    *("mt5", "umt5"),
 )
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 
@@ -338,7 +361,8 @@ def build(
 ) -> PreTrainedModel:
     """An official model with random weights, made from its configuration, in evaluation mode."""
     torch.manual_seed(seed)
-    labels = labels or (2 if official_class.head.official.endswith("QuestionAnswering") else 3)
+    has_two_labels = official_class.head.official.endswith(("QuestionAnswering", "AlbertForPreTraining"))
+    labels = labels or (2 if has_two_labels else 3)
     config = CONFIG_MAPPING[official_class.architecture.model_type](num_labels=labels, **config)
     model_class = getattr(transformers, official_class.head.official)
     if not official_class.chooses_attention:
@@ -363,13 +387,13 @@ def keep_every_layer() -> AbstractContextManager:
 def randomize(model: PreTrainedModel, architecture: Architecture, large_matrices: bool) -> None:
     """Moves what initialisation leaves at zero or one, and makes matrices large enough to turn and bend what they read:
     no bias and no norm can be forgotten unseen, and attention is not uniform."""
-    initial = getattr(model.config, "initializer_range", None) or model.config.init_std
+    initial = getattr(model.config, "initializer_range", None) or getattr(model.config, "init_std", None)
     for name, parameter in model.named_parameters():
         if not is_converted(architecture, name):  # sinusoids
             continue
         if parameter.dim() == 1:
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
         elif large_matrices:
-            parameter.mul_(parameter.shape[-1] ** -0.5 / initial)
+            parameter.mul_(parameter.shape[-1] ** -0.5 / (initial or parameter.std()))
     if hasattr(model, "final_logits_bias"):  # a buffer
         model.final_logits_bias.normal_()

@@ -343,6 +343,52 @@ XLM_ROBERTA_XL = {
     "bos_token_id": 0,
     "eos_token_id": 2,
 }
+#: MPNet (Song et al. 2020), as it differs from BERT
+MPNET_BASE = {
+    "vocab_size": 30527,
+    "max_position_embeddings": 514,
+    "type_vocab_size": 0,
+    "norm_eps": 1e-5,
+    "position_ids_from_padding": True,
+    "relative_attention_num_buckets": 32,
+    "lm_head_act": "gelu",
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+}
+#: T5 (Raffel et al. 2020) in its small size, as it differs from the base Transformer
+T5_SMALL = {
+    "vocab_size": 32128,
+    "attention_dropout": 0.1,
+    "activation_dropout": 0.1,
+    "final_dropout": 0.1,
+    "scale_embedding": False,
+    "max_position_embeddings": 512,
+    "train_padding_embedding": True,
+    "norm_position": "pre",
+    "norm_type": "rmsnorm",
+    "norm_eps": 1e-6,
+    "position_embedding_type": "none",
+    "relative_attention_num_buckets": 32,
+    "attention_bias": False,
+    "attention_scale": 1.0,
+    "mlp_bias": False,
+    "logit_scale": 512**-0.5,
+    "weight_init": "normal",
+    "bos_token_id": None,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 0,
+}
+#: flan-T5 (Chung et al. 2022) in its base size, which is T5 1.1
+FLAN_T5_BASE = T5_SMALL | {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "tie_word_embeddings": False,
+    "mlp_type": "gated",
+    "hidden_act": "gelu_new",
+    "logit_scale": 1.0,
+}
 
 #: name -> the family's configuration class, and what differs from its defaults
 NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
@@ -351,6 +397,7 @@ NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
     "albert-base-v2": (TfmBertConfig, ALBERT_BASE),
     "electra-small": (TfmBertConfig, ELECTRA_SMALL),
     "xlm-roberta-xl": (TfmBertConfig, XLM_ROBERTA_XL),
+    "mpnet-base": (TfmBertConfig, MPNET_BASE),
     "modernbert-base": (TfmBertConfig, MODERNBERT_BASE),
     "nomic-embed-text-v1.5": (TfmBertConfig, NOMIC_EMBED),
     "gte-multilingual-base": (TfmBertConfig, GTE_BASE),
@@ -375,6 +422,8 @@ NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
     "nllb-200-distilled-600m": (TfmEncoderDecoderConfig, NLLB_600M),
     "pegasus-large": (TfmEncoderDecoderConfig, PEGASUS_LARGE),
     "blenderbot-400m-distill": (TfmEncoderDecoderConfig, BLENDERBOT_400M),
+    "t5-small": (TfmEncoderDecoderConfig, T5_SMALL),
+    "flan-t5-base": (TfmEncoderDecoderConfig, FLAN_T5_BASE),
 }
 
 

@@ -90,6 +90,12 @@ def blocks(draw) -> dict:
         fields["round_embedding_scale"] = draw(st.booleans())
     if fields["embedding_norm"]:
         fields["embedding_multiplier"] = 1
+    if draw(st.booleans()):
+        fields |= {
+            "relative_attention_num_buckets": draw(st.integers(4, 9)),
+            "relative_attention_max_distance": draw(st.integers(5, 20)),
+            "relative_attention_per_layer": draw(st.booleans()),
+        }
     if fields["norm_position"] in ("output", "both"):
         fields["residual_multiplier"] = 1
         fields["norm_eps"] = 0.1  # else the norm of an output that is nearly constant enlarges its rounding
@@ -101,7 +107,7 @@ def blocks(draw) -> dict:
         fields["rope_parameters"] = rope | {"rope_theta": draw(st.sampled_from([100.0, 10000.0]))}
     if fields["norm_position"] in ("pre", "both"):
         fields["first_norm"] = draw(st.booleans())
-    if draw(st.integers(0, 3)) == 0:
+    if "relative_attention_num_buckets" not in fields and draw(st.integers(0, 1)) == 0:
         fields |= {"attention_type": "linear", "sliding_window": None}
         fields |= {"attention_scale": None, "attn_logit_softcapping": None}
     if draw(st.booleans()):
@@ -115,7 +121,8 @@ def layer_by_layer(draw, fields: dict) -> dict:
         fields["no_rope_layers"] = [draw(st.integers(0, 1)) for _ in range(fields["num_hidden_layers"])]
     if "attention_type" not in fields and draw(st.booleans()):
         slides = ["sliding_attention"] * (fields["sliding_window"] is not None)
-        kinds = st.sampled_from(["full_attention", "linear_attention", *slides])
+        scoreless = ["linear_attention"] * ("relative_attention_num_buckets" not in fields)
+        kinds = st.sampled_from(["full_attention", *scoreless, *slides])
         fields["layer_types"] = [draw(kinds) for _ in range(fields["num_hidden_layers"])]
         if "rope_parameters" in fields and draw(st.booleans()):
             other = {"rope_type": "default", "rope_theta": 50.0}
@@ -146,11 +153,11 @@ def architectures(draw) -> dict:
         "position_ids_from_padding": draw(st.booleans()),
         "pooler_act": draw(ACTIVATIONS),
         "lm_head_act": draw(st.none() | ACTIVATIONS),
-        "classifier_pooling": draw(st.sampled_from(["cls", "mean", "late"])),
+        "classifier_pooling": draw(st.sampled_from(["cls", "mean", "attention", "late"])),
         "lm_head_transform": draw(st.booleans()),
         "lm_head_bias": draw(st.booleans()),
         "classifier_bias": draw(st.booleans()),
-        "classifier_norm": draw(st.booleans()),
+        **draw(st.sampled_from([{}, {"classifier_norm": True}, {"classifier_dense": False}])),
         "classifier_transform": draw(st.booleans()),
         "add_pooling_layer": draw(st.booleans()),
     }
@@ -165,6 +172,7 @@ def decoders(draw) -> dict:
         "scaled_residual_init": draw(st.booleans()),
         "logit_scale": draw(st.sampled_from([1, 0.3])),
         "final_logit_softcapping": draw(st.sampled_from([None, 3])),
+        "lm_head_bias": draw(st.booleans()),
     }
     fields = layer_by_layer(draw, fields)
     if draw(st.booleans()):
@@ -180,9 +188,9 @@ def translators(draw) -> dict:
         "decoder_layers": draw(st.integers(1, 2)),
         "sinusoid_type": draw(st.sampled_from(["interleaved", "halves", "tensor2tensor"])),
         "share_encoder_decoder_embeddings": draw(st.booleans()),
-        "final_logits_bias": draw(st.booleans()),
-        "logit_scale": draw(st.sampled_from([1, 0.3])),
         "final_logit_softcapping": draw(st.sampled_from([None, 3])),
+        "logit_scale": draw(st.sampled_from([1, 0.3])),
+        **draw(st.sampled_from([{}, {"lm_head_bias": True}, {"final_logits_bias": True}])),
         "start_with_last_token": draw(st.booleans()),
         "train_padding_embedding": draw(st.booleans()),
         "weight_init": draw(st.sampled_from(["xavier", "normal"])),

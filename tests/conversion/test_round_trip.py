@@ -172,6 +172,19 @@ ODD_CONFIG = {
     },
     "m2m_100": {"encoder_layerdrop": 0.05, "decoder_layerdrop": 0.05, "scale_embedding": False, "num_beams": 5},
     "pegasus": {"scale_embedding": False, "length_penalty": 0.8, "normalize_embedding": False, "decoder_layers": 4},
+    "t5": {
+        "feed_forward_proj": "gated-gelu",
+        "tie_word_embeddings": False,
+        "num_decoder_layers": 4,
+        "eos_token_id": 3,
+        "decoder_start_token_id": 7,
+        "n_positions": 512,
+        "output_past": True,
+        "use_cache": False,
+    },
+    "mt5": {"feed_forward_proj": "relu", "initializer_factor": 0.5, "classifier_dropout": 0.3},
+    "umt5": {"feed_forward_proj": "gated-relu", "scalable_attention": True, "d_kv": 8, "bos_token_id": 4},
+    "mpnet": {"hidden_act": "relu", "layer_norm_eps": 1e-6, "initializer_range": 0.03, "bos_token_id": 7},
     "blenderbot": {"scale_embedding": False, "extra_layer_norm": False, "layernorm_variant": "prelayernorm"},
 }
 
@@ -179,7 +192,13 @@ ODD_CONFIG = {
 def is_a_later_head(native) -> bool:
     """Whether it is a head that other architectures have, too, on a base that its language model is tested with."""
     heads = ("Classification", "Model", "QuestionAnswering", "MultipleChoice")
-    return native.architecture.model_type in (*LATER, "modernbert", "m2m_100") and native.head.official.endswith(heads)
+    return native.architecture.model_type in (
+        *LATER,
+        "modernbert",
+        "m2m_100",
+        "t5",
+        "mpnet",
+    ) and native.head.official.endswith(heads)
 
 
 def odd_config(native) -> dict:

@@ -44,6 +44,7 @@ TRANSLATORS = {
     "m2m_100": "M2M100ForConditionalGeneration",
     "pegasus": "PegasusForConditionalGeneration",
     "blenderbot": "BlenderbotForConditionalGeneration",
+    "t5": "T5ForConditionalGeneration",
     "fsmt": "FSMTForConditionalGeneration",
 }
 #: With a tied head, these say each token again and again.

@@ -25,7 +25,7 @@ class Head:
     @property
     def is_bare(self) -> bool:
         """Whether it is the base model, without a head."""
-        return self.zoo_name.endswith("Model")
+        return "For" not in self.zoo_name
 
     @property
     def zoo(self) -> type["PreTrainedModel"]:

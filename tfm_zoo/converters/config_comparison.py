@@ -29,16 +29,21 @@ READ_BY = {
         ("classifier_pooling", "pooler_act", "pooler_dropout", "classifier_norm"),
         tuple(f"TfmBert{name}" for name in POOLED),
     ),
+    "classifier_dense": ("TfmBertForSequenceClassification",),
     "classifier_transform": ("TfmBertForTokenClassification", "TfmBertForQuestionAnswering"),
     "classifier_dropout": (
         *(f"TfmBertFor{name}" for name in ("SequenceClassification", "MultipleChoice", "TokenClassification")),
         "TfmGPTForTokenClassification",
         "TfmEncoderDecoderForSequenceClassification",
     ),
+    "sentence_dropout": ("TfmBertForPreTraining",),
     "qa_dropout": ("TfmBertForQuestionAnswering",),
-    **dict.fromkeys(
-        ("lm_head_act", "lm_head_transform", "lm_head_bias"), ("TfmBertForPreTraining", "TfmBertForMaskedLM")
+    **dict.fromkeys(("lm_head_act", "lm_head_transform"), ("TfmBertForPreTraining", "TfmBertForMaskedLM")),
+    "lm_head_bias": (
+        *("TfmBertForPreTraining", "TfmBertForMaskedLM", "TfmGPTForCausalLM"),
+        "TfmEncoderDecoderForConditionalGeneration",
     ),
+    "logit_scale": ("TfmGPTForCausalLM", "TfmEncoderDecoderForConditionalGeneration"),
     "final_logits_bias": ("TfmEncoderDecoderForConditionalGeneration",),
 }
 #: zoo fields that may be `None`, and the field that is read instead

@@ -103,8 +103,8 @@ def by_canonical_name(architecture: Architecture, checkpoint: Checkpoint) -> dic
 
 
 def is_of_zoo_head(name: str) -> bool:
-    """Whether a tensor of the zoo belongs to a head; the pooler counts as part of one."""
-    return not name.startswith("model.") or name.startswith("model.pooler.")
+    """Whether a tensor of the zoo belongs to a head; the pooler and its query count as part of one."""
+    return not name.startswith("model.") or name.startswith("model.pooler")
 
 
 def misfits_of(step: Step, tensors: dict[str, LazyTensor], parameters: list[torch.Tensor]) -> list[str]:

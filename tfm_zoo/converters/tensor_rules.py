@@ -1,7 +1,7 @@
 """Reversible rules between the tensors of the two sides, "official" and "zoo": one sequence of rules serves both ways.
 
-Names in a rule are patterns. `{i}` stands for a layer's number, and a name that stops at a module stands for its
-weight and its bias: `Rename("encoder.layer.{i}.output.dense", "layers.{i}.mlp.down_proj")`.
+Names in a rule are patterns. `{i}` stands for a layer's number, another name in braces for a word that both sides have,
+and a name that stops at a module for its weight and its bias: `Rename("{side}_{i}.fc1", "{side}.{i}.mlp.up_proj")`.
 """
 
 import re
@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # a table is data: importing it does not load torch
 Tensors = Sequence["torch.Tensor"]
 Side = Literal["official", "zoo"]
 LEAVES = (".weight", ".bias")
+PLACE, NUMBER, WORD = re.compile(r"\{(\w+)\}"), r"\d+", r"\w+"
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class TensorRule:
     zoo: str | tuple[str, ...] = ()
     also: str | None = None
     optional: bool = False
+
+    def __post_init__(self):
+        patterns = (*self.names("official"), *self.names("zoo"))
+        if len({frozenset(PLACE.findall(pattern)) for pattern in patterns}) > 1:
+            raise ValueError(f"{self}: all its names should have the same places in braces.")
 
     def names(self, side: Side) -> tuple[str, ...]:
         names = getattr(self, side)
@@ -145,6 +151,18 @@ class Interleaved(TensorRule):
         return torch.cat((rotated, heads[:, self.rotated :]), dim=1).flatten(0, 1)
 
 
+class Join(TensorRule):
+    """Several official tensors, all of one size, which lie one below the other in the zoo's: those of single heads."""
+
+    def to_zoo(self, tensors: Tensors) -> Tensors:
+        import torch
+
+        return [torch.cat(list(tensors))]
+
+    def to_official(self, tensors: Tensors) -> Tensors:
+        return [part.clone() for part in tensors[0].chunk(len(self.official))]
+
+
 class Transpose(TensorRule):
     """One tensor, which the official side holds as `(in, out)` and the zoo, as `nn.Linear` does, as `(out, in)`."""
 
@@ -196,24 +214,28 @@ def plan(rules: Iterable[TensorRule], wanted: Iterable[str], to: Side) -> tuple[
         if match is None:
             without_rule.append(name)
             continue
-        rule, layer, leaf = match
+        rule, places, leaf = match
         sides = ("official", "zoo") if to == "zoo" else ("zoo", "official")
-        reads, writes = (tuple(name.replace("{i}", layer) + leaf for name in rule.names(side)) for side in sides)
+        reads, writes = (tuple(name.format(**dict(places)) + leaf for name in rule.names(side)) for side in sides)
         # Several wanted tensors may come out of the same step, which then stands here once.
         steps[match] = Step(rule, reads, writes, rule.to_zoo if to == "zoo" else rule.to_official)
     return list(steps.values()), without_rule
 
 
-def find(rules: Iterable[TensorRule], name: str, side: Side) -> tuple[TensorRule, str, str] | None:
-    """The first rule that has the tensor `name` on its `side`, with the layer's number and the name's leaf."""
+def find(rules: Iterable[TensorRule], name: str, side: Side) -> tuple[TensorRule, tuple, str] | None:
+    """The first rule that has the tensor `name` on its `side`, with what stands in its places and the name's leaf."""
     for rule in rules:
         for pattern in rule.names(side):
             if match := compiled(pattern).fullmatch(name):
-                return rule, match.groupdict().get("i", ""), match["leaf"]
+                *places, (_, leaf) = match.groupdict().items()
+                return rule, tuple(places), leaf
     return None
 
 
 @cache
 def compiled(pattern: str) -> re.Pattern:
     leaf = "" if pattern.endswith(LEAVES) else "|".join(map(re.escape, LEAVES))
-    return re.compile(re.escape(pattern).replace(r"\{i\}", r"(?P<i>\d+)") + f"(?P<leaf>{leaf}|)")
+    text, *rest = PLACE.split(pattern)  # what stands between the places, in turn with their names
+    places = zip(rest[::2], map(re.escape, rest[1::2]), strict=True)
+    parts = (f"(?P<{name}>{NUMBER if name == 'i' else WORD}){after}" for name, after in places)
+    return re.compile(f"{re.escape(text)}{''.join(parts)}(?P<leaf>{leaf}|)")

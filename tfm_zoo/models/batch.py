@@ -113,8 +113,8 @@ def encoder_layout(config, layer_type: str, states: torch.Tensor, attention_mask
 def find_window(
     config, states: torch.Tensor, attention_mask: torch.Tensor | None, is_causal: bool = False
 ) -> Window | None:
-    """The window for attention in blocks; `None` if a mask is needed or as fast: except with sdpa, in a graph, and for
-    short inputs.
+    """The window for attention in blocks; `None` if a mask is needed or as fast: except with sdpa, with a bias of
+    positions, in a graph, and for short inputs.
 
     Args:
         states: `(batch, length, ...)`.
@@ -122,7 +122,9 @@ def find_window(
         is_causal: whether the window ends at the position itself, which it then counts.
     """
     size, length = config.sliding_window, states.shape[1]
-    if config._attn_implementation != "sdpa" or is_traced(states) or length < BLOCKS_FROM * size:
+    if config._attn_implementation != "sdpa" or config.has_position_bias:
+        return None
+    if is_traced(states) or length < BLOCKS_FROM * size:
         return None
     if attention_mask is not None and not (marks_padding(attention_mask) and attention_mask.shape[1] == length):
         return None

@@ -69,6 +69,7 @@ class TfmConfig(PreTrainedConfig):
         attention_dropout: dropout of the attention weights.
         activation_dropout: dropout inside the feed-forward, after the activation.
         attention_output_dropout: dropout of what attention adds to the residual stream. `None`: `hidden_dropout`.
+        final_dropout: dropout of the last hidden state, after its norm (T5).
         type_vocab_size: number of segments, each with an embedding; 0 for a model without.
         token_types_as_tokens: look `token_type_ids` up among the tokens, as GPT and GPT-2 do. A model with neither this
             nor segments does not read them.
@@ -101,6 +102,10 @@ class TfmConfig(PreTrainedConfig):
             kind and base in `rope_parameters`, as in transformers; with `layer_types`, also a dict of those for each)
             or `"none"`.
         no_rope_layers: for each layer 1, or 0 where rotary positions are left out (SmolLM3). `None`: 1 for all.
+        relative_attention_num_buckets: number of buckets of distances, each with a learned bias for each head that is
+            added to the scores of self-attention, beside any other positions (T5, MPNet). `None`: no such bias.
+        relative_attention_max_distance: the distance from which on all share the last bucket.
+        relative_attention_per_layer: whether each layer has biases of its own (umT5), and not all the same (T5).
         sinusoid_type: how sinusoidal positions are laid out: see [`TfmSinusoidalPositions`].
         mlp_type: `"dense"` or `"gated"` (Shazeer 2020; with `hidden_act="silu"`: SwiGLU).
         attention_type: `"softmax"`, or `"linear"` (Katharopoulos et al. 2020), whose work grows with the length and not
@@ -134,6 +139,8 @@ class TfmConfig(PreTrainedConfig):
     #: fields of the families that decode
     logit_scale: ClassVar[float] = 1.0
     final_logit_softcapping: ClassVar[None] = None
+    #: field of the family whose classifier of sequences may be a projection alone
+    classifier_dense: ClassVar[bool] = True
     #: fields of the families in which positions may not start at 0, or may leave out padding
     position_ids_from_padding: ClassVar[bool] = False
     position_ids_from_mask: ClassVar[bool] = False
@@ -179,6 +186,7 @@ class TfmConfig(PreTrainedConfig):
     attention_dropout: float | int = 0.1
     activation_dropout: float | int = 0.0
     attention_output_dropout: float | int | None = None
+    final_dropout: float | int = 0.0
     type_vocab_size: int = 0
     token_types_as_tokens: bool = False
     scale_embedding: bool = False
@@ -202,6 +210,9 @@ class TfmConfig(PreTrainedConfig):
     norm_eps: float = 1e-5
     position_embedding_type: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
     no_rope_layers: list[int] | None = None
+    relative_attention_num_buckets: int | None = None
+    relative_attention_max_distance: int = 128
+    relative_attention_per_layer: bool = False
     sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
     mlp_type: Literal["dense", "gated"] = "dense"
     attention_type: Literal["softmax", "linear"] = "softmax"
@@ -274,6 +285,11 @@ class TfmConfig(PreTrainedConfig):
     def has_linear_attention(self) -> bool:
         """Whether a layer has linear attention."""
         return "linear_attention" in getattr(self, "layer_types", (self.layer_type,))
+
+    @property
+    def has_position_bias(self) -> bool:
+        """Whether a bias of positions is added to the scores."""
+        return self.relative_attention_num_buckets is not None
 
     @classmethod
     def following_fields(cls) -> list[str]:
@@ -416,6 +432,7 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"position_embedding_type='rotary' turns pairs of channels, and head_dim={self.head_dim} is odd."
             )
+        self.check_bias()
         if self.position_embedding_type == "rotary":
             self.check_rotary()
         elif 0 in self.no_rope_layers:
@@ -427,6 +444,22 @@ class TfmConfig(PreTrainedConfig):
             name = "hidden_size" if self.embedding_size == self.hidden_size else "embedding_size"
             raise ValueError(
                 f"position_embedding_type='sinusoidal' fills pairs of channels; {name}={self.embedding_size} is odd."
+            )
+
+    def check_bias(self):
+        """The fields of the relative position bias fit each other and the layers."""
+        buckets, distance = self.relative_attention_num_buckets, self.relative_attention_max_distance
+        if buckets is None and self.relative_attention_per_layer:
+            raise ValueError("relative_attention_per_layer=True has no meaning without relative_attention_num_buckets.")
+        if buckets is not None and (buckets < 4 or distance <= buckets // 2):
+            raise ValueError(
+                f"relative_attention_num_buckets={buckets} should be at least 4, and less than twice "
+                f"relative_attention_max_distance={distance}: a quarter hold one distance each, to each side."
+            )
+        if buckets is not None and self.has_linear_attention:
+            raise ValueError(
+                f"relative_attention_num_buckets={buckets} adds to scores, and linear attention has none: "
+                "attention_type and layer_types should name no linear layer."
             )
 
     def check_rotary(self):
