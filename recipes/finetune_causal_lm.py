@@ -1,9 +1,11 @@
-"""Train a causal language model on any text: from a checkpoint, or from nothing.
+"""Train a causal language model on any text, or on conversations: from a checkpoint, or from nothing.
 
     accelerate launch recipes/finetune_causal_lm.py                                  # no network, no data
     accelerate launch recipes/finetune_causal_lm.py --config recipes/configs/tiny_shakespeare.yaml
     accelerate launch recipes/finetune_causal_lm.py --model_name_or_path openai-community/gpt2 \\
         --train_file book.txt --sample_prompt "Chapter 1"
+    accelerate launch recipes/finetune_causal_lm.py --model_name_or_path HuggingFaceTB/SmolLM2-135M-Instruct \\
+        --train_file conversations.jsonl --sample_prompt "Who are you?"
     accelerate launch recipes/finetune_causal_lm.py --config_name gpt2 --train_file 'shards/*.txt' --streaming \\
         --max_train_steps 100000 --eval_steps 5000
 
@@ -18,13 +20,20 @@ tfm_zoo/training/loop.py takes it, and tfm_zoo/training/language_modeling/task.p
 import logging
 from functools import partial
 
-from tfm_zoo.training.language_modeling.data import Blocks, CorpusArguments, Joining, StreamedBlocks, load_corpus
+from tfm_zoo.training.language_modeling.conversations import Conversations, PackedConversations
+from tfm_zoo.training.language_modeling.data import (
+    Blocks,
+    CorpusArguments,
+    Joining,
+    StreamedBlocks,
+    identity,
+    load_corpus,
+)
 from tfm_zoo.training.language_modeling.model import HEAD, LanguageModelArguments, new_language_model
 from tfm_zoo.training.language_modeling.task import LanguageModelingArguments, LanguageModelingTask, Sampler
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.runs import run_script, start_run
-from tfm_zoo.training.sources import bytes_of, digest
 from tfm_zoo.training.streams import Stream
 from tfm_zoo.training.tokenizers import vocabulary_digest
 
@@ -49,11 +58,14 @@ def prepare(argv: list[str] | None = None) -> Loop:
     block_size = min(data_args.block_size or 1024, longest)
     if data_args.block_size and block_size < data_args.block_size:
         logger.warning(f"block_size {data_args.block_size} is more than the model takes: using {block_size}")
-    sampler = Sampler(args, tokenizer, model.generation_config, longest)
+    is_chat = isinstance(corpus, Conversations)
+    prompt_ids = corpus.first_prompt(tokenizer, args.sample_prompt) if is_chat else None
+    sampler = Sampler(args, tokenizer, model.generation_config, longest, prompt_ids)
     if model_args.is_new:
         model.generation_config = sampler.config
 
-    blocks = partial(Blocks, block_size=block_size, filling=tokenizer.eos_token_id or 0)
+    kind = PackedConversations if is_chat else Blocks
+    blocks = partial(kind, block_size=block_size, filling=tokenizer.eos_token_id or 0)
     if corpus.stream:
         join = Joining(tokenizer, data_args.document_separator)
         examples = Stream(corpus.stream, StreamedBlocks(join, blocks), args.seed, MIXED_DOCUMENTS).dealt()
@@ -78,12 +90,12 @@ def prepare(argv: list[str] | None = None) -> Loop:
             "block_size": block_size,
             "streaming": bool(corpus.stream),
             "train_files": data_args.files_identity,
-            "training text": corpus.stream.identity if corpus.stream else digest([bytes_of(tokens["train"])]),
-            "validation text": digest([bytes_of(tokens["validation"])]),
+            "training text": corpus.stream.identity if corpus.stream else identity(tokens["train"]),
+            "validation text": identity(tokens["validation"]),
             "tokenizer": vocabulary_digest(tokenizer),
         },
         sampler=sampler,
-        tokens=tokens,
+        tokens={name: len(split) for name, split in tokens.items()},
     )
     return Loop(run, task)
 

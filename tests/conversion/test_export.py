@@ -34,6 +34,7 @@ LIKE_LLAMA = {
     "attention_bias": False,
     "mlp_bias": False,
 }
+PARTIAL = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 
 LIKE_MARIAN = {"sinusoid_type": "halves"}
 LIKE_BART = {"position_embedding_type": "learned", "position_offset": 2, "embedding_norm": True}
@@ -203,6 +204,8 @@ def test_sentence_classifier_of_one_label():
             "LlamaModel",
         ),
         ("ForCausalLM", LIKE_LLAMA | {"sliding_window": 3}, "MistralForCausalLM"),
+        ("ForCausalLM", LIKE_LLAMA | {"rope_parameters": PARTIAL}, "Phi3ForCausalLM"),
+        ("ForCausalLM", {"position_embedding_type": "rotary"}, "Starcoder2ForCausalLM"),
         ("Model", LIKE_LLAMA | {"hidden_size": 34, "head_dim": 8}, "MistralModel"),
         ("ForCausalLM", LIKE_LLAMA | {"attention_bias": True, "attention_output_bias": False}, "Qwen2ForCausalLM"),
         (
@@ -242,7 +245,7 @@ def test_first_architecture_that_can_express_a_decoder(head, config, native, cap
         {"norm_position": "post", "intermediate_size": 128, "hidden_act": "gelu"},
         LIKE_LLAMA | {"norm_type": "layernorm"},
         LIKE_LLAMA | {"sliding_window": 3, "mlp_bias": True},
-        LIKE_LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+        LIKE_LLAMA | {"rope_parameters": PARTIAL, "mlp_bias": True},
     ],
     ids=str,
 )

@@ -70,6 +70,9 @@ def check(words: Sequence[str]) -> Path | None:
                 launched = launch_command_parser().parse_args(options)
             expect("file", filter(None, [launched.config_file]), lambda path: Path(path).is_file())
             return run_script(launched.training_script, launched.training_script_args)
+        case ["curl", "--create-dirs", "-o", path, url] if url.startswith("https://"):
+            configs = [config.read_text() for config in Path("recipes/configs").glob("*.yaml")]
+            expect("file", [path], lambda path: any(path in config and url in config for config in configs))
         case ["vllm", "serve", _, "--trust-remote-code"]:  # in an environment of its own: `.ci/engines` runs it
             pass
         case ["tfm-zoo", name, *arguments]:

@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+import runpy
 
 import pytest
 import torch
@@ -63,7 +64,7 @@ def test_learns_and_leaves_everything(train_lm, tmp_path):
     assert "1 thread)" in card.text and "1 process " in card.text
 
 
-def test_built_in_text_and_generation_where_there_is_no_zoo(train_lm, tmp_path):
+def test_built_in_text_and_generation_where_there_is_no_zoo(train_lm, tmp_path, capsys):
     train_lm(train_file=None, max_train_samples=32, max_eval_samples=8)
     assert "The text is generated" in (tmp_path / "run" / "README.md").read_text()
     script = "import runpy, sys; sys.modules['tfm_zoo'] = None; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
@@ -76,6 +77,43 @@ def test_built_in_text_and_generation_where_there_is_no_zoo(train_lm, tmp_path):
     torch.manual_seed(1)
     texts = tokenizer.batch_decode(model.generate(ids, max_new_tokens=9), skip_special_tokens=True)
     assert shown.stdout.startswith("\n\n".join(texts))
+
+    module = runpy.run_path(str(ROOT / "recipes" / "generate.py"))
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("the film\nthe actor\n")
+    command = [str(tmp_path / "run"), "--file", str(prompts), "--max_new_tokens", "12"]
+    capsys.readouterr()
+    module["main"]([*command, "--num_beams", "3", "--num_samples", "2", "--repetition_penalty", "1.3"])
+    shown = capsys.readouterr()
+    encoded = [tokenizer(text, return_tensors="pt")["input_ids"] for text in ("the film", "the actor")]
+    beams = {"num_beams": 3, "num_return_sequences": 2, "repetition_penalty": 1.3, "max_new_tokens": 12}
+    found = [model.generate(ids, do_sample=False, **beams) for ids in encoded]
+    texts = [text for rows in found for text in tokenizer.batch_decode(rows, skip_special_tokens=True)]
+    assert shown.out.split("\n\n")[:4] == texts
+    losses = [
+        model(row[None], labels=row[None].clone().index_fill(1, torch.arange(ids.shape[1]), -100)).loss
+        for rows, ids in zip(found, encoded, strict=True)
+        for row in rows
+    ]
+    assert "48 tokens" in shown.err and f"perplexity {torch.stack(losses).mean().exp():.2f}, distinct-1" in shown.err
+
+    module["main"]([*command, "--temperature", "0"])
+    greedy = capsys.readouterr().out.split("\n\n")[0]
+    module["main"]([*command, "--temperature", "0", "--stop_strings", greedy[len("the film") :][:3]])
+    stopped = capsys.readouterr().out.split("\n\n")[0]
+    assert len(stopped) < len(greedy) and greedy.startswith(stopped)
+    with pytest.raises(SystemExit):
+        module["main"]([*command, "--num_beams", "2", "--num_samples", "3"])
+    assert "2 beams give at most so many texts" in capsys.readouterr().err
+
+
+def test_figures_of_generated_text():
+    diversity = runpy.run_path(str(ROOT / "recipes" / "generate.py"))["diversity"]
+    assert (
+        diversity([[1, 2, 3, 1, 2], [1, 2, 4]]) == "distinct-1 0.50, distinct-2 0.67, distinct-3 1.00, repetition 0.00"
+    )
+    assert diversity([[7] * 8]).endswith("repetition 0.80")
+    assert diversity([[7]]) == "distinct-1 1.00, distinct-2 0.00, distinct-3 0.00, repetition 0.00"
 
 
 def test_zoo_and_native_model_take_the_same_steps(train_lm, tmp_path):

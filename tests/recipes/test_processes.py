@@ -22,6 +22,7 @@ from .conftest import (
     history,
     lm_defaults,
     pretraining_defaults,
+    run_here,
     run_python,
     translation_defaults,
 )
@@ -158,29 +159,26 @@ def same_losses(one, two) -> None:
             assert found[key] == pytest.approx(expected[key], rel=1e-5, abs=1e-5), key
 
 
-def test_killed_and_resumed_is_as_never_killed(files, with_dropout, tmp_path):
-    resume = ["--resume_from_checkpoint", "auto"]
-
-    def argv(folder):
-        return as_argv(defaults(files, with_dropout) | OPTIONS | {"output_dir": tmp_path / folder})
+def test_killed_and_resumed_is_as_never_killed(recipe, files, with_dropout, tmp_path):
+    options = defaults(files, with_dropout) | OPTIONS
+    resumed = options | {"output_dir": tmp_path / "killed", "resume_from_checkpoint": "auto"}
 
     def kill(*when):
-        killed = run_python("-c", KILLED, *when, RECIPE, *argv("killed"), *resume, check=False)
+        killed = run_python("-c", KILLED, *when, RECIPE, *as_argv(resumed), check=False)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
 
-    run_python(RECIPE, *argv("whole"))
+    run_here(recipe, options | {"output_dir": tmp_path / "whole"})
     kill("loop", "train_step", 12)  # between two checkpoints in the second epoch, the first after freezing
     assert steps(tmp_path / "killed") == [3, 6, 9]
     kill("checkpoints", "write", 2)  # while the checkpoint of step 15 is being written
     assert steps(tmp_path / "killed") == [3, 6, 9, 12]
-    run_python(RECIPE, *argv("killed"), *resume)
+    run_here(recipe, resumed)
     assert steps(tmp_path / "killed") == [3, 6, 9, 12, 15, 18, 21, 24]
     identical(tmp_path / "killed", tmp_path / "whole")
 
 
-@pytest.mark.parametrize("options", [{}, STREAMED | {"dataloader_num_workers": 1}], ids=["memory", "stream"])
-def test_killed_and_resumed_language_model_is_as_never_killed(train_lm, tmp_path, options):
-    options = LM_OPTIONS | validated(tmp_path, options)
+def test_killed_and_resumed_language_model_is_as_never_killed(train_lm, tmp_path):
+    options = LM_OPTIONS | validated(tmp_path, STREAMED | {"dataloader_num_workers": 1})
     argv = as_argv(lm_defaults(tmp_path) | options | {"output_dir": tmp_path / "killed"})
     killed = run_python("-c", KILLED, "loop", "train_step", 12, LM_RECIPE, *argv, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -205,10 +203,9 @@ def test_killed_and_resumed_translation_is_as_never_killed(train_translation, pa
         train_translation(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **TRANSLATION_OPTIONS | other)
 
 
-@pytest.mark.parametrize("options", [{}, {"streaming": "true", "max_train_steps": 21, "dataloader_num_workers": 1}])
-def test_killed_and_resumed_pretraining_is_as_never_killed(pretrain, documents, tmp_path, options):
+def test_killed_and_resumed_pretraining_is_as_never_killed(pretrain, documents, tmp_path):
     """In the midst of a block, in a second pass over the documents, with dropout."""
-    options = PRETRAINING_OPTIONS | options
+    options = PRETRAINING_OPTIONS | {"streaming": "true", "max_train_steps": 21, "dataloader_num_workers": 1}
     argv = as_argv(pretraining_defaults(documents) | options | {"output_dir": tmp_path / "killed"})
     killed = run_python("-c", KILLED, "loop", "train_step", 17, PRETRAINING_RECIPE, *argv, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr

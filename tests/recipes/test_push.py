@@ -17,7 +17,6 @@ PUSHES = {"max_train_steps": 1, "push_to_hub": True, "hub_model_id": "fine", "hu
     [
         ("finetune", "zoo", "bf16"),
         ("finetune", "native", "no"),
-        ("train_lm", "zoo", "no"),
         ("train_translation", "zoo", "no"),
     ],
 )

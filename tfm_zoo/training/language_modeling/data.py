@@ -15,7 +15,17 @@ from transformers import PreTrainedTokenizerBase
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.sources import TEXT_FILES, StreamedArguments, check_texts, load_source, text_column
+from tfm_zoo.training.language_modeling.conversations import Conversations, load_conversations
+from tfm_zoo.training.sources import (
+    TEXT_FILES,
+    StreamedArguments,
+    bytes_of,
+    check_texts,
+    digest,
+    find_columns,
+    load_source,
+    text_column,
+)
 from tfm_zoo.training.splits import Data, by_role
 from tfm_zoo.training.text_sources import TextSource, hold_out
 from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
@@ -41,6 +51,12 @@ class CorpusArguments(StreamedArguments):
         10, "Share of the training text, its end, to validate on if there is no such split.", at_least=0
     )
     text_column_name: str | None = option(None, "Column of the texts; default: 'text', or the only one.")
+    messages_column_name: str | None = option(
+        None, "Column of conversations, lists of messages with role and content; default: 'messages', if it is there."
+    )
+    chat_template_path: str | None = option(
+        None, "Jinja file that conversations are written with; default: the tokenizer's chat template."
+    )
     max_train_samples: int | None = option(None, "Use this many training blocks, the first ones.", at_least=1)
     block_size: int | None = option(
         None, "Tokens per block; default: what the model takes, at most 1024; 128 for a small new model.", at_least=2
@@ -142,12 +158,18 @@ class StreamedBlocks:
         return [{name: row.numpy() for name, row in blocks[index].items()} for index in range(len(blocks))]
 
 
-def load_corpus(args: CorpusArguments) -> Corpus:
-    """Load and check the texts."""
+def load_corpus(args: CorpusArguments) -> Corpus | Conversations:
+    """Load and check the texts, or the conversations."""
     raw = load_source(args)
     if args.is_generated:
         raw = {"train": raw["train"]}  # the other splits have words of their own, which a language model cannot know
     rows, own_splits, notes = by_role(raw, args)
+    messages = args.messages_column_name
+    if messages or (not args.text_column_name and "messages" in (rows["train"].column_names or ())):
+        (messages,) = find_columns(rows["train"], messages and [messages], [["messages"]], "messages_column_name")
+        if args.streaming:
+            raise ValueError(f"column {messages!r} holds conversations, which are read into memory: do not stream it")
+        return load_conversations(rows, messages, args.validation_split_percentage / 100, own_splits, notes)
     column = text_column(rows["train"], args.text_column_name)
     if args.streaming:
         sources = {role: TextSource(split.select_columns(column), column, breaks=False) for role, split in rows.items()}
@@ -168,6 +190,11 @@ def load_corpus(args: CorpusArguments) -> Corpus:
         if not len(split):
             raise ValueError(f"there is no text in the {role} split")
     return Corpus(DatasetDict(splits), own_splits, notes)
+
+
+def identity(encoded: Tensor | tuple[Tensor, ...]) -> str:
+    """A short name for a split that was encoded."""
+    return digest(map(bytes_of, encoded if isinstance(encoded, tuple) else (encoded,)))
 
 
 def in_a_row(split: Dataset) -> Tensor:

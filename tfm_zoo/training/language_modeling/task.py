@@ -11,6 +11,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.checkpoints import TrainState
+from tfm_zoo.training.language_modeling.conversations import Conversations
 from tfm_zoo.training.language_modeling.data import Corpus
 from tfm_zoo.training.sharding import is_sharded, unwrapped
 from tfm_zoo.training.task import Batch, Task, loss_and_perplexity
@@ -39,11 +40,12 @@ class Sampler:
     tokenizer: PreTrainedTokenizerBase
     config: GenerationConfig  # the model's own, of which a copy takes the options
     longest: int  # tokens that the model takes
+    prompt_ids: list[int] | None = None  # None: those of `args.sample_prompt`
 
     def __post_init__(self) -> None:
         args, tokenizer, longest = self.args, self.tokenizer, self.longest
         start = next((i for i in (tokenizer.bos_token_id, tokenizer.eos_token_id) if i is not None), 0)
-        prompt = tokenizer(args.sample_prompt or "")["input_ids"] or [start]
+        prompt = self.prompt_ids or tokenizer(args.sample_prompt or "")["input_ids"] or [start]
         self.prompt = torch.tensor([prompt] * args.num_samples)
         self.length = max(0, min(args.sample_length, longest - len(prompt)))
         if args.sample_length and self.length < 1:
@@ -78,9 +80,9 @@ class Sampler:
 class LanguageModelingTask(Task):
     """A decoder learns to predict the next token."""
 
-    data: Corpus | None = None
+    data: Corpus | Conversations | None = None
     sampler: Sampler | None = None
-    tokens: dict[str, Tensor] = field(default_factory=dict)  # of each split in memory, for the card
+    tokens: dict[str, int] = field(default_factory=dict)  # how many each split in memory has, for the card
 
     pipeline_tag = "text-generation"
     figure_names = {"loss": "loss per token", "perplexity": "perplexity"}
@@ -88,15 +90,23 @@ class LanguageModelingTask(Task):
     picture_metrics = ("perplexity",)
     figures = staticmethod(loss_and_perplexity)
 
+    @property
+    def is_chat(self) -> bool:
+        return isinstance(self.data, Conversations)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The model's own. (With a cache, the official classes would not see where packed conversations begin.)"""
+        return model(**batch, use_cache=False).loss
+
     def count(self, batch: Batch) -> int:
-        """The tokens of a batch that are predicted: all but the first of each row."""
+        """The tokens of a batch that are predicted: at most all but the first of each row."""
         return int((batch["labels"][:, 1:] != IGNORED).sum())
 
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
         """The sum of the losses of a batch, and how many tokens it is of, `(1, 2)`."""
         # A zoo model computes its loss without logits if told to; an official model always makes them.
         options = {"return_logits": False} if self.is_zoo else {}
-        loss_sum = model(**batch, num_items_in_batch=1, **options).loss
+        loss_sum = model(**batch, num_items_in_batch=1, use_cache=False, **options).loss
         return torch.stack([loss_sum, loss_sum.new_tensor(self.count(batch))])[None]
 
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:

@@ -1,0 +1,174 @@
+"""What the zoo is for, in about a minute and without network: `make demo`, or
+
+    python recipes/demo.py --output_dir runs/demo
+
+An official model becomes a zoo model, both are fine-tuned on the same batches, and the zoo model is saved, loaded where
+there is no `tfm_zoo`, verified, looked at, and turned back. The model is new and the reviews are generated; with
+`--model_name_or_path google-bert/bert-base-uncased` it is a real one, and takes longer.
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+
+import torch
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.progress import track
+from torch.utils.data import DataLoader
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertTokenizer,
+    DataCollatorWithPadding,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+import tfm_zoo
+from tfm_zoo import quiet
+from tfm_zoo.training.generated import LABELS, generated_reviews
+from tfm_zoo.visualization import attention_maps, attention_page
+
+SIZES = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+REVIEWS = ["the plot was clever . the music was not dull .", "the cast was funny but the ending was tedious ."]
+#: runs a script in a process that cannot import tfm_zoo
+WITHOUT_ZOO = "import runpy, sys; sys.modules['tfm_zoo'] = None; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+PREDICT = Path(__file__).with_name("predict.py")
+Batch = dict[str, torch.Tensor]
+
+
+class Training:
+    """A model, and what its fine-tuning gave so far."""
+
+    def __init__(self, model: PreTrainedModel, learning_rate: float, precision: torch.dtype | None):
+        self.model, self.precision = model.train(), precision
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
+        self.losses: list[float] = []
+        self.seconds = [0.0]  # after each step
+
+    def step(self, batch: Batch) -> None:
+        start = perf_counter()
+        with torch.autocast(self.model.device.type, self.precision, enabled=self.precision is not None):
+            loss = self.model(**batch).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.losses.append(loss.item())
+        self.seconds.append(self.seconds[-1] + perf_counter() - start)
+
+    @torch.no_grad()
+    def accuracy(self, batches: Sequence[Batch]) -> float:
+        self.model.eval()
+        hits = [self.model(**batch).logits.argmax(dim=-1) == batch["labels"] for batch in batches]
+        return torch.cat(hits).float().mean().item()
+
+
+def official_model(name: str | None, texts: Sequence[str]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A checkpoint, or a small new BERT with a vocabulary made from the texts."""
+    labels = {"id2label": dict(enumerate(LABELS)), "label2id": {name: index for index, name in enumerate(LABELS)}}
+    if name is not None:
+        model = AutoModelForSequenceClassification.from_pretrained(name, dtype=torch.float32, **labels)
+        return model, AutoTokenizer.from_pretrained(name)
+    tokenizer = BertTokenizer().train_new_from_iterator(texts, vocab_size=2000)
+    config = BertConfig(vocab_size=len(tokenizer), **SIZES, **NO_DROPOUT, **labels)
+    return AutoModelForSequenceClassification.from_config(config), tokenizer
+
+
+def largest_difference(one: PreTrainedModel, other: PreTrainedModel, batch: Batch) -> float:
+    """Of the logits of two models."""
+    with torch.no_grad():
+        return (one.eval()(**batch).logits - other.eval()(**batch).logits).abs().max().item()
+
+
+def plot(trainings: dict[str, Training], path: Path) -> None:
+    """The losses by step, where the curves lie on each other, and by time."""
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    by_step, by_time = figure.subplots(1, 2, sharey=True)
+    for (name, training), style in zip(trainings.items(), ("-", "--"), strict=True):
+        by_step.plot(training.losses, style, label=name)
+        by_time.plot(training.seconds[1:], training.losses, style, label=name)
+    by_step.set(xlabel="step", ylabel="training loss")
+    by_time.set(xlabel="seconds")
+    by_step.legend(frameon=False)
+    figure.savefig(path, dpi=150)
+
+
+def in_a_fresh_process(*command: str | Path) -> str:
+    """What a Python program prints."""
+    result = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    if result.returncode:
+        sys.exit(result.stdout + result.stderr)
+    return result.stdout.rstrip()
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Show what the zoo is for.")
+    parser.add_argument("--model_name_or_path", help="an official encoder; default: a small new BERT")
+    parser.add_argument("--output_dir", type=Path, default=Path("runs/demo"))
+    parser.add_argument("--max_train_steps", type=int, default=100)
+    parser.add_argument("--per_device_train_batch_size", type=int, default=16)
+    parser.add_argument("--learning_rate", type=float, help="default: 5e-4, or 5e-5 for a checkpoint")
+    parser.add_argument(
+        "--mixed_precision", choices=["no", "bf16"], default="no", help="bf16: faster, if the CPU has it"
+    )
+    args = parser.parse_args(argv)
+    quiet.hush_progress_bars()
+    quiet.hush_deepspeed()
+    say = Console(highlight=False, soft_wrap=True).print
+    torch.manual_seed(0)
+
+    reviews = generated_reviews()
+    official, tokenizer = official_model(args.model_name_or_path, reviews["train"]["text"])
+    reviews = reviews.map(lambda rows: tokenizer(rows["text"]), batched=True, remove_columns="text")
+    options = {"batch_size": args.per_device_train_batch_size, "collate_fn": DataCollatorWithPadding(tokenizer)}
+    loader, test = DataLoader(reviews["train"], shuffle=True, **options), [*DataLoader(reviews["test"], **options)]
+    passes = -(-args.max_train_steps // len(loader))
+    batches = [batch for _ in range(passes) for batch in loader][: args.max_train_steps]
+
+    zoo = tfm_zoo.from_official(official)
+    difference = largest_difference(official, zoo, test[0])
+    say(
+        f"[bold]1.[/] tfm_zoo.from_official made a {type(zoo).__name__} of a {type(official).__name__}: on a padded "
+        f"batch their logits differ by {difference:.0e}."
+    )
+    rate = args.learning_rate or (5e-5 if args.model_name_or_path else 5e-4)
+    precision = torch.bfloat16 if args.mixed_precision == "bf16" else None
+    trainings = {name: Training(model, rate, precision) for name, model in {"official": official, "zoo": zoo}.items()}
+    for batch in track(batches, "Fine-tuning both, in turn", transient=True):
+        for training in trainings.values():
+            training.step(batch)
+    padding = 1 - sum(batch["attention_mask"].float().mean().item() for batch in batches) / len(batches)
+    speeds = [sum(len(batch["labels"]) for batch in batches) / each.seconds[-1] for each in trainings.values()]
+    accuracies = [training.accuracy(test) for training in trainings.values()]
+    say(
+        f"[bold]2.[/] Both learned from the same {len(batches)} batches of film reviews, of which {padding:.0%} is "
+        f"padding: official {speeds[0]:.0f} reviews a second, zoo {speeds[1]:.0f}, {speeds[1] / speeds[0]:.1f} times "
+        f"as fast. Accuracy on other reviews: {accuracies[0]:.1%} and {accuracies[1]:.1%}."
+    )
+    folder = args.output_dir
+    zoo.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    say(f"[bold]3.[/] {folder} holds weights and code. A process that cannot import tfm_zoo loads it, and predicts:")
+    say(in_a_fresh_process("-c", WITHOUT_ZOO, PREDICT, folder, *REVIEWS))
+    say("[bold]4.[/] tfm-zoo verify asks whether it still computes what it did when it was saved:")
+    say(in_a_fresh_process("-m", "tfm_zoo", "verify", str(folder)))
+    back = tfm_zoo.to_official(zoo)
+    say(
+        f"[bold]5.[/] tfm_zoo.to_official made a {type(back).__name__} of it again: its logits differ by "
+        f"{largest_difference(zoo, back, test[0]):.0e}."
+    )
+    curves, page = folder / "training.png", folder / "attention.html"
+    plot(trainings, curves)
+    attention_page(attention_maps(zoo, tokenizer, REVIEWS[1]), page)
+    say(f"[bold]6.[/] See the curves in {curves}, and which tokens attend to which in {page}.")
+
+
+if __name__ == "__main__":
+    main()

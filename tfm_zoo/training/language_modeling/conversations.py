@@ -1,0 +1,193 @@
+"""Conversations for language models: written by the tokenizer's chat template, their answers to be learned."""
+
+import re
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from datasets import Dataset, DatasetDict
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.training.splits import Data
+
+Message = Mapping[str, str]  # at least "role" and "content"
+#: marks an answer in a template, so that the tokenizer itself tells its tokens
+GENERATION = re.compile(r"\{%-?\s*generation\b")
+
+
+class EncodedConversations(NamedTuple):
+    """The conversations of a split, one after the other."""
+
+    ids: Tensor  # `(tokens,)`
+    answers: Tensor  # `(tokens,)`, true at tokens of answers, which are to be predicted
+    lengths: Tensor  # `(conversations,)`
+
+    def __len__(self) -> int:
+        return self.ids.numel()
+
+
+@dataclass
+class Conversations(Data):
+    """Splits with conversations in the column "messages"."""
+
+    stream: None = None
+
+    def texts(self) -> Iterator[str]:
+        """Texts to make a tokenizer from: what is said in the training conversations."""
+        for messages in self.splits["train"]["messages"]:
+            yield from (message["content"] for message in messages)
+
+    def encode(self, tokenizer: PreTrainedTokenizerBase, args: Any) -> dict[str, EncodedConversations]:
+        """The token ids of each split. Raises a `ValueError` for a conversation that cannot be written."""
+        if args.chat_template_path is not None:
+            with open(args.chat_template_path, encoding="utf-8") as file:
+                tokenizer.chat_template = file.read()
+        if not tokenizer.chat_template:
+            raise ValueError(
+                f"tokenizer {tokenizer.name_or_path!r} has no chat template, which conversations are written with: "
+                "give a chat_template_path"
+            )
+        if not tokenizer.is_fast:
+            raise ValueError(f"tokenizer {tokenizer.name_or_path!r} does not tell where its tokens stand: it is slow")
+
+        def encode_rows(rows: Mapping[str, list]) -> dict[str, list]:
+            pairs = [encode_conversation(tokenizer, messages) for messages in rows["messages"]]
+            ids, answers = zip(*pairs, strict=True)
+            return {"ids": [*ids], "answers": [*answers]}
+
+        options = {"remove_columns": "messages", "num_proc": args.preprocessing_num_workers, "batched": True}
+        encoded = {}
+        for name, split in self.splits.map(encode_rows, **options).items():
+            rows = [torch.tensor(row, dtype=torch.int32) for row in split["ids"]]
+            answers = [torch.tensor(row, dtype=torch.bool) for row in split["answers"]]
+            lengths = torch.tensor([len(row) for row in rows])
+            encoded[name] = EncodedConversations(torch.cat(rows), torch.cat(answers), lengths)
+        return encoded
+
+    def first_prompt(self, tokenizer: PreTrainedTokenizerBase, question: str | None) -> list[int]:
+        """The ids that ask a question or, by default, what the first conversation to validate on begins with."""
+        messages = [{"role": "user", "content": question}]
+        if question is None:
+            said = self.splits["validation"][0]["messages"]
+            messages = said[: next(index for index, message in enumerate(said) if message["role"] == "assistant")]
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def encode_conversation(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
+) -> tuple[list[int], list[bool]]:
+    """Token ids of a conversation, and which of them are of answers: of messages whose role is "assistant"."""
+    template, first = tokenizer.chat_template, str(messages[0]["content"])[:40] if messages else ""
+    if not any(message.get("role") == "assistant" for message in messages):
+        raise ValueError(f"the conversation {first!r}... has no answer: no message with the role 'assistant'")
+    if isinstance(template, str) and GENERATION.search(template):
+        encoded = tokenizer.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=True)
+        return encoded["input_ids"], [bool(mark) for mark in encoded["assistant_masks"]]
+
+    def written(count: int, **options: bool) -> str:
+        return tokenizer.apply_chat_template(messages[:count], tokenize=False, **options)
+
+    whole, spans = written(len(messages)), []
+    for index, message in enumerate(messages):
+        if message["role"] == "assistant":
+            before, through = written(index, add_generation_prompt=True), written(index + 1)
+            if not (whole.startswith(through) and through.startswith(before)):
+                raise ValueError(
+                    f"the chat template does not write the conversation {first!r}... one message after the other, "
+                    "so that nobody knows its answers: mark them in the template with {% generation %}"
+                )
+            spans.append((len(before), len(through)))
+    encoded = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    ends = [end for _, end in encoded["offset_mapping"]]
+    return encoded["input_ids"], [any(start < end <= stop for start, stop in spans) for end in ends]
+
+
+class PackedConversations(torch.utils.data.Dataset):
+    """Blocks that hold several conversations: `input_ids`, `labels` and `position_ids`, each `(block_size,)`.
+
+    The positions begin anew with each conversation, so that none sees another, and again with the filling at the end.
+    Answers alone have labels. A conversation is cut where the block ends.
+
+    Args:
+        encoded: conversations.
+        block_size: tokens of a block.
+        filling: the token at the end of a block.
+        limit: blocks at most.
+        multiple_of: blocks of filling are added up to a multiple of this, so that processes share them evenly.
+    """
+
+    def __init__(
+        self,
+        encoded: EncodedConversations,
+        block_size: int,
+        filling: int = 0,
+        limit: int | None = None,
+        multiple_of: int = 1,
+    ):
+        self.block_size, self.filling = block_size, filling
+        labels = encoded.ids.long().masked_fill(~encoded.answers, IGNORED)
+        lengths = encoded.lengths.tolist()
+        parts = zip(encoded.ids.long().split(lengths), labels.split(lengths), strict=True)
+        parts = [(ids[:block_size], labels[:block_size]) for ids, labels in parts]
+        self.parts = [(ids, labels) for ids, labels in parts if (labels[1:] != IGNORED).any()]
+        if not self.parts:
+            raise ValueError(f"no conversation has an answer within its first {block_size} tokens (block_size)")
+        self.blocks = best_fit([len(ids) for ids, _ in self.parts], block_size)[:limit]
+        self.size = len(self.blocks)
+        self.blocks += [[]] * (-self.size % multiple_of)
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        parts = [self.parts[part] for part in self.blocks[index]]
+        gap = self.block_size - sum(len(ids) for ids, _ in parts)
+        parts = [*parts, (torch.full((gap,), self.filling), torch.full((gap,), IGNORED))]
+        ids, labels = (torch.cat(each) for each in zip(*parts, strict=True))
+        positions = torch.cat([torch.arange(len(ids)) for ids, _ in parts])
+        # What follows another conversation is not predicted from it.
+        return {"input_ids": ids, "labels": labels.masked_fill(positions == 0, IGNORED), "position_ids": positions}
+
+
+def best_fit(lengths: Sequence[int], size: int) -> list[list[int]]:
+    """Bins of at most `size`, lists of indices into `lengths`: the longest comes first, where it leaves least room.
+
+    (Best fit decreasing; Ding et al. 2024 pack sequences so.) The bins are in the order of the first index in each.
+    """
+    rooms: list[tuple[int, int]] = []  # of bins that are not full, sorted: what is left, and the bin's number
+    bins: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        place = bisect_left(rooms, (lengths[index], -1))
+        if place == len(rooms):
+            room, number = size, len(bins)
+            bins.append([])
+        else:
+            room, number = rooms.pop(place)
+        bins[number].append(index)
+        if room > lengths[index]:
+            insort(rooms, (room - lengths[index], number))
+    return sorted(sorted(each) for each in bins)
+
+
+def load_conversations(
+    rows: Mapping[str, Dataset], column: str, validation_share: float, own_splits: list[str], notes: list[str]
+) -> Conversations:
+    """Take conversations from a column; if there is none to validate on, the last of those to train on are taken."""
+    splits = DatasetDict(rows).select_columns(column).rename_columns({column: "messages"})
+    for role, split in splits.items():
+        if not len(split):
+            raise ValueError(f"there is no conversation in the {role} split")
+    if "validation" not in splits:
+        train = splits["train"]
+        first = len(train) - round(len(train) * validation_share)
+        if not 0 < first < len(train):
+            raise ValueError(f"{validation_share:.0%} of {len(train)} conversations leave none to train or validate on")
+        parts = {"train": range(first), "validation": range(first, len(train))}
+        splits = DatasetDict({role: train.select(part) for role, part in parts.items()})
+        notes.append(f"There is no validation split: the last {len(train) - first} conversations were taken for it.")
+    return Conversations(splits, own_splits, notes)
