@@ -65,6 +65,10 @@ class PackedLinear(nn.Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, product={kind}, dtype={self.dtype}"
 
 
+def is_packed(model: nn.Module) -> bool:
+    return any(isinstance(module, PackedLinear) for module in model.modules())
+
+
 class JoinedLinear(PackedLinear):
     """Several layers that are called one after another with the same input, computed as one when the first is called.
 

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from .compiling import compile_steps
+from .compiling import compile_steps, is_generator
 from .configuration import DTYPES, TfmQuantizationConfig, mark
-from .linear import JoinedLinear, PackedLinear
+from .linear import JoinedLinear, PackedLinear, is_packed
 from .memory import return_memory
-from .products import Product, has_onednn, product_of
+from .products import HAS_BFLOAT16, HAS_INT8, Product, has_onednn, product_of
 from .tensors import KINDS, names_of
 from .weights import GROUP, Int4Weight, Int8Weight, joined
 
@@ -39,7 +39,7 @@ WEIGHTS: dict[str, Callable] = {
 }
 
 
-def pack_weights(model: PreTrainedModel, dtype: str, compile: bool = False) -> PreTrainedModel:
+def pack_weights(model: PreTrainedModel, dtype: str | None = None, compile: bool = False) -> PreTrainedModel:
     """Lays out the weights of every linear layer, the vocabulary's too, for the kernels of this CPU, in place.
 
     Decoding spends its time reading weights. Products of the same input (query, key and value; gate and up) are
@@ -52,7 +52,7 @@ def pack_weights(model: PreTrainedModel, dtype: str, compile: bool = False) -> P
         dtype: of the weights. `"float32"`: the same outputs, up to rounding. `"bfloat16"`: half the memory; what is
             inside a feed-forward and an encoder's attention are computed in it, the rest in the model's type.
             `"int8"`: a quarter; inputs are rounded to eight bits, too. `"int4"`: an eighth; groups of 32 numbers share
-            a scale. (A layer whose inputs are no multiple of 32 gets eight bits.)
+            a scale. (A layer whose inputs are no multiple of 32 gets eight bits.) `None`: see [`fastest`].
         compile: whether `generate` compiles its steps, which needs a C++ compiler. The first step then takes about a
             minute, and so does the first with another number of sequences or with much longer ones. Beam search is not
             compiled.
@@ -64,6 +64,7 @@ def pack_weights(model: PreTrainedModel, dtype: str, compile: bool = False) -> P
         ValueError: for another type; for a model that is in training mode, not on a CPU, or quantised already; and if
             steps are to be compiled and cannot be.
     """
+    dtype = fastest(model) if dtype is None else dtype
     check(model, dtype)
     if compile:
         compile_steps(model)
@@ -72,6 +73,19 @@ def pack_weights(model: PreTrainedModel, dtype: str, compile: bool = False) -> P
     if dtype in DTYPES and isinstance(model, PreTrainedModel):
         mark(model, TfmQuantizationConfig(dtype))
     return model
+
+
+def fastest(model: nn.Module) -> str:
+    """The type in which a model is fastest on this machine, of those that cost next to no quality.
+
+    A model that generates reads all weights for a few rows, and is faster the smaller they are, down to eight bits.
+    (Four are faster for a single sequence only, and lose more.) Other models have many rows, for which bfloat16 is as
+    fast and more exact, if the machine has instructions for it.
+    """
+    generates = any(map(is_generator, model.modules()))
+    if HAS_BFLOAT16 and not generates:
+        return "bfloat16"
+    return "int8" if HAS_INT8 else "float32"
 
 
 def quantize_int8(model: PreTrainedModel) -> PreTrainedModel:
@@ -88,9 +102,9 @@ def check(model: nn.Module, dtype: str) -> None:
         state = "in training mode" if model.training else f"on {', '.join(map(str, devices))}"
         wanted = "pack_weights takes a model in evaluation mode (model.eval()) on a CPU"
         raise ValueError(f"{wanted}; this one is {state}.")
-    is_packed = any(isinstance(module, PackedLinear) for module in model.modules())
-    if is_packed or getattr(model, "hf_quantizer", None) is not None or not any(map(is_plain, model.modules())):
-        state = "packed" if is_packed else "quantised, or it has no linear layer"
+    packed = is_packed(model)
+    if packed or getattr(model, "hf_quantizer", None) is not None or not any(map(is_plain, model.modules())):
+        state = "packed" if packed else "quantised, or it has no linear layer"
         raise ValueError(f"pack_weights takes a model with plain linear layers; this one is {state}.")
 
 

@@ -20,6 +20,7 @@ from .weights import GROUP, Int4Weight, Int8Weight
 
 # Without VNNI the sums of products overflow sixteen bits, unless the input has only seven bits.
 HAS_VNNI = getattr(torch.cpu, "_is_vnni_supported", bool)()
+HAS_BFLOAT16 = getattr(torch.cpu, "_is_avx512_bf16_supported", bool)()
 HAS_INT8 = torch.backends.quantized.engine not in (None, "none")
 TINY = torch.finfo(torch.float).tiny
 HAS_INT4 = hasattr(torch.ops.aten, "_weight_int4pack_mm_for_cpu")
