@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from .hub_gathering import is_divided
 from .layout import is_traced
 
 IGNORED = -100  # the label of a position that has none
@@ -29,7 +30,8 @@ def vocabulary_loss(
     num_items: int | torch.Tensor | None = None,
     in_chunks: bool = True,
 ) -> torch.Tensor:
-    """Cross-entropy of `lm_head(hidden_states)`, without holding all logits at once; nan without any label.
+    """Cross-entropy of `lm_head(hidden_states)`, without holding all logits at once unless an engine divides `lm_head`
+    among processes; nan without any label.
 
     Args:
         hidden_states: `(tokens, hidden_size)`.
@@ -39,7 +41,9 @@ def vocabulary_loss(
         in_chunks: false makes all logits at once after all.
     """
     labels = labels.to(hidden_states.device)
-    if not in_chunks or labels.numel() * getattr(lm_head, "out_features", FEW) <= FEW or is_traced(hidden_states):
+    at_once = not in_chunks or labels.numel() * getattr(lm_head, "out_features", FEW) <= FEW
+    # Whenever a divided layer is called, all processes gather its parts: each has to call it as often as the others.
+    if at_once or is_traced(hidden_states) or is_divided(lm_head):
         loss = summed_loss(lm_head, hidden_states, labels)
     elif can_fuse(lm_head, hidden_states):
         options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)
