@@ -41,6 +41,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         data_args = fitted(data_args, longest_input(model.config, tokenizer), "max_seq_length")
         encoded = data.encode(tokenizer, data_args, model.config.label2id)
 
+    pooling = getattr(model.config, "classifier_pooling", "cls")
     task = ClassificationTask(
         accelerator=run.accelerator,
         model=model,
@@ -53,7 +54,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         ),
         lengths=[len(ids) for ids in encoded["train"]["input_ids"]] if args.group_by_length else None,
         facts={
-            "classifier_pooling": "mean" if getattr(model.config, "classifier_pooling", None) == "mean" else None,
+            "classifier_pooling": None if pooling in ("cls", "late") else pooling,
             "tokenizer": vocabulary_digest(tokenizer),
             **data.facts,
         },

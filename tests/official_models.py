@@ -14,9 +14,19 @@ from tfm_zoo.converters.choosing import is_installed
 from tfm_zoo.converters.official_names import is_converted
 
 SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-LIKE_LLAMA = ("llama", "mistral", "qwen2")
+LIKE_LLAMA = (
+    *("llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite"),
+    *("phi", "phi3", "starcoder2", "gpt_neox"),
+)
 LIKE_BART = ("marian", "bart", "mbart", "fsmt", "m2m_100", "pegasus", "blenderbot")
+LIKE_T5 = ("t5", "mt5", "umt5")
 WITH_CLASSIFIER = ("bart", "mbart")
+
+
+def without(fields: dict, *names: str) -> dict:
+    return {name: value for name, value in fields.items() if name not in names}
+
+
 #: sizes and settings under the names that most official encoders have, and under those of others
 TINY = {
     "vocab_size": 99,
@@ -49,6 +59,31 @@ TINY_LLAMA = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
     **SPECIAL_TOKENS,
 }
+#: rotary positions by kind of layer
+BY_KIND = {
+    kind: {"rope_type": "default", "rope_theta": theta}
+    for kind, theta in {"full_attention": 1000.0, "sliding_attention": 10.0}.items()
+}
+MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
+PARTIAL = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.75}
+TINY_PHI = without(TINY_LLAMA, "rms_norm_eps") | {"layer_norm_eps": 1e-3}
+TINY_GEMMA = TINY_LLAMA | {
+    "hidden_activation": "gelu_pytorch_tanh",
+    "head_dim": 10,
+    "query_pre_attn_scalar": 7,
+    "final_logit_softcapping": 3.0,
+    "sliding_window": 4,
+    "layer_types": MIXED,
+}
+TINY_OPT = without(TINY_PHI, "intermediate_size", "layer_norm_eps") | {
+    "ffn_dim": 48,
+    "activation_function": "gelu",
+}
+TINY_FALCON = without(TINY_LLAMA, "intermediate_size", "rms_norm_eps", "num_key_value_heads") | {
+    "ffn_hidden_size": 48,
+    "layer_norm_epsilon": 1e-3,
+    "bias": True,
+}
 TINY_BART = {
     "vocab_size": 99,
     "d_model": 32,
@@ -60,6 +95,20 @@ TINY_BART = {
     "decoder_ffn_dim": 48,
     "max_position_embeddings": 40,
     "activation_function": "silu",
+}
+#: with heads that are not a part of the model's width, and distances that fill every bucket
+TINY_T5 = {
+    "vocab_size": 99,
+    "d_model": 32,
+    "d_kv": 10,
+    "d_ff": 48,
+    "num_layers": 3,
+    "num_decoder_layers": 2,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 10,
+    "layer_norm_epsilon": 1e-3,
+    "decoder_start_token_id": 0,
 }
 TINY_OF = {
     "distilbert": {
@@ -78,10 +127,7 @@ TINY_OF = {
         "hidden_activation": "silu",
         "norm_eps": 1e-3,
         "local_attention": 7,
-        "rope_parameters": {
-            kind: {"rope_type": "default", "rope_theta": theta}
-            for kind, theta in {"full_attention": 1000.0, "sliding_attention": 10.0}.items()
-        },
+        "rope_parameters": BY_KIND,
         **SPECIAL_TOKENS,
     },
     "nomic_bert": TINY | {"head_dim": 6, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
@@ -94,6 +140,29 @@ TINY_OF = {
     "llama": TINY_LLAMA | {"attention_bias": True, "head_dim": 10},
     "mistral": TINY_LLAMA | {"sliding_window": 4},
     "qwen2": TINY_LLAMA | {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 1},
+    "qwen3": TINY_LLAMA | {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 1, "head_dim": 10},
+    "olmo2": TINY_LLAMA | {"attention_bias": True},
+    "olmo3": TINY_LLAMA | {"sliding_window": 4, "layer_types": MIXED, "rope_parameters": BY_KIND},
+    "gemma": TINY_LLAMA | {"head_dim": 10, "attention_bias": True},
+    "gemma2": TINY_GEMMA | {"attn_logit_softcapping": 2.0},
+    "gemma3_text": TINY_GEMMA | {"rope_parameters": BY_KIND},
+    "smollm3": TINY_LLAMA | {"no_rope_layers": [1, 0, 1], "use_sliding_window": True, "sliding_window": 4},
+    "granite": TINY_LLAMA
+    | {
+        "attention_multiplier": 0.3,
+        "embedding_multiplier": 3.0,
+        "logits_scaling": 0.7,
+        "residual_multiplier": 0.4,
+        "mlp_bias": True,
+    },
+    "phi": TINY_PHI | {"qk_layernorm": True, "rope_parameters": PARTIAL},
+    "phi3": TINY_LLAMA | {"sliding_window": 4, "rope_parameters": PARTIAL},
+    "gpt_bigcode": TINY_GPT | {"n_inner": 48},
+    "starcoder2": TINY_PHI | {"sliding_window": 4, "norm_epsilon": 1e-3},
+    "gpt_neox": TINY_PHI | {"rope_parameters": PARTIAL},
+    "gptj": TINY_GPT | {"n_inner": 48, "rotary_dim": 6},
+    "opt": TINY_OPT,
+    "falcon": TINY_FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2},
     # as in OPUS-MT, decoding begins with padding
     "marian": TINY_BART | {"scale_embedding": True, "pad_token_id": 3, "decoder_start_token_id": 3},
     "bart": TINY_BART,
@@ -101,16 +170,23 @@ TINY_OF = {
     "m2m_100": TINY_BART | {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0},
     "pegasus": TINY_BART | {"scale_embedding": True},
     "blenderbot": TINY_BART | {"scale_embedding": True},
+    "t5": TINY_T5,
+    "mt5": TINY_T5 | {"feed_forward_proj": "gated-silu"},
+    "umt5": TINY_T5,
+    "mpnet": TINY,
     "fsmt": {name: value for name, value in TINY_BART.items() if name != "vocab_size"}
     | {"src_vocab_size": 99, "tgt_vocab_size": 91},
 }
+GPT_DROPOUTS = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 NO_DROPOUT_OF = {
     "distilbert": dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), 0.0),
-    "gpt2": dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop", "classifier_dropout"), 0.0),
-    "openai-gpt": dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
+    **{name: dict.fromkeys((*GPT_DROPOUTS, "classifier_dropout"), 0.0) for name in ("gpt2", "gpt_bigcode", "gptj")},
+    "openai-gpt": dict.fromkeys(GPT_DROPOUTS, 0.0),
     **{name: {"attention_dropout": 0.0, "classifier_dropout": 0.0} for name in LIKE_LLAMA},
-    **{name: {"dropout": 0.0, "attention_dropout": 0.0} for name in LIKE_BART},
+    **{name: {"dropout": 0.0, "attention_dropout": 0.0} for name in (*LIKE_BART, "opt")},
+    "falcon": {"classifier_dropout": 0.0},
+    **{name: {"dropout_rate": 0.0} for name in LIKE_T5},
     "electra": NO_DROPOUT | {"summary_last_dropout": 0.0},
     "eurobert": {"attention_dropout": 0.0},
     "modernbert": {},
@@ -120,14 +196,25 @@ NO_DROPOUT_OF = {
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout": 0.3}
 DROPOUT_OF = {
     "distilbert": {"dropout": 0.1, "attention_dropout": 0.2, "qa_dropout": 0.3, "seq_classif_dropout": 0.4},
-    "gpt2": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3, "classifier_dropout": 0.4},
+    **{
+        name: {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3, "classifier_dropout": 0.4}
+        for name in ("gpt2", "gpt_bigcode", "gptj")
+    },
     "openai-gpt": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3},
     **{name: {"attention_dropout": 0.2, "hidden_dropout": 0.4} for name in LIKE_LLAMA},
+    "phi": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attention_dropout": 0.3, "classifier_dropout": 0.4},
+    "phi3": {"resid_pdrop": 0.2, "attention_dropout": 0.3, "hidden_dropout": 0.4},
+    "starcoder2": {"residual_dropout": 0.2, "embedding_dropout": 0.1, "attention_dropout": 0.3},
+    "opt": {"dropout": 0.1, "attention_dropout": 0.2},
+    "falcon": {"classifier_dropout": 0.4},
+    "gpt_neox": {"hidden_dropout": 0.2, "attention_dropout": 0.3, "classifier_dropout": 0.4},
     **{name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3} for name in LIKE_BART},
     **{
         name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3, "classifier_dropout": 0.4}
         for name in WITH_CLASSIFIER
     },
+    **{name: {"dropout_rate": 0.1, "classifier_dropout": 0.4} for name in LIKE_T5},
+    "mpnet": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2},
     "electra": DROPOUT | {"summary_last_dropout": 0.4},
     "eurobert": {"attention_dropout": 0.2},
     "albert": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout_prob": 0.3},
@@ -225,12 +312,12 @@ class OfficialClass:
 
     @property
     def is_encoder_decoder(self) -> bool:
-        return self.architecture.family == "tfm_encoder_decoder"
+        return self.architecture.family == "tfm_encoder_decoder" and not self.head.official.endswith("EncoderModel")
 
     @property
     def chooses_attention(self) -> bool:
         """Whether the official class has more than one implementation of attention."""
-        return self.architecture.model_type not in ("openai-gpt", "fsmt")
+        return self.architecture.model_type not in ("openai-gpt", "fsmt", "mpnet", "gemma2", "gptj")
 
     @property
     def ignores_padding(self) -> bool:
@@ -240,7 +327,8 @@ class OfficialClass:
 
     @property
     def has_windows(self) -> bool:
-        return self.architecture.model_type == "modernbert"
+        """Of an encoder; in Falcon's own eager attention, too, a position that sees padding alone sees all."""
+        return self.architecture.model_type in ("modernbert", "falcon")
 
     def reads_padding(self, side: str, has_labels: bool = False) -> bool:
         """Whether the head of a class with windows reads padding, all of it or the first position's."""
@@ -261,7 +349,9 @@ OFFICIAL_CLASSES = [
 #: architectures made of parts of those above: their heads are tested in fewer ways
 LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
-    *("pegasus", "blenderbot"),
+    *("phi", "phi3", "gpt_bigcode", "starcoder2", "gpt_neox", "gptj", "opt", "falcon"),
+    *("qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite", "pegasus", "blenderbot"),
+    *("mt5", "umt5"),
 )
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 
@@ -271,7 +361,8 @@ def build(
 ) -> PreTrainedModel:
     """An official model with random weights, made from its configuration, in evaluation mode."""
     torch.manual_seed(seed)
-    labels = labels or (2 if official_class.head.official.endswith("QuestionAnswering") else 3)
+    has_two_labels = official_class.head.official.endswith(("QuestionAnswering", "AlbertForPreTraining"))
+    labels = labels or (2 if has_two_labels else 3)
     config = CONFIG_MAPPING[official_class.architecture.model_type](num_labels=labels, **config)
     model_class = getattr(transformers, official_class.head.official)
     if not official_class.chooses_attention:
@@ -296,13 +387,13 @@ def keep_every_layer() -> AbstractContextManager:
 def randomize(model: PreTrainedModel, architecture: Architecture, large_matrices: bool) -> None:
     """Moves what initialisation leaves at zero or one, and makes matrices large enough to turn and bend what they read:
     no bias and no norm can be forgotten unseen, and attention is not uniform."""
-    initial = getattr(model.config, "initializer_range", None) or model.config.init_std
+    initial = getattr(model.config, "initializer_range", None) or getattr(model.config, "init_std", None)
     for name, parameter in model.named_parameters():
         if not is_converted(architecture, name):  # sinusoids
             continue
         if parameter.dim() == 1:
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
         elif large_matrices:
-            parameter.mul_(parameter.shape[-1] ** -0.5 / initial)
+            parameter.mul_(parameter.shape[-1] ** -0.5 / (initial or parameter.std()))
     if hasattr(model, "final_logits_bias"):  # a buffer
         model.final_logits_bias.normal_()

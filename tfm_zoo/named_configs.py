@@ -31,17 +31,9 @@ OPENAI_GPT = {
     "bos_token_id": None,
     "eos_token_id": None,
 }
-#: LLaMA (Touvron et al. 2023) in the size of SmolLM-135M, as it differs from GPT-2
-SMOLLM = {
-    "vocab_size": 49152,
-    "hidden_size": 576,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "intermediate_size": 1536,
-    "max_position_embeddings": 2048,
+#: LLaMA (Touvron et al. 2023), as it differs from GPT-2
+LLAMA = {
     "position_embedding_type": "rotary",
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
     "norm_type": "rmsnorm",
     "mlp_type": "gated",
     "hidden_act": "silu",
@@ -51,8 +43,92 @@ SMOLLM = {
     "attention_dropout": 0.0,
     "train_padding_embedding": False,
     "scaled_residual_init": False,
+}
+#: LLaMA in the size of SmolLM-135M
+SMOLLM = LLAMA | {
+    "vocab_size": 49152,
+    "hidden_size": 576,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "intermediate_size": 1536,
+    "max_position_embeddings": 2048,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
     "bos_token_id": 0,
     "eos_token_id": 0,
+}
+#: Qwen3 (Yang et al. 2025) in its smallest size
+QWEN3_600M = LLAMA | {
+    "vocab_size": 151936,
+    "hidden_size": 1024,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 40960,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+    "qk_norm": "head",
+    "norm_eps": 1e-6,
+    "bos_token_id": 151643,
+    "eos_token_id": 151645,
+}
+#: Gemma 3 (Gemma team 2025) in its smallest size
+GEMMA3_270M = LLAMA | {
+    "vocab_size": 262144,
+    "hidden_size": 640,
+    "num_hidden_layers": 18,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "intermediate_size": 2048,
+    "hidden_act": "gelu_pytorch_tanh",
+    "max_position_embeddings": 32768,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 1000000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+    "layer_types": [("sliding_attention" if (layer + 1) % 6 else "full_attention") for layer in range(18)],
+    "sliding_window": 512,
+    "scale_embedding": True,
+    "round_embedding_scale": True,
+    "norm_position": "both",
+    "norm_type": "zero_centered_rmsnorm",
+    "norm_eps": 1e-6,
+    "qk_norm": "head",
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 1,
+}
+#: GPT-NeoX (Black et al. 2022) in the size of Pythia-160M (Biderman et al. 2023), as it differs from GPT-2
+PYTHIA_160M = {
+    "vocab_size": 50304,
+    "hidden_act": "gelu",
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "max_position_embeddings": 2048,
+    "use_parallel_residual": True,
+    "position_embedding_type": "rotary",
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+    "tie_word_embeddings": False,
+    "scaled_residual_init": False,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+#: OPT (Zhang et al. 2022) in its smallest size, as it differs from GPT-2
+OPT_125M = {
+    "vocab_size": 50272,
+    "hidden_act": "relu",
+    "embedding_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "max_position_embeddings": 2048,
+    "position_ids_from_mask": True,
+    "position_offset": 2,
+    "train_padding_embedding": False,
+    "scaled_residual_init": False,
+    "pad_token_id": 1,
+    "bos_token_id": 2,
+    "eos_token_id": 2,
 }
 #: Marian's OPUS-MT from English to German (Tiedemann and Thottingal 2020), as it differs from the base Transformer
 OPUS_MT = {
@@ -267,6 +343,52 @@ XLM_ROBERTA_XL = {
     "bos_token_id": 0,
     "eos_token_id": 2,
 }
+#: MPNet (Song et al. 2020), as it differs from BERT
+MPNET_BASE = {
+    "vocab_size": 30527,
+    "max_position_embeddings": 514,
+    "type_vocab_size": 0,
+    "norm_eps": 1e-5,
+    "position_ids_from_padding": True,
+    "relative_attention_num_buckets": 32,
+    "lm_head_act": "gelu",
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+}
+#: T5 (Raffel et al. 2020) in its small size, as it differs from the base Transformer
+T5_SMALL = {
+    "vocab_size": 32128,
+    "attention_dropout": 0.1,
+    "activation_dropout": 0.1,
+    "final_dropout": 0.1,
+    "scale_embedding": False,
+    "max_position_embeddings": 512,
+    "train_padding_embedding": True,
+    "norm_position": "pre",
+    "norm_type": "rmsnorm",
+    "norm_eps": 1e-6,
+    "position_embedding_type": "none",
+    "relative_attention_num_buckets": 32,
+    "attention_bias": False,
+    "attention_scale": 1.0,
+    "mlp_bias": False,
+    "logit_scale": 512**-0.5,
+    "weight_init": "normal",
+    "bos_token_id": None,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 0,
+}
+#: flan-T5 (Chung et al. 2022) in its base size, which is T5 1.1
+FLAN_T5_BASE = T5_SMALL | {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "tie_word_embeddings": False,
+    "mlp_type": "gated",
+    "hidden_act": "gelu_new",
+    "logit_scale": 1.0,
+}
 
 #: name -> the family's configuration class, and what differs from its defaults
 NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
@@ -275,6 +397,7 @@ NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
     "albert-base-v2": (TfmBertConfig, ALBERT_BASE),
     "electra-small": (TfmBertConfig, ELECTRA_SMALL),
     "xlm-roberta-xl": (TfmBertConfig, XLM_ROBERTA_XL),
+    "mpnet-base": (TfmBertConfig, MPNET_BASE),
     "modernbert-base": (TfmBertConfig, MODERNBERT_BASE),
     "nomic-embed-text-v1.5": (TfmBertConfig, NOMIC_EMBED),
     "gte-multilingual-base": (TfmBertConfig, GTE_BASE),
@@ -286,6 +409,10 @@ NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
     "gpt2-large": (TfmGPTConfig, size(width=1280, layers=36, heads=20)),
     "gpt2-xl": (TfmGPTConfig, size(width=1600, layers=48, heads=25)),
     "smollm-135m": (TfmGPTConfig, SMOLLM),
+    "qwen3-0.6b": (TfmGPTConfig, QWEN3_600M),
+    "gemma-3-270m": (TfmGPTConfig, GEMMA3_270M),
+    "pythia-160m": (TfmGPTConfig, PYTHIA_160M),
+    "opt-125m": (TfmGPTConfig, OPT_125M),
     # the two of "Attention Is All You Need" (Vaswani et al. 2017)
     "transformer-base": (TfmEncoderDecoderConfig, {}),
     "transformer-big": (TfmEncoderDecoderConfig, size(width=1024, layers=6, heads=16) | {"hidden_dropout": 0.3}),
@@ -295,6 +422,8 @@ NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
     "nllb-200-distilled-600m": (TfmEncoderDecoderConfig, NLLB_600M),
     "pegasus-large": (TfmEncoderDecoderConfig, PEGASUS_LARGE),
     "blenderbot-400m-distill": (TfmEncoderDecoderConfig, BLENDERBOT_400M),
+    "t5-small": (TfmEncoderDecoderConfig, T5_SMALL),
+    "flan-t5-base": (TfmEncoderDecoderConfig, FLAN_T5_BASE),
 }
 
 

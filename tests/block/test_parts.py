@@ -11,7 +11,8 @@ from tfm_zoo import TfmBertModel, TfmEncoderDecoderConfig, TfmEncoderDecoderForC
 from tfm_zoo.models.attention import TfmAttention
 from tfm_zoo.models.batch import count_positions
 from tfm_zoo.models.encoder_decoder_stacks import TfmDecoderStack
-from tfm_zoo.models.layers import TfmLayer, TfmMLP, TfmRMSNorm
+from tfm_zoo.models.layers import TfmLayer, TfmMLP
+from tfm_zoo.models.norms import TfmRMSNorm
 from tfm_zoo.models.positions import TfmRotaryEmbedding, TfmSinusoidalPositions, rotate
 
 from ..tiny import SIZES, tiny_config, tiny_model
@@ -66,6 +67,22 @@ def test_rms_norm(dtype):
         for each in (norm, wanted):
             each.weight.copy_(torch.linspace(0.5, 2.0, 32))
     torch.testing.assert_close(norm(states), wanted(states), rtol=1e-6, atol=1e-6)
+
+
+def test_scales():
+    """Those of scores and of logits are those of queries and of the projection onto the vocabulary."""
+    fields = {"norm_position": "pre", "tie_word_embeddings": False, "weight_init": "normal"}
+    scaled, plain = (
+        tiny_model(TfmEncoderDecoderForConditionalGeneration, **fields, **scales)
+        for scales in ({"attention_scale": 0.5, "logit_scale": 3.0}, {})
+    )
+    with torch.no_grad():
+        for name, parameter in plain.named_parameters():
+            if ".q_proj." in name or name.startswith("lm_head"):
+                parameter.mul_(3.0 if name.startswith("lm_head") else 0.5 * 8**0.5)
+    ids = torch.arange(4, 10)[None]
+    torch.testing.assert_close(scaled(ids, labels=ids).logits, plain(ids, labels=ids).logits)
+    torch.testing.assert_close(scaled(ids, labels=ids).loss, plain(ids, labels=ids).loss)
 
 
 @pytest.mark.parametrize("length", [8, 40], ids=["within the trained length", "beyond it"])

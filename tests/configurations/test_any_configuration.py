@@ -65,12 +65,18 @@ def blocks(draw) -> dict:
         "norm_position": draw(st.sampled_from(["post", "pre", "output", "both"])),
         "final_norm": draw(st.sampled_from([None, False, True])),
         "embedding_norm": draw(st.booleans()),
-        "norm_type": draw(st.sampled_from(["layernorm", "rmsnorm"])),
+        "norm_type": draw(st.sampled_from(["layernorm", "rmsnorm", "zero_centered_rmsnorm"])),
         "norm_bias": draw(st.sampled_from([None, False])),
+        "qk_norm": draw(st.sampled_from([None, "head", "whole"])),
         "position_embedding_type": draw(st.sampled_from(["learned", "sinusoidal", "rotary", "none"])),
         "mlp_type": draw(st.sampled_from(["dense", "gated"])),
         "hidden_act": draw(ACTIVATIONS),
         "sliding_window": draw(st.none() | st.integers(2, 8)),
+        "attn_logit_softcapping": draw(st.sampled_from([None, None, None, 2.0])),
+        "residual_multiplier": draw(st.sampled_from([1, 0.3])),
+        "embedding_multiplier": draw(st.sampled_from([1, 3])),
+        "scale_embedding": draw(st.booleans()),
+        "attention_scale": draw(st.sampled_from([None, 1, 0.3])),
         "attention_bias": draw(st.booleans()),
         "attention_output_bias": draw(st.none() | st.booleans()),
         "mlp_bias": draw(st.booleans()),
@@ -80,7 +86,18 @@ def blocks(draw) -> dict:
         "pad_token_id": draw(st.integers(0, 3)),
         "num_labels": draw(st.integers(2, 4)),
     }
+    if fields["scale_embedding"]:
+        fields["round_embedding_scale"] = draw(st.booleans())
+    if fields["embedding_norm"]:
+        fields["embedding_multiplier"] = 1
+    if draw(st.booleans()):
+        fields |= {
+            "relative_attention_num_buckets": draw(st.integers(4, 9)),
+            "relative_attention_max_distance": draw(st.integers(5, 20)),
+            "relative_attention_per_layer": draw(st.booleans()),
+        }
     if fields["norm_position"] in ("output", "both"):
+        fields["residual_multiplier"] = 1
         fields["norm_eps"] = 0.1  # else the norm of an output that is nearly constant enlarges its rounding
     if fields["position_embedding_type"] == "rotary":
         rope = draw(st.sampled_from(ROPES))
@@ -90,18 +107,22 @@ def blocks(draw) -> dict:
         fields["rope_parameters"] = rope | {"rope_theta": draw(st.sampled_from([100.0, 10000.0]))}
     if fields["norm_position"] in ("pre", "both"):
         fields["first_norm"] = draw(st.booleans())
-    if draw(st.integers(0, 3)) == 0:
+    if "relative_attention_num_buckets" not in fields and draw(st.integers(0, 1)) == 0:
         fields |= {"attention_type": "linear", "sliding_window": None}
+        fields |= {"attention_scale": None, "attn_logit_softcapping": None}
     if draw(st.booleans()):
         fields |= {"embedding_size": draw(st.sampled_from([4, 12])), "tie_word_embeddings": False}
     return fields
 
 
 def layer_by_layer(draw, fields: dict) -> dict:
-    """Each layer may have an attention of its own, and each kind of attention rotary positions of its own."""
+    """Each layer may have an attention of its own, and each kind of attention rotary positions of its own, or none."""
+    if "rope_parameters" in fields and draw(st.booleans()):
+        fields["no_rope_layers"] = [draw(st.integers(0, 1)) for _ in range(fields["num_hidden_layers"])]
     if "attention_type" not in fields and draw(st.booleans()):
         slides = ["sliding_attention"] * (fields["sliding_window"] is not None)
-        kinds = st.sampled_from(["full_attention", "linear_attention", *slides])
+        scoreless = ["linear_attention"] * ("relative_attention_num_buckets" not in fields)
+        kinds = st.sampled_from(["full_attention", *scoreless, *slides])
         fields["layer_types"] = [draw(kinds) for _ in range(fields["num_hidden_layers"])]
         if "rope_parameters" in fields and draw(st.booleans()):
             other = {"rope_type": "default", "rope_theta": 50.0}
@@ -114,7 +135,8 @@ def layer_by_layer(draw, fields: dict) -> dict:
 def beside_each_other(draw, fields: dict) -> dict:
     """With a norm before both, attention and feed-forward may be computed beside each other."""
     if fields["norm_position"] == "pre" and draw(st.booleans()):
-        fields |= {"use_parallel_residual": True, "num_ln_in_parallel_attn": draw(st.sampled_from([1, 2]))}
+        fields |= {"use_parallel_residual": True, "residual_multiplier": 1}
+        fields |= {"num_ln_in_parallel_attn": draw(st.sampled_from([1, 2]))}
     return fields
 
 
@@ -125,17 +147,17 @@ def architectures(draw) -> dict:
     if fields["sliding_window"]:
         fields["sliding_window"] = draw(st.integers(1, 8))
     fields = layer_by_layer(draw, fields)
-    if "layer_types" not in fields and fields.get("first_norm", True):
+    if not {"layer_types", "no_rope_layers"} & fields.keys() and fields.get("first_norm", True):
         fields["num_hidden_groups"] = draw(st.sampled_from([None, 1]))
     return fields | {
         "position_ids_from_padding": draw(st.booleans()),
         "pooler_act": draw(ACTIVATIONS),
         "lm_head_act": draw(st.none() | ACTIVATIONS),
-        "classifier_pooling": draw(st.sampled_from(["cls", "mean", "late"])),
+        "classifier_pooling": draw(st.sampled_from(["cls", "mean", "attention", "late"])),
         "lm_head_transform": draw(st.booleans()),
         "lm_head_bias": draw(st.booleans()),
         "classifier_bias": draw(st.booleans()),
-        "classifier_norm": draw(st.booleans()),
+        **draw(st.sampled_from([{}, {"classifier_norm": True}, {"classifier_dense": False}])),
         "classifier_transform": draw(st.booleans()),
         "add_pooling_layer": draw(st.booleans()),
     }
@@ -148,6 +170,9 @@ def decoders(draw) -> dict:
         "pad_token_id": 0,  # by which a classifier finds the last token that the batches below have
         "train_padding_embedding": draw(st.booleans()),
         "scaled_residual_init": draw(st.booleans()),
+        "logit_scale": draw(st.sampled_from([1, 0.3])),
+        "final_logit_softcapping": draw(st.sampled_from([None, 3])),
+        "lm_head_bias": draw(st.booleans()),
     }
     fields = layer_by_layer(draw, fields)
     if draw(st.booleans()):
@@ -161,10 +186,11 @@ def translators(draw) -> dict:
     fields = draw(blocks()) | {
         "encoder_layers": draw(st.integers(1, 2)),
         "decoder_layers": draw(st.integers(1, 2)),
-        "scale_embedding": draw(st.booleans()),
         "sinusoid_type": draw(st.sampled_from(["interleaved", "halves", "tensor2tensor"])),
         "share_encoder_decoder_embeddings": draw(st.booleans()),
-        "final_logits_bias": draw(st.booleans()),
+        "final_logit_softcapping": draw(st.sampled_from([None, 3])),
+        "logit_scale": draw(st.sampled_from([1, 0.3])),
+        **draw(st.sampled_from([{}, {"lm_head_bias": True}, {"final_logits_bias": True}])),
         "start_with_last_token": draw(st.booleans()),
         "train_padding_embedding": draw(st.booleans()),
         "weight_init": draw(st.sampled_from(["xavier", "normal"])),
@@ -185,6 +211,12 @@ DECODER = st.sampled_from(DECODERS)
 READING_REAL_TOKENS = st.sampled_from([head for head in DECODERS if head is not TfmGPTForQuestionAnswering])
 ATTENTION = st.sampled_from(["eager", "sdpa"])
 SIDE = st.sampled_from(["right", "left", "holes"])
+
+
+def use(attention: str, model) -> None:
+    """Sets the implementation of attention, if the model has it."""
+    if attention == "eager" or model._supports_sdpa:
+        model.set_attn_implementation(attention)
 
 
 def make_batch(head: type, fields: dict, side: str, labels: bool = False) -> dict[str, torch.Tensor]:
@@ -220,11 +252,13 @@ def gradients(model, batch: dict) -> dict[str, torch.Tensor | None]:
 def test_saved_and_loaded(model, attention, side):
     head, fields = model
     model = tiny_model(head, **fields)
-    model.set_attn_implementation(attention)
+    use(attention, model)
     batch = make_batch(head, fields, side)
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         model.save_pretrained(folder)
-        loaded = AUTO_CLASSES[head.__name__].from_pretrained(folder, attn_implementation=attention)
+        loaded = AUTO_CLASSES[head.__name__].from_pretrained(
+            folder, attn_implementation=model.config._attn_implementation
+        )
         assert type(loaded) is head
         torch.testing.assert_close(dict(loaded(**batch)), dict(model(**batch)), rtol=0, atol=0)
 
@@ -243,7 +277,7 @@ def test_skipped_padding_changes_nothing(made, attention, side):
     batch = make_batch(head, fields, side)
     mask = batch["attention_mask"].bool()
     for each in (model, reference):
-        each.set_attn_implementation(attention)
+        use(attention, each)
     with torch.no_grad():
         torch.testing.assert_close(read(model(**batch), mask), read(reference(**batch), mask), rtol=1e-5, atol=1e-5)
 
@@ -270,7 +304,7 @@ def test_step_by_step_as_at_once(fields, attention, side, first):
     rope_parameters = fields.get("rope_parameters", {})
     assume(not any(parameters.get("rope_type") in CHANGING for parameters in kinds_of(rope_parameters)))
     model = tiny_model(TfmGPTModel, **fields)
-    model.set_attn_implementation(attention)
+    use(attention, model)
     batch = make_batch(TfmGPTModel, fields, side)
     mask = batch["attention_mask"].bool()
     length = mask.shape[1]
@@ -292,7 +326,7 @@ def test_step_by_step_as_at_once_with_a_source(fields, attention, side, first):
     """The target in pieces, whose cache remembers the source too."""
     assume(fields.get("rope_parameters", {}).get("rope_type") not in CHANGING)
     model = tiny_model(TfmEncoderDecoderModel, **fields)
-    model.set_attn_implementation(attention)
+    use(attention, model)
     batch = make_batch(TfmEncoderDecoderModel, fields, side)
     target = batch.pop("decoder_input_ids").clamp(min=4)  # none is padding
     config, length = model.config.get_text_config(decoder=True), target.shape[1]
@@ -319,7 +353,7 @@ def test_eager_and_sdpa_learn_the_same(head, fields, side):
     both = []
     for attention in ("eager", "sdpa"):
         model = tiny_model(head, **fields).train()
-        model.set_attn_implementation(attention)
+        use(attention, model)
         both.append(gradients(model, batch))
     scale = torch.stack([gradient.norm() for gradient in both[0].values() if gradient is not None]).norm()
     assert scale.isfinite() and scale > 0

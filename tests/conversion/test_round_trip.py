@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.conversion.comparison import assert_same_model, assert_same_weights
-from tests.official_models import BY_NAME, LATER, OFFICIAL_CLASSES, build_tiny
+from tests.official_models import BY_NAME, LATER, OFFICIAL_CLASSES, ROPE, build_tiny
 from tfm_zoo.converters import from_official, to_official
 
 EVERY_HEAD = pytest.mark.parametrize("native", OFFICIAL_CLASSES, ids=str)
@@ -63,6 +63,33 @@ ODD_CONFIG = {
         "tie_word_embeddings": True,
     },
     "qwen2": {"use_sliding_window": False, "head_dim": 10, "use_mrope": False, "attention_dropout": 0},
+    "qwen3": {"use_sliding_window": False, "attention_bias": True, "num_key_value_heads": 4, "eos_token_id": [2, 3]},
+    "olmo2": {"num_key_value_heads": 4, "clip_qkv": None, "pad_token_id": None, "use_cache": False},
+    "olmo3": {"layer_types": ["full_attention", "sliding_attention", "full_attention"], "attention_bias": True},
+    "gemma": {"hidden_act": "gelu", "num_key_value_heads": 4, "hidden_activation": None, "pad_token_id": None},
+    "gemma2": {
+        "attn_logit_softcapping": None,
+        "final_logit_softcapping": None,
+        "query_pre_attn_scalar": 224,
+        "attention_bias": True,
+        "cache_implementation": "hybrid",
+    },
+    "gemma3_text": {"attention_bias": True, "layer_types": None, "sliding_window_pattern": 2, "sliding_window": 9},
+    "smollm3": {"no_rope_layers": None, "no_rope_layer_interval": 2, "use_sliding_window": False, "mlp_bias": True},
+    "granite": {"logits_scaling": 6.0, "attention_bias": True, "mlp_bias": False, "tie_word_embeddings": True},
+    "phi": {"qk_layernorm": False, "num_key_value_heads": 4, "tie_word_embeddings": True, "eos_token_id": [2, 3]},
+    "phi3": {
+        "sliding_window": None,
+        "num_key_value_heads": 4,
+        "embd_pdrop": 0.1,
+        "original_max_position_embeddings": 9,
+    },
+    "gpt_bigcode": {"multi_query": False, "n_inner": None, "attention_softmax_in_fp32": False, "n_ctx": 40},
+    "starcoder2": {"use_bias": False, "sliding_window": None, "mlp_type": "default", "use_cache": False},
+    "gpt_neox": {"use_parallel_residual": False, "attention_bias": False, "rope_parameters": ROPE["linear"]},
+    "gptj": {"rotary_dim": 4, "n_inner": None, "gradient_checkpointing": False, "scale_attn_weights": True},
+    "opt": {"do_layer_norm_before": False, "enable_bias": False, "prefix": "</s>", "init_std": 0.006},
+    "falcon": {"new_decoder_architecture": False, "multi_query": False, "bias": False, "parallel_attn": False},
     "marian": {
         "scale_embedding": False,
         "share_encoder_decoder_embeddings": False,
@@ -145,6 +172,19 @@ ODD_CONFIG = {
     },
     "m2m_100": {"encoder_layerdrop": 0.05, "decoder_layerdrop": 0.05, "scale_embedding": False, "num_beams": 5},
     "pegasus": {"scale_embedding": False, "length_penalty": 0.8, "normalize_embedding": False, "decoder_layers": 4},
+    "t5": {
+        "feed_forward_proj": "gated-gelu",
+        "tie_word_embeddings": False,
+        "num_decoder_layers": 4,
+        "eos_token_id": 3,
+        "decoder_start_token_id": 7,
+        "n_positions": 512,
+        "output_past": True,
+        "use_cache": False,
+    },
+    "mt5": {"feed_forward_proj": "relu", "initializer_factor": 0.5, "classifier_dropout": 0.3},
+    "umt5": {"feed_forward_proj": "gated-relu", "scalable_attention": True, "d_kv": 8, "bos_token_id": 4},
+    "mpnet": {"hidden_act": "relu", "layer_norm_eps": 1e-6, "initializer_range": 0.03, "bos_token_id": 7},
     "blenderbot": {"scale_embedding": False, "extra_layer_norm": False, "layernorm_variant": "prelayernorm"},
 }
 
@@ -152,7 +192,13 @@ ODD_CONFIG = {
 def is_a_later_head(native) -> bool:
     """Whether it is a head that other architectures have, too, on a base that its language model is tested with."""
     heads = ("Classification", "Model", "QuestionAnswering", "MultipleChoice")
-    return native.architecture.model_type in (*LATER, "modernbert", "m2m_100") and native.head.official.endswith(heads)
+    return native.architecture.model_type in (
+        *LATER,
+        "modernbert",
+        "m2m_100",
+        "t5",
+        "mpnet",
+    ) and native.head.official.endswith(heads)
 
 
 def odd_config(native) -> dict:

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
+from torch import nn
 from transformers import PreTrainedTokenizerFast
 
 import tfm_zoo
 from tfm_zoo.training.tokenizers import byte_level_bpe, joint_bpe, word_piece_tokenizer
 
+from .. import tutorials
 from ..hub.server.store import Repository
 from ..official_models import BY_NAME, build_tiny
 from .document import PARTS
@@ -56,6 +59,13 @@ FAMILIES = [
     ),
 ]
 
+OWN_MODELS = {
+    "my-bert.pt": tutorials.BERT,
+    "my-classifier.pt": tutorials.TextClassifier,
+    "my-gpt.pt": tutorials.GPT,
+    "my-translator.pt": tutorials.Transformer,
+}
+
 
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory) -> dict[str, Path]:
@@ -87,12 +97,23 @@ def hold(hub_server, checkpoints) -> Callable[[str, Path], None]:
     return hold
 
 
+@pytest.fixture(scope="session")
+def own_models(tmp_path_factory) -> dict[Path, nn.Module]:
+    """Models of a reader's own, by the files with their weights."""
+    folder, models = tmp_path_factory.mktemp("weights"), {}
+    for name, model_class in OWN_MODELS.items():
+        torch.manual_seed(0)
+        models[folder / name] = model_class().eval()
+        torch.save(models[folder / name].state_dict(), folder / name)
+    return models
+
+
 @pytest.fixture
-def clone(tmp_path, monkeypatch) -> Path:
+def clone(tmp_path, monkeypatch, own_models) -> Path:
     """The current folder: a copy of the repository by links, into which commands may write."""
     folder = tmp_path / "clone"
     folder.mkdir()
-    for part in PARTS:
+    for part in (*PARTS, *own_models):
         (folder / part.name).symlink_to(part)
     monkeypatch.chdir(folder)
     return folder

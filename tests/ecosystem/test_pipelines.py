@@ -118,7 +118,7 @@ def test_sentence_transformer(tmp_path):
     torch.testing.assert_close(encoder.encode(SENTENCES, convert_to_tensor=True), torch.stack(means))
 
 
-@pytest.mark.parametrize("name", ["NomicBertModel", "ModernBertModel"])
+@pytest.mark.parametrize("name", ["NomicBertModel", "ModernBertModel", "MPNetModel"])
 def test_sentence_transformer_of_a_converted_model(name, tmp_path):
     """It embeds and learns as the official model does."""
     official, tokenizer = build_tiny(BY_NAME[name]), make_tokenizer()

@@ -12,6 +12,13 @@ from tfm_zoo.converters.tensor_rules import plan
 Batch = dict[str, torch.Tensor]
 FIRST = 5  # of the ids that are not special tokens
 
+#: official class -> the names that it has for labels and outputs of the zoo
+OTHER_NAMES = {
+    "AlbertForPreTraining": {
+        "next_sentence_label": "sentence_order_label",
+        "seq_relationship_logits": "sop_logits",
+    }
+}
 MAX_DIFFERENCE = 1e-5
 MAX_DIFFERENCE_TO_LARGEST = 1e-6
 MAX_LOSS_DIFFERENCE = 1e-6
@@ -21,8 +28,8 @@ ROUNDING = 1e-7
 #: biases that add one number to all that a softmax compares: their gradient is zero but for rounding
 UNSEEN = ("self_attn.k_proj.bias", "encoder_attn.k_proj.bias", "qa_outputs.bias")
 UNSEEN_OF_CHOICES = (*UNSEEN, "classifier.bias")
-#: the same, where a softmax over positions reads what the final norm gives
-UNSEEN_OF_ANSWERS = (*UNSEEN, "model.norm.bias")
+#: the same, where a softmax over positions reads what the last norm gives: the final one, or that of the last block
+UNSEEN_OF_ANSWERS = (*UNSEEN, "model.norm.bias", "model.layers.2.mlp_norm.bias")
 #: in deep models of random weights all positions come to look alike: what their queries and keys get is a small
 #: difference of large numbers, and the official class's eager and sdpa differ in it as much
 ALIKE = tuple(
@@ -137,7 +144,8 @@ def labels_for(
 
 def loss_of(model: PreTrainedModel, official_class: OfficialClass, batch: Batch, labels: Batch) -> torch.Tensor:
     """The loss of the head; for a bare model, which has none, a sum over all that it gives at real positions."""
-    outputs = model(**batch, **labels)
+    names = OTHER_NAMES.get(type(model).__name__, {})
+    outputs = model(**batch, **{names.get(name, name): values for name, values in labels.items()})
     if not official_class.head.is_bare:
         return outputs.loss
     real = target_mask(batch).unsqueeze(-1)
@@ -159,9 +167,10 @@ def assert_same_outputs(zoo, official, mask: torch.Tensor, decoder_mask: torch.T
         mask: 1 at real tokens; of an encoder-decoder, those of the source.
         decoder_mask: of an encoder-decoder, those of the target.
     """
+    zoo_names = {other: name for names in OTHER_NAMES.values() for name, other in names.items()}
     for name, tensors in official.items():
         if isinstance(tensors, torch.Tensor):
-            assert_same_output(name, zoo[name], tensors, mask, decoder_mask)
+            assert_same_output(name, zoo[zoo_names.get(name, name)], tensors, mask, decoder_mask)
         elif isinstance(tensors, tuple):
             assert len(zoo[name]) == len(tensors), name
             for index, expected in enumerate(tensors):
@@ -205,7 +214,7 @@ def assert_same_gradients(
         if name in own
     }
     canonical = {name: canonical_name(official_class.architecture, name) for name in expected}
-    rules = official_class.architecture.tensor_rules([official_class.head])
+    rules = official_class.architecture.tensor_rules([official_class.head], zoo.config)
     steps, unknown = plan(rules, canonical.values(), to="official")
     assert not unknown
     converted, unseen = {}, set()

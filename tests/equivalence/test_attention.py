@@ -1,5 +1,6 @@
 """The attention implementations agree with each other, and flex with the official class's flex."""
 
+import pytest
 import torch
 
 from tests.equivalence.comparison import assert_same_outputs, ragged_batch, target_mask
@@ -42,12 +43,20 @@ def test_implementations_agree_in_a_decoder():
             assert_same_outputs(zoo(**batch, output_hidden_states=True), expected, batch["attention_mask"])
 
 
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("MBartForConditionalGeneration", {"attn_implementation": "flex_attention"}),
+        # whose own flex looks for a bias of each sequence, and has one for all
+        ("T5ForConditionalGeneration", {"d_kv": 16, "attn_implementation": "eager"}),
+    ],
+)
 @torch.no_grad()
 @FLEX_WITHOUT_KERNELS
-def test_implementations_agree_in_an_encoder_decoder():
+def test_implementations_agree_in_an_encoder_decoder(name, fields):
     """In both stacks, and between them."""
-    official_class = BY_NAME["MBartForConditionalGeneration"]
-    official = build_tiny(official_class, d_model=64, attn_implementation="flex_attention")
+    official_class = BY_NAME[name]
+    official = build_tiny(official_class, d_model=64, **fields)
     for side in ("right", "left"):
         batch = ragged_batch(official_class, official, side, LENGTHS)
         expected = official(**batch, output_hidden_states=True)

@@ -120,7 +120,7 @@ def test_embeddings_of_their_own_and_shared_ones(name, fields, side):
 def test_encoder_outputs_in_place_of_the_source(official_class):
     official = build_tiny(official_class, attn_implementation="eager")
     batch = ragged_batch(official_class, official, "right", LENGTHS)
-    encoded = official.model.encoder(input_ids=batch.pop("input_ids"), attention_mask=batch["attention_mask"])
+    encoded = official.base_model.encoder(input_ids=batch.pop("input_ids"), attention_mask=batch["attention_mask"])
     # FSMT makes no causal mask but where there are ids of a source.
     ids = {"input_ids": torch.full((4, 13), FIRST)} if official_class.architecture.model_type == "fsmt" else {}
     expected = official(**batch, **ids, encoder_outputs=encoded).logits

@@ -62,7 +62,7 @@ class Pair(NamedTuple):
 
     def prepare(self, attention: str, training: bool = False) -> None:
         for model in (self.official, *self.zoo_models):
-            if model is not self.official or self.official_class.chooses_attention:
+            if attention == "eager" or model._supports_sdpa:
                 model.set_attn_implementation(attention)
             model.train(training).zero_grad()
 

@@ -1,4 +1,4 @@
-"""`torch.nn.Transformer` in the zoo's encoder-decoder, and back."""
+"""`torch.nn.Transformer` in the zoo's encoder-decoder, and back; and `torch.nn.TransformerDecoder` alone."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.equivalence.comparison import assert_close
-from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
+from tfm_zoo import TfmEncoderDecoderDecoder, TfmEncoderDecoderForConditionalGeneration
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
 MASK = torch.tensor([[1] * 9, [1] * 4 + [0] * 5, [0] * 3 + [1] * 6])
@@ -89,6 +89,39 @@ def test_round_trip(norm_first, activation, batch_first, final_norms):
     assert torch.equal(run(back, *inputs), run(transformer.eval(), *inputs))
 
 
+@VARIANTS
+def test_decoder_alone(norm_first, activation, batch_first, tmp_path):
+    """Its outputs and gradients, one pass or step by step, and back; saved and loaded by its own class."""
+    decoder = make_transformer(norm_first, activation, batch_first, dropout=0.0).decoder
+    zoo = from_official(decoder)
+    assert type(zoo) is TfmEncoderDecoderDecoder
+    source, target = torch.randn(3, 9, 32, requires_grad=True), torch.randn(3, 7, 32, requires_grad=True)
+    inputs = (target, source) if batch_first else (target.transpose(0, 1), source.transpose(0, 1))
+    masks = {"tgt_key_padding_mask": TARGET_MASK == 0, "memory_key_padding_mask": MASK == 0}
+    expected = decoder(*inputs, tgt_mask=torch.ones(7, 7, dtype=torch.bool).triu(1), **masks)
+    expected = expected if batch_first else expected.transpose(0, 1)
+    inputs = {"encoder_hidden_states": source, "encoder_attention_mask": MASK}
+    outputs = zoo(inputs_embeds=target, attention_mask=TARGET_MASK, **inputs).last_hidden_state
+    real = TARGET_MASK == 1
+    assert_close(outputs[real], expected[real], "output")
+    grads = [torch.autograd.grad(states[real].square().sum(), (source, target)) for states in (outputs, expected)]
+    assert all((ours - theirs).norm() <= 1e-5 * theirs.norm() for ours, theirs in zip(*grads, strict=True))
+
+    first = zoo(inputs_embeds=target[:, :6], attention_mask=TARGET_MASK[:, :6], use_cache=True, **inputs)
+    options = {"attention_mask": TARGET_MASK, "past_key_values": first.past_key_values}
+    last = zoo(inputs_embeds=target[:, 6:], **options, **inputs).last_hidden_state
+    assert_close(last[real[:, 6:]], expected[:, 6:][real[:, 6:]], "last step")
+
+    zoo.save_pretrained(tmp_path)
+    back = to_official(TfmEncoderDecoderDecoder.from_pretrained(tmp_path))
+    assert str(back) == str(decoder)
+    assert all(torch.equal(back.state_dict()[name], tensor) for name, tensor in decoder.state_dict().items())
+
+
+class OwnLayer(nn.TransformerEncoderLayer):
+    """It may compute anything."""
+
+
 def test_configuration_says_what_the_module_is():
     config = from_official(make_transformer(norm_first=True, dropout=0.25), vocab_size=50).config
     expected = {
@@ -152,6 +185,7 @@ def with_another_eps_in_the_decoder() -> nn.Transformer:
         (with_other_dropout_after_cross_attention, "The attentions of an nn.TransformerDecoderLayer differ"),
         (with_another_eps_in_the_decoder, "layer_norm_eps=1e-06 and 0.001"),
         (lambda: nn.Transformer(32, 4, custom_encoder=nn.Identity()), "whose encoder is Identity"),
+        (lambda: nn.TransformerEncoder(OwnLayer(32, 4, batch_first=True), 2), "test_torch_transformer.OwnLayer, which"),
     ],
 )
 def test_what_the_zoo_has_not_is_refused(make, message):

@@ -32,6 +32,11 @@ VARIATIONS = [
     ("JinaEmbeddingsV3ForMaskedLM", {"type_vocab_size": 1, "rope_parameters": ROPE["dynamic"]}),
     ("XLMRobertaXLForMultipleChoice", {"tie_word_embeddings": False, "pad_token_id": 3}),
     ("M2M100ForConditionalGeneration", {"scale_embedding": True, "pad_token_id": 0, "encoder_layers": 1}),
+    ("T5ForConditionalGeneration", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "d_kv": 8}),
+    ("T5EncoderModel", {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 17}),
+    ("MT5ForConditionalGeneration", {"feed_forward_proj": "relu", "num_layers": 1}),
+    ("UMT5ForConditionalGeneration", {"feed_forward_proj": "gated-gelu", "num_decoder_layers": 4}),
+    ("MPNetForMultipleChoice", {"hidden_act": "relu", "num_hidden_layers": 1}),
     ("BlenderbotForConditionalGeneration", {"scale_embedding": False, "decoder_layers": 4}),
 ]
 

@@ -56,7 +56,7 @@ def test_export(architecture):
 
 
 # (Beam search is not compiled by transformers 5.23.)
-@pytest.mark.parametrize("name", ["the paper's", "like FSMT", "modern"])
+@pytest.mark.parametrize("name", ["the paper's", "like FSMT", "modern", "like T5"])
 def test_one_graph_with_an_encoder(name):
     """Which is run before: a compiled step is the decoder's."""
     layers = {"num_hidden_layers": 1, "decoder_layers": 1}  # a graph takes its time to make for each

@@ -7,7 +7,7 @@ loads it from a repository on the Hub, for official models too.
 import pytest
 import torch
 
-from .models import ARCHITECTURES, assert_varied, generate, pair, prompts
+from .models import ARCHITECTURES, LATER, assert_varied, generate, pair, prompts
 
 EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", ARCHITECTURES)
 SAMPLED = {"do_sample": True, "top_k": 0}
@@ -34,6 +34,12 @@ def test_as_official(architecture, strategy):
     assert ours.sequences.equal(theirs.sequences)
     torch.testing.assert_close(ours.scores, theirs.scores, rtol=1e-5, atol=1e-5)
     assert_varied(ours.sequences)
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "temperature", "beams"])
+@pytest.mark.parametrize("architecture", LATER)
+def test_later_as_official(architecture, strategy):
+    test_as_official(architecture, strategy)
 
 
 @EVERY_ARCHITECTURE

@@ -32,6 +32,13 @@ ARCHITECTURES = {
         "decoder_start_token_id": 2,
     },
     "modern": ROTARY | {"norm_position": "pre", "norm_type": "rmsnorm", "num_key_value_heads": 2, "mlp_type": "gated"},
+    "like T5": {
+        "position_embedding_type": "none",
+        "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 10,
+        "norm_position": "pre",
+        "attention_scale": 1.0,
+    },
     "windowed": {"sliding_window": 3, "position_embedding_type": "none"},
 }
 EVERY_ARCHITECTURE = pytest.mark.parametrize("fields", ARCHITECTURES.values(), ids=ARCHITECTURES)

@@ -48,14 +48,19 @@ def old_folder(model, tmp_path):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("pooling", ["cls", "mean", "attention"])
+@pytest.mark.parametrize("dense", [True, False])
 @torch.no_grad()
-def test_it_makes_logits_of_pooled_states(pooling, side):
-    model = tiny_model(TfmBertForSequenceClassification, classifier_pooling=pooling, num_labels=3)
+def test_it_makes_logits_of_pooled_states(pooling, dense, side):
+    fields = {"classifier_pooling": pooling, "classifier_dense": dense, "num_labels": 3}
+    model = tiny_model(TfmBertForSequenceClassification, **fields)
     batch = ragged_batch(TfmBertForSequenceClassification, side)
     base = tiny_model(TfmBertModel, classifier_pooling=pooling, skip_padding=False)
     base.load_state_dict(model.model.state_dict(), strict=False)
     states, real = base(**batch).last_hidden_state, batch["attention_mask"].unsqueeze(-1)
+    if pooling == "attention":
+        scores = states @ model.model.pooler_query.weight.T
+        real = scores.masked_fill(real == 0, -torch.inf).softmax(dim=1)
     pooled = states[:, 0] if pooling == "cls" else (states * real).sum(1) / real.sum(1)
     logits = model(**batch).logits
     torch.testing.assert_close(model.classifier(pooled.unsqueeze(1)), logits)  # as vLLM calls it

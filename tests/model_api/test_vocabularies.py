@@ -139,6 +139,14 @@ def test_resized_target(fields, groups, size, bias, tmp_path):
     check_resized(model, before, groups, SIZES["vocab_size"], size, tmp_path)
 
 
+def test_resized_with_a_trained_bias():
+    model = make(lm_head_bias=True)
+    before = model.lm_head.bias.clone()
+    model.resize_token_embeddings(70)
+    after = dict(model.named_parameters())["lm_head.bias"]
+    assert after.shape == (70,) and after[: len(before)].equal(before) and after.requires_grad
+
+
 def check_resized(model, before: dict, groups: list, source: int, target: int, folder) -> None:
     config, after = model.config, model.state_dict()
     assert (config.vocab_size, config.decoder_vocab_size) == (source, target)

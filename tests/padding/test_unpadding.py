@@ -131,6 +131,7 @@ ANSWERS = {"start_positions": torch.zeros(4).long(), "end_positions": torch.zero
         case("a mask of pairs", ALL, attention_mask=torch.zeros(4, 1, 9, 9)),
         case("a padded position is pooled", ALL, attention_mask=LEFT),
         case("the mean is pooled", REAL, fields={"classifier_pooling": "mean"}, attention_mask=LEFT),
+        case("attention pools", REAL, fields={"classifier_pooling": "attention"}, attention_mask=LEFT),
         case("nothing is pooled", REAL, fields={"add_pooling_layer": False}, attention_mask=LEFT),
         case("labels at padding", ALL, TfmBertForMaskedLM, labels=LABELS_AT_PADDING),
         case("answers to find", REAL, TfmBertForQuestionAnswering),

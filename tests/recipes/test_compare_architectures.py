@@ -25,7 +25,9 @@ from .conftest import ROOT, TEXT, history, imported, lm_defaults, run_here
 
 RECIPE = imported(ROOT / "recipes" / "compare_architectures.py")
 CLASSES = (VariantArguments, CorpusArguments, ComparisonArguments)
-CONFIGS = [ROOT / "recipes" / "configs" / f"{name}.yaml" for name in ("architectures", "post_or_pre_norm")]
+CONFIGS = [
+    ROOT / "recipes" / "configs" / f"{name}.yaml" for name in ("architectures", "post_or_pre_norm", "later_axes")
+]
 POST = {"norm_position": "post"}
 
 
@@ -262,6 +264,13 @@ def test_shipped_axes():
         for fields in ({}, values["variants"]["SwiGLU"])
     ]
     assert counts[1] == pytest.approx(counts[0], rel=0.01)
+
+
+def test_shipped_later_axes():
+    changes = shipped(CONFIGS[2])
+    assert changes.pop("base") == {} and all(changes.values())
+    axes = {"norm_bias", "norm_position", "first_norm", "use_parallel_residual", "embedding_size", "layer_types"}
+    assert axes <= {field for fields in changes.values() for field in fields}
 
 
 def test_shipped_comparison_of_norms():

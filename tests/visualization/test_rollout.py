@@ -36,14 +36,25 @@ def test_definition(kind, tokenizer):
     assert np.abs(rollout - by_hand(weights.flip(0))).max() > 1e-3  # the order of the layers matters
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+READS = {
+    "cls": "the state of '[CLS]'",
+    "mean": "the mean of all states",
+    "attention": "a mean of all states, weighted by a learned query",
+}
+
+
+@pytest.mark.parametrize("pooling", READS)
 def test_of_an_encoder(pooling, tokenizer):
     model = tiny_model(tfm_zoo.TfmBertForSequenceClassification, classifier_pooling=pooling)
     rollout = decision_rollout(model, tokenizer, TEXT)
     expected = by_hand(attention_maps(model, tokenizer, TEXT)["encoder"].weights)
-    np.testing.assert_allclose(rollout.shares, expected[0] if pooling == "cls" else expected.mean(0), atol=1e-6)
+    if pooling == "attention":
+        states = model.model(tokenizer(TEXT, return_tensors="pt")["input_ids"]).last_hidden_state[0]
+        weights = model.model.pooler_query(states).softmax(dim=0).detach().numpy()
+        expected = (weights * expected).sum(0, keepdims=True)
+    np.testing.assert_allclose(rollout.shares, expected.mean(0) if pooling == "mean" else expected[0], atol=1e-6)
     assert rollout.tokens == TOKENS
-    assert rollout.reads == ("the state of '[CLS]'" if pooling == "cls" else "the mean of all states")
+    assert rollout.reads == READS[pooling]
 
 
 def test_of_a_decoder(tokenizer):

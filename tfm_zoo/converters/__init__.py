@@ -1,7 +1,8 @@
 """Converts between official checkpoints and the zoo's, both ways, by one reversible table per official architecture.
 
 The tables are in `architectures/`: they are data, and importing them loads neither torch nor a model. A rule for
-configurations is in `config_rules.py`, one for tensors in `tensor_rules.py`. All other files carry the tables out.
+configurations is in `config_rules.py`, one for tensors in `tensor_rules.py`. All other files carry the tables out. For
+a model of one's own, `from_state_dict` and `to_state_dict` take such rules for tensors.
 """
 
 from importlib import import_module
@@ -9,15 +10,38 @@ from typing import TYPE_CHECKING, Any
 
 from .architectures import ARCHITECTURES
 from .errors import ConversionError
+from .tensor_rules import Join, NotConverted, Rename, Row, Sinusoids, Split, SplitHeads, Transpose, ZooOnly
 
 if TYPE_CHECKING:
     from .conversion import from_official, to_official
+    from .own_models import from_state_dict, to_state_dict
 
-__all__ = ["ARCHITECTURES", "ConversionError", "from_official", "to_official"]
+__all__ = [
+    "ARCHITECTURES",
+    "ConversionError",
+    "Join",
+    "NotConverted",
+    "Rename",
+    "Row",
+    "Sinusoids",
+    "Split",
+    "SplitHeads",
+    "Transpose",
+    "ZooOnly",
+    "from_official",
+    "from_state_dict",
+    "to_official",
+    "to_state_dict",
+]
+
+#: what is imported, and torch with it, when somebody first asks for it
+LAZY = {
+    **dict.fromkeys(("from_official", "to_official"), "conversion"),
+    **dict.fromkeys(("from_state_dict", "to_state_dict"), "own_models"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the conversion, and torch with it, when somebody first asks for it."""
-    if name in __all__:
-        return getattr(import_module(f"{__name__}.conversion"), name)
+    if name in LAZY:
+        return getattr(import_module(f"{__name__}.{LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,7 @@ from .config_rules import ConfigRule
 from .tensor_rules import TensorRule
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Head:
     @property
     def is_bare(self) -> bool:
         """Whether it is the base model, without a head."""
-        return self.zoo_name.endswith("Model")
+        return "For" not in self.zoo_name
 
     @property
     def zoo(self) -> type["PreTrainedModel"]:
@@ -68,9 +68,15 @@ class Architecture:
         replaced = {rule.zoo for rule in head_rules} - {None}
         return (*(rule for rule in self.config if rule.zoo not in replaced), *head_rules)
 
-    def tensor_rules(self, heads: Iterable[Head | None]) -> tuple[TensorRule, ...]:
-        """The rules of these heads and of the base model, under the names that a class with a head has."""
-        return (*(rule for head in heads if head for rule in head.tensors), *self.body, *self.stored_body)
+    def tensor_rules(
+        self, heads: Iterable[Head | None], config: "PreTrainedConfig | None" = None
+    ) -> tuple[TensorRule, ...]:
+        """The rules of these heads and of the base model, under the names that a class with a head has.
+
+        `config`: the zoo's, which rules need that are to be run, and not only looked up.
+        """
+        rules = (*(rule for head in heads if head for rule in head.tensors), *self.body, *self.stored_body)
+        return rules if config is None else tuple(rule.of(config) for rule in rules)
 
     @cached_property
     def body(self) -> tuple[TensorRule, ...]:

@@ -3,7 +3,7 @@
 import copy
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -15,9 +15,10 @@ from huggingface_hub import hf_hub_download, snapshot_download
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError, safe_open
 from torch import nn
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedConfig
 
-from .errors import ConversionError
+from .errors import OTHER_MODELS, ConversionError
+from .torch_modules import MODULES
 
 #: the files that hold weights or say which do, in the order in which they are looked for
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -75,12 +76,31 @@ def open_checkpoint(source: str | Path | nn.Module) -> Checkpoint:
 
 def checkpoint_of(model: nn.Module) -> Checkpoint:
     """A model in memory as a checkpoint; reading a tensor copies it."""
-    config = model.config.to_dict() if hasattr(model, "config") else {"model_type": type(model).__name__}
+    config = fields_of(model)
     generation = getattr(model, "generation_config", None) or GenerationConfig.from_model_config({**config})
     config |= {"architectures": [type(model).__name__]}
-    state = model.state_dict()
-    tensors = {name: LazyTensor(tensor.to("meta"), tensor.detach().clone) for name, tensor in state.items()}
-    return Checkpoint(None, config, tensors, copy.deepcopy(generation), model)
+    return Checkpoint(None, config, lazy_tensors(model.state_dict()), copy.deepcopy(generation), model)
+
+
+def fields_of(model: nn.Module) -> dict[str, Any]:
+    """The configuration of a model of transformers; of a module of torch, its type.
+
+    Raises:
+        ConversionError: for a model of another kind; the message says how its weights are converted.
+    """
+    if isinstance(config := getattr(model, "config", None), PreTrainedConfig):
+        return config.to_dict()
+    if type(model) in MODULES:  # and not a class derived from it, which may compute something else
+        return {"model_type": type(model).__name__}
+    own, known = type(model), ", ".join(f"nn.{module.__name__}" for module in MODULES)
+    raise ConversionError(
+        f"{own.__module__}.{own.__qualname__} is no model of transformers, and none of {known}. {OTHER_MODELS}"
+    )
+
+
+def lazy_tensors(state_dict: Mapping[str, torch.Tensor]) -> dict[str, LazyTensor]:
+    """The tensors of a state dict; reading one copies it."""
+    return {name: LazyTensor(tensor.to("meta"), tensor.detach().clone) for name, tensor in state_dict.items()}
 
 
 def fetch(source: str | Path, weights: bool = True) -> Path:
@@ -91,6 +111,10 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
     """
     if Path(source).is_dir():
         return Path(source)
+    if Path(source).is_file():
+        raise ConversionError(
+            f"{str(source)!r} is a file, and a checkpoint is a folder with a config.json. {OTHER_MODELS}"
+        )
     if is_path(source):
         near = similar_folder(source)
         meant = f"; is it {str(near)!r} that is meant?" if near else "."

@@ -29,16 +29,21 @@ READ_BY = {
         ("classifier_pooling", "pooler_act", "pooler_dropout", "classifier_norm"),
         tuple(f"TfmBert{name}" for name in POOLED),
     ),
+    "classifier_dense": ("TfmBertForSequenceClassification",),
     "classifier_transform": ("TfmBertForTokenClassification", "TfmBertForQuestionAnswering"),
     "classifier_dropout": (
         *(f"TfmBertFor{name}" for name in ("SequenceClassification", "MultipleChoice", "TokenClassification")),
         "TfmGPTForTokenClassification",
         "TfmEncoderDecoderForSequenceClassification",
     ),
+    "sentence_dropout": ("TfmBertForPreTraining",),
     "qa_dropout": ("TfmBertForQuestionAnswering",),
-    **dict.fromkeys(
-        ("lm_head_act", "lm_head_transform", "lm_head_bias"), ("TfmBertForPreTraining", "TfmBertForMaskedLM")
+    **dict.fromkeys(("lm_head_act", "lm_head_transform"), ("TfmBertForPreTraining", "TfmBertForMaskedLM")),
+    "lm_head_bias": (
+        *("TfmBertForPreTraining", "TfmBertForMaskedLM", "TfmGPTForCausalLM"),
+        "TfmEncoderDecoderForConditionalGeneration",
     ),
+    "logit_scale": ("TfmGPTForCausalLM", "TfmEncoderDecoderForConditionalGeneration"),
     "final_logits_bias": ("TfmEncoderDecoderForConditionalGeneration",),
 }
 #: zoo fields that may be `None`, and the field that is read instead
@@ -55,7 +60,10 @@ def differences(architecture: Architecture, config: PreTrainedConfig, head: Head
         official = completed(architecture, to_official_fields(architecture, config, head))
         if wanted := refused(rules, official):
             zoo_names = {name: rule.zoo for rule in rules if isinstance(rule, Field) for name in rule.names}
-            return {zoo_names.get(name, name): (official[name], value) for name, value in wanted.items()}
+            lacks = {zoo_names.get(name, name): (official[name], value) for name, value in wanted.items()}
+            if not any(map(is_decisive, lacks)):  # what is refused even though it matters in training only
+                raise ConversionError(f"{head.official} cannot express this model: {lacks}.")
+            return lacks
         round_trip = to_zoo_config(architecture, official, head.zoo, {})
     except (ValueError, StrictDataclassError) as error:
         raise ConversionError(f"{head.official} cannot express this model: {error}") from error

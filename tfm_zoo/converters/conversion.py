@@ -7,16 +7,15 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
-from ..models.positions import TfmSinusoidalPositions
-from .architecture import Architecture
 from .assembling import as_dtype, assemble, attention_of, common_dtype, official_skeleton, skeleton_of
 from .checkpoint import Checkpoint, open_checkpoint
 from .choosing import architecture_of, official_for
 from .config_conversion import completed, to_official_fields, to_zoo_config
 from .errors import ConversionError
 from .official_names import canonical_name, checkpoint_head, is_converted, rule_of
+from .sinusoids import check_sinusoids
 from .tensor_matching import by_canonical_name, match, zoo_names
 from .tensor_rules import Sinusoids, Step, plan
 from .torch_modules import settings_of
@@ -31,7 +30,8 @@ def from_official(
 
     Args:
         source: a Hub id, a local folder (safetensors or `.bin`, in one file or in shards), or an official model in
-            memory (a transformers model, an `nn.TransformerEncoder` or an `nn.Transformer`), whose weights are copied.
+            memory (a transformers model, an `nn.TransformerEncoder`, an `nn.TransformerDecoder` or an
+            `nn.Transformer`), whose weights are copied.
         model_class: a class of the zoo. `None`: the one for the head that the checkpoint holds. For another head, what
             the checkpoint lacks is initialised and what the class does not need is left out; warnings list both.
         config_overrides: fields of the zoo's configuration; also `dtype` (default: the checkpoint's) and
@@ -69,7 +69,9 @@ def convert(
     config = to_zoo_config(architecture, completed(architecture, fields), model_class, config_overrides)
     skeleton = skeleton_of(model_class, config)
     matched = match(architecture, head, checkpoint, skeleton)
-    check_sinusoids(architecture, checkpoint, config)
+    if config.position_embedding_type == "sinusoidal":
+        tables = {name for name in checkpoint.tensors if isinstance(rule_of(architecture, name), Sinusoids)}
+        check_sinusoids({name: checkpoint.tensors[name] for name in tables}, config, checkpoint.title)
 
     tensors, names_in_model = by_canonical_name(architecture, checkpoint), zoo_names(skeleton)
     weights = {}
@@ -79,6 +81,7 @@ def convert(
 
     original = checkpoint.model
     model = assemble(skeleton, weights, dtype, attn_implementation or attention_of(original))
+    untie_what_differs(model)
     if original is not None:
         model.to(next(original.parameters()).device)
     if model.can_generate():
@@ -111,7 +114,7 @@ def to_official(model: PreTrainedModel) -> nn.Module:
 
     state = model.state_dict()
     tensors = {full_name: state[name] for full_name, name in zoo_names(model).items()}
-    steps, missing = plan(architecture.tensor_rules([head]), canonical.values(), to="official")
+    steps, missing = plan(architecture.tensor_rules([head], model.config), canonical.values(), to="official")
     values = {}
     for step in steps:
         absent = [name for name in step.reads if name not in tensors]
@@ -137,15 +140,13 @@ def to_official(model: PreTrainedModel) -> nn.Module:
     return official.to(model.device)
 
 
-def check_sinusoids(architecture: Architecture, checkpoint: Checkpoint, config: PreTrainedConfig) -> None:
-    """Refuses trained sinusoids, which some official classes keep among the weights: the zoo computes its own."""
-    for name in checkpoint.tensors if config.position_embedding_type == "sinusoidal" else ():
-        if isinstance(rule_of(architecture, name), Sinusoids):
-            table = checkpoint.tensors[name].read()
-            expected = TfmSinusoidalPositions(config).sinusoids(torch.arange(len(table), device=table.device))
-            difference = (table.float() - expected).abs().max().item()
-            if difference > max(1e-3, torch.finfo(table.dtype).eps):  # half precision rounds more than that away
-                raise ConversionError(
-                    f"{name} of {checkpoint.title} is not the table of sinusoids that {architecture.title} begins "
-                    f"with: it differs by {difference:.2g}, as after training. The zoo's is not trained."
-                )
+def untie_what_differs(model: PreTrainedModel) -> None:
+    """Lets the configuration say that the output projection is not tied, if a checkpoint that says so has another one.
+
+    transformers leaves such a projection untied, but would tie it the next time that the vocabulary is resized.
+    """
+    output, tied = model.get_output_embeddings(), model._tied_weights_keys
+    if tied and output is not None and model.config.tie_word_embeddings:
+        names = set(tied) - set(model.all_tied_weights_keys)
+        if any(model.get_parameter(name) is output.weight for name in names):
+            model.config.tie_word_embeddings, model._tied_weights_keys = False, None

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 
 from .architecture import Architecture, Head
-from .tensor_rules import NotConverted, TensorRule, find
+from .tensor_rules import NotConverted, TensorRule, compiled, find
 
 #: what checkpoints from before PyTorch call the weight and the bias of a LayerNorm
 OLD_LEAVES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
@@ -15,13 +15,20 @@ def canonical_name(architecture: Architecture, name: str) -> str:
         if name.endswith(old):
             name = name.removesuffix(old) + leaf
     rules = architecture.tensor_rules(architecture.heads)
-    first_names = {rule.also: rule.names("official")[0] for rule in rules if rule.also}
     prefixes = ("", *(f"{prefix}." for prefix in architecture.other_prefixes))
     inner_names = (name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix))
     for full_name in (name, *(f"{architecture.prefix}.{inner_name}" for inner_name in inner_names)):
-        full_name = first_names.get(full_name, full_name)
+        full_name = first_name(rules, full_name)
         if find(rules, full_name, "official"):
             return full_name
+    return name
+
+
+def first_name(rules: Iterable[TensorRule], name: str) -> str:
+    """The first of the two names that a rule has for a tensor; other tensors keep theirs."""
+    for rule in rules:
+        if rule.also and (match := compiled(rule.also).fullmatch(name)):
+            return rule.names("official")[0].replace("{i}", match.groupdict().get("i", "")) + match["leaf"]
     return name
 
 

@@ -67,7 +67,7 @@ def match(architecture: Architecture, head: Head, checkpoint: Checkpoint, skelet
     """
     tensors = by_canonical_name(architecture, checkpoint)
     heads = [head, architecture.head(type(skeleton))]
-    rules = architecture.tensor_rules(heads)
+    rules = architecture.tensor_rules(heads, skeleton.config)
     if any(find(architecture.stored_body, name, "official") for name in tensors):
         rules = (*architecture.stored_body, *rules)  # of two rules for one tensor the first is taken
     steps, without_rule = plan(rules, zoo_names(skeleton), to="zoo")
@@ -103,13 +103,17 @@ def by_canonical_name(architecture: Architecture, checkpoint: Checkpoint) -> dic
 
 
 def is_of_zoo_head(name: str) -> bool:
-    """Whether a tensor of the zoo belongs to a head; the pooler counts as part of one."""
-    return not name.startswith("model.") or name.startswith("model.pooler.")
+    """Whether a tensor of the zoo belongs to a head; the pooler and its query count as part of one."""
+    return not name.startswith("model.") or name.startswith("model.pooler")
 
 
 def misfits_of(step: Step, tensors: dict[str, LazyTensor], parameters: list[torch.Tensor]) -> list[str]:
     """For each parameter that a step cannot fill: what the checkpoint has, and what the parameter is."""
-    values = step.run([tensors[name].meta for name in step.reads])
+    held = [tensors[name].meta for name in step.reads]
+    try:
+        values = step.run(held)
+    except RuntimeError:  # of a packed tensor that cannot be cut into these pieces
+        values = held * len(parameters)
     return [
         f"{', '.join(step.reads)} {described(value)}, where {name} is {described(parameter)}"
         for name, value, parameter in zip(step.writes, values, parameters, strict=True)

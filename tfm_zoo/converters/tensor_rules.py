@@ -1,7 +1,7 @@
 """Reversible rules between the tensors of the two sides, "official" and "zoo": one sequence of rules serves both ways.
 
-Names in a rule are patterns. `{i}` stands for a layer's number, and a name that stops at a module stands for its
-weight and its bias: `Rename("encoder.layer.{i}.output.dense", "layers.{i}.mlp.down_proj")`.
+Names in a rule are patterns. `{i}` stands for a layer's number, another name in braces for a word that both sides have,
+and a name that stops at a module for its weight and its bias: `Rename("{side}_{i}.fc1", "{side}.{i}.mlp.up_proj")`.
 """
 
 import re
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:  # a table is data: importing it does not load torch
     import torch
+    from transformers import PreTrainedConfig
 
 Tensors = Sequence["torch.Tensor"]
 Side = Literal["official", "zoo"]
 LEAVES = (".weight", ".bias")
+PLACE, NUMBER, WORD = re.compile(r"\{(\w+)\}"), r"\d+", r"\w+"
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,11 @@ class TensorRule:
     also: str | None = None
     optional: bool = False
 
+    def __post_init__(self):
+        patterns = (*self.names("official"), *self.names("zoo"))
+        if len({frozenset(PLACE.findall(pattern)) for pattern in patterns}) > 1:
+            raise ValueError(f"{self}: all its names should have the same places in braces.")
+
     def names(self, side: Side) -> tuple[str, ...]:
         names = getattr(self, side)
         return (names,) if isinstance(names, str) else names
@@ -46,6 +53,10 @@ class TensorRule:
             also=self.also and f"{official}.{self.also}",
         )
 
+    def of(self, config: "PreTrainedConfig") -> "TensorRule":
+        """The rule for a model with this configuration of the zoo."""
+        return self
+
     def to_zoo(self, tensors: Tensors) -> Tensors:
         return tensors
 
@@ -55,6 +66,16 @@ class TensorRule:
 
 class Rename(TensorRule):
     """One tensor, which has another name."""
+
+
+@dataclass(frozen=True)
+class When(Rename):
+    """One tensor that has another name in some models; the next rule that fits is for the others."""
+
+    condition: Callable[["PreTrainedConfig"], bool] = bool
+
+    def of(self, config: "PreTrainedConfig") -> TensorRule:
+        return self if self.condition(config) else TensorRule()
 
 
 @dataclass(frozen=True)
@@ -74,6 +95,72 @@ class Split(TensorRule):
 
         packed = torch.cat(list(tensors))
         return [packed.t().contiguous() if self.transposed else packed]
+
+
+@dataclass(frozen=True)
+class SplitHeads(TensorRule):
+    """One official tensor that holds queries, keys and values: one below the other or, `by_group`, for each key head
+    those query heads that share it, the key and the value (of ungrouped attention: head by head)."""
+
+    by_group: bool = False
+    heads: tuple[int, int, int] = ()  # how many of each there are, in the model or in a group
+    groups: int = 1
+
+    def of(self, config: "PreTrainedConfig") -> TensorRule:
+        keys = config.num_key_value_heads
+        groups = keys if self.by_group else 1
+        heads = (config.num_attention_heads // groups, keys // groups, keys // groups)
+        return replace(self, heads=heads, groups=groups)
+
+    def to_zoo(self, tensors: Tensors) -> Tensors:
+        (packed,) = tensors
+        parts = packed.unflatten(0, (self.groups, sum(self.heads), -1)).split(self.heads, dim=1)
+        return [part.flatten(0, 2).clone() for part in parts]
+
+    def to_official(self, tensors: Tensors) -> Tensors:
+        import torch
+
+        parts = zip(tensors, self.heads, strict=True)
+        return [torch.cat([part.unflatten(0, (self.groups, n, -1)) for part, n in parts], dim=1).flatten(0, 2)]
+
+
+@dataclass(frozen=True)
+class Interleaved(TensorRule):
+    """Queries or keys whose rotated channels form pairs side by side; the zoo has the first of all pairs, then the
+    second."""
+
+    heads: int = 0
+    rotated: int = 0  # channels of each head that are rotated, which come first
+
+    def of(self, config: "PreTrainedConfig") -> TensorRule:
+        share = config.rope_parameters.get("partial_rotary_factor", 1.0)
+        return replace(self, heads=config.num_attention_heads, rotated=int(config.head_dim * share))
+
+    def to_zoo(self, tensors: Tensors) -> Tensors:
+        return [self.reordered(tensors[0], (-1, 2))]
+
+    def to_official(self, tensors: Tensors) -> Tensors:
+        return [self.reordered(tensors[0], (2, -1))]
+
+    def reordered(self, tensor: "torch.Tensor", pairs: tuple[int, int]) -> "torch.Tensor":
+        """The tensor, whose rotated channels lie in rows and columns of these numbers, column by column."""
+        import torch
+
+        heads = tensor.unflatten(0, (self.heads, -1))
+        rotated = heads[:, : self.rotated].unflatten(1, pairs).transpose(1, 2).flatten(1, 2)
+        return torch.cat((rotated, heads[:, self.rotated :]), dim=1).flatten(0, 1)
+
+
+class Join(TensorRule):
+    """Several official tensors, all of one size, which lie one below the other in the zoo's: those of single heads."""
+
+    def to_zoo(self, tensors: Tensors) -> Tensors:
+        import torch
+
+        return [torch.cat(list(tensors))]
+
+    def to_official(self, tensors: Tensors) -> Tensors:
+        return [part.clone() for part in tensors[0].chunk(len(self.official))]
 
 
 class Transpose(TensorRule):
@@ -127,24 +214,28 @@ def plan(rules: Iterable[TensorRule], wanted: Iterable[str], to: Side) -> tuple[
         if match is None:
             without_rule.append(name)
             continue
-        rule, layer, leaf = match
+        rule, places, leaf = match
         sides = ("official", "zoo") if to == "zoo" else ("zoo", "official")
-        reads, writes = (tuple(name.replace("{i}", layer) + leaf for name in rule.names(side)) for side in sides)
+        reads, writes = (tuple(name.format(**dict(places)) + leaf for name in rule.names(side)) for side in sides)
         # Several wanted tensors may come out of the same step, which then stands here once.
         steps[match] = Step(rule, reads, writes, rule.to_zoo if to == "zoo" else rule.to_official)
     return list(steps.values()), without_rule
 
 
-def find(rules: Iterable[TensorRule], name: str, side: Side) -> tuple[TensorRule, str, str] | None:
-    """The first rule that has the tensor `name` on its `side`, with the layer's number and the name's leaf."""
+def find(rules: Iterable[TensorRule], name: str, side: Side) -> tuple[TensorRule, tuple, str] | None:
+    """The first rule that has the tensor `name` on its `side`, with what stands in its places and the name's leaf."""
     for rule in rules:
         for pattern in rule.names(side):
             if match := compiled(pattern).fullmatch(name):
-                return rule, match.groupdict().get("i", ""), match["leaf"]
+                *places, (_, leaf) = match.groupdict().items()
+                return rule, tuple(places), leaf
     return None
 
 
 @cache
 def compiled(pattern: str) -> re.Pattern:
     leaf = "" if pattern.endswith(LEAVES) else "|".join(map(re.escape, LEAVES))
-    return re.compile(re.escape(pattern).replace(r"\{i\}", r"(?P<i>\d+)") + f"(?P<leaf>{leaf}|)")
+    text, *rest = PLACE.split(pattern)  # what stands between the places, in turn with their names
+    places = zip(rest[::2], map(re.escape, rest[1::2]), strict=True)
+    parts = (f"(?P<{name}>{NUMBER if name == 'i' else WORD}){after}" for name, after in places)
+    return re.compile(f"{re.escape(text)}{''.join(parts)}(?P<leaf>{leaf}|)")

@@ -10,18 +10,24 @@ from .errors import ConversionError
 
 #: the activations that both sides have, as a function and as a module
 ACTIVATIONS = {"relu": (F.relu, nn.ReLU), "gelu": (F.gelu, nn.GELU), "silu": (F.silu, nn.SiLU)}
+#: what is converted, by its very type
+MODULES = (nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer)
 Settings = Mapping[str, Any]
 Layer = nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
 Stack = nn.TransformerEncoder | nn.TransformerDecoder
 
 
-def settings_of(module: nn.TransformerEncoder | nn.Transformer) -> dict[str, Any]:
+def settings_of(module: Stack | nn.Transformer) -> dict[str, Any]:
     """What a module was made with, under the names of its arguments where they have one.
 
     Raises:
         ConversionError: for settings that the zoo's models do not have.
     """
-    return transformer_settings(module) if isinstance(module, nn.Transformer) else encoder_settings(module)
+    if isinstance(module, nn.Transformer):
+        return transformer_settings(module)
+    if isinstance(module, nn.TransformerEncoder):
+        return encoder_settings(module)
+    return stack_settings(module) | {"num_layers": module.num_layers}
 
 
 def transformer_settings(transformer: nn.Transformer) -> dict[str, Any]:
@@ -45,6 +51,10 @@ def encoder_settings(encoder: nn.TransformerEncoder) -> dict[str, Any]:
 def stack_settings(stack: Stack) -> dict[str, Any]:
     """What the layers of a stack were made with, all alike, and whether there is a norm after them."""
     title = f"nn.{type(stack).__name__}"
+    for layer in stack.layers:
+        if type(layer) not in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer):
+            own = f"{type(layer).__module__}.{type(layer).__qualname__}"
+            raise ConversionError(f"A layer of the {title} is of class {own}, which may compute something else.")
     settings = layer_settings(stack.layers[0])
     if any(layer_settings(layer) != settings for layer in stack.layers):
         raise ConversionError(f"The layers of the {title} differ in their settings; in the zoo all have the same.")
@@ -62,7 +72,7 @@ def layer_settings(layer: Layer) -> dict[str, Any]:
     """What one layer was made with, under the names of its arguments where they have one."""
     title = f"nn.{type(layer).__name__}"
     if layer.linear1.bias is None:
-        raise ConversionError(f"bias=False of an {title} is not converted: the zoo's norms have biases.")
+        raise ConversionError(f"bias=False of an {title} is not converted: its table takes layers with biases.")
     *after_attention, after_feed_forward = [dropout.p for dropout in residual_dropouts(layer)]
     attentions = [(module.num_heads, module.dropout, module.batch_first) for module in attentions_of(layer)]
     if len({*after_attention}) > 1 or len({*attentions}) > 1:
@@ -108,6 +118,8 @@ def is_plain_norm(norm: nn.Module, eps: float) -> bool:
 
 def skeleton_of(name: str, settings: Settings) -> nn.Module:
     """The module `torch.nn.<name>` with these settings, on the meta device."""
+    if name == "TransformerDecoder":
+        return make_decoder(settings, settings["num_layers"])
     encoder = nn.TransformerEncoder(
         make_layer(nn.TransformerEncoderLayer, settings),
         settings["num_layers"],
@@ -117,10 +129,15 @@ def skeleton_of(name: str, settings: Settings) -> nn.Module:
     )
     if name == "TransformerEncoder":
         return encoder
-    layer = make_layer(nn.TransformerDecoderLayer, settings)
-    decoder = nn.TransformerDecoder(layer, settings["num_decoder_layers"], make_final_norm(settings))
+    decoder = make_decoder(settings, settings["num_decoder_layers"])
     sizes, batch_first = (settings["d_model"], settings["nhead"]), settings.get("batch_first", True)
     return nn.Transformer(*sizes, custom_encoder=encoder, custom_decoder=decoder, batch_first=batch_first)
+
+
+def make_decoder(settings: Settings, num_layers: int) -> nn.TransformerDecoder:
+    return nn.TransformerDecoder(
+        make_layer(nn.TransformerDecoderLayer, settings), num_layers, make_final_norm(settings)
+    )
 
 
 def make_layer(layer_class: type[Layer], settings: Settings) -> Layer:

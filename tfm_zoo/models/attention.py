@@ -1,4 +1,7 @@
-"""Multi-head attention of the block, through transformers' attention interface (eager, sdpa, flex, flash)."""
+"""Multi-head attention of the block, through transformers' attention interface (eager, sdpa, flex, flash).
+
+vLLM and transformers look in this file for the lookup of the function, and vLLM for one call of what it returns.
+"""
 
 import torch
 from torch import nn
@@ -7,7 +10,8 @@ from transformers import Cache
 from .compat import ALL_ATTENTION_FUNCTIONS
 from .kernels import eager_attention_forward
 from .layout import EVERYTHING, Layout
-from .positions import rotate
+from .norms import make_head_norm, norm_heads
+from .positions import rotate_together
 
 
 class TfmAttention(nn.Module):
@@ -25,16 +29,20 @@ class TfmAttention(nn.Module):
         self.config = config
         self.layer_idx = layer_idx
         self.layer_type = config.layer_type if layer_type is None else layer_type
+        self.is_rotary = bool(config.no_rope_layers[layer_idx])
         self.is_causal = is_causal
         self.head_dim = config.head_dim
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
-        self.scaling = self.head_dim**-0.5
+        self.scaling = config.attention_scale
+        self.softcap = config.attn_logit_softcapping
         self.attention_dropout = config.attention_dropout
         query_width, key_width = (n * self.head_dim for n in (config.num_attention_heads, config.num_key_value_heads))
         self.q_proj = nn.Linear(config.hidden_size, query_width, bias=config.attention_bias)
         self.k_proj = nn.Linear(config.hidden_size, key_width, bias=config.attention_bias)
         self.v_proj = nn.Linear(config.hidden_size, key_width, bias=config.attention_bias)
         self.o_proj = nn.Linear(query_width, config.hidden_size, bias=config.attention_output_bias)
+        self.q_norm = make_head_norm(config, config.num_attention_heads)
+        self.k_norm = make_head_norm(config, config.num_key_value_heads)
         self.sliding_window = None
         if self.layer_type == "sliding_attention":
             # Only flash attention reads it, and counts the position itself; other kernels read the layout.
@@ -58,17 +66,18 @@ class TfmAttention(nn.Module):
         query = self.q_proj(hidden_states).view(heads).transpose(1, 2)  # (batch, heads, length, head_dim)
         key = self.k_proj(hidden_states).view(heads).transpose(1, 2)
         value = self.v_proj(hidden_states).view(heads).transpose(1, 2)
-        if position_embeddings is not None:
-            counts = (query.shape[1], key.shape[1])  # both are rotated at once
-            query, key = rotate(torch.cat((query, key), dim=1), *position_embeddings).split_with_sizes(counts, dim=1)
+        if self.q_norm is not None:
+            query, key = norm_heads(self.q_norm, query), norm_heads(self.k_norm, key)
+        if position_embeddings is not None and self.is_rotary:
+            query, key = rotate_together(query, key, *position_embeddings)
         if past_key_values is not None and self.layer_type == "linear_attention":
             kwargs["state"] = past_key_values.layers[self.layer_idx]
         elif past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
 
-        # vLLM and transformers look in this file for the lookup, and vLLM for one call of what it returns.
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         attend = layout.around(attend, self, query)
-        kwargs |= {"dropout": self.attention_dropout if self.training else 0.0, "sliding_window": self.sliding_window}
+        dropout = self.attention_dropout if self.training else 0.0
+        kwargs |= {"dropout": dropout, "sliding_window": self.sliding_window, "softcap": self.softcap}
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **kwargs)
         return self.o_proj(output.reshape(*hidden_states.shape[:-1], -1)), weights

@@ -113,8 +113,8 @@ def encoder_layout(config, layer_type: str, states: torch.Tensor, attention_mask
 def find_window(
     config, states: torch.Tensor, attention_mask: torch.Tensor | None, is_causal: bool = False
 ) -> Window | None:
-    """The window for attention in blocks; `None` if a mask is needed or as fast: except with sdpa, in a graph, and for
-    short inputs.
+    """The window for attention in blocks; `None` if a mask is needed or as fast: except with sdpa, with a bias of
+    positions, in a graph, and for short inputs.
 
     Args:
         states: `(batch, length, ...)`.
@@ -122,7 +122,9 @@ def find_window(
         is_causal: whether the window ends at the position itself, which it then counts.
     """
     size, length = config.sliding_window, states.shape[1]
-    if config._attn_implementation != "sdpa" or is_traced(states) or length < BLOCKS_FROM * size:
+    if config._attn_implementation != "sdpa" or config.has_position_bias:
+        return None
+    if is_traced(states) or length < BLOCKS_FROM * size:
         return None
     if attention_mask is not None and not (marks_padding(attention_mask) and attention_mask.shape[1] == length):
         return None
@@ -173,6 +175,12 @@ def count_positions(model, inputs: torch.Tensor, seen: int | torch.Tensor = 0) -
     if model.num_positions is not None:
         check_range(f"{model.argument_prefix}position_ids", (seen, seen + length - 1), model.num_positions, POSITIONS)
     return torch.arange(seen, seen + length, device=inputs.device).unsqueeze(0)
+
+
+def count_in_mask(attention_mask: torch.Tensor, inputs: torch.Tensor) -> torch.LongTensor:
+    """The positions of these inputs, the last that a mask of padding is for: over real tokens, and -1 at padding."""
+    real = attention_mask.to(inputs.device).long()
+    return (real.cumsum(dim=1) * real - 1)[:, -inputs.shape[1] :]
 
 
 def empty_states(model, inputs: torch.Tensor) -> torch.Tensor:
@@ -250,7 +258,7 @@ def check_ids(model, tokens: Tokens) -> None:
     elif segments is not None and tables.embed_token_types is not None:
         check_values("token_type_ids", segments, model.config.type_vocab_size, "the segments (type_vocab_size)")
     if model.num_positions is not None:
-        padding = -1 if model.config.position_ids_from_padding else None
+        padding = -1 if model.config.position_ids_from_padding or model.config.position_ids_from_mask else None
         check_values(f"{prefix}position_ids", tokens.position_ids, model.num_positions, POSITIONS, ignored=padding)
 
 

@@ -69,10 +69,15 @@ class TfmConfig(PreTrainedConfig):
         attention_dropout: dropout of the attention weights.
         activation_dropout: dropout inside the feed-forward, after the activation.
         attention_output_dropout: dropout of what attention adds to the residual stream. `None`: `hidden_dropout`.
+        final_dropout: dropout of the last hidden state, after its norm (T5).
         type_vocab_size: number of segments, each with an embedding; 0 for a model without.
         token_types_as_tokens: look `token_type_ids` up among the tokens, as GPT and GPT-2 do. A model with neither this
             nor segments does not read them.
         scale_embedding: token embeddings are multiplied by the square root of their width (Vaswani et al. 2017, 3.4).
+        round_embedding_scale: round that number to the type of the embeddings first, which matters in half precision
+            (Gemma).
+        embedding_multiplier: what the sum of all embeddings is multiplied by (Granite).
+        residual_multiplier: what the output of each sub-layer is multiplied by, before it is added (Granite).
         max_position_embeddings: longest input of learned positions; the length that rotary scaling starts from.
         initializer_range: standard deviation of the normal distribution that weights start from.
         train_padding_embedding: whether the embedding of `pad_token_id` is trained like any other; else it starts at
@@ -87,18 +92,30 @@ class TfmConfig(PreTrainedConfig):
             with `norm_position="pre"` (ModernBERT, which norms its embeddings, has none).
         final_norm: a norm after the last block. `None`: true unless `norm_position="post"`.
         embedding_norm: a norm on the sum of the embeddings (BERT).
-        norm_type: `"layernorm"` (Ba et al. 2016) or `"rmsnorm"` (Zhang and Sennrich 2019).
+        norm_type: `"layernorm"` (Ba et al. 2016), `"rmsnorm"` (Zhang and Sennrich 2019), or `"zero_centered_rmsnorm"`,
+            whose weights are differences from one (Gemma).
         norm_bias: whether norms have a bias. `None`: true for LayerNorm; RMSNorm has none.
+        qk_norm: a norm of queries and keys, before positions rotate them: `"head"`, of each head (Qwen3, Gemma 3), or
+            `"whole"`, of all heads as one (OLMo 2).
         norm_eps: added to the variance (LayerNorm) or to the mean square (RMSNorm).
         position_embedding_type: `"learned"`, `"sinusoidal"` (Vaswani et al. 2017), `"rotary"` (Su et al. 2021; its
             kind and base in `rope_parameters`, as in transformers; with `layer_types`, also a dict of those for each)
             or `"none"`.
+        no_rope_layers: for each layer 1, or 0 where rotary positions are left out (SmolLM3). `None`: 1 for all.
+        relative_attention_num_buckets: number of buckets of distances, each with a learned bias for each head that is
+            added to the scores of self-attention, beside any other positions (T5, MPNet). `None`: no such bias.
+        relative_attention_max_distance: the distance from which on all share the last bucket.
+        relative_attention_per_layer: whether each layer has biases of its own (umT5), and not all the same (T5).
         sinusoid_type: how sinusoidal positions are laid out: see [`TfmSinusoidalPositions`].
         mlp_type: `"dense"` or `"gated"` (Shazeer 2020; with `hidden_act="silu"`: SwiGLU).
         attention_type: `"softmax"`, or `"linear"` (Katharopoulos et al. 2020), whose work grows with the length and not
             with its square, and which ignores `attention_dropout`. Cross-attention always uses softmax. Rotary
             positions turn queries and keys before the feature map (Zhang et al. 2024), so that weights depend on the
             two positions, and not on their distance alone.
+        attention_scale: what scores are multiplied by before the softmax, in cross-attention too (T5: 1). `None`:
+            `head_dim ** -0.5` (Vaswani et al. 2017, equation 1).
+        attn_logit_softcapping: scores are bent to stay between minus and plus this number, in cross-attention too
+            (Gemma 2); `"sdpa"`, which cannot, is then not an implementation of attention. `None`: they are not.
         sliding_window: how far a position sees: in an encoder this many positions to each side; in a decoder the last
             this many, itself included (as in Mistral). `None`: without limit.
         attention_bias: biases in the query, key and value projections.
@@ -119,8 +136,14 @@ class TfmConfig(PreTrainedConfig):
     num_hidden_groups: ClassVar[None] = None
     #: field of the family whose language-modelling head has layers before its projection
     lm_head_transform: ClassVar[bool] = False
+    #: fields of the families that decode
+    logit_scale: ClassVar[float] = 1.0
+    final_logit_softcapping: ClassVar[None] = None
+    #: field of the family whose classifier of sequences may be a projection alone
+    classifier_dense: ClassVar[bool] = True
     #: fields of the families in which positions may not start at 0, or may leave out padding
     position_ids_from_padding: ClassVar[bool] = False
+    position_ids_from_mask: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0
 
     base_model_fsdp_plan: ClassVar[dict[str, str]] = dict.fromkeys(("embeddings", "layers.*"), "free_full_weight")
@@ -131,6 +154,15 @@ class TfmConfig(PreTrainedConfig):
         "layers.*.mlp.gate_proj": "colwise",
         "layers.*.mlp.up_proj": "colwise",
         "layers.*.mlp.down_proj": "rowwise",
+    }
+
+    #: the same, with each `qk_norm`: each process norms its own heads, or all heads
+    qk_norm_tp_plan: ClassVar[dict[str, dict[str, str]]] = {
+        "head": {f"layers.*.self_attn.{name}_norm": "replicated_with_grad_allreduce" for name in "qk"},
+        "whole": {
+            **dict.fromkeys((f"layers.*.self_attn.{name}_proj" for name in "qkv"), "colwise_rep"),
+            "layers.*.self_attn.o_proj": "rowwise_rep",
+        },
     }
 
     #: what the processes of an engine's pipeline divide: inputs and outputs of each part
@@ -154,9 +186,13 @@ class TfmConfig(PreTrainedConfig):
     attention_dropout: float | int = 0.1
     activation_dropout: float | int = 0.0
     attention_output_dropout: float | int | None = None
+    final_dropout: float | int = 0.0
     type_vocab_size: int = 0
     token_types_as_tokens: bool = False
     scale_embedding: bool = False
+    round_embedding_scale: bool = False
+    embedding_multiplier: float | int = 1.0
+    residual_multiplier: float | int = 1.0
     max_position_embeddings: int = 512
     initializer_range: float = 0.02
     train_padding_embedding: bool = False
@@ -168,13 +204,20 @@ class TfmConfig(PreTrainedConfig):
     first_norm: bool = True
     final_norm: bool | None = None
     embedding_norm: bool = False
-    norm_type: Literal["layernorm", "rmsnorm"] = "layernorm"
+    norm_type: Literal["layernorm", "rmsnorm", "zero_centered_rmsnorm"] = "layernorm"
     norm_bias: bool | None = None
+    qk_norm: Literal["head", "whole"] | None = None
     norm_eps: float = 1e-5
     position_embedding_type: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
+    no_rope_layers: list[int] | None = None
+    relative_attention_num_buckets: int | None = None
+    relative_attention_max_distance: int = 128
+    relative_attention_per_layer: bool = False
     sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
     mlp_type: Literal["dense", "gated"] = "dense"
     attention_type: Literal["softmax", "linear"] = "softmax"
+    attention_scale: float | int | None = None
+    attn_logit_softcapping: float | int | None = None
     sliding_window: int | None = None
     attention_bias: bool = True
     attention_output_bias: bool | None = None
@@ -216,7 +259,8 @@ class TfmConfig(PreTrainedConfig):
             self.rope_parameters = rope_parameters
         super().__post_init__(**kwargs)
         absent = () if self.mlp_type == "gated" else ("layers.*.mlp.gate_proj",)
-        self.base_model_tp_plan = {name: style for name, style in self.block_tp_plan.items() if name not in absent}
+        plan = {name: style for name, style in self.block_tp_plan.items() if name not in absent}
+        self.base_model_tp_plan = plan | self.qk_norm_tp_plan.get(self.qk_norm, {})
         self.auto_map = self.full_auto_map()
 
     @classmethod
@@ -241,6 +285,11 @@ class TfmConfig(PreTrainedConfig):
     def has_linear_attention(self) -> bool:
         """Whether a layer has linear attention."""
         return "linear_attention" in getattr(self, "layer_types", (self.layer_type,))
+
+    @property
+    def has_position_bias(self) -> bool:
+        """Whether a bias of positions is added to the scores."""
+        return self.relative_attention_num_buckets is not None
 
     @classmethod
     def following_fields(cls) -> list[str]:
@@ -315,6 +364,9 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"norm_eps={self.norm_eps} must be above 0, initializer_range={self.initializer_range} at least 0."
             )
+        for name in ("attention_scale", "logit_scale", "attn_logit_softcapping", "final_logit_softcapping"):
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be above 0.")
         if self.type_vocab_size < 0:
             raise ValueError(f"type_vocab_size={self.type_vocab_size} must be 0 (no segments) or more.")
         if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
@@ -339,13 +391,19 @@ class TfmConfig(PreTrainedConfig):
                 f"attention_type='linear' sees all positions through one sum, and sliding_window={self.sliding_window} "
                 "would have it see some: one of the two."
             )
+        for name in ("attention_scale", "attn_logit_softcapping"):
+            is_set = vars(self)[name] is not None
+            if is_set and self.attention_type == "linear" and not self.is_encoder_decoder:
+                raise ValueError(f"{name}={getattr(self, name)} changes scores, and attention_type='linear' has none.")
+        if self.round_embedding_scale and not self.scale_embedding:
+            raise ValueError("round_embedding_scale=True rounds the scale that scale_embedding=False does not have.")
         if self.tie_word_embeddings and self.embedding_size != self.hidden_size and not self.lm_head_transform:
             raise ValueError(
                 f"tie_word_embeddings=True without lm_head_transform makes embeddings of embedding_size="
                 f"{self.embedding_size} the projection of hidden_size={self.hidden_size}: they should be equal."
             )
-        if self.norm_bias and self.norm_type == "rmsnorm":
-            raise ValueError("norm_bias=True has no meaning with norm_type='rmsnorm', which only scales.")
+        if self.norm_bias and self.norm_type != "layernorm":
+            raise ValueError(f"norm_bias=True has no meaning with norm_type={self.norm_type!r}, which only scales.")
         if not self.first_norm and self.norm_position not in ("pre", "both"):
             raise ValueError(
                 f"first_norm=False leaves out the norm before the first attention, and norm_position="
@@ -356,6 +414,15 @@ class TfmConfig(PreTrainedConfig):
                 f"use_parallel_residual=True adds attention and feed-forward of one norm's output, and norm_position="
                 f"{self.norm_position!r} has none before them: it goes with 'pre'."
             )
+        if self.residual_multiplier != 1 and (self.norm_position in ("output", "both") or self.use_parallel_residual):
+            raise ValueError(
+                f"residual_multiplier={self.residual_multiplier} goes with norm_position 'pre' and 'post', which "
+                f"have no norm in its place ({self.norm_position!r} has), and with use_parallel_residual=False."
+            )
+        if self.embedding_multiplier != 1 and self.embedding_norm:
+            raise ValueError(
+                f"embedding_multiplier={self.embedding_multiplier} has no effect through a norm: embedding_norm=True."
+            )
         if self.token_types_as_tokens and self.type_vocab_size:
             raise ValueError(
                 f"token_types_as_tokens=True looks segments up among the tokens, and type_vocab_size="
@@ -365,12 +432,34 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"position_embedding_type='rotary' turns pairs of channels, and head_dim={self.head_dim} is odd."
             )
+        self.check_bias()
         if self.position_embedding_type == "rotary":
             self.check_rotary()
+        elif 0 in self.no_rope_layers:
+            raise ValueError(
+                f"no_rope_layers={self.no_rope_layers} leaves out rotary positions, which position_embedding_type="
+                f"{self.position_embedding_type!r} does not have."
+            )
         if self.position_embedding_type == "sinusoidal" and self.embedding_size % 2:
             name = "hidden_size" if self.embedding_size == self.hidden_size else "embedding_size"
             raise ValueError(
                 f"position_embedding_type='sinusoidal' fills pairs of channels; {name}={self.embedding_size} is odd."
+            )
+
+    def check_bias(self):
+        """The fields of the relative position bias fit each other and the layers."""
+        buckets, distance = self.relative_attention_num_buckets, self.relative_attention_max_distance
+        if buckets is None and self.relative_attention_per_layer:
+            raise ValueError("relative_attention_per_layer=True has no meaning without relative_attention_num_buckets.")
+        if buckets is not None and (buckets < 4 or distance <= buckets // 2):
+            raise ValueError(
+                f"relative_attention_num_buckets={buckets} should be at least 4, and less than twice "
+                f"relative_attention_max_distance={distance}: a quarter hold one distance each, to each side."
+            )
+        if buckets is not None and self.has_linear_attention:
+            raise ValueError(
+                f"relative_attention_num_buckets={buckets} adds to scores, and linear attention has none: "
+                "attention_type and layer_types should name no linear layer."
             )
 
     def check_rotary(self):
@@ -379,6 +468,12 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"rope_parameters={self.rope_parameters} differ by kind of layer, which {type(self).__name__} does not "
                 "have: they should be those of all layers."
+            )
+        layers = self.no_rope_layers
+        fits = self.is_encoder_decoder or len(layers) == self.num_hidden_layers
+        if not fits or not set(layers) <= {0, 1}:
+            raise ValueError(
+                f"no_rope_layers={layers} should have 0 or 1 for each of num_hidden_layers={self.num_hidden_layers}."
             )
         for layer_type in dict.fromkeys(getattr(self, "layer_types", (self.layer_type,))):
             parameters = self.rope_parameters.get(layer_type, self.rope_parameters)
@@ -407,9 +502,11 @@ class TfmConfig(PreTrainedConfig):
 # Set after the class is made: in its body a descriptor would be taken for the field's default value.
 for field, rule in {
     "norm_bias": lambda config: config.norm_type == "layernorm",
+    "no_rope_layers": lambda config: [1] * max(config.num_hidden_layers, getattr(config, "decoder_layers", 0)),
     "embedding_size": lambda config: config.hidden_size,
     "num_key_value_heads": lambda config: config.num_attention_heads,
     "head_dim": lambda config: config.hidden_size // max(config.num_attention_heads, 1),
+    "attention_scale": lambda config: config.head_dim**-0.5,
     "final_norm": lambda config: config.norm_position != "post",
     "embedding_dropout": lambda config: config.hidden_dropout,
     "attention_output_dropout": lambda config: config.hidden_dropout,

@@ -35,9 +35,12 @@ class TfmBertConfig(TfmConfig):
         add_pooling_layer: whether the bare `TfmBertModel` has a pooler. Heads that read one always have it.
         pooler_act: activation of the pooler, or of the classifier in its place (BERT: `"tanh"`, DistilBERT: `"relu"`).
         pooler_dropout: dropout of their input (RoBERTa's classifier).
-        classifier_pooling: what they read: `"cls"`, the first position; `"mean"` of the real tokens; or `"late"`, each
-            real token, and the mean of what comes out is taken (EuroBERT).
+        classifier_pooling: what they read: `"cls"`, the first position; `"mean"` of the real tokens; `"attention"`, a
+            mean weighted by the softmax of their products with one learned query; or `"late"`, each real token, and the
+            mean of what comes out is taken (EuroBERT).
+        classifier_dense: whether the classifier of sequences has a dense layer and activation before its projection.
         classifier_dropout: dropout before the classifiers. `None`: `hidden_dropout`.
+        sentence_dropout: dropout before the classifier of sentences in pre-training (ALBERT).
         qa_dropout: dropout before the question-answering head.
         lm_head_act: activation of the masked-language-modelling head. `None`: `hidden_act`.
         lm_head_transform: whether that head has a dense layer, activation and norm before its projection (BERT).
@@ -74,8 +77,10 @@ class TfmBertConfig(TfmConfig):
     add_pooling_layer: bool = True
     pooler_act: str = "tanh"
     pooler_dropout: float | int = 0.0
-    classifier_pooling: Literal["cls", "mean", "late"] = "cls"
+    classifier_pooling: Literal["cls", "mean", "attention", "late"] = "cls"
+    classifier_dense: bool = True
     classifier_dropout: float | int | None = None
+    sentence_dropout: float | int = 0.0
     qa_dropout: float | int = 0.0
     lm_head_act: str | None = None
     lm_head_transform: bool = True
@@ -93,11 +98,18 @@ class TfmBertConfig(TfmConfig):
                 f"num_hidden_groups={self.num_hidden_groups} should be from 1 to num_hidden_layers="
                 f"{self.num_hidden_layers}, the layers that it divides."
             )
-        is_alike = len(set(self.layer_types)) == 1 and self.first_norm
+        kinds = set(zip(self.layer_types, self.no_rope_layers, strict=True))
+        is_alike = len(kinds) == 1 and self.first_norm
         if self.num_hidden_groups < self.num_hidden_layers and not is_alike:
             raise ValueError(
                 f"num_hidden_groups={self.num_hidden_groups} has layers share their weights: layer_types="
-                f"{self.layer_types} and first_norm={self.first_norm} should make them alike."
+                f"{self.layer_types}, no_rope_layers={self.no_rope_layers} and first_norm={self.first_norm} should "
+                "make them alike."
+            )
+        if self.classifier_norm and not self.classifier_dense:
+            raise ValueError(
+                "classifier_norm=True is a norm after the activation, which classifier_dense=False leaves out: one of "
+                "the two."
             )
         last = self.max_position_embeddings - 1
         if self.position_ids_from_padding and (self.pad_token_id is None or self.pad_token_id >= last):

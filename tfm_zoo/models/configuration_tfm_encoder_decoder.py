@@ -25,7 +25,10 @@ class TfmEncoderDecoderConfig(TfmConfig):
             language of the target (mBART) or the end of the sentence (FSMT).
         position_ids_from_padding: count positions from `pad_token_id + 1` over real tokens (FSMT).
         position_offset: rows of the learned position table before that of the first position (BART: 2).
-        final_logits_bias: whether the output projection has an untrained bias (Marian, BART).
+        lm_head_bias: a bias in the output projection, which is trained.
+        final_logits_bias: one that is not, a buffer under the same name (Marian, BART).
+        logit_scale: what logits, but not their bias, are multiplied by (T5: `hidden_size ** -0.5`).
+        final_logit_softcapping: logits are bent to stay between minus and plus this number (Gemma 2).
         weight_init: initial weights: `"xavier"`, uniform (Glorot and Bengio 2010), with embeddings from a normal
             distribution of standard deviation `hidden_size ** -0.5`; or `"normal"`, of `initializer_range`.
         classifier_dropout: dropout in the classification head.
@@ -80,7 +83,10 @@ class TfmEncoderDecoderConfig(TfmConfig):
     start_with_last_token: bool = False
     position_ids_from_padding: bool = False
     position_offset: int = 0
+    lm_head_bias: bool = False
     final_logits_bias: bool = False
+    logit_scale: float | int = 1.0
+    final_logit_softcapping: float | int | None = None
     weight_init: Literal["xavier", "normal"] = "xavier"
     classifier_dropout: float | int = 0.0
     use_cache: bool = True
@@ -117,6 +123,13 @@ class TfmEncoderDecoderConfig(TfmConfig):
         if self.use_parallel_residual:
             raise ValueError(
                 "use_parallel_residual=True has no meaning with cross-attention, which reads what attention added."
+            )
+        if 0 in self.no_rope_layers:
+            raise ValueError(f"no_rope_layers={self.no_rope_layers} names the layers of one stack, and there are two.")
+        if self.lm_head_bias and self.final_logits_bias:
+            raise ValueError(
+                "lm_head_bias=True gives the output projection a trained bias, and final_logits_bias=True one that is "
+                "not: one of the two."
             )
         if self.share_encoder_decoder_embeddings and self.decoder_vocab_size != self.vocab_size:
             raise ValueError(

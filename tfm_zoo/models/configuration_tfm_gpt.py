@@ -14,8 +14,14 @@ class TfmGPTConfig(TfmConfig):
     Args (beyond those of [`TfmConfig`]):
         layer_types: for each layer `"full_attention"`, `"sliding_attention"` (which sees `sliding_window` positions) or
             `"linear_attention"`. `None`: as `attention_type` and `sliding_window` say, for all layers.
+        position_ids_from_mask: count positions over the tokens that the attention mask shows, where a caller passes
+            none; padding has position -1 (OPT).
+        position_offset: rows of the learned position table before that of the first position (OPT: 2).
         scaled_residual_init: start the projections that add to the residual stream smaller by the square root of
             their number, as GPT-2 does (Radford et al. 2019, section 2.3).
+        lm_head_bias: a bias in the projection onto the vocabulary (Phi, GPT-J).
+        logit_scale: what logits, but not their bias, are multiplied by.
+        final_logit_softcapping: logits are bent to stay between minus and plus this number (Gemma 2).
         classifier_dropout: dropout before the classifier of tokens.
         use_cache: whether a forward pass in evaluation mode returns its keys and values.
     """
@@ -41,13 +47,28 @@ class TfmGPTConfig(TfmConfig):
     train_padding_embedding: bool = True
 
     layer_types: list[str] | None = None
+    position_ids_from_mask: bool = False
+    position_offset: int = 0
     scaled_residual_init: bool = True
+    lm_head_bias: bool = False
+    logit_scale: float | int = 1.0
+    final_logit_softcapping: float | int | None = None
     classifier_dropout: float | int = 0.1
     use_cache: bool = True
 
     def validate_layer_types(self):
         """Every layer has a type, and sliding ones a window that a cache can hold."""
         self.check_layer_types()
+        if self.position_offset < 0 or (self.position_offset and self.position_embedding_type != "learned"):
+            raise ValueError(
+                f"position_offset={self.position_offset} is a number of rows of the learned position table, which "
+                f"position_embedding_type={self.position_embedding_type!r} should then have."
+            )
+        if self.position_ids_from_mask and self.position_embedding_type == "learned" and not self.position_offset:
+            raise ValueError(
+                "position_ids_from_mask=True gives padding position -1, which needs a row: position_offset=0 should be "
+                "1 at least."
+            )
         if self.sliding_window == 1:
             raise ValueError("sliding_window=1 lets a position see itself alone; caches take windows of 2 and more.")
 

@@ -10,6 +10,7 @@ from .compat import ALL_ATTENTION_FUNCTIONS
 from .kernels import eager_attention_forward
 from .layers import TfmLayer
 from .layout import EVERYTHING, Layout
+from .norms import norm_heads
 
 
 class Source(NamedTuple):
@@ -80,6 +81,8 @@ class TfmCrossAttention(TfmAttention):
             heads = (*encoder_hidden_states.shape[:-1], -1, self.head_dim)
             key = self.k_proj(encoder_hidden_states).view(heads).transpose(1, 2)
             value = self.v_proj(encoder_hidden_states).view(heads).transpose(1, 2)
+            if self.k_norm is not None:
+                key = norm_heads(self.k_norm, key)
             if cache is not None:
                 key, value = cache.update(key, value, self.layer_idx)
                 past_key_values.is_updated[self.layer_idx] = True
@@ -90,7 +93,9 @@ class TfmCrossAttention(TfmAttention):
         query = query.view(sources, -1, query.shape[-1] // self.head_dim, self.head_dim)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         attend, query = layout.around(attend, self, query), query.transpose(1, 2)
-        kwargs["dropout"] = self.attention_dropout if self.training else 0.0
+        if self.q_norm is not None:
+            query = norm_heads(self.q_norm, query)
+        kwargs |= {"dropout": self.attention_dropout if self.training else 0.0, "softcap": self.softcap}
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **kwargs)
         if weights is not None and rows != sources:
             weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)

@@ -3,7 +3,7 @@
 import torch
 from transformers import Cache, DynamicCache
 
-from .batch import Batch, Tokens, check_ids, check_inputs, count_positions, empty_states, find_window
+from .batch import Batch, Tokens, check_ids, check_inputs, count_in_mask, count_positions, empty_states, find_window
 from .cache import add_states, new_cache
 from .compat import CacheLayerMixin, create_causal_mask, create_sliding_window_causal_mask
 from .layout import EVERYTHING, Layout, is_traced, marks_padding
@@ -40,7 +40,9 @@ def decoder_batch(
             f"{model.argument_prefix}position_ids begin anew within a row: the state of linear attention would carry "
             "one sequence into the next. They should be rows of their own, padded."
         )
-    if passed_positions is None:
+    if passed_positions is None and config.position_ids_from_mask and marks_padding(attention_mask):
+        tokens = tokens._replace(position_ids=count_in_mask(attention_mask, inputs))
+    elif passed_positions is None:
         if config.position_ids_from_padding and past_key_values is not None and marks_padding(attention_mask):
             seen = attention_mask[:, : -inputs.shape[1]].sum(dim=1, keepdim=True)
         elif seen is None:

@@ -16,9 +16,9 @@ from transformers.utils import ModelOutput
 
 from .batch import check_values, has_hooks, one_of
 from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
-from .layers import make_norm
 from .layout import find_padding
 from .losses import IGNORED, labelled_only, logits_loss, vocabulary_loss
+from .norms import make_norm
 
 Inputs = dict[str, Any]  # the arguments of a base model
 

@@ -14,15 +14,20 @@ from torch.nn import functional as F
 FAR = -(1 << 30)  # stands for the position of padding, out of reach of every real position
 
 
-def eager_attention_forward(module, query, key, value, attention_mask, scaling: float, dropout: float = 0.0, **kwargs):
+def eager_attention_forward(module, query, key, value, attention_mask, scaling, dropout=0.0, softcap=None, **kwargs):
     """Scaled dot-product attention written out (Vaswani et al. 2017, equation 1); returns its weights."""
     key, value = repeat_heads(module, key, value)
-    scores = query @ key.transpose(2, 3) * scaling
+    scores = soft_capped(query @ key.transpose(2, 3) * scaling, softcap)
     if attention_mask is not None:
         scores = scores + attention_mask
     weights = normalized(scores).to(query.dtype)
     weights = F.dropout(weights, p=dropout, training=module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def soft_capped(scores: torch.Tensor, cap: float | None) -> torch.Tensor:
+    """Scores, or logits, bent so that they stay between `-cap` and `cap` (Gemma 2)."""
+    return scores if cap is None else torch.tanh(scores / cap) * cap
 
 
 def normalized(scores: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""One Transformer block, with its feed-forward and its norms."""
+"""One Transformer block, with its feed-forward."""
 
 import torch
 from torch import nn
@@ -6,6 +6,7 @@ from transformers import GradientCheckpointingLayer
 
 from .attention import TfmAttention
 from .compat import ACT2FN
+from .norms import make_norm, multiplier, norm_or_identity
 
 #: activations that transformers computes in many steps -> the same function as one kernel
 FUSED = {"gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh"}
@@ -42,10 +43,11 @@ class TfmLayer(GradientCheckpointingLayer):
     def add_sub_layer(self, name: str, module: nn.Module, config, dropout: float | None = None) -> None:
         """Adds a sub-layer and what stands around it; `dropout` is by default that of attention's output."""
         dropout = config.attention_output_dropout if dropout is None else dropout
-        has_norm, has_output_norm = config.norm_position != "output", config.norm_position in ("output", "both")
+        has_output_norm = config.norm_position in ("output", "both")
+        slot = make_norm(config) if has_output_norm else multiplier(config.residual_multiplier)
         self.add_module(name, module)
-        self.add_module(f"{name}_norm", norm_or_identity(config, has_norm))
-        self.add_module(f"{name}_output_norm", make_norm(config) if has_output_norm else None)
+        self.add_module(f"{name}_norm", norm_or_identity(config, config.norm_position != "output"))
+        self.add_module(f"{name}_output_norm", slot)
         self.add_module(f"{name}_dropout", nn.Dropout(dropout))
 
     def forward(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:
@@ -69,8 +71,7 @@ class TfmLayer(GradientCheckpointingLayer):
 
     def add(self, hidden_states: torch.Tensor, output: torch.Tensor, norm, output_norm, dropout) -> torch.Tensor:
         """Adds a sub-layer's output to the residual stream, through the norms and the dropout of this sub-layer."""
-        if output_norm is not None:
-            output = output_norm(output)
+        output = output if output_norm is None else output_norm(output)
         hidden_states = hidden_states + (dropout(output) if dropout.training else output)
         return norm(hidden_states) if self.is_post_norm else hidden_states
 
@@ -94,36 +95,3 @@ class TfmMLP(nn.Module):
         inner = self.up_proj(hidden_states)
         inner = self.act_fn(inner) if self.gate_proj is None else self.act_fn(self.gate_proj(hidden_states)) * inner
         return self.down_proj(self.dropout(inner) if self.dropout.training else inner)
-
-
-class TfmRMSNorm(nn.Module):
-    """Root mean square norm (Zhang and Sennrich 2019); `eps` is added to the mean square of the last dimension."""
-
-    def __init__(self, hidden_size: int, eps: float):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(hidden_size))
-        self.eps = eps
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        weight = self.weight
-        if hidden_states.dtype == weight.dtype == torch.float32:
-            return torch.rms_norm(hidden_states, weight.shape, weight, self.eps)
-        # As in LLaMA, the mean is computed in float32, and the weight applied in the input's precision.
-        wide = hidden_states.float()
-        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-        return weight * wide.to(hidden_states.dtype)
-
-    def extra_repr(self) -> str:
-        return f"{self.weight.shape[0]}, eps={self.eps}"
-
-
-NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": TfmRMSNorm}
-
-
-def make_norm(config, width: int | None = None) -> nn.Module:
-    options = {"bias": config.norm_bias} if config.norm_type == "layernorm" else {}
-    return NORMS[config.norm_type](width or config.hidden_size, eps=config.norm_eps, **options)
-
-
-def norm_or_identity(config, has_norm: bool) -> nn.Module:
-    return make_norm(config) if has_norm else nn.Identity()

@@ -55,11 +55,15 @@ class Layout(NamedTuple):
             `(batch, length)`, 0 at padding. `None`: each position sees all others, or (causal) all before it.
         window: replaces the mask where attention runs in blocks.
         padding: the padding that was dropped.
+        bias: of positions, `(batch, heads, queries, keys)`, where it is not added to the mask.
+        parts: a layout for each sequence, if they have been made beforehand.
     """
 
     mask: torch.Tensor | None = None
     window: Window | None = None
     padding: Padding | None = None
+    bias: torch.Tensor | None = None
+    parts: list["Layout"] | None = None
 
     def around(self, attend: Callable, module: torch.nn.Module, query: torch.Tensor) -> Callable:
         """The function of the attention interface that `module` calls: `attend`, or one that replaces it, here."""
@@ -68,6 +72,8 @@ class Layout(NamedTuple):
             attend = linear_attention_forward
         elif has_dropout and query.device.type == "cpu" and not is_traced(query):
             attend = dropped_attention_forward
+        elif self.bias is not None:
+            attend = partial(attend, position_bias=self.bias)
         if self.padding is None:
             return self.within_window(attend)
         return partial(ATTEND[self.padding.mode], self, attend)
@@ -84,17 +90,37 @@ class Layout(NamedTuple):
         columns = (self.padding.indices % self.padding.shape[1]).split(self.padding.lengths)
         if self.window is not None:  # distances are those in the padded batch
             return [Layout(window=self.window._replace(positions=real.unsqueeze(0))) for real in columns]
-        return [Layout(mask[None, :, real][..., real]) for mask, real in zip(self.mask, columns, strict=True)]
+        masks = self.mask.expand(count, -1, -1, -1).unsqueeze(1)
+        return [Layout(among(mask, real)) for mask, real in zip(masks, columns, strict=True)]
+
+    def with_bias(self, bias: torch.Tensor) -> "Layout":
+        """The layout with a bias of positions `(1, heads, queries, keys)` in its mask."""
+        mask = bias
+        if self.mask is not None and self.mask.dtype == torch.bool:
+            mask = bias.where(self.mask, torch.finfo(bias.dtype).min)
+        elif self.mask is not None:
+            mask = self.mask + bias
+        layout = self._replace(mask=mask)
+        is_split = self.padding is not None and self.padding.mode == "split"
+        return layout._replace(parts=layout.of_each_sequence()) if is_split else layout
 
 
 EVERYTHING = Layout()  # no limits but causality
+
+
+def among(mask: torch.Tensor, positions: torch.LongTensor) -> torch.Tensor:
+    """The part of a mask `(1, heads, length, length)` in which some positions look at each other."""
+    first, last = int(positions[0]), int(positions[-1]) + 1
+    if last - first == len(positions):
+        return mask[:, :, first:last, first:last]
+    return mask[:, :, positions][..., positions]
 
 
 def attend_split(layout: Layout, attend: Callable, module, query, key, value, attention_mask, **kwargs):
     """Sequence by sequence."""
     outputs = []
     heads = zip(*(states.split(layout.padding.lengths, dim=2) for states in (query, key, value)), strict=True)
-    for sequence, part in zip(heads, layout.of_each_sequence(), strict=True):
+    for sequence, part in zip(heads, layout.parts or layout.of_each_sequence(), strict=True):
         outputs.append(part.within_window(attend)(module, *sequence, part.mask, **kwargs)[0])
     return torch.cat(outputs, dim=1), None
 

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from .hub_gathering import is_divided
+from .kernels import soft_capped
 from .layout import is_traced
 
 IGNORED = -100  # the label of a position that has none
@@ -29,6 +30,7 @@ def vocabulary_loss(
     labels: torch.LongTensor,
     num_items: int | torch.Tensor | None = None,
     in_chunks: bool = True,
+    softcap: float | None = None,
 ) -> torch.Tensor:
     """Cross-entropy of `lm_head(hidden_states)`, without holding all logits at once unless an engine divides `lm_head`
     among processes; nan without any label.
@@ -39,20 +41,21 @@ def vocabulary_loss(
         labels: `(tokens,)`, -100 where there is none.
         num_items: divisor of the summed loss, for a step of several batches. `None`: the number of labels.
         in_chunks: false makes all logits at once after all.
+        softcap: the number that logits are bent to stay below.
     """
     labels = labels.to(hidden_states.device)
     at_once = not in_chunks or labels.numel() * getattr(lm_head, "out_features", FEW) <= FEW
     # Whenever a divided layer is called, all processes gather its parts: each has to call it as often as the others.
     if at_once or is_traced(hidden_states) or is_divided(lm_head):
-        loss = summed_loss(lm_head, hidden_states, labels)
-    elif can_fuse(lm_head, hidden_states):
+        loss = summed_loss(lm_head, hidden_states, labels, softcap)
+    elif softcap is None and can_fuse(lm_head, hidden_states):
         options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)
         projection = (hidden_states, lm_head.weight, labels)
         loss = F.linear_cross_entropy(*projection, linear_bias=lm_head.bias, reduction="sum", options=options)
         loss = WithoutSecondDerivative.apply(loss)
     else:
         chunks = zip(hidden_states.split(CHUNK), labels.split(CHUNK), strict=True)
-        loss = sum(checkpoint(summed_loss, lm_head, *chunk, use_reentrant=False) for chunk in chunks)
+        loss = sum(checkpoint(summed_loss, lm_head, *chunk, softcap, use_reentrant=False) for chunk in chunks)
     return loss / ((labels != IGNORED).sum() if num_items is None else num_items)
 
 
@@ -82,9 +85,11 @@ def logits_loss(
     return loss / ((labels != IGNORED).sum() if num_items is None else num_items)
 
 
-def summed_loss(lm_head: nn.Module, hidden_states: torch.Tensor, labels: torch.LongTensor) -> torch.Tensor:
+def summed_loss(
+    lm_head: nn.Module, hidden_states: torch.Tensor, labels: torch.LongTensor, softcap: float | None = None
+) -> torch.Tensor:
     """The summed loss of a chunk, in float32."""
-    return F.cross_entropy(lm_head(hidden_states).float(), labels, reduction="sum")
+    return F.cross_entropy(soft_capped(lm_head(hidden_states), softcap).float(), labels, reduction="sum")
 
 
 def can_fuse(lm_head: nn.Module, hidden_states: torch.Tensor) -> bool:

@@ -30,7 +30,7 @@ from .heads import (
 )
 from .layout import marks_padding
 from .pretrained import TfmPreTrainedModel
-from .stack import TfmStack, check_engine_pools, make_classifier, make_pooler, pool, pools_first
+from .stack import TfmStack, check_engine_pools, make_classifier, make_pooler, make_pooler_query, pool, pools_first
 
 #: the pooler of a sequence classifier is a part of its head
 POOLER = {rf"^classifier\.{name}\.": f"model.pooler.{name}." for name in ("dense", "norm")}
@@ -71,6 +71,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         self.pools = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
         options = (config.pooler_act, config.pooler_dropout, config.classifier_bias, config.classifier_norm)
         self.pooler = make_pooler(config, *options) if self.pools else None
+        self.pooler_query = make_pooler_query(config) if self.pools else None
         self.post_init()
 
     @can_return_tuple
@@ -90,7 +91,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         batch = encoder_batch(self, tokens, attention_mask, read_positions, reads_first, **kwargs)
         outputs = batch.restore(self.run(batch, return_dict=True, **kwargs))
         states, pooler = outputs.last_hidden_state, self.pooler
-        pooled = None if pooler is None else pool(self.config, states, attention_mask, pooler)
+        pooled = None if pooler is None else pool(self.config, states, attention_mask, pooler, self.pooler_query)
         return BaseModelOutputWithPooling(pooler_output=pooled, **outputs)
 
 
@@ -117,12 +118,12 @@ class TfmBertForSequenceClassification(SequenceClassification, TfmBertHead):
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         check_engine_pools(config)
-        self.classifier = make_classifier(self.model.pooler, config.num_labels, classifier_dropout(config).p)
+        self.classifier = make_classifier(config, self.model.pooler, classifier_dropout(config).p)
         self.model.pooler = None
         self.post_init()
 
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        return pool(self.config, outputs.last_hidden_state, inputs["attention_mask"], self.classifier)
+        return pool(self.config, outputs[0], inputs["attention_mask"], self.classifier, self.model.pooler_query)
 
 
 class TfmBertForTokenClassification(TokenClassification, TfmBertHead):
@@ -249,15 +250,15 @@ class TfmBertForMaskedLM(MaskedLanguageModeling, TfmBertHead):
 
 
 class TfmBertForPreTraining(TfmBertForMaskedLM):
-    """The encoder with BERT's two pre-training heads: masked language modelling and next-sentence prediction."""
+    """The encoder with two pre-training heads: masked language modelling, and next sentences (ALBERT: their order)."""
 
     accepts_loss_kwargs = False
     has_pooler = True
-
     other_names = POOLER
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
+        self.dropout = nn.Dropout(config.sentence_dropout)
         self.seq_relationship = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
@@ -283,10 +284,10 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
         """
         Args:
             labels, return_logits: as for [`TfmBertForMaskedLM`].
-            next_sentence_label: `(batch,)`, 0 where the second segment continues the first, 1 where it does not.
+            next_sentence_label: as for [`TfmBertForNextSentencePrediction`].
         """
         masked_lm = super().predict(outputs, inputs, labels, return_logits)
-        logits, loss = self.seq_relationship(outputs.pooler_output), masked_lm.loss
+        logits, loss = self.seq_relationship(self.dropout(outputs.pooler_output)), masked_lm.loss
         if next_sentence_label is not None:
             sentence_loss = F.cross_entropy(logits, next_sentence_label.view(-1))
             loss = sentence_loss if loss is None else loss + sentence_loss

@@ -22,6 +22,7 @@ from .encoder_decoder_stacks import (
 )
 from .generation import TfmGenerationMixin
 from .heads import Inputs, SequenceClassification, TfmHead, check_labels, passed_on
+from .hub_manifest import fixed_inputs
 from .layout import is_traced
 from .next_tokens import next_tokens
 from .stack import make_classifier, make_pooler
@@ -144,8 +145,8 @@ class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTra
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
         self.model = TfmEncoderDecoderModel(config)
-        sizes = (config.hidden_size, config.decoder_vocab_size)
-        self.lm_head = TfmOutputProjection(*sizes) if config.final_logits_bias else nn.Linear(*sizes, bias=False)
+        sizes, bias = (config.hidden_size, config.decoder_vocab_size), config.lm_head_bias
+        self.lm_head = TfmOutputProjection(*sizes) if config.final_logits_bias else nn.Linear(*sizes, bias=bias)
         shared = config.share_encoder_decoder_embeddings
         ties = {"lm_head.weight": f"model.{SOURCE if shared else TARGET}"}
         self._tied_weights_keys = ties if config.tie_word_embeddings else None
@@ -203,7 +204,7 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
         self.num_labels = config.num_labels
         self.model = TfmEncoderDecoderModel(config)
         pooler = make_pooler(config, "tanh", config.classifier_dropout)
-        self.classification_head = make_classifier(pooler, config.num_labels, config.classifier_dropout)
+        self.classification_head = make_classifier(config, pooler, config.classifier_dropout)
         self.post_init()
 
     def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None) -> Inputs:
@@ -277,4 +278,17 @@ class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
         )
 
 
-__all__ = [*TfmEncoderDecoderConfig.auto_classes.values(), "TfmEncoderDecoderPreTrainedModel"]
+class TfmEncoderDecoderDecoder(TfmDecoderStack):
+    """The decoder alone, which reads the states of any encoder. (It has no Auto class: load it by its own.)"""
+
+    def fingerprint_inputs(self) -> dict[str, torch.Tensor]:
+        inputs = fixed_inputs(self.config, self.config.decoder_vocab_size, length=5)
+        states = torch.linspace(-1, 1, 6 * self.config.hidden_size, dtype=self.dtype).view(2, 3, -1)
+        return inputs | {"encoder_hidden_states": states}
+
+
+__all__ = [
+    *TfmEncoderDecoderConfig.auto_classes.values(),
+    "TfmEncoderDecoderDecoder",
+    "TfmEncoderDecoderPreTrainedModel",
+]

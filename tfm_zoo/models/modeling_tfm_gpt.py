@@ -117,7 +117,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
     def prepare(self, inputs: Inputs, labels: torch.LongTensor | None = None, **options) -> Inputs:

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from .batch import has_hooks
+from .kernels import soft_capped
 from .losses import labelled_only, logits_loss, vocabulary_loss
 
 
@@ -24,14 +25,17 @@ def next_tokens(
     """
     if return_logits is None:
         return_logits = not (model.training and labels is not None)
-    makes_logits = return_logits or has_hooks(model.lm_head)  # hooks see every position
-    logits = model.lm_head(select_positions(hidden_states, logits_to_keep)) if makes_logits else None
+    if model.config.logit_scale != 1:
+        hidden_states = hidden_states * model.config.logit_scale
+    softcap, logits = model.config.final_logit_softcapping, None
+    if return_logits or has_hooks(model.lm_head):  # hooks see every position
+        logits = soft_capped(model.lm_head(select_positions(hidden_states, logits_to_keep)), softcap)
     if labels is None:
         return None, logits
     if isinstance(logits_to_keep, int) and logits is not None and logits.shape[:-1] == labels.shape:
         return logits_loss(logits, labels, num_items_in_batch), logits
     states, targets = labelled_only(hidden_states, labels)
-    return vocabulary_loss(states, model.lm_head, targets, num_items_in_batch), logits
+    return vocabulary_loss(states, model.lm_head, targets, num_items_in_batch, softcap=softcap), logits
 
 
 def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:

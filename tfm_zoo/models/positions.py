@@ -118,6 +118,12 @@ def make_rotary(config, layer_types: list[str]) -> nn.Module | None:
     return TfmRotaryByKind(config, kinds) if kinds else TfmRotaryEmbedding(config)
 
 
+def rotate_together(query: torch.Tensor, key: torch.Tensor, *angles: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Queries and keys, rotated at once."""
+    counts = (query.shape[1], key.shape[1])
+    return rotate(torch.cat((query, key), dim=1), *angles).split_with_sizes(counts, dim=1)
+
+
 def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Turns the first channels of each head, of shape `(batch, heads, length, head_dim)`, by the positions' angles."""
     rotated = cos.shape[-1]

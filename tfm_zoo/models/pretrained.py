@@ -5,11 +5,13 @@ import re
 import torch
 from torch import nn
 from transformers import PreTrainedModel
+from transformers import initialization as init
 from transformers.quantizers import AutoHfQuantizer
 
 from .attention import TfmAttention
 from .hub_saving import TfmHubMixin
 from .layers import TfmLayer
+from .norms import TfmZeroCenteredRMSNorm
 from .positions import TfmSinusoidalPositions
 
 
@@ -21,7 +23,6 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
     _no_split_modules = ["TfmEmbeddings", "TfmLayer"]
     _skip_keys_device_placement = ["past_key_values"]
     _supports_flash_attn = True
-    _supports_sdpa = True
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": TfmLayer, "attentions": TfmAttention}
@@ -43,6 +44,11 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
         super().__init__(config, *inputs, **kwargs)
 
     @property
+    def _supports_sdpa(self) -> bool:
+        """Whether torch's attention computes the model's: it has no soft cap."""
+        return self.config.attn_logit_softcapping is None
+
+    @property
     def _is_stateful(self) -> bool:
         """Whether the cache cannot be shortened, which assisted generation would need to reject candidates."""
         return self.config.has_linear_attention
@@ -59,6 +65,8 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, TfmSinusoidalPositions):
             module.reset()
+        elif isinstance(module, TfmZeroCenteredRMSNorm):
+            init.zeros_(module.weight)
 
     @classmethod
     def from_pretrained(cls, *args, key_mapping: dict[str, str] | None = None, **kwargs):

@@ -3,6 +3,7 @@
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -11,8 +12,10 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from .batch import Batch
 from .compat import ACT2FN, capture_outputs
 from .configuration_tfm import ENGINES
-from .layers import TfmLayer, make_norm, norm_or_identity
+from .layers import TfmLayer
 from .layout import marks_padding
+from .norms import make_norm, multiplier, norm_or_identity
+from .position_bias import BiasedLayouts, make_position_bias
 from .positions import TfmSinusoidalPositions, make_rotary
 
 
@@ -22,12 +25,15 @@ class TfmScaledEmbedding(nn.Embedding):
     Serving engines, which replace the module, apply its `embed_scale`.
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None):
-        super().__init__(num_embeddings, embedding_dim, padding_idx)
-        self.embed_scale = embedding_dim**0.5
+    def __init__(self, *sizes: int, padding_idx: int | None = None, is_rounded: bool = False):
+        super().__init__(*sizes, padding_idx=padding_idx)
+        self.embed_scale, self.is_rounded = self.embedding_dim**0.5, is_rounded
 
     def forward(self, input_ids: torch.LongTensor) -> torch.Tensor:
-        return super().forward(input_ids) * self.embed_scale
+        embeddings, scale = super().forward(input_ids), self.embed_scale
+        if self.is_rounded and embeddings.dtype != torch.float32:
+            scale = torch.tensor(scale, dtype=embeddings.dtype)
+        return embeddings * scale
 
 
 class TfmEmbeddings(nn.Module):
@@ -37,7 +43,8 @@ class TfmEmbeddings(nn.Module):
         super().__init__()
         width, padding_idx = config.embedding_size, config.pad_token_id
         untrained = None if config.train_padding_embedding else padding_idx
-        table = TfmScaledEmbedding if config.scale_embedding else nn.Embedding
+        table = partial(TfmScaledEmbedding, is_rounded=config.round_embedding_scale)
+        table = table if config.scale_embedding else nn.Embedding
         self.embed_tokens = table(vocab_size, width, padding_idx=untrained)
         self.embed_positions = None
         if config.position_embedding_type == "learned":
@@ -51,7 +58,7 @@ class TfmEmbeddings(nn.Module):
         self.token_types_as_tokens = config.token_types_as_tokens
         # The row of position 0. If a row is reserved for padding, it is the one before.
         self.position_offset = padding_idx + 1 if config.position_ids_from_padding else config.position_offset
-        self.norm = make_norm(config, width) if config.embedding_norm else None
+        self.norm = make_norm(config, width) if config.embedding_norm else multiplier(config.embedding_multiplier)
         self.dropout = nn.Dropout(config.embedding_dropout)
         self.projection = nn.Linear(width, config.hidden_size) if width != config.hidden_size else None
 
@@ -97,7 +104,9 @@ class TfmStack:
         self.layers = nn.ModuleList(
             self.layer_class(config, index, layer_type, is_causal) for index, layer_type in enumerate(own)
         )
+        self.position_bias = make_position_bias(config, len(own), is_causal)
         self.norm = norm_or_identity(config, config.final_norm)
+        self.dropout = nn.Dropout(config.final_dropout) if config.final_dropout else None
 
     @property
     def depth(self) -> int:
@@ -107,37 +116,46 @@ class TfmStack:
     @capture_outputs
     def run(self, batch: Batch, **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
         """Takes a batch through embeddings, blocks and last norm; `kwargs` go to every layer's attention."""
+        biased = None if self.position_bias is None else BiasedLayouts(self, batch)
         hidden_states = self.embeddings(*batch.tokens)
         rotary = self.rotary_emb and self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
-        for layer in (self.layers[index] for index in (self.order or range(len(self.layers)))[: self.depth]):
+        for index in (self.order or range(len(self.layers)))[: self.depth]:
+            layer, layouts = self.layers[index], batch.layouts if biased is None else biased.of(index)
             kind = getattr(layer, "layer_type", None)  # an engine's stand-in has none
             hidden_states = layer(
                 hidden_states,
                 *batch.source,  # by position: gradient checkpointing looks for gradients there
-                layout=batch.layouts.get(kind),
+                layout=layouts.get(kind),
                 position_embeddings=rotary.get(kind) if isinstance(rotary, dict) else rotary,
                 past_key_values=batch.cache,
                 **kwargs,
             )
-        return BaseModelOutputWithPastAndCrossAttentions(self.norm(hidden_states), batch.returned_cache)
+        hidden_states = self.norm(hidden_states) if self.dropout is None else self.dropout(self.norm(hidden_states))
+        return BaseModelOutputWithPastAndCrossAttentions(hidden_states, batch.returned_cache)
 
 
-def pool(config, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, read: Callable) -> torch.Tensor:
+def pool(config, states: torch.Tensor, mask: torch.Tensor | None, read: Callable, query=None) -> torch.Tensor:
     """What `read`, a pooler or a classifier, makes of each sequence of `(batch, length, width)`, `(batch, outputs)`: of
-    the first position, or of the mean of the real tokens; or the mean of what it makes of each of them ("late")."""
+    the first position or of a mean of the real tokens ([`mean_of`]); or the mean of what it makes of each ("late")."""
     if config.classifier_pooling == "cls":
-        return read(hidden_states[:, 0])
+        return read(states[:, 0])
     if config.classifier_pooling == "late":
-        return mean_of(read(hidden_states).view(*hidden_states.shape[:2], -1), attention_mask)
-    return read(mean_of(hidden_states, attention_mask))
+        return mean_of(read(states).view(*states.shape[:2], -1), mask)
+    return read(mean_of(states, mask, query))
 
 
-def mean_of(hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """`(batch, length, width)` to `(batch, width)`: the mean of the real tokens."""
-    if attention_mask is None:
-        return hidden_states.mean(dim=1)
-    real = attention_mask.to(hidden_states).unsqueeze(-1)
-    return (hidden_states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+def mean_of(states: torch.Tensor, mask: torch.Tensor | None, query: nn.Module | None = None) -> torch.Tensor:
+    """`(batch, length, width)` to `(batch, width)`: the mean of the real tokens; if there is a `query`, weighted by the
+    softmax of the scores `(batch, length, 1)` that it gives them."""
+    if query is not None:
+        scores = query(states).float()
+        if mask is not None:
+            scores = scores.masked_fill(mask.to(scores.device).unsqueeze(-1) == 0, torch.finfo(scores.dtype).min)
+        return (states * scores.softmax(dim=1).to(states)).sum(dim=1)
+    if mask is None:
+        return states.mean(dim=1)
+    real = mask.to(states).unsqueeze(-1)
+    return (states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
 
 
 def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
@@ -153,11 +171,18 @@ def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
 
 def check_engine_pools(config) -> None:
     """Raises a `ValueError` where a serving engine would pool another position than the model."""
-    if config.classifier_pooling == "mean" and config._attn_implementation in ENGINES:
+    if config._attn_implementation not in ENGINES:
+        return
+    if config.classifier_pooling == "mean":
         raise ValueError(
             "classifier_pooling='mean': an engine pools by its own settings, the first position if they name none. "
             """Serve it with --pooler-config '{"seq_pooling_type": "MEAN"}' and, to say that this is done, """
             """--hf-overrides '{"classifier_pooling": "cls"}'."""
+        )
+    if config.classifier_pooling in ("attention", "late"):
+        raise ValueError(
+            f"classifier_pooling={config.classifier_pooling!r}: no engine pools in this way, so serve the model with "
+            "transformers."
         )
 
 
@@ -168,7 +193,14 @@ def make_pooler(config, activation: str, dropout: float, bias: bool = True, has_
     return nn.Sequential(layers | {"norm": make_norm(config)} if has_norm else layers)
 
 
-def make_classifier(pooler: nn.Sequential, num_labels: int, dropout: float) -> nn.Sequential:
-    """A pooler with a projection, `(..., width)` to `(rows, num_labels)`; engines give it `(rows, 1, width)`."""
-    layers = {"flatten": nn.Flatten(0, -2), **dict(pooler.named_children()), "out_dropout": nn.Dropout(dropout)}
-    return nn.Sequential(OrderedDict(layers, out_proj=nn.Linear(pooler.dense.out_features, num_labels)))
+def make_pooler_query(config) -> nn.Linear | None:
+    """What scores each state where attention pools them, `(..., hidden_size)` to `(..., 1)`."""
+    return nn.Linear(config.hidden_size, 1, bias=False) if config.classifier_pooling == "attention" else None
+
+
+def make_classifier(config, pooler: nn.Sequential, dropout: float) -> nn.Sequential:
+    """A pooler (or its dropout alone) and a projection, `(..., width)` to `(rows, num_labels)`; an engine gives it
+    `(rows, 1, width)`."""
+    read = dict((pooler if config.classifier_dense else pooler[:1]).named_children())
+    layers = {"flatten": nn.Flatten(0, -2), **read, "out_dropout": nn.Dropout(dropout)}
+    return nn.Sequential(OrderedDict(layers, out_proj=nn.Linear(config.hidden_size, config.num_labels)))

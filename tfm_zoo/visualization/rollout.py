@@ -71,8 +71,8 @@ def encoder_decoder_rollout(maps: Mapping[str, AttentionMap]) -> tuple[torch.Ten
 def decision_rollout(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str) -> Rollout:
     """Attention rollout of the state that a text classifier of the zoo reads.
 
-    An encoder's classifier reads the first state or the mean of all (`classifier_pooling`), a decoder's the state of
-    the last token, an encoder-decoder's the decoder's state at the last end-of-sequence token. Both sides of an
+    An encoder's classifier reads the first state or a mean of all (`classifier_pooling`), a decoder's the state of the
+    last token, an encoder-decoder's the decoder's state at the last end-of-sequence token. Both sides of an
     encoder-decoder read the text: a token's share is the sum of the two.
 
     Raises:
@@ -103,11 +103,21 @@ def decision_rollout(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
     else:
         (attention,) = maps.values()
         rollout = attention_rollout(attention.weights)
-        if getattr(config, "classifier_pooling", "cls") != "cls":
+        pooling = getattr(config, "classifier_pooling", "cls")
+        if pooling == "attention":
+            shares, reads = pooling_weights(model, ids) @ rollout, "a mean of all states, weighted by a learned query"
+        elif pooling != "cls":
             shares, reads = rollout.mean(dim=0), "the mean of all states"
         else:
             shares, reads = rollout[row], f"the state of {tokens[row]!r}"
     return Rollout(tokens, shares, reads, decision_of(config, logits), name)
+
+
+@torch.no_grad()
+def pooling_weights(model: PreTrainedModel, ids: torch.LongTensor) -> torch.Tensor:
+    """How much of each state an encoder's classifier reads where attention pools. `ids`: `(1, length)`."""
+    encoder = model.base_model
+    return encoder.pooler_query(encoder(ids).last_hidden_state)[0, :, 0].float().softmax(dim=0).cpu()
 
 
 def position_read(config: PreTrainedConfig, ids: torch.LongTensor) -> int:

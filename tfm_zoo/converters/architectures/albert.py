@@ -2,7 +2,7 @@
 
 from ..architecture import Architecture, Head
 from ..config_rules import Field, LabelCount, constants, only, same
-from ..tensor_rules import NotConverted, Rename, TensorRule
+from ..tensor_rules import NotConverted, Rename
 from .bert import CLASSIFIER, QUESTION_ANSWERING, SEQUENCE_CLASSIFIER
 
 LAYER = "encoder.albert_layer_groups.{i}.albert_layers.0"
@@ -29,8 +29,9 @@ MASKED_LM = (
     Rename("predictions.LayerNorm", "head.norm"),
     Rename("predictions.decoder.weight", "lm_head.weight"),
     Rename("predictions.bias", "lm_head.bias", also="predictions.decoder.bias"),
-    TensorRule("sop_classifier.classifier", optional=True),  # of pre-training: a masked language model leaves it out
 )
+#: the order of two sentences, in the place of BERT's next sentence
+PRE_TRAINING = (POOLER, *MASKED_LM, Rename("sop_classifier.classifier", "seq_relationship"))
 
 ALBERT = Architecture(
     model_type="albert",
@@ -51,6 +52,12 @@ ALBERT = Architecture(
     tensors=TENSORS,
     heads=(
         Head("AlbertModel", "TfmBertModel", (POOLER,)),
+        Head(
+            "AlbertForPreTraining",
+            "TfmBertForPreTraining",
+            PRE_TRAINING,
+            (Field("classifier_dropout_prob", "sentence_dropout"), LabelCount(2)),
+        ),
         Head("AlbertForMaskedLM", "TfmBertForMaskedLM", MASKED_LM),
         Head(
             "AlbertForSequenceClassification",

@@ -20,9 +20,11 @@ CONFIG = (
     *constants(norm_eps=1e-5, weight_init="normal"),
     *only(is_decoder=False, is_encoder_decoder=True),
 )
+BIASES = ("final_logits_bias", "lm_head_bias")
 NO_LAYERDROP = only(encoder_layerdrop=0, decoder_layerdrop=0)
-#: for classes whose output projection has a bias that is not trained. No bias is the same as a bias of zeros.
-LOGITS_BIAS = (*constants(final_logits_bias=True), Free("final_logits_bias"))
+#: for classes whose output projection has a bias that is not trained. No bias is the same as a bias of zeros, and one
+#: that the zoo has trained is the same as one that is not.
+LOGITS_BIAS = (*constants(final_logits_bias=lambda zoo: not zoo.get("lm_head_bias")), *map(Free, BIASES))
 
 ATTENTIONS = [("encoder", "self_attn"), ("decoder", "self_attn"), ("decoder", "encoder_attn")]
 ATTENTION = {"q_proj": "q_proj", "k_proj": "k_proj", "v_proj": "v_proj", "out_proj": "o_proj"}

@@ -1,5 +1,8 @@
 """What all official decoders share: fields of their configurations, and their heads."""
 
+from collections.abc import Iterable
+
+from ..architecture import Head
 from ..config_rules import Computed, Fields, Free, same
 from ..tensor_rules import Rename
 
@@ -15,6 +18,22 @@ CONFIG = (
     Computed("classifier_dropout", token_classifier_dropout),
     Free("token_types_as_tokens"),
 )
+#: the projections that official classes may hold in one piece
+QKV = tuple(f"layers.{{i}}.self_attn.{part}_proj" for part in "qkv")
 LM_HEAD = Rename("lm_head.weight", "lm_head.weight")
 SCORE = Rename("score.weight", "score.weight")
 QUESTION_ANSWERING = Rename("qa_outputs", "qa_outputs")
+#: the heads that transformers writes for all its newer decoders
+GENERIC = {
+    "Model": (),
+    "ForCausalLM": (LM_HEAD,),
+    "ForSequenceClassification": (SCORE,),
+    "ForTokenClassification": (SCORE, Rename("score.bias", "score.bias")),
+    "ForQuestionAnswering": (QUESTION_ANSWERING,),
+}
+
+
+def generic_heads(name: str, kinds: Iterable[str | Head] = GENERIC) -> tuple[Head, ...]:
+    """Those of these kinds, of official classes whose names begin with `name`; a `Head` stands for itself."""
+    made = {kind: Head(f"{name}{kind}", f"TfmGPT{kind}", rules) for kind, rules in GENERIC.items()}
+    return tuple(made.get(kind, kind) for kind in kinds)

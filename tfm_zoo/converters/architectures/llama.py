@@ -1,28 +1,33 @@
-"""LLaMA (Touvron et al. 2023) and the decoders that took over its code: Mistral, Qwen2.
+"""LLaMA (Touvron et al. 2023) and the decoders that took over its code: Mistral, Qwen2, Qwen3.
 
 They have RMSNorm, rotary positions and a gated feed-forward.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from ..architecture import Architecture, Head
 from ..config_rules import Computed, ConfigRule, Field, Fields, Requires, constants, only, same
-from ..tensor_rules import NotConverted, Rename
-from .decoder_family import CONFIG, LM_HEAD, QUESTION_ANSWERING, SCORE
+from ..tensor_rules import NotConverted, Rename, TensorRule
+from .decoder_family import CONFIG, GENERIC, generic_heads
 
 PROJECTIONS = (
     *(f"layers.{{i}}.self_attn.{part}_proj" for part in "qkvo"),
     *(f"layers.{{i}}.mlp.{part}_proj" for part in ("gate", "up", "down")),
 )
-TENSORS = (
+BODY = (  # all but the norms of the blocks
     Rename("embed_tokens", "embeddings.embed_tokens"),
     *(Rename(name, name) for name in PROJECTIONS),
-    Rename("layers.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
-    Rename("layers.{i}.post_attention_layernorm", "layers.{i}.mlp_norm"),
     Rename("norm", "norm"),
     NotConverted("rotary_emb.inv_freq"),
     NotConverted("layers.{i}.self_attn.rotary_emb.inv_freq"),
 )
+TENSORS = (
+    *BODY,
+    Rename("layers.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
+    Rename("layers.{i}.post_attention_layernorm", "layers.{i}.mlp_norm"),
+)
+HEAD_NORMS = tuple(Rename(name, name) for name in ("layers.{i}.self_attn.q_norm", "layers.{i}.self_attn.k_norm"))
 
 
 def head_dim(official: Fields) -> int:
@@ -31,41 +36,48 @@ def head_dim(official: Fields) -> int:
 
 def rotates_whole_heads(rope_parameters: dict[str, Any] | None) -> bool:
     """Whether positions rotate every channel, as the official classes do whatever `partial_rotary_factor` says."""
+    by_kind = [value for value in (rope_parameters or {}).values() if isinstance(value, dict)]
+    if by_kind:
+        return all(map(rotates_whole_heads, by_kind))
     share = (rope_parameters or {}).get("partial_rotary_factor")
     return share in (None, 1.0) or rope_parameters["rope_type"] == "proportional"
 
 
+FIELDS = (
+    *CONFIG,
+    *same("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *same("intermediate_size", "hidden_act", "max_position_embeddings", "rope_parameters", "use_cache"),
+    Field("rms_norm_eps", "norm_eps"),
+    Computed("head_dim", head_dim),
+    Computed("attention_dropout", lambda official: official.get("attention_dropout") or 0.0),
+    *constants(norm_type="rmsnorm", position_embedding_type="rotary", mlp_type="gated", hidden_dropout=0.0),
+    *constants(scaled_residual_init=False, train_padding_embedding=False),
+    *only(token_classification_bias=True),
+)
+LLAMA_CONFIG = (*FIELDS, Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"))
+
+
 def llama(
-    model_type: str, title: str, name: str, *config: ConfigRule, tokenizer: str = "LlamaTokenizer"
+    model_type: str,
+    title: str,
+    name: str,
+    *config: ConfigRule,
+    base: tuple[ConfigRule, ...] = LLAMA_CONFIG,
+    tensors: tuple[TensorRule, ...] = TENSORS,
+    heads: Iterable[str | Head] = GENERIC,
+    tokenizer: str = "LlamaTokenizer",
 ) -> Architecture:
-    """The table of LLaMA, for official classes whose names begin with `name` and that differ from it by `config`."""
-    token_classifier = (SCORE, Rename("score.bias", "score.bias"))
+    """The table of LLaMA, for official classes whose names begin with `name` and that differ from it by `config`, whose
+    rules take the place of those of `base` for the same zoo fields."""
+    replaced = {rule.zoo for rule in config} - {None}
     return Architecture(
         model_type=model_type,
         title=title,
         prefix="model",
         other_prefixes=("transformer",),  # of the classes for question answering
-        config=(
-            *CONFIG,
-            *same("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
-            *same("intermediate_size", "hidden_act", "max_position_embeddings", "rope_parameters", "use_cache"),
-            Field("rms_norm_eps", "norm_eps"),
-            Computed("head_dim", head_dim),
-            Computed("attention_dropout", lambda official: official.get("attention_dropout") or 0.0),
-            *constants(norm_type="rmsnorm", position_embedding_type="rotary", mlp_type="gated", hidden_dropout=0.0),
-            *constants(scaled_residual_init=False, train_padding_embedding=False),
-            Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"),
-            *only(token_classification_bias=True),
-            *config,
-        ),
-        tensors=TENSORS,
-        heads=(
-            Head(f"{name}Model", "TfmGPTModel"),
-            Head(f"{name}ForCausalLM", "TfmGPTForCausalLM", (LM_HEAD,)),
-            Head(f"{name}ForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
-            Head(f"{name}ForTokenClassification", "TfmGPTForTokenClassification", token_classifier),
-            Head(f"{name}ForQuestionAnswering", "TfmGPTForQuestionAnswering", (QUESTION_ANSWERING,)),
-        ),
+        config=(*(rule for rule in base if rule.zoo not in replaced), *config),
+        tensors=tensors,
+        heads=generic_heads(name, heads),
         tokenizer=tokenizer,
     )
 
@@ -92,11 +104,23 @@ MISTRAL = llama(
     *constants(attention_bias=False, mlp_bias=False),
     *only(layer_types=None),
 )
+WINDOWS = (
+    Computed("sliding_window", window, lambda size: {"sliding_window": size, "use_sliding_window": size is not None}),
+    Computed("layer_types", layer_types),
+)
 #: Yang et al. 2024: with biases of queries, keys and values, and a window in some layers
 QWEN2 = llama(
     *("qwen2", "Qwen2", "Qwen2"),
     *constants(attention_bias=True, attention_output_bias=False, mlp_bias=False),
-    Computed("sliding_window", window, lambda size: {"sliding_window": size, "use_sliding_window": size is not None}),
-    Computed("layer_types", layer_types),
+    *WINDOWS,
+    tokenizer="Qwen2Tokenizer",
+)
+#: Yang et al. 2025: with a norm of each head of queries and keys
+QWEN3 = llama(
+    *("qwen3", "Qwen3", "Qwen3"),
+    *same("attention_bias"),
+    *constants(mlp_bias=False, qk_norm="head"),
+    *WINDOWS,
+    tensors=(*TENSORS, *HEAD_NORMS),
     tokenizer="Qwen2Tokenizer",
 )

@@ -1,7 +1,5 @@
 """ModernBERT (Warner et al. 2024): windows in most layers, with rotary positions of their own; norms without bias."""
 
-from typing import Any
-
 from ..architecture import Architecture, Head
 from ..config_rules import Computed, Field, Fields, LabelCount, Requires, constants, same
 from ..tensor_rules import NotConverted, Rename, Split
@@ -36,10 +34,6 @@ def local_attention(size: int | None) -> dict[str, int]:
     return {} if size is None else {"local_attention": 2 * size}
 
 
-def all_rotate_whole_heads(rope_parameters: dict[str, dict[str, Any]]) -> bool:
-    return all(map(rotates_whole_heads, rope_parameters.values()))
-
-
 MODERNBERT = Architecture(
     model_type="modernbert",
     title="ModernBERT",
@@ -60,7 +54,7 @@ MODERNBERT = Architecture(
         *constants(attention_output_dropout=lambda zoo: zoo["attention_dropout"]),
         *constants(position_embedding_type="rotary", mlp_type="gated", add_pooling_layer=False),
         *constants(classifier_norm=True, classifier_transform=True, qa_dropout=lambda zoo: zoo["classifier_dropout"]),
-        Requires("rope_parameters", all_rotate_whole_heads, "no partial_rotary_factor, or 1.0"),
+        Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"),
     ),
     tensors=TENSORS,
     heads=(

@@ -1,4 +1,5 @@
-"""`nn.TransformerEncoder` and `nn.Transformer`: blocks without embeddings, which read `inputs_embeds`."""
+"""`nn.TransformerEncoder`, `nn.TransformerDecoder` and `nn.Transformer`: blocks without embeddings, which read
+`inputs_embeds`."""
 
 from ..architecture import Architecture, Head
 from ..config_rules import Constant, Field, Free, Requires, constants, same
@@ -25,9 +26,9 @@ EMBEDDINGS = tuple(
 
 
 def attention(official: str, zoo: str) -> tuple[TensorRule, ...]:
-    packed, parts = f"layers.{{i}}.{official}.in_proj_", [f"layers.{{i}}.{zoo}.{part}_proj." for part in "qkv"]
+    parts = tuple(f"layers.{{i}}.{zoo}.{part}_proj.{{w}}" for part in "qkv")
     return (
-        *(Split(packed + leaf, tuple(part + leaf for part in parts)) for leaf in ("weight", "bias")),
+        Split(f"layers.{{i}}.{official}.in_proj_{{w}}", parts),  # weight and bias
         Rename(f"layers.{{i}}.{official}.out_proj", f"layers.{{i}}.{zoo}.o_proj"),
     )
 
@@ -57,18 +58,26 @@ TORCH_ENCODER = Architecture(
     tensors=ENCODER,
     heads=(Head("TransformerEncoder", "TfmBertModel"),),
 )
+DECODER_CONFIG = (
+    Constant("decoder_start_token_id", None),
+    *map(Free, ("decoder_vocab_size", "share_encoder_decoder_embeddings", "scale_embedding")),
+    *map(Free, ("decoder_start_token_id", "start_with_last_token")),
+)
+TORCH_DECODER = Architecture(
+    model_type="TransformerDecoder",
+    title="nn.TransformerDecoder",
+    library="torch",
+    prefix="decoder",
+    config=(*CONFIG, *DECODER_CONFIG, Field("num_layers", "decoder_layers")),
+    tensors=DECODER,
+    heads=(Head("TransformerDecoder", "TfmEncoderDecoderDecoder"),),
+)
 TORCH_TRANSFORMER = Architecture(
     model_type="Transformer",
     title="nn.Transformer",
     library="torch",
     prefix="model",
-    config=(
-        *CONFIG,
-        Field("num_decoder_layers", "decoder_layers"),
-        Constant("decoder_start_token_id", None),
-        *map(Free, ("decoder_vocab_size", "share_encoder_decoder_embeddings", "scale_embedding")),
-        *map(Free, ("decoder_start_token_id", "start_with_last_token")),
-    ),
+    config=(*CONFIG, *DECODER_CONFIG, Field("num_decoder_layers", "decoder_layers")),
     tensors=(
         *(rule.under("encoder", "encoder") for rule in ENCODER),
         *(rule.under("decoder", "decoder") for rule in DECODER),

@@ -33,10 +33,11 @@ class ClassifierArguments(ModelArguments):
     )
     tokenizer_vocab_size: int | None = vocabulary_option("of its frequent words")
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
-    classifier_pooling: Literal["cls", "mean"] | None = option(
+    classifier_pooling: Literal["cls", "mean", "attention"] | None = option(
         None,
-        "What the head of a zoo encoder reads: the first position, or the mean of all tokens, which says more of a text"
-        " where pre-training was short, but which no official class does; default: as the configuration has it.",
+        "What the head of a zoo encoder reads: the first position; the mean of all tokens, which says more of a text"
+        " where pre-training was short, but which no official class does; or a mean weighted by a query that it learns;"
+        " default: as the configuration has it.",
     )
 
     def __post_init__(self) -> None:

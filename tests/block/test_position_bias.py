@@ -1,0 +1,65 @@
+"""The bias of relative positions against T5's own and its definition, and where it has no meaning."""
+
+import pytest
+import torch
+from transformers.models.t5.modeling_t5 import T5Attention
+
+from tfm_zoo import TfmBertModel, TfmGPTModel
+from tfm_zoo.models.position_bias import TfmRelativeBias, spread
+
+from ..tiny import NO_DROPOUT, ragged_batch, tiny_config, tiny_model
+
+RELATIVE = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10}
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 10), (7, 20)])
+def test_buckets_of_t5(is_causal, buckets, farthest):
+    fields = {"relative_attention_num_buckets": buckets, "relative_attention_max_distance": farthest}
+    bias, distances = TfmRelativeBias(tiny_config(**fields), 1, is_causal), torch.arange(-300, 300)
+    wanted = T5Attention._relative_position_bucket(distances, not is_causal, buckets, farthest)
+    assert bias.buckets(distances).equal(wanted)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 6), (4, 4), (3, 7), (5, 2)])
+def test_numbers_by_distance_become_those_of_pairs(queries, keys):
+    steps = torch.arange(queries + keys)
+    distances = steps.where(steps < keys, steps - queries - keys)
+    pairs = spread(torch.stack((distances, -distances)), queries, keys)
+    wanted = torch.arange(keys) - torch.arange(queries)[:, None]
+    assert pairs.equal(torch.stack((wanted, -wanted))[None])
+
+
+@pytest.mark.parametrize("head", [TfmBertModel, TfmGPTModel])
+def test_one_table_or_one_for_each_layer(head):
+    """The same numbers in all tables are one table."""
+    shared, each = (tiny_model(head, relative_attention_per_layer=each, **RELATIVE) for each in (False, True))
+    assert [len(model.position_bias) for model in (shared, each)] == [1, 2]
+    each.load_state_dict(shared.state_dict() | {"position_bias.1.weight": shared.position_bias[0].weight})
+    batch = ragged_batch(head)
+    assert each(**batch).last_hidden_state.equal(shared(**batch).last_hidden_state)
+    with torch.no_grad():
+        each.position_bias[1].weight.add_(torch.randn(8, 4))
+    assert not torch.allclose(each(**batch).last_hidden_state, shared(**batch).last_hidden_state, atol=1e-2)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("per_layer", [True, False])
+def test_gradient_checkpointing(reentrant, per_layer):
+    def gradients(checkpoint: bool) -> list[torch.Tensor]:
+        model = tiny_model(TfmBertModel, relative_attention_per_layer=per_layer, **NO_DROPOUT, **RELATIVE).train()
+        if checkpoint:
+            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            model.enable_input_require_grads()
+        model(**ragged_batch()).last_hidden_state.square().sum().backward()
+        return [table.weight.grad for table in model.position_bias]
+
+    torch.testing.assert_close(gradients(True), gradients(False), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("attention", ["flash_attention_2", "paged|sdpa", "vllm"])
+def test_attention_that_takes_no_bias(attention):
+    model = tiny_model(TfmGPTModel, **RELATIVE)
+    model.config._attn_implementation = attention
+    with pytest.raises(ValueError, match=f"'{attention[:5]}.*relative_attention_num_buckets=8.* eager, sdpa"):
+        model(torch.arange(4, 9)[None])

@@ -1,0 +1,191 @@
+"""Weights of a model of one's own: what a table of names may do, and what is wrong with it. (The examples of the cards
+are compared with the models that they are made from in `tests/documents`.)"""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from tests import tutorials
+from tfm_zoo import TfmGPTConfig, TfmGPTForCausalLM, TfmGPTModel
+from tfm_zoo.converters import (
+    ConversionError,
+    Join,
+    NotConverted,
+    Rename,
+    Sinusoids,
+    Split,
+    SplitHeads,
+    Transpose,
+    ZooOnly,
+    from_official,
+    from_state_dict,
+    to_state_dict,
+)
+
+SIZES = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+FIELDS = SIZES | {"intermediate_size": 128, "max_position_embeddings": 20, "bos_token_id": None, "eos_token_id": None}
+QKV = tuple(f"model.layers.{{i}}.self_attn.{x}_proj" for x in "qkv")
+RULES = {
+    "words": Rename("transformer.wte", "model.embeddings.embed_tokens"),
+    "positions": Rename("transformer.wpe", "model.embeddings.embed_positions"),
+    "attention": Split("transformer.h.{i}.attn.c_attn", QKV),
+    "output": Rename("transformer.h.{i}.attn.c_proj", "model.layers.{i}.self_attn.o_proj"),
+    "up": Rename("transformer.h.{i}.mlp.c_fc", "model.layers.{i}.mlp.up_proj"),
+    "down": Rename("transformer.h.{i}.mlp.c_proj", "model.layers.{i}.mlp.down_proj"),
+    "norm 1": Rename("transformer.h.{i}.ln_1", "model.layers.{i}.self_attn_norm"),
+    "norm 2": Rename("transformer.h.{i}.ln_2", "model.layers.{i}.mlp_norm"),
+    "norm": Rename("transformer.ln_f", "model.norm"),
+    "head": Rename("lm_head", "lm_head"),
+}
+WEIGHTS = tutorials.GPT().state_dict()
+
+
+def convert(weights: dict | None = None, rules: dict | None = None, **fields) -> TfmGPTForCausalLM:
+    rules = [rule for rule in (RULES | (rules or {})).values() if rule]
+    return from_state_dict(
+        WEIGHTS if weights is None else weights, rules, TfmGPTForCausalLM, TfmGPTConfig(**FIELDS | fields)
+    )
+
+
+def without(name: str) -> dict:
+    return {key: tensor for key, tensor in WEIGHTS.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("weights", "rules", "fields", "message"),
+    [
+        (without("transformer.wpe.weight"), {}, {}, "missing: transformer.wpe.weight, for model.embeddings.embed_pos"),
+        ({"epoch": 3, "model_state_dict": WEIGHTS}, {}, {}, "this one epoch, model_state_dict: is it one of these"),
+        (WEIGHTS | {"crf": torch.zeros(1)}, {}, {}, r"unexpected: crf\.$"),
+        (
+            None,
+            {"up": None},
+            {},
+            r"no rule for: model.layers.0.mlp.up_proj.weight.*unexpected: transformer.h.0.mlp.c_fc",
+        ),
+        (
+            None,
+            {"norm": Rename("transformer.ln_f", "model.final_norm")},
+            {},
+            r"no rule for: model.norm.weight.*transformer.ln_f.weight \(which a rule makes model.final_norm.weight\)",
+        ),
+        (None, {}, {"num_hidden_layers": 1}, r"unexpected: transformer.h.1.ln_1.weight \(which a rule makes model.lay"),
+        (None, {}, {"num_hidden_layers": 3}, "missing: transformer.h.2.*for model.layers.2"),
+        (None, {}, {"intermediate_size": 96}, r"misshapen: .*c_fc.weight of shape \(128, 32\).* of shape \(96, 32\)"),
+        (
+            WEIGHTS | {"lm_head.weight": torch.zeros(50, 32)},
+            {},
+            {},
+            "lm_head.weight and .* differ.*tie_word_embeddings",
+        ),
+        (None, {"positions": Sinusoids("transformer.wpe.weight")}, {}, "wpe.weight: sinusoids, .*'learned'"),
+        (
+            None,
+            {"positions": Sinusoids("transformer.wpe.weight")},
+            {"position_embedding_type": "sinusoidal"},
+            "wpe.weight of the state dict is not the table of sinusoids that sinusoid_type='interleaved' has",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(weights, rules, fields, message):
+    with pytest.raises(ConversionError, match=message):
+        convert(weights, rules, **fields)
+
+
+def test_a_head_that_is_new_and_buffers_that_are_no_weights(caplog):
+    weights = without("lm_head.weight") | {"transformer.h.0.attn.bias": torch.ones(1, 1, 20, 20).tril()}
+    rules = {"head": ZooOnly(zoo="lm_head"), "mask": NotConverted("transformer.h.{i}.attn.bias")}
+    model = convert(weights, rules, tie_word_embeddings=False)
+    assert "initialised anew, to be trained first: lm_head.weight." in caplog.text
+    assert torch.equal(model.model.norm.weight, WEIGHTS["transformer.ln_f.weight"])
+    *body, _ = RULES.values()
+    assert to_state_dict(model, [*body, rules["head"]]).keys() == without("lm_head.weight").keys()
+    with pytest.raises(ConversionError, match=r"No rule has tensors of TfmGPTForCausalLM: lm_head\.weight"):
+        to_state_dict(model, body)
+
+
+def test_tied_weights_are_one(caplog):
+    for weights, head in (
+        (WEIGHTS, RULES["head"]),
+        (without("lm_head.weight"), RULES["head"]),
+        (without("lm_head.weight"), None),
+    ):
+        model = convert(weights, {"head": head})
+        assert model.lm_head.weight is model.model.embeddings.embed_tokens.weight
+        assert torch.equal(model.lm_head.weight, WEIGHTS["lm_head.weight"])
+    assert not caplog.text
+
+
+def test_heads_apart_and_transposed():
+    """A layer for each head, as some tutorials have them, and a weight that multiplies from the right."""
+    joined = {f"{x}_proj": torch.randn(32, 32) for x in "qkv"}
+    heads = {f"0.{h}.{x}": part for x, whole in joined.items() for h, part in enumerate(whole.chunk(4))}
+    rules = [
+        *(Join(tuple(f"{{i}}.{h}.{x}" for h in range(4)), f"layers.{{i}}.self_attn.{x}.weight") for x in joined),
+        Transpose("{i}.out", "layers.{i}.self_attn.o_proj.weight"),
+        *(
+            ZooOnly(zoo=f"{name}")
+            for name in ("embeddings.embed_{x}", "layers.{i}.mlp.{x}", "layers.{i}.{x}_norm", "norm")
+        ),
+        ZooOnly(zoo="layers.{i}.self_attn.o_proj.bias"),
+    ]
+    weights = heads | {"0.out": torch.randn(32, 32)}
+    config = TfmGPTConfig(**FIELDS | {"num_hidden_layers": 1, "attention_bias": False, "attention_output_bias": True})
+    model = from_state_dict(weights, rules, TfmGPTModel, config)
+    attention = model.layers[0].self_attn
+    assert all(torch.equal(getattr(attention, name).weight, whole) for name, whole in joined.items())
+    assert torch.equal(attention.o_proj.weight, weights["0.out"].T)
+    back = to_state_dict(model, rules)
+    assert back.keys() == weights.keys() and all(torch.equal(back[name], weights[name]) for name in weights)
+
+    packed = torch.stack([whole.unflatten(0, (4, -1)) for whole in joined.values()], dim=1).flatten(0, 2)
+    rule = SplitHeads("{i}.qkv", tuple(f"layers.{{i}}.self_attn.{x}.weight" for x in joined), by_group=True)
+    weights = {"0.qkv": packed, "0.out": weights["0.out"]}
+    attention = from_state_dict(weights, [rule, *rules[3:]], TfmGPTModel, config).layers[0].self_attn
+    assert all(torch.equal(getattr(attention, name).weight, whole) for name, whole in joined.items())
+
+
+def test_a_rule_whose_places_differ():
+    with pytest.raises(ValueError, match="same places in braces"):
+        Rename("layers.{i}.W_{x}", "layers.{i}.q_proj")
+
+
+class TransformerEncoder(nn.Module):
+    """Somebody's own, with a name that torch has, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4)])
+
+
+class Configured(nn.Module):
+    config = SimpleNamespace(n_layer=2)
+
+
+class Derived(nn.TransformerEncoder):
+    """It may compute anything."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        TransformerEncoder,
+        Configured,
+        lambda: Derived(nn.TransformerEncoderLayer(8, 2, batch_first=True), 1),
+        lambda: nn.Linear(2, 2),
+    ],
+)
+def test_a_model_of_another_kind_is_told_the_way(make):
+    with pytest.raises(
+        ConversionError, match=r"nn.TransformerDecoder.*from_state_dict takes .* 'A model of your own' in"
+    ) as error:
+        from_official(make())
+    assert type(make()).__qualname__ in str(error.value)
+
+
+def test_a_file_of_weights_is_told_the_way(tmp_path):
+    torch.save(WEIGHTS, tmp_path / "mine.pt")
+    with pytest.raises(ConversionError, match=r"mine.pt' is a file.*from_state_dict"):
+        from_official(tmp_path / "mine.pt")

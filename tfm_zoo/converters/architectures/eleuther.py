@@ -1,0 +1,104 @@
+"""GPT-NeoX (Black et al. 2022; Pythia, Biderman et al. 2023) and GPT-J (Wang and Komatsuzaki 2021), of EleutherAI.
+
+Their attention and feed-forward read the same hidden state, and part of each head is rotated.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..architecture import Architecture, Head
+from ..config_rules import Computed, ConfigRule, Field, Fields, Requires, constants, same
+from ..tensor_rules import Interleaved, NotConverted, Rename, SplitHeads
+from .decoder_family import CONFIG, QKV, QUESTION_ANSWERING, SCORE
+from .gpt import CONFIG as GPT_CONFIG
+from .gpt import intermediate_size
+
+NEOX_LM_HEAD = Rename("lm_head.weight", "lm_head.weight", also="embed_out.weight")  # in files
+
+GPT_NEOX = Architecture(
+    model_type="gpt_neox",
+    title="GPT-NeoX",
+    prefix="gpt_neox",
+    config=(
+        *CONFIG,
+        *same("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
+        *same("max_position_embeddings", "rope_parameters", "use_cache", "use_parallel_residual", "attention_bias"),
+        *same("hidden_dropout", "attention_dropout"),
+        Field("layer_norm_eps", "norm_eps"),
+        *constants(position_embedding_type="rotary", scaled_residual_init=False),
+    ),
+    tensors=(
+        Rename("embed_in", "embeddings.embed_tokens"),
+        Rename("layers.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
+        SplitHeads("layers.{i}.attention.query_key_value", QKV, by_group=True),
+        Rename("layers.{i}.attention.dense", "layers.{i}.self_attn.o_proj"),
+        Rename("layers.{i}.post_attention_layernorm", "layers.{i}.mlp_norm"),
+        Rename("layers.{i}.mlp.dense_h_to_4h", "layers.{i}.mlp.up_proj"),
+        Rename("layers.{i}.mlp.dense_4h_to_h", "layers.{i}.mlp.down_proj"),
+        Rename("final_layer_norm", "norm"),
+        NotConverted("layers.{i}.attention.bias"),  # the causal mask
+        NotConverted("layers.{i}.attention.masked_bias"),
+        NotConverted("layers.{i}.attention.rotary_emb.inv_freq"),
+    ),
+    heads=(
+        Head("GPTNeoXModel", "TfmGPTModel"),
+        Head("GPTNeoXForCausalLM", "TfmGPTForCausalLM", (NEOX_LM_HEAD,)),
+        Head("GPTNeoXForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
+        Head("GPTNeoXForTokenClassification", "TfmGPTForTokenClassification", (Rename("classifier", "score"),)),
+        Head("GPTNeoXForQuestionAnswering", "TfmGPTForQuestionAnswering", (QUESTION_ANSWERING,)),
+    ),
+    tokenizer="GPTNeoXTokenizer",
+)
+
+
+@dataclass(frozen=True)
+class RotaryDim(ConfigRule):
+    """How many channels of each head are rotated: a number here, a share there."""
+
+    zoo = "rope_parameters"
+
+    def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
+        share = official["rotary_dim"] * official["n_head"] / official["n_embd"]
+        return {self.zoo: {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": share}}
+
+    def to_official(self, zoo: Fields, official: Fields) -> dict[str, Any]:
+        parameters = zoo.get(self.zoo) or {}
+        return {"rotary_dim": int(parameters.get("partial_rotary_factor", 1.0) * zoo["head_dim"])}
+
+
+GPTJ = Architecture(
+    model_type="gptj",
+    title="GPT-J",
+    prefix="transformer",
+    config=(
+        *GPT_CONFIG,
+        *same("use_cache"),
+        Field("activation_function", "hidden_act"),
+        Computed("intermediate_size", intermediate_size, lambda width: {"n_inner": width}),
+        *constants(position_embedding_type="rotary", use_parallel_residual=True, num_ln_in_parallel_attn=1),
+        *constants(attention_bias=False, lm_head_bias=True, scaled_residual_init=False),
+        RotaryDim(),
+        Requires("rotary_dim", lambda count: count is not None, "a number of channels"),
+    ),
+    tensors=(
+        Rename("wte", "embeddings.embed_tokens"),
+        Rename("h.{i}.ln_1", "layers.{i}.self_attn_norm"),
+        Interleaved("h.{i}.attn.q_proj", "layers.{i}.self_attn.q_proj"),
+        Interleaved("h.{i}.attn.k_proj", "layers.{i}.self_attn.k_proj"),
+        Rename("h.{i}.attn.v_proj", "layers.{i}.self_attn.v_proj"),
+        Rename("h.{i}.attn.out_proj", "layers.{i}.self_attn.o_proj"),
+        Rename("h.{i}.mlp.fc_in", "layers.{i}.mlp.up_proj"),
+        Rename("h.{i}.mlp.fc_out", "layers.{i}.mlp.down_proj"),
+        Rename("ln_f", "norm"),
+        NotConverted("h.{i}.attn.bias"),  # the causal mask
+        NotConverted("h.{i}.attn.masked_bias"),
+        NotConverted("h.{i}.attn.embed_positions"),
+    ),
+    heads=(
+        Head("GPTJModel", "TfmGPTModel"),
+        Head("GPTJForCausalLM", "TfmGPTForCausalLM", (Rename("lm_head", "lm_head"),)),
+        Head("GPTJForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
+        Head("GPTJForQuestionAnswering", "TfmGPTForQuestionAnswering", (QUESTION_ANSWERING,)),
+    ),
+    tokenizer="GPT2Tokenizer",
+)

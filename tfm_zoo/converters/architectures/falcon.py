@@ -1,0 +1,77 @@
+"""Falcon (Almazrouei et al. 2023): attention beside feed-forward, with one key-value head or groups."""
+
+from ..architecture import Architecture, Head
+from ..config_rules import Computed, Field, Fields, Requires, constants, only, same
+from ..tensor_rules import NotConverted, Rename, SplitHeads, When
+from .decoder_family import CONFIG, LM_HEAD, QKV, QUESTION_ANSWERING, SCORE
+from .llama import rotates_whole_heads
+
+
+def key_value_heads(official: Fields) -> int:
+    if official.get("new_decoder_architecture"):
+        return official["num_kv_heads"]
+    return 1 if official.get("multi_query", True) else official["num_attention_heads"]
+
+
+def norms_of_a_block(official: Fields) -> int:
+    """How many norms a block has before attention and feed-forward, where those are beside each other."""
+    if official.get("new_decoder_architecture"):
+        return official.get("num_ln_in_parallel_attn") or 2
+    return 1 if official.get("parallel_attn") else 2
+
+
+def has_two_norms_beside(config) -> bool:
+    return config.use_parallel_residual and config.num_ln_in_parallel_attn == 2
+
+
+FALCON = Architecture(
+    model_type="falcon",
+    title="Falcon",
+    prefix="transformer",
+    config=(
+        *CONFIG,
+        *same("hidden_size", "num_hidden_layers", "num_attention_heads", "attention_dropout", "hidden_dropout"),
+        *same("max_position_embeddings", "rope_parameters", "use_cache"),
+        Field("layer_norm_epsilon", "norm_eps"),
+        Field("ffn_hidden_size", "intermediate_size"),
+        Field("activation", "hidden_act"),
+        Field("parallel_attn", "use_parallel_residual"),
+        Field("bias", "attention_bias"),
+        Field("bias", "mlp_bias"),
+        Computed(
+            "num_key_value_heads",
+            key_value_heads,
+            lambda heads: {"num_kv_heads": heads, "new_decoder_architecture": True},
+        ),
+        Computed(
+            "num_ln_in_parallel_attn",
+            norms_of_a_block,
+            lambda count: {"num_ln_in_parallel_attn": count, "new_decoder_architecture": True},
+        ),
+        *constants(position_embedding_type="rotary", embedding_dropout=0.0, scaled_residual_init=False),
+        *constants(attention_output_dropout=lambda zoo: zoo["attention_dropout"]),
+        Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"),
+        *only(alibi=False, hidden_dropout=0.0),
+    ),
+    tensors=(
+        Rename("word_embeddings", "embeddings.embed_tokens"),
+        When("h.{i}.ln_attn", "layers.{i}.self_attn_norm", condition=has_two_norms_beside),
+        When("h.{i}.ln_mlp", "layers.{i}.mlp_norm", condition=has_two_norms_beside),
+        Rename("h.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
+        Rename("h.{i}.post_attention_layernorm", "layers.{i}.mlp_norm"),
+        SplitHeads("h.{i}.self_attention.query_key_value", QKV, by_group=True),
+        Rename("h.{i}.self_attention.dense", "layers.{i}.self_attn.o_proj"),
+        Rename("h.{i}.mlp.dense_h_to_4h", "layers.{i}.mlp.up_proj"),
+        Rename("h.{i}.mlp.dense_4h_to_h", "layers.{i}.mlp.down_proj"),
+        Rename("ln_f", "norm"),
+        NotConverted("h.{i}.self_attention.rotary_emb.inv_freq"),
+    ),
+    heads=(
+        Head("FalconModel", "TfmGPTModel"),
+        Head("FalconForCausalLM", "TfmGPTForCausalLM", (LM_HEAD,)),
+        Head("FalconForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
+        Head("FalconForTokenClassification", "TfmGPTForTokenClassification", (Rename("classifier", "score"),)),
+        Head("FalconForQuestionAnswering", "TfmGPTForQuestionAnswering", (QUESTION_ANSWERING,)),
+    ),
+    tokenizer="PreTrainedTokenizerFast",
+)

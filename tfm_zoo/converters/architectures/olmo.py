@@ -1,0 +1,28 @@
+"""OLMo 2 (Team OLMo 2024) and OLMo 3 (Team OLMo 2025).
+
+They are LLaMA with norms of what sub-layers give, and of queries and keys, in place of norms before. OLMo 3 has a
+window in three of four layers, and rotary positions by kind of layer.
+"""
+
+from ..config_rules import constants, same
+from ..tensor_rules import Rename
+from .llama import BODY, HEAD_NORMS, llama
+
+OLMO = (
+    *same("attention_bias"),
+    *constants(mlp_bias=False, norm_position="output", qk_norm="whole"),
+)
+TENSORS = (
+    *BODY,
+    *HEAD_NORMS,
+    Rename("layers.{i}.post_attention_layernorm", "layers.{i}.self_attn_output_norm"),
+    Rename("layers.{i}.post_feedforward_layernorm", "layers.{i}.mlp_output_norm"),
+)
+OPTIONS = {
+    "tensors": TENSORS,
+    "heads": ("Model", "ForCausalLM", "ForSequenceClassification"),
+    "tokenizer": "PreTrainedTokenizerFast",
+}
+
+OLMO2 = llama("olmo2", "OLMo 2", "Olmo2", *OLMO, **OPTIONS)
+OLMO3 = llama("olmo3", "OLMo 3", "Olmo3", *OLMO, *same("sliding_window", "layer_types"), **OPTIONS)

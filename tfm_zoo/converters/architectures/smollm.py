@@ -1,0 +1,11 @@
+"""SmolLM3 (Bakouch et al. 2025): LLaMA in which some layers have no positions."""
+
+from ..config_rules import same
+from .llama import WINDOWS, llama
+
+SMOLLM3 = llama(
+    *("smollm3", "SmolLM3", "SmolLM3"),
+    *same("attention_bias", "mlp_bias", "no_rope_layers"),
+    *WINDOWS,
+    tokenizer="PreTrainedTokenizerFast",
+)

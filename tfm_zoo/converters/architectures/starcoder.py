@@ -1,0 +1,73 @@
+"""GPT-BigCode (SantaCoder and StarCoder, Li et al. 2023) and StarCoder2 (Lozhkov et al. 2024).
+
+The first is GPT-2 with one key-value head, the second LLaMA with LayerNorm, biases and a dense feed-forward.
+"""
+
+from ..architecture import Architecture, Head
+from ..config_rules import Computed, Field, constants, only, same
+from ..tensor_rules import NotConverted, Rename, SplitHeads
+from .decoder_family import LM_HEAD, QKV, SCORE
+from .gpt import CONFIG, intermediate_size
+from .llama import llama
+
+WITHOUT_ANSWERS = ("Model", "ForCausalLM", "ForSequenceClassification", "ForTokenClassification")
+
+GPT_BIGCODE = Architecture(
+    model_type="gpt_bigcode",
+    title="GPT-BigCode",
+    prefix="transformer",
+    config=(
+        *CONFIG,
+        *same("use_cache"),
+        Field("activation_function", "hidden_act"),
+        Computed("intermediate_size", intermediate_size, lambda width: {"n_inner": width}),
+        Computed(
+            "num_key_value_heads",
+            lambda official: 1 if official.get("multi_query", True) else official["n_head"],
+            lambda heads: {"multi_query": heads == 1},
+        ),
+        *constants(scaled_residual_init=True),
+        *only(scale_attn_weights=True, add_cross_attention=False),
+    ),
+    tensors=(
+        Rename("wte", "embeddings.embed_tokens"),
+        Rename("wpe", "embeddings.embed_positions"),
+        Rename("h.{i}.ln_1", "layers.{i}.self_attn_norm"),
+        SplitHeads("h.{i}.attn.c_attn", QKV, by_group=True),
+        Rename("h.{i}.attn.c_proj", "layers.{i}.self_attn.o_proj"),
+        Rename("h.{i}.ln_2", "layers.{i}.mlp_norm"),
+        Rename("h.{i}.mlp.c_fc", "layers.{i}.mlp.up_proj"),
+        Rename("h.{i}.mlp.c_proj", "layers.{i}.mlp.down_proj"),
+        Rename("ln_f", "norm"),
+        NotConverted("h.{i}.attn.bias"),  # the causal mask
+        NotConverted("bias"),
+    ),
+    heads=(
+        Head("GPTBigCodeModel", "TfmGPTModel"),
+        Head("GPTBigCodeForCausalLM", "TfmGPTForCausalLM", (LM_HEAD,)),
+        Head("GPTBigCodeForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
+        Head("GPTBigCodeForTokenClassification", "TfmGPTForTokenClassification", (Rename("classifier", "score"),)),
+    ),
+    tokenizer="GPT2Tokenizer",
+)
+STARCODER2 = llama(
+    *("starcoder2", "StarCoder2", "Starcoder2"),
+    *same("sliding_window", "embedding_dropout"),
+    Field("norm_epsilon", "norm_eps"),
+    Field("residual_dropout", "hidden_dropout"),
+    Field("use_bias", "attention_bias"),
+    Field("use_bias", "mlp_bias"),
+    *constants(norm_type="layernorm", mlp_type="dense"),
+    tensors=(
+        Rename("embed_tokens", "embeddings.embed_tokens"),
+        *(Rename(name, name) for name in QKV),
+        Rename("layers.{i}.self_attn.o_proj", "layers.{i}.self_attn.o_proj"),
+        Rename("layers.{i}.mlp.c_fc", "layers.{i}.mlp.up_proj"),
+        Rename("layers.{i}.mlp.c_proj", "layers.{i}.mlp.down_proj"),
+        Rename("layers.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
+        Rename("layers.{i}.post_attention_layernorm", "layers.{i}.mlp_norm"),
+        Rename("norm", "norm"),
+    ),
+    heads=WITHOUT_ANSWERS,
+    tokenizer="GPT2Tokenizer",
+)

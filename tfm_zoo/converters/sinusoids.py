@@ -1,0 +1,27 @@
+"""Tables of sinusoidal positions that a checkpoint holds: the zoo computes its own, and they have to be the same."""
+
+from collections.abc import Mapping
+
+import torch
+from transformers import PreTrainedConfig
+
+from ..models.positions import TfmSinusoidalPositions
+from .checkpoint import LazyTensor
+from .errors import ConversionError
+
+
+def check_sinusoids(tables: Mapping[str, LazyTensor], config: PreTrainedConfig, title: str) -> None:
+    """Raises a `ConversionError` for a table, `(positions, width)`, that is not the one of the zoo, as after training.
+
+    Args:
+        tables: by their names in `title`, what holds them; dimensions of 1 do not count.
+    """
+    for name, tensor in tables.items():
+        table = tensor.read().squeeze()
+        expected = TfmSinusoidalPositions(config).sinusoids(torch.arange(len(table), device=table.device))
+        difference = (table.float() - expected).abs().max().item() if table.shape == expected.shape else torch.inf
+        if difference > max(1e-3, torch.finfo(table.dtype).eps):  # half precision rounds more than that away
+            raise ConversionError(
+                f"{name} of {title} is not the table of sinusoids that sinusoid_type={config.sinusoid_type!r} has: it "
+                f"differs by {difference:.2g}, as after training. The zoo's is not trained."
+            )

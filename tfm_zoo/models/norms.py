@@ -1,0 +1,79 @@
+"""The norms of the block, of queries and keys, and of embeddings."""
+
+import torch
+from torch import nn
+
+
+class TfmRMSNorm(nn.Module):
+    """Root mean square norm (Zhang and Sennrich 2019); `eps` is added to the mean square of the last dimension."""
+
+    def __init__(self, hidden_size: int, eps: float = 1e-6):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden_size))
+        self.eps = eps
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        weight = self.weight
+        if hidden_states.dtype == weight.dtype == torch.float32:
+            return torch.rms_norm(hidden_states, weight.shape, weight, self.eps)
+        # As in LLaMA, the mean is computed in float32, and the weight applied in the input's precision.
+        wide = hidden_states.float()
+        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return weight * wide.to(hidden_states.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[0]}, eps={self.eps}"
+
+
+class TfmZeroCenteredRMSNorm(TfmRMSNorm):
+    """The same with `1 + weight` in place of the weight, which starts at zero (Gemma). All of it is in float32."""
+
+    def __init__(self, hidden_size: int, eps: float = 1e-6):
+        super().__init__(hidden_size, eps)
+        nn.init.zeros_(self.weight)  # by which engines know it
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        weight = 1.0 + self.weight.float()
+        return torch.rms_norm(hidden_states.float(), weight.shape, weight, self.eps).to(hidden_states.dtype)
+
+
+NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": TfmRMSNorm, "zero_centered_rmsnorm": TfmZeroCenteredRMSNorm}
+
+
+def make_norm(config, width: int | None = None) -> nn.Module:
+    options = {"bias": config.norm_bias} if config.norm_type == "layernorm" else {}
+    return NORMS[config.norm_type](width or config.hidden_size, eps=config.norm_eps, **options)
+
+
+def norm_or_identity(config, has_norm: bool) -> nn.Module:
+    return make_norm(config) if has_norm else nn.Identity()
+
+
+class TfmMultiplier(nn.Module):
+    """What it reads times a number. It stands in the slot of a norm (Granite)."""
+
+    def __init__(self, factor: float):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return hidden_states * self.factor
+
+    def extra_repr(self) -> str:
+        return f"{self.factor}"
+
+
+def multiplier(factor: float) -> nn.Module | None:
+    return None if factor == 1 else TfmMultiplier(factor)
+
+
+def make_head_norm(config, heads: int) -> nn.Module | None:
+    """The norm of this many heads of queries or keys, if the model has one."""
+    widths = {"head": config.head_dim, "whole": heads * config.head_dim}
+    return make_norm(config, widths[config.qk_norm]) if config.qk_norm else None
+
+
+def norm_heads(norm: nn.Module, heads: torch.Tensor) -> torch.Tensor:
+    """Norms `(batch, heads, length, head_dim)`: each head, or all heads of a position as one, if `norm` is as wide."""
+    states = heads.transpose(1, 2)  # as they were projected: nothing is copied
+    return norm(states.reshape(*states.shape[:2], -1, norm.weight.shape[0])).view(states.shape).transpose(1, 2)

@@ -1,0 +1,109 @@
+"""Biases of positions: what is added to a score depends on how far the key is from the query, and on the head."""
+
+import math
+
+import torch
+from torch import nn
+
+from .batch import Batch
+from .decoder_batch import is_checkpointing
+from .layout import Layout
+
+IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")  # of attention, that take a bias
+
+
+class TfmRelativeBias(nn.ModuleList):
+    """T5's learned bias (Raffel et al. 2020): distances share numbers in buckets, which grow wider with the distance.
+
+    One table serves all layers, or each has one (`config.relative_attention_per_layer`). Another kind of bias has the
+    same `forward` and the same two attributes.
+    """
+
+    def __init__(self, config, depth: int, is_causal: bool):
+        buckets, heads = config.relative_attention_num_buckets, config.num_attention_heads
+        tables = depth if config.relative_attention_per_layer else 1
+        super().__init__(nn.Embedding(buckets, heads) for _ in range(tables))
+        self.num_buckets, self.max_distance = buckets, config.relative_attention_max_distance
+        self.is_causal, self.is_per_layer = is_causal, config.relative_attention_per_layer
+
+    def forward(self, distances: torch.LongTensor, layer: int) -> torch.Tensor:
+        """Distances from a query to keys `(n,)`, below 0 for keys before it, to biases `(heads, n)`."""
+        return self[layer if self.is_per_layer else 0](self.buckets(distances)).t().contiguous()
+
+    def buckets(self, distances: torch.LongTensor) -> torch.LongTensor:
+        """The number of each distance's bucket: half of the buckets hold one distance each, the others grow."""
+        buckets, first = self.num_buckets, 0
+        if self.is_causal:
+            far = (-distances).clamp(min=0)
+        else:  # half of them are for keys after the query
+            buckets = buckets // 2
+            far, first = distances.abs(), (distances > 0) * buckets
+        exact = buckets // 2
+        # In this order: a rounding would put a distance into the bucket beside its own.
+        share = torch.log(far.float() / exact) / math.log(self.max_distance / exact)
+        wide = (exact + (share * (buckets - exact)).to(torch.long)).clamp(max=buckets - 1)
+        return first + torch.where(far < exact, far, wide)
+
+
+class BiasedLayouts:
+    """The layouts of a batch, with the bias of a [`TfmStack`] in their masks, for one layer after the other."""
+
+    def __init__(self, model: nn.Module, batch: Batch):
+        config, layer_types = model.config, model.layer_types
+        implementation = config._attn_implementation or "eager"
+        if implementation not in IMPLEMENTATIONS:
+            raise ValueError(
+                f"Attention {implementation!r} takes no bias of positions, and the model has one "
+                f"(relative_attention_num_buckets={config.relative_attention_num_buckets}): "
+                f"set_attn_implementation() should choose one of {', '.join(IMPLEMENTATIONS)}."
+            )
+        self.bias, self.layouts, self.implementation = model.position_bias, batch.layouts, implementation
+        # Re-entrant checkpointing runs each block backward by itself: none may share a graph with another.
+        self.is_shared = not (self.bias.is_per_layer or is_checkpointing(model))
+        self.made: dict[str, Layout] = {}
+        tokens = batch.tokens.inputs
+        self.sequences, self.queries = tokens.shape[:2] if batch.padding is None else batch.padding.shape
+        # Found before the layers run: they add to the cache.
+        self.spans = {kind: self.span(batch.cache, layer_types.index(kind)) for kind in dict.fromkeys(layer_types)}
+        self.device = tokens.device
+
+    def span(self, cache, layer: int) -> tuple[int, int | torch.Tensor]:
+        """The number of keys of a layer, and how far the first of them is from the first query."""
+        if cache is None:
+            return self.queries, 0
+        keys, first = cache.get_mask_sizes(self.queries, layer)
+        return keys, first - cache.get_seq_length(layer)
+
+    def of(self, layer: int) -> dict[str, Layout]:
+        """Those of a layer."""
+        if not (self.is_shared and self.made):
+            self.made = {kind: self.biased(self.layouts[kind], layer, *span) for kind, span in self.spans.items()}
+        return self.made
+
+    def biased(self, layout: Layout, layer: int, keys: int, first: int | torch.Tensor) -> Layout:
+        steps = torch.arange(self.queries + keys, device=self.device)
+        distances = steps.where(steps < keys, steps - self.queries - keys) + first
+        values = self.bias(distances, layer)
+        if layout.mask is None and self.bias.is_causal and self.queries > 1:
+            values = values.masked_fill(distances > 0, torch.finfo(values.dtype).min)
+        bias = spread(values, self.queries, keys)
+        if self.implementation == "flex_attention":
+            return layout._replace(bias=bias.expand(self.sequences, -1, -1, -1))
+        return layout.with_bias(bias)
+
+
+def spread(values: torch.Tensor, queries: int, keys: int) -> torch.Tensor:
+    """Numbers by distance, `(heads, keys + queries)`, to those of each pair, `(1, heads, queries, keys)`.
+
+    The distances are 0 to `keys - 1`, one that is not read, and then `1 - queries` to -1, all as seen from the first
+    query, which reads the first `keys` of them; each later one begins one place earlier (Huang et al. 2018, 3.4).
+    """
+    heads, width = values.shape
+    if queries == 1:
+        return values[None, :, None, :keys]
+    rows = values.unsqueeze(1).expand(-1, queries, -1).flatten(1)[:, : queries * (width - 1)]
+    return rows.view(1, heads, queries, width - 1)[..., :keys]
+
+
+def make_position_bias(config, depth: int, is_causal: bool) -> nn.Module | None:
+    return None if config.relative_attention_num_buckets is None else TfmRelativeBias(config, depth, is_causal)
