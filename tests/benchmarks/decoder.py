@@ -34,8 +34,9 @@ def batches(settings: Settings, batch: int, length: int, times: int = 1) -> list
 def decode(model: torch.nn.Module) -> Callable[[dict], None]:
     def run(batch: dict) -> None:
         mask = torch.ones_like(batch["input_ids"])
-        length = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS}
-        model.generate(**batch, attention_mask=mask, do_sample=False, pad_token_id=0, **length)
+        end = model.config.vocab_size  # no token: all sequences reach their full length
+        options = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "pad_token_id": 0, "eos_token_id": end}
+        model.generate(**batch, attention_mask=mask, **options)
 
     return run
 

@@ -206,6 +206,7 @@ def test_sentence_classifier_of_one_label():
         ("ForCausalLM", LIKE_LLAMA | {"sliding_window": 3}, "MistralForCausalLM"),
         ("ForCausalLM", LIKE_LLAMA | {"rope_parameters": PARTIAL}, "Phi3ForCausalLM"),
         ("ForCausalLM", {"position_embedding_type": "rotary"}, "Starcoder2ForCausalLM"),
+        ("ForCausalLM", LIKE_LLAMA | {"sliding_window": 3, "mlp_bias": True}, "SmolLM3ForCausalLM"),
         ("Model", LIKE_LLAMA | {"hidden_size": 34, "head_dim": 8}, "MistralModel"),
         ("ForCausalLM", LIKE_LLAMA | {"attention_bias": True, "attention_output_bias": False}, "Qwen2ForCausalLM"),
         (
@@ -233,7 +234,6 @@ def test_first_architecture_that_can_express_a_decoder(head, config, native, cap
     "config",
     [
         {"norm_type": "rmsnorm"},
-        {"position_embedding_type": "rotary"},
         {"position_embedding_type": "sinusoidal"},
         {"mlp_type": "gated"},
         {"num_key_value_heads": 2},
@@ -244,7 +244,7 @@ def test_first_architecture_that_can_express_a_decoder(head, config, native, cap
         {"final_norm": False},
         {"norm_position": "post", "intermediate_size": 128, "hidden_act": "gelu"},
         LIKE_LLAMA | {"norm_type": "layernorm"},
-        LIKE_LLAMA | {"sliding_window": 3, "mlp_bias": True},
+        LIKE_LLAMA | {"sliding_window": 3, "mlp_bias": True, "qk_norm": "head"},
         LIKE_LLAMA | {"rope_parameters": PARTIAL, "mlp_bias": True},
     ],
     ids=str,

@@ -31,6 +31,7 @@ from tfm_zoo.hub import Verdict, verify
 from tfm_zoo.hub.comparisons import compare_weights
 from tfm_zoo.hub.push import card_of_folder
 from tfm_zoo.models import hub_manifest
+from tfm_zoo.onnx import export_onnx
 from tfm_zoo.packing.linear import PackedLinear
 from tfm_zoo.packing.memory import return_memory
 
@@ -233,6 +234,8 @@ def test_refused(tmp_path):
     assert not (tmp_path / "float32").exists()
     with pytest.raises(ConversionError, match="quantised"):
         to_official(pack_weights(tiny_decoder(), "int8"))
+    with pytest.raises(ConversionError, match="packed: export the model that it was made from"):
+        export_onnx(pack_weights(tiny_decoder(), "float32"), tmp_path / "onnx")
     saved(tiny_decoder(), tmp_path / "broken")
     file = tmp_path / "broken/model.safetensors"
     tensors = load_file(file)
@@ -280,5 +283,6 @@ def test_convert(tmp_path):
     assert_same(TfmBertForMaskedLM.from_pretrained(tmp_path / "again"), model, ragged_batch())
     result = CliRunner().invoke(app, ["convert", str(official), str(tmp_path / "no"), "--quantize", "int3"])
     assert result.exit_code and "int3" in result.output and not (tmp_path / "no").exists()
-    result = CliRunner().invoke(app, ["export", str(out), str(tmp_path / "no")])
-    assert result.exit_code and "quantised" in result.output and not (tmp_path / "no").exists()
+    for options, reason in (([], "quantised"), (["--onnx"], "packed")):
+        result = CliRunner().invoke(app, ["export", *options, str(out), str(tmp_path / "no")])
+        assert result.exit_code and reason in result.output and not (tmp_path / "no").exists()

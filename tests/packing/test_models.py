@@ -16,6 +16,7 @@ from tfm_zoo import (
     pack_weights,
     quantize_int8,
 )
+from tfm_zoo.packing import packing
 from tfm_zoo.packing.linear import LinearPart, PackedLinear
 
 from ..generation.models import assert_varied, generate, pair, prompts
@@ -122,6 +123,21 @@ def test_tied_head_and_untrained_bias():
     source = {name: batch[name] for name in ("input_ids", "attention_mask")}
     made = twin.generate(**source, max_new_tokens=5, num_beams=3)
     assert len(made) == 4 and made.shape[1] <= 6 and made[:, 1:].unique().numel() > 1
+
+
+def test_fastest_type(monkeypatch):
+    """Without a type, the one that suits the kind of model and what the machine has."""
+    for has_bfloat16, has_int8, encoder, decoder in [
+        (True, True, "bfloat16", "int8"),
+        (False, True, "int8", "int8"),
+        (False, False, "float32", "float32"),
+    ]:
+        monkeypatch.setattr(packing, "HAS_BFLOAT16", has_bfloat16)
+        monkeypatch.setattr(packing, "HAS_INT8", has_int8)
+        assert packing.fastest(tiny_model(TfmBertForMaskedLM)) == encoder
+        assert packing.fastest(tiny_decoder()) == decoder
+    monkeypatch.undo()
+    assert pack_weights(tiny_decoder()).config.quantization_config.dtype == "int8"
 
 
 def test_adapters_stay():

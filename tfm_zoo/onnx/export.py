@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 
 from ..converters import ConversionError
 from ..models.hub_saving import nothing_left_on_failure
+from ..packing.linear import is_packed
 from ..quiet import quiet_export
 from .check import check
 from .graphs import Graph
@@ -34,11 +35,13 @@ def export_onnx(model: PreTrainedModel, folder: str | Path) -> float:
 
     Raises:
         ValueError: for a model in training mode or not on a CPU.
-        ConversionError: for a model that ONNX cannot express, and for files that compute something else.
+        ConversionError: for a packed model or one that ONNX cannot express, and for files that compute something else.
     """
     if model.training or model.device.type != "cpu":
         state = "in training mode" if model.training else f"on {model.device}"
         raise ValueError(f"export_onnx takes a model in evaluation mode (model.eval()) on a CPU; this one is {state}.")
+    if is_packed(model):
+        raise ConversionError(f"This {type(model).__name__} is packed: export the model that it was made from.")
     if model.dtype != torch.float32:
         model = copy.deepcopy(model).float()
     parts, folder = parts_of(model), Path(folder)

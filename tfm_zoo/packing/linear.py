@@ -65,6 +65,10 @@ class PackedLinear(nn.Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, product={kind}, dtype={self.dtype}"
 
 
+def is_packed(model: nn.Module) -> bool:
+    return any(isinstance(module, PackedLinear) for module in model.modules())
+
+
 class JoinedLinear(PackedLinear):
     """Several layers that are called one after another with the same input, computed as one when the first is called.
 
@@ -75,7 +79,8 @@ class JoinedLinear(PackedLinear):
     def __init__(self, product: Product, in_features: int, sizes: list[int], dtype: torch.dtype):
         super().__init__(product, in_features, sum(sizes), dtype)
         self.sizes = sizes
-        self.computed: tuple[torch.Tensor | None, dict[int, torch.Tensor]] = (None, {})
+        # What was computed last: the input, and outputs by index. (A list, since a module sets its attributes slowly.)
+        self.computed: list = [None, {}]
 
     def parts(self) -> list["LinearPart"]:
         return [LinearPart(self, index, size) for index, size in enumerate(self.sizes)]
@@ -95,10 +100,10 @@ class JoinedLinear(PackedLinear):
         known, outputs = self.computed  # read once: another thread may replace it
         if known is not inputs or index not in outputs:
             outputs = dict(enumerate(self(inputs).split_with_sizes(self.sizes, dim=-1)))
-            self.computed = (inputs, outputs)
+            self.computed[:] = inputs, outputs
         output = outputs.pop(index)
         if not outputs:
-            self.computed = (None, {})
+            self.computed[:] = None, {}
         return output
 
 

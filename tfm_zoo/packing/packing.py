@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from .compiling import compile_steps
+from .compiling import compile_steps, is_generator
 from .configuration import DTYPES, TfmQuantizationConfig, mark
-from .linear import JoinedLinear, PackedLinear
+from .linear import JoinedLinear, PackedLinear, is_packed
 from .memory import return_memory
-from .products import Product, has_onednn, product_of
+from .products import HAS_BFLOAT16, HAS_INT8, Product, has_onednn, product_of
 from .tensors import KINDS, names_of
 from .weights import GROUP, Int4Weight, Int8Weight, joined
 
@@ -21,7 +21,8 @@ JOINED = {
     "TfmCrossAttention": ("k_proj", "v_proj"),
     "TfmMLP": ("gate_proj", "up_proj"),
 }
-#: Layers whose output does not go to the residual stream, and can stay in bfloat16: attention is then faster.
+#: Layers whose output does not go to the residual stream, and can stay in bfloat16: an encoder's attention is then
+#: faster. (That of a decoder, with few queries and many keys, is slower.)
 INNER = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
 
 
@@ -38,7 +39,7 @@ WEIGHTS: dict[str, Callable] = {
 }
 
 
-def pack_weights(model: PreTrainedModel, dtype: str, compile: bool = False) -> PreTrainedModel:
+def pack_weights(model: PreTrainedModel, dtype: str | None = None, compile: bool = False) -> PreTrainedModel:
     """Lays out the weights of every linear layer, the vocabulary's too, for the kernels of this CPU, in place.
 
     Decoding spends its time reading weights. Products of the same input (query, key and value; gate and up) are
@@ -48,10 +49,10 @@ def pack_weights(model: PreTrainedModel, dtype: str, compile: bool = False) -> P
     Args:
         model: a model in evaluation mode on a CPU; it can then not be trained, exported or resized, and be saved in
             eight and four bits only.
-        dtype: of the weights. `"float32"`: the same outputs, up to rounding. `"bfloat16"`: half the memory; attention
-            and what is inside a feed-forward are computed in it, sums and norms in the model's type. `"int8"`: a
-            quarter; inputs are rounded to eight bits, too. `"int4"`: an eighth; groups of 32 numbers share a scale.
-            (A layer whose inputs are no multiple of 32 gets eight bits.)
+        dtype: of the weights. `"float32"`: the same outputs, up to rounding. `"bfloat16"`: half the memory; what is
+            inside a feed-forward and an encoder's attention are computed in it, the rest in the model's type.
+            `"int8"`: a quarter; inputs are rounded to eight bits, too. `"int4"`: an eighth; groups of 32 numbers share
+            a scale. (A layer whose inputs are no multiple of 32 gets eight bits.) `None`: see [`fastest`].
         compile: whether `generate` compiles its steps, which needs a C++ compiler. The first step then takes about a
             minute, and so does the first with another number of sequences or with much longer ones. Beam search is not
             compiled.
@@ -63,6 +64,7 @@ def pack_weights(model: PreTrainedModel, dtype: str, compile: bool = False) -> P
         ValueError: for another type; for a model that is in training mode, not on a CPU, or quantised already; and if
             steps are to be compiled and cannot be.
     """
+    dtype = fastest(model) if dtype is None else dtype
     check(model, dtype)
     if compile:
         compile_steps(model)
@@ -71,6 +73,19 @@ def pack_weights(model: PreTrainedModel, dtype: str, compile: bool = False) -> P
     if dtype in DTYPES and isinstance(model, PreTrainedModel):
         mark(model, TfmQuantizationConfig(dtype))
     return model
+
+
+def fastest(model: nn.Module) -> str:
+    """The type in which a model is fastest on this machine, of those that cost next to no quality.
+
+    A model that generates reads all weights for a few rows, and is faster the smaller they are, down to eight bits.
+    (Four are faster for a single sequence only, and lose more.) Other models have many rows, for which bfloat16 is as
+    fast and more exact, if the machine has instructions for it.
+    """
+    generates = any(map(is_generator, model.modules()))
+    if HAS_BFLOAT16 and not generates:
+        return "bfloat16"
+    return "int8" if HAS_INT8 else "float32"
 
 
 def quantize_int8(model: PreTrainedModel) -> PreTrainedModel:
@@ -87,9 +102,9 @@ def check(model: nn.Module, dtype: str) -> None:
         state = "in training mode" if model.training else f"on {', '.join(map(str, devices))}"
         wanted = "pack_weights takes a model in evaluation mode (model.eval()) on a CPU"
         raise ValueError(f"{wanted}; this one is {state}.")
-    is_packed = any(isinstance(module, PackedLinear) for module in model.modules())
-    if is_packed or getattr(model, "hf_quantizer", None) is not None or not any(map(is_plain, model.modules())):
-        state = "packed" if is_packed else "quantised, or it has no linear layer"
+    packed = is_packed(model)
+    if packed or getattr(model, "hf_quantizer", None) is not None or not any(map(is_plain, model.modules())):
+        state = "packed" if packed else "quantised, or it has no linear layer"
         raise ValueError(f"pack_weights takes a model with plain linear layers; this one is {state}.")
 
 
@@ -105,7 +120,7 @@ class Packer(NamedTuple):
     Args:
         weights: a key of `WEIGHTS`, for layers whose weights are real numbers.
         dtype: of the outputs.
-        inner_dtype: of the outputs of `INNER` layers.
+        inner_dtype: of the outputs of an encoder's `INNER` layers, and of all feed-forwards'.
         takes: whether a module is packed.
     """
 
@@ -123,22 +138,27 @@ class Packer(NamedTuple):
     def pack_within(self, module: nn.Module) -> None:
         places = [place_of(module, name) for name in JOINED.get(type(module).__name__, ())]
         if places and self.can_join([getattr(*place) for place in places]):
-            self.join(places)
+            self.join(places, self.inner(module))
         # From the end, where the largest is, the vocabulary's: its copies are gone before there is much beside them.
         for name, child in reversed(list(module.named_children())):
             owner, attribute = place_of(module, name)
             if self.takes(layer := getattr(owner, attribute)):
-                dtype = self.inner_dtype if name in INNER else self.dtype
+                dtype = self.inner(module) if name in INNER else self.dtype
                 product = self.product([layer])
                 setattr(owner, attribute, PackedLinear(product, layer.in_features, layer.out_features, dtype))
             elif owner is module:
                 self.pack_within(child)
 
-    def join(self, places: list[tuple[nn.Module, str]]) -> None:
+    def inner(self, module: nn.Module) -> torch.dtype:
+        """The type of the outputs of the `INNER` layers of a module."""
+        is_decoder = getattr(module, "is_causal", False) or type(module).__name__ == "TfmCrossAttention"
+        return self.dtype if is_decoder else self.inner_dtype
+
+    def join(self, places: list[tuple[nn.Module, str]], dtype: torch.dtype) -> None:
         """Packs layers with one input as one."""
         layers = [getattr(*place) for place in places]
         sizes = [layer.out_features for layer in layers]
-        product = JoinedLinear(self.product(layers), layers[0].in_features, sizes, self.inner_dtype)
+        product = JoinedLinear(self.product(layers), layers[0].in_features, sizes, dtype)
         for place, part in zip(places, product.parts(), strict=True):
             setattr(*place, part)
 

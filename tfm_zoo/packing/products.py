@@ -20,7 +20,9 @@ from .weights import GROUP, Int4Weight, Int8Weight
 
 # Without VNNI the sums of products overflow sixteen bits, unless the input has only seven bits.
 HAS_VNNI = getattr(torch.cpu, "_is_vnni_supported", bool)()
+HAS_BFLOAT16 = getattr(torch.cpu, "_is_avx512_bf16_supported", bool)()
 HAS_INT8 = torch.backends.quantized.engine not in (None, "none")
+TINY = torch.finfo(torch.float).tiny
 HAS_INT4 = hasattr(torch.ops.aten, "_weight_int4pack_mm_for_cpu")
 
 
@@ -68,13 +70,15 @@ class OneDNNProduct(Product):
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
         self.bias = bias
+        # In bfloat16, the kernel is no slower for a single row.
+        self.filled = range(2 if weight.dtype == torch.bfloat16 else 1, self.FEWEST)
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         inputs = inputs.to(self.packed.dtype)
         count = inputs.numel() // inputs.shape[-1]
-        if not 0 < count < self.FEWEST:
+        if count not in self.filled:
             return torch.ops.mkldnn._linear_pointwise(inputs, self.packed, self.bias, "none", [], "")
-        rows = F.pad(inputs.reshape(count, -1), (0, 0, 0, self.FEWEST - count))
+        rows = torch.cat((inputs.reshape(count, -1),) * -(-self.FEWEST // count))
         outputs = torch.ops.mkldnn._linear_pointwise(rows, self.packed, self.bias, "none", [], "")
         return outputs[:count].view(*inputs.shape[:-1], -1)
 
@@ -97,16 +101,16 @@ class Int8Product(Product):
             warnings.simplefilter("ignore")
             scales = weight.scales.double()
             tensor = torch._make_per_channel_quantized_tensor(weight.values, scales, zeros, axis=0)
-            self.packed = torch.ops.quantized.linear_prepack(tensor, None)
+            self.packed = torch.ops.quantized.linear_prepack(tensor, bias)
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         inputs = inputs.float()
         if inputs.numel() == inputs.shape[-1]:  # a single row
-            outputs = torch.ops.quantized.linear_dynamic(inputs, self.packed, not HAS_VNNI)
-            return outputs if self.bias is None else outputs.add_(self.bias)
-        heights = inputs.abs().amax(dim=-1, keepdim=True).clamp_(min=torch.finfo(torch.float).tiny)
+            return torch.ops.quantized.linear_dynamic(inputs, self.packed, not HAS_VNNI)
+        heights = torch.linalg.vector_norm(inputs, torch.inf, dim=-1, keepdim=True).clamp_(min=TINY)
         outputs = torch.ops.quantized.linear_dynamic(inputs / heights, self.packed, not HAS_VNNI)
-        return outputs.mul_(heights) if self.bias is None else torch.addcmul(self.bias, outputs, heights)
+        # The kernel has added the bias, which has its height already.
+        return outputs.mul_(heights) if self.bias is None else torch.lerp(self.bias, outputs, heights)
 
     def unpacked(self) -> tuple:
         weight = torch.ops.quantized.linear_unpack(self.packed)[0]
@@ -134,9 +138,8 @@ class Int4Product(Product):
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         rows = inputs.reshape(-1, inputs.shape[-1]).bfloat16()
         outputs = torch.ops.aten._weight_int4pack_mm_for_cpu(rows, self.packed, GROUP, self.scales)
-        outputs = outputs[:, : self.out_features].float()
-        outputs = outputs if self.bias is None else outputs + self.bias
-        return outputs.unflatten(0, inputs.shape[:-1])
+        outputs = outputs[:, : self.out_features].view(*inputs.shape[:-1], self.out_features)
+        return outputs.float() if self.bias is None else outputs + self.bias  # in float32, as the bias is
 
     def unpacked(self) -> tuple:
         levels = unpack_levels(self.packed)[: self.out_features]
