@@ -113,6 +113,14 @@ def is_checkpointing(model) -> bool:
     return model.training and model.layers[0].gradient_checkpointing
 
 
+def runs_backward_apart(model) -> bool:
+    """Whether re-entrant checkpointing runs each block backward by itself, so that none may share a graph with another.
+    (transformers does not choose it unless it is asked to.)"""
+    return is_checkpointing(model) and getattr(
+        model.layers[0]._gradient_checkpointing_func, "keywords", {}
+    ).get("use_reentrant", True)
+
+
 def unless_checkpointing(model, past_key_values: Cache | None) -> Cache | None:
     """The cache; gradient checkpointing leaves an empty one alone, and cannot use another."""
     if past_key_values is None or not is_checkpointing(model):
