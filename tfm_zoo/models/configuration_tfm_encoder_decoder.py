@@ -144,11 +144,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
                 )
         if self.position_ids_from_padding:
             self.check_counting()
-        if self.position_offset < 0 or (self.position_offset and self.position_embedding_type != "learned"):
-            raise ValueError(
-                f"position_offset={self.position_offset} is a number of rows of the learned position table, which "
-                f"position_embedding_type={self.position_embedding_type!r} should then have."
-            )
+        self.check_offset()
 
     def check_counting(self):
         """The other fields fit `position_ids_from_padding`."""

@@ -115,10 +115,11 @@ def is_checkpointing(model) -> bool:
 
 def runs_backward_apart(model) -> bool:
     """Whether re-entrant checkpointing runs each block backward by itself, so that none may share a graph with another.
-    (transformers does not choose it unless it is asked to.)"""
-    return is_checkpointing(model) and getattr(
-        model.layers[0]._gradient_checkpointing_func, "keywords", {}
-    ).get("use_reentrant", True)
+    (transformers checkpoints in this way where it is asked to.)"""
+    if not is_checkpointing(model):
+        return False
+    options = getattr(model.layers[0]._gradient_checkpointing_func, "keywords", {})
+    return options.get("use_reentrant", True)  # as torch has it
 
 
 def unless_checkpointing(model, past_key_values: Cache | None) -> Cache | None:
