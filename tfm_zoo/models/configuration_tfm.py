@@ -261,7 +261,9 @@ class TfmConfig(PreTrainedConfig):
         absent = () if self.mlp_type == "gated" else ("layers.*.mlp.gate_proj",)
         plan = {name: style for name, style in self.block_tp_plan.items() if name not in absent}
         # A bias of positions has numbers for all heads: each process then scores all of them.
-        self.base_model_tp_plan = plan | self.qk_norm_tp_plan.get("whole" if self.has_position_bias else self.qk_norm, {})
+        self.base_model_tp_plan = plan | self.qk_norm_tp_plan.get(
+            "whole" if self.has_position_bias else self.qk_norm, {}
+        )
         self.auto_map = self.full_auto_map()
 
     @classmethod
