@@ -441,7 +441,7 @@ def test_t5_in_float16(tmp_path, caplog):
     assert from_official(half, dtype="bfloat16").dtype == torch.bfloat16
     assert from_official(original).dtype == torch.float32
     assert not caplog.text
-    with pytest.raises(ConversionError, match="(?s)T5 with these fields .* relative_attention_num_buckets=2 should"):
+    with pytest.raises(ConversionError, match=r"(?s)T5 with these fields .* relative_attention_num_buckets=2 should"):
         from_official(type(original)(type(original.config)(**original.config.to_dict() | TWO_BUCKETS)))
 
 

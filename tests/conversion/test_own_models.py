@@ -189,7 +189,7 @@ def test_a_long_table_of_sinusoids():
 def test_a_rule_whose_places_differ():
     with pytest.raises(ValueError, match="same places in braces"):
         Rename("layers.{i}.W_{x}", "layers.{i}.q_proj")
-    with pytest.raises(ValueError, match="'lm_head'.* should be .*zoo="):
+    with pytest.raises(ValueError, match=r"'lm_head'.* should be .*zoo="):
         ZooOnly("lm_head")
 
 
