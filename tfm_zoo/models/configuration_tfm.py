@@ -99,8 +99,8 @@ class TfmConfig(PreTrainedConfig):
             `"whole"`, of all heads as one (OLMo 2).
         norm_eps: added to the variance (LayerNorm) or to the mean square (RMSNorm).
         position_embedding_type: `"learned"`, `"sinusoidal"` (Vaswani et al. 2017), `"rotary"` (Su et al. 2021; its
-            kind and base in `rope_parameters`, as in transformers; with `layer_types`, also a dict of those for each)
-            or `"none"`.
+            kind and base in `rope_parameters`, as in transformers; with `layer_types`, also a dict of those for each),
+            `"alibi"` (Press et al. 2022: scores fall with the distance, in self-attention) or `"none"`.
         no_rope_layers: for each layer 1, or 0 where rotary positions are left out (SmolLM3). `None`: 1 for all.
         relative_attention_num_buckets: number of buckets of distances, each with a learned bias for each head that is
             added to the scores of self-attention, beside any other positions (T5, MPNet). `None`: no such bias.
@@ -208,7 +208,7 @@ class TfmConfig(PreTrainedConfig):
     norm_bias: bool | None = None
     qk_norm: Literal["head", "whole"] | None = None
     norm_eps: float = 1e-5
-    position_embedding_type: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
+    position_embedding_type: Literal["learned", "sinusoidal", "rotary", "alibi", "none"] = "learned"
     no_rope_layers: list[int] | None = None
     relative_attention_num_buckets: int | None = None
     relative_attention_max_distance: int = 128
@@ -289,7 +289,7 @@ class TfmConfig(PreTrainedConfig):
     @property
     def has_position_bias(self) -> bool:
         """Whether a bias of positions is added to the scores."""
-        return self.relative_attention_num_buckets is not None
+        return self.position_embedding_type == "alibi" or self.relative_attention_num_buckets is not None
 
     @classmethod
     def following_fields(cls) -> list[str]:
@@ -455,6 +455,11 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"relative_attention_num_buckets={buckets} should be at least 4, and less than twice "
                 f"relative_attention_max_distance={distance}: a quarter hold one distance each, to each side."
+            )
+        if self.position_embedding_type == "alibi" and (buckets is not None or self.has_linear_attention):
+            raise ValueError(
+                f"position_embedding_type='alibi' adds to the scores of every layer: relative_attention_num_buckets="
+                f"{buckets} would, too, and linear attention has none."
             )
         if buckets is not None and self.has_linear_attention:
             raise ValueError(
