@@ -14,6 +14,8 @@ logger = logging.get_logger(__name__)
 
 NormPosition = Literal["post", "pre", "output", "both"]
 ENGINES = ("vllm", "sglang")  # that serve models: the names of their attention implementations
+#: fields that would be read if they were set, though not every family has them
+OF_SOME_FAMILIES = ("logit_scale", "final_logit_softcapping", "position_ids_from_mask")
 LAYER_TYPES = ("full_attention", "sliding_attention", "linear_attention")
 
 #: names of fields in other configurations -> their names here
@@ -235,6 +237,10 @@ class TfmConfig(PreTrainedConfig):
         for name in kwargs:
             if field := self.misspelt_field(name):
                 raise ValueError(f"{type(self).__name__} has no field {name!r}. Is it {field!r} that is meant?")
+            if name in OF_SOME_FAMILIES:
+                raise ValueError(
+                    f"{name}={kwargs[name]!r} is a field of other families, and not of {type(self).__name__}."
+                )
         aliases = {name: kwargs.pop(name) for name in [*kwargs] if name in self.attribute_map}
         aliases = {name: value for name, value in aliases.items() if value is not None}
         for name, value in aliases.items():
