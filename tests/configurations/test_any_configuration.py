@@ -172,11 +172,12 @@ def decoders(draw) -> dict:
         "pad_token_id": 0,  # by which a classifier finds the last token that the batches below have
         "train_padding_embedding": draw(st.booleans()),
         "scaled_residual_init": draw(st.booleans()),
-        "position_ids_from_mask": draw(st.booleans()),
         "logit_scale": draw(st.sampled_from([1, 0.3])),
         "final_logit_softcapping": draw(st.sampled_from([None, 3])),
         "lm_head_bias": draw(st.booleans()),
     }
+    if fields["position_embedding_type"] != "sinusoidal":
+        fields["position_ids_from_mask"] = draw(st.booleans())
     if fields["position_embedding_type"] == "learned":
         fields["position_offset"] = draw(st.integers(int(fields["position_ids_from_mask"]), 2))
     fields = layer_by_layer(draw, fields)
