@@ -301,6 +301,7 @@ LIKE_T5 = {
         ("ForConditionalGeneration", LIKE_MARIAN, "MarianMTModel"),
         ("ForConditionalGeneration", LIKE_MARIAN | {"decoder_vocab_size": 80, "decoder_layers": 1}, "MarianMTModel"),
         ("ForConditionalGeneration", LIKE_MARIAN | {"final_logits_bias": True}, "MarianMTModel"),
+        ("ForConditionalGeneration", LIKE_MARIAN | {"lm_head_bias": True}, "MarianMTModel"),
         ("Model", LIKE_MARIAN | {"share_encoder_decoder_embeddings": False}, "MarianModel"),
         ("ForConditionalGeneration", LIKE_BART, "BartForConditionalGeneration"),
         ("ForSequenceClassification", LIKE_BART | {"classifier_dropout": 0.3}, "BartForSequenceClassification"),

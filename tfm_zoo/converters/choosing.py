@@ -61,7 +61,7 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
             errors.append(error)
     if not fits:
         raise errors[0]
-    nearest = min(fits, key=lambda fit: sum(map(is_decisive, fit[2])))
+    nearest = min(fits, key=lambda fit: (sum(map(is_decisive, fit[2])), len(fit[2])))
     _, head, fields = nearest
     values = [f"{name}={value!r} (it has {other})" for name, (value, other) in fields.items() if is_decisive(name)]
     if values:

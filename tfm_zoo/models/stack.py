@@ -179,10 +179,10 @@ def check_engine_pools(config) -> None:
             """Serve it with --pooler-config '{"seq_pooling_type": "MEAN"}' and, to say that this is done, """
             """--hf-overrides '{"classifier_pooling": "cls"}'."""
         )
-    if config.classifier_pooling == "attention":
+    if config.classifier_pooling in ("attention", "late"):
         raise ValueError(
-            "classifier_pooling='attention' weights the tokens by a query that the model has learned, and an engine "
-            "does not: serve it with transformers."
+            f"classifier_pooling={config.classifier_pooling!r}: no engine pools in this way, so serve the model with "
+            "transformers."
         )
 
 
