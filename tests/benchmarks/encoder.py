@@ -9,7 +9,9 @@ from transformers import (
     BertForSequenceClassification,
     BertModel,
     ModernBertModel,
+    MPNetModel,
     NomicBertModel,
+    T5EncoderModel,
 )
 
 import tfm_zoo
@@ -28,7 +30,8 @@ def pair(
     """An official model of random weights, of its base size unless `sizes` say otherwise, and its zoo twin."""
     torch.manual_seed(0)
     config = official_class.config_class(**{"num_hidden_layers": settings.layers} | sizes)
-    config._attn_implementation = settings.attention
+    if official_class._supports_sdpa:  # MPNet computes its own
+        config._attn_implementation = settings.attention
     official = official_class(config).to(settings.dtype)
     zoo = tfm_zoo.from_official(official, attn_implementation=settings.attention)
     return tuple(model.to(settings.device).train(training) for model in (official, zoo))
@@ -85,6 +88,10 @@ def benchmarks(settings: Settings) -> dict[str, Callable[[str], Result]]:
         "inference": lambda name: timed(name, BertModel, ragged(), settings, ">= 1.7"),
         "inference, NomicBERT": lambda name: timed(name, NomicBertModel, ragged(), settings, ">= 1.5"),
         "inference, ModernBERT": lambda name: timed(name, ModernBertModel, ragged(), settings, ">= 1.5"),
+        "inference, MPNet": lambda name: timed(
+            name, MPNetModel, ragged(), settings, ">= 1.5", max_position_embeddings=514
+        ),
+        "inference, T5's encoder": lambda name: timed(name, T5EncoderModel, ragged(), settings, ">= 1.5"),
         "inference, no padding": lambda name: timed(name, BertModel, full(), settings, ">= 0.97"),
         "training step": lambda name: timed(name, classifier, classified(), settings, ">= 1.6"),
         "MLM step": lambda name: timed(name, BertForMaskedLM, masked(ragged()), settings, ">= 2.0"),

@@ -266,7 +266,10 @@ class TfmConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
         absent = () if self.mlp_type == "gated" else ("layers.*.mlp.gate_proj",)
         plan = {name: style for name, style in self.block_tp_plan.items() if name not in absent}
-        self.base_model_tp_plan = plan | self.qk_norm_tp_plan.get(self.qk_norm, {})
+        plan |= self.qk_norm_tp_plan.get(self.qk_norm, {})
+        if self.has_position_bias:  # which is made for all heads at once: attention stays whole
+            plan = {name: style for name, style in plan.items() if "self_attn" not in name}
+        self.base_model_tp_plan = plan
         self.auto_map = self.full_auto_map()
 
     @classmethod
