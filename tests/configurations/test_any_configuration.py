@@ -86,16 +86,16 @@ def blocks(draw) -> dict:
         "pad_token_id": draw(st.integers(0, 3)),
         "num_labels": draw(st.integers(2, 4)),
     }
+    if fields["scale_embedding"]:
+        fields["round_embedding_scale"] = draw(st.booleans())
+    if fields["embedding_norm"]:
+        fields["embedding_multiplier"] = 1
     if draw(st.booleans()):
         fields |= {
             "relative_attention_num_buckets": draw(st.integers(4, 9)),
             "relative_attention_max_distance": draw(st.integers(5, 20)),
             "relative_attention_per_layer": draw(st.booleans()),
         }
-    if fields["scale_embedding"]:
-        fields["round_embedding_scale"] = draw(st.booleans())
-    if fields["embedding_norm"]:
-        fields["embedding_multiplier"] = 1
     if fields["norm_position"] in ("output", "both"):
         fields["residual_multiplier"] = 1
         fields["norm_eps"] = 0.1  # else the norm of an output that is nearly constant enlarges its rounding
@@ -171,8 +171,8 @@ def decoders(draw) -> dict:
         "train_padding_embedding": draw(st.booleans()),
         "scaled_residual_init": draw(st.booleans()),
         "logit_scale": draw(st.sampled_from([1, 0.3])),
-        "lm_head_bias": draw(st.booleans()),
         "final_logit_softcapping": draw(st.sampled_from([None, 3])),
+        "lm_head_bias": draw(st.booleans()),
     }
     fields = layer_by_layer(draw, fields)
     if draw(st.booleans()):
@@ -188,9 +188,9 @@ def translators(draw) -> dict:
         "decoder_layers": draw(st.integers(1, 2)),
         "sinusoid_type": draw(st.sampled_from(["interleaved", "halves", "tensor2tensor"])),
         "share_encoder_decoder_embeddings": draw(st.booleans()),
+        "final_logit_softcapping": draw(st.sampled_from([None, 3])),
         "logit_scale": draw(st.sampled_from([1, 0.3])),
         **draw(st.sampled_from([{}, {"lm_head_bias": True}, {"final_logits_bias": True}])),
-        "final_logit_softcapping": draw(st.sampled_from([None, 3])),
         "start_with_last_token": draw(st.booleans()),
         "train_padding_embedding": draw(st.booleans()),
         "weight_init": draw(st.sampled_from(["xavier", "normal"])),

@@ -206,6 +206,7 @@ def test_sentence_classifier_of_one_label():
         ("ForCausalLM", LIKE_LLAMA | {"sliding_window": 3}, "MistralForCausalLM"),
         ("ForCausalLM", LIKE_LLAMA | {"rope_parameters": PARTIAL}, "Phi3ForCausalLM"),
         ("ForCausalLM", {"position_embedding_type": "rotary"}, "Starcoder2ForCausalLM"),
+        ("ForCausalLM", LIKE_LLAMA | {"sliding_window": 3, "mlp_bias": True}, "SmolLM3ForCausalLM"),
         ("Model", LIKE_LLAMA | {"hidden_size": 34, "head_dim": 8}, "MistralModel"),
         ("ForCausalLM", LIKE_LLAMA | {"attention_bias": True, "attention_output_bias": False}, "Qwen2ForCausalLM"),
         (
@@ -233,7 +234,6 @@ def test_first_architecture_that_can_express_a_decoder(head, config, native, cap
     "config",
     [
         {"norm_type": "rmsnorm"},
-        {"position_embedding_type": "rotary"},
         {"position_embedding_type": "sinusoidal"},
         {"mlp_type": "gated"},
         {"num_key_value_heads": 2},
@@ -244,7 +244,7 @@ def test_first_architecture_that_can_express_a_decoder(head, config, native, cap
         {"final_norm": False},
         {"norm_position": "post", "intermediate_size": 128, "hidden_act": "gelu"},
         LIKE_LLAMA | {"norm_type": "layernorm"},
-        LIKE_LLAMA | {"sliding_window": 3, "mlp_bias": True},
+        LIKE_LLAMA | {"sliding_window": 3, "mlp_bias": True, "qk_norm": "head"},
         LIKE_LLAMA | {"rope_parameters": PARTIAL, "mlp_bias": True},
     ],
     ids=str,
@@ -280,12 +280,28 @@ def test_named_configurations_are_the_published_ones(name, native, caplog):
     assert not caplog.text
 
 
+LIKE_T5 = {
+    "position_embedding_type": "none",
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 20,
+    "attention_scale": 1.0,
+    "norm_position": "pre",
+    "norm_type": "rmsnorm",
+    "attention_bias": False,
+    "mlp_bias": False,
+    "scale_embedding": False,
+    "train_padding_embedding": True,
+    **dict.fromkeys(("hidden_dropout", "attention_dropout", "activation_dropout", "final_dropout"), 0.1),
+}
+
+
 @pytest.mark.parametrize(
     ("head", "config", "native"),
     [
         ("ForConditionalGeneration", LIKE_MARIAN, "MarianMTModel"),
         ("ForConditionalGeneration", LIKE_MARIAN | {"decoder_vocab_size": 80, "decoder_layers": 1}, "MarianMTModel"),
         ("ForConditionalGeneration", LIKE_MARIAN | {"final_logits_bias": True}, "MarianMTModel"),
+        ("ForConditionalGeneration", LIKE_MARIAN | {"lm_head_bias": True}, "MarianMTModel"),
         ("Model", LIKE_MARIAN | {"share_encoder_decoder_embeddings": False}, "MarianModel"),
         ("ForConditionalGeneration", LIKE_BART, "BartForConditionalGeneration"),
         ("ForSequenceClassification", LIKE_BART | {"classifier_dropout": 0.3}, "BartForSequenceClassification"),
@@ -299,6 +315,12 @@ def test_named_configurations_are_the_published_ones(name, native, caplog):
         ("ForConditionalGeneration", LIKE_FSMT, "FSMTForConditionalGeneration"),
         ("ForConditionalGeneration", LIKE_MARIAN | {"norm_position": "pre"}, "PegasusForConditionalGeneration"),
         ("Model", LIKE_BART | LIKE_BLENDERBOT, "BlenderbotModel"),
+        ("ForConditionalGeneration", LIKE_T5, "T5ForConditionalGeneration"),
+        (
+            "Model",
+            LIKE_T5 | {"relative_attention_per_layer": True, "mlp_type": "gated", "hidden_act": "silu"},
+            "UMT5Model",
+        ),
         (
             "ForConditionalGeneration",
             LIKE_FSMT | {"tie_word_embeddings": False, "decoder_vocab_size": 80},

@@ -124,12 +124,15 @@ def test_config_without_model_type(original, folder):
     assert_same_model(to_official(from_official(folder)), original)
 
 
-UNTOLD = ("MultipleChoice", "ModernBertForTokenClassification", "ModernBertForQuestionAnswering")
+UNTOLD = (
+    *("MultipleChoice", "ModernBertForTokenClassification", "ModernBertForQuestionAnswering"),
+    *("T5ForConditionalGeneration", "T5EncoderModel"),
+)
 
 
 @pytest.mark.parametrize("name", [name for name in BY_NAME if not name.endswith(UNTOLD)])
 def test_head_is_known_by_its_tensors(name, tmp_path):
-    """Where `architectures` is missing. (Choices, and ModernBERT's kinds of labels, are told by nothing but that.)"""
+    """Where `architectures` is missing. (It alone tells choices, ModernBERT's kinds of labels and T5's heads.)"""
     build_tiny(BY_NAME[name]).save_pretrained(tmp_path)
     edit_config(tmp_path, architectures=...)
     assert type(from_official(tmp_path)) is BY_NAME[name].head.zoo

@@ -16,6 +16,7 @@ from tfm_zoo.converters import (
     Rename,
     Sinusoids,
     Split,
+    SplitHeads,
     Transpose,
     ZooOnly,
     from_official,
@@ -139,6 +140,12 @@ def test_heads_apart_and_transposed():
     back = to_state_dict(model, rules)
     assert back.keys() == weights.keys() and all(torch.equal(back[name], weights[name]) for name in weights)
 
+    packed = torch.stack([whole.unflatten(0, (4, -1)) for whole in joined.values()], dim=1).flatten(0, 2)
+    rule = SplitHeads("{i}.qkv", tuple(f"layers.{{i}}.self_attn.{x}.weight" for x in joined), by_group=True)
+    weights = {"0.qkv": packed, "0.out": weights["0.out"]}
+    attention = from_state_dict(weights, [rule, *rules[3:]], TfmGPTModel, config).layers[0].self_attn
+    assert all(torch.equal(getattr(attention, name).weight, whole) for name, whole in joined.items())
+
 
 def test_a_rule_whose_places_differ():
     with pytest.raises(ValueError, match="same places in braces"):
@@ -172,7 +179,7 @@ class Derived(nn.TransformerEncoder):
 )
 def test_a_model_of_another_kind_is_told_the_way(make):
     with pytest.raises(
-        ConversionError, match=r"nn.TransformerDecoder.*from_state_dict: see 'A model of your own' in"
+        ConversionError, match=r"nn.TransformerDecoder.*from_state_dict takes .* 'A model of your own' in"
     ) as error:
         from_official(make())
     assert type(make()).__qualname__ in str(error.value)

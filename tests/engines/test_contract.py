@@ -201,8 +201,9 @@ def test_a_mean_that_an_engine_would_not_compute():
     config._attn_implementation = "vllm"
     with pytest.raises(ValueError, match=r"classifier_pooling='mean': .*seq_pooling_type.*MEAN.*--hf-overrides"):
         tfm_zoo.TfmBertForSequenceClassification(config)
-    config.classifier_pooling = "attention"
-    with pytest.raises(ValueError, match=r"classifier_pooling='attention' .*serve it with transformers"):
-        tfm_zoo.TfmBertForSequenceClassification(config)
+    for pooling in ("attention", "late"):
+        config.classifier_pooling = pooling
+        with pytest.raises(ValueError, match=f"classifier_pooling='{pooling}': no engine .*serve the model with"):
+            tfm_zoo.TfmBertForSequenceClassification(config)
     config.classifier_pooling = "cls"
     assert tfm_zoo.TfmBertForSequenceClassification(config).classifier.out_proj.out_features == 2

@@ -5,18 +5,27 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator, PartialState
 from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import DistributedType
+from torch import nn
 from transformers.distributed import DistributedConfig
 
 import tfm_zoo
+from tfm_zoo.models.losses import FEW, IGNORED
+from tfm_zoo.training.arguments import LoopArguments
+from tfm_zoo.training.loop import train_step
+from tfm_zoo.training.pretraining.task import PretrainingTask, losses
+from tfm_zoo.training.runs import start_accelerator
+from tfm_zoo.training.sharding import whole_weights
 
-from ..tiny import ragged_batch, tiny_model
+from ..tiny import NO_DROPOUT, ragged_batch, tiny_config, tiny_model
 
+VOCABULARY = FEW // 512  # up to 512 labelled tokens are few
 WITH_FSDP, WITH_DEEPSPEED = (f"ACCELERATE_USE_{engine}" in os.environ for engine in ("FSDP", "DEEPSPEED"))
 
 
@@ -47,6 +56,39 @@ def save(folder: str) -> None:
         accelerator.wait_for_everyone()
         distributed = {"distributed_config": DistributedConfig(fsdp_size=2)}
         head.from_pretrained(Path(folder, "own"), **distributed).save_pretrained(Path(folder, "transformers"))
+    accelerator.wait_for_everyone()
+    accelerator.free_memory()
+
+
+def unequal(file: str, precision: str = "no") -> None:
+    """Three steps, in which the processes have so many labelled tokens that one makes few logits and another many, or
+    none; their losses and gradients, and the types of losses and weights. One process takes the same steps."""
+    args = LoopArguments(mixed_precision=precision)
+    accelerator = start_accelerator(args)
+    model = tfm_zoo.TfmBertForMaskedLM(tiny_config(vocab_size=VOCABULARY, **NO_DROPOUT)).train()
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    found = {"losses": [], "norms": [], "types": []}
+
+    def loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        values = losses(model, batch, is_zoo=True)
+        found["types"].append(str(values.dtype))
+        return values
+
+    task = SimpleNamespace(accelerator=accelerator, args=args, loss=loss, count=PretrainingTask.count)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    for step, counts in enumerate([(1100, 40), (0, 600), (600, 300)]):
+        ids = torch.randint(5, VOCABULARY, (2, 120, 10), generator=torch.Generator().manual_seed(step))
+        kept = torch.arange(1200) < torch.tensor(counts)[:, None]
+        labels = ids.where(kept.view_as(ids), IGNORED)
+        batches = [{"input_ids": ids[part], "labels": labels[part]} for part in range(2)]
+        share = batches[accelerator.process_index :: accelerator.num_processes]
+        loss_sum, norm = train_step(task, model, optimizer, schedule, share)
+        found["losses"].append(accelerator.reduce(loss_sum, "sum").item())
+        found["norms"].append(float(norm))
+    weights = whole_weights(accelerator, model)
+    if accelerator.is_main_process:
+        found["weights"] = sorted({str(weight.dtype) for weight in weights.values()})
+        Path(file).write_text(json.dumps(found))
     accelerator.wait_for_everyone()
     accelerator.free_memory()
 

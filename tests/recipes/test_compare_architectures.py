@@ -4,10 +4,12 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 import yaml
+from accelerate.utils import DistributedType
 
 import tfm_zoo
 from tfm_zoo.training.arguments import parse_arguments
@@ -204,6 +206,13 @@ def test_bad_options(tmp_path, capsys, text, message):
         parse_arguments(CLASSES, ["--config", str(tmp_path / "config.yaml")])
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1
+
+
+def test_deepspeed_is_refused():
+    """Its optimiser tells nobody that it has taken a step."""
+    accelerator = SimpleNamespace(distributed_type=DistributedType.DEEPSPEED)
+    with pytest.raises(ValueError, match="DeepSpeed: a comparison measures the steps of torch's optimisers"):
+        Comparison(SimpleNamespace(accelerator=accelerator, data_args=None, args=None), [], None, {}, [])
 
 
 def test_variants_in_a_file_of_their_own(tmp_path):

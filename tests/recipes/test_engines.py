@@ -2,20 +2,25 @@
 
 import json
 import socket
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoConfig
 
 import tfm_zoo
 from tfm_zoo.hub import verify
+from tfm_zoo.hub.check import check
 from tfm_zoo.models.hub_manifest import FILE
 
 from ..hub import plain
 from ..hub.conftest import make_environment, run_jobs
 from ..tiny import tiny_model
+from . import in_a_row
 from .conftest import (
     LM_RECIPE,
     PRETRAINING_RECIPE,
@@ -64,6 +69,7 @@ def jobs(files, checkpoint, documents, pairs, tmp_path_factory) -> dict[str, tup
         "decoder": (LM_RECIPE, decoder | SMALL),
         "translator": (TRANSLATION_RECIPE, translation_defaults(pairs) | steps | SMALL | short),
         "bert": (RECIPE, classifier | {"model_class": "native"}),
+        "bf16": (RECIPE, classifier | {"mixed_precision": "bf16"}),
         "llama": (LM_RECIPE, decoder | llama),
     }
 
@@ -80,7 +86,10 @@ def one(jobs, tmp_path_factory) -> Path:
     """Each model, trained by one process."""
     folder = tmp_path_factory.mktemp("one")
     for name, (recipe, options) in jobs.items():
-        run_here(imported(recipe), divided(options, 1) | {"output_dir": folder / name})
+        if name != "bf16":
+            run_here(imported(recipe), divided(options, 1) | {"output_dir": folder / name})
+    in_a_row.start_anew()
+    in_a_row.unequal(folder / "unequal no.json")
     return folder
 
 
@@ -102,6 +111,9 @@ def two(jobs, tmp_path_factory) -> dict[str, Path]:
         listed.append(again | {"arguments": [again["arguments"][0], list(map(str, argv))]})
         environment = {"FSDP_TRANSFORMER_CLS_TO_WRAP": "TfmLayer"}
         listed.append({"function": "save", "arguments": [str(folder)], "environment": environment})
+        for precision in ("no", "bf16"):
+            arguments = [str(folder / f"unequal {precision}.json"), precision]
+            listed.append({"function": "unequal", "arguments": arguments, "environment": environment})
         (folder / "jobs.json").write_text(json.dumps(listed))
         launcher = ["--config_file", CONFIGS / f"{engine}.yaml", "--mixed_precision", "no", "--module"]
         run_python("-m", "accelerate.commands.launch", *launcher, "tests.recipes.in_a_row", folder / "jobs.json")
@@ -115,10 +127,10 @@ def history(folder: Path) -> list[dict]:
     return [{key: entry[key] for key in entry.keys() - {times}} for entry in entries if "samples" not in entry]
 
 
-def same_history(one: Path, two: Path) -> None:
+def same_history(one: Path, two: Path, tolerance: float = 1e-5) -> None:
     assert len(history(one)) == 6
     for before, after in zip(history(one), history(two), strict=True):
-        assert after == pytest.approx(before, rel=1e-5, abs=1e-5), two
+        assert after == pytest.approx(before, rel=tolerance, abs=tolerance), two
 
 
 @EVERY_ENGINE
@@ -128,23 +140,48 @@ def test_the_losses_of_one_process(engine, one, two):
         same_history(one / name, two[engine] / name)
 
 
+@EVERY_ENGINE
+def test_processes_with_unequal_numbers_of_labels(engine, one, two):
+    """One makes so few logits that it makes them at once, another many, or none. Their losses are not rounded."""
+    wanted, found, rounded = (
+        json.loads((folder / f"unequal {precision}.json").read_text())
+        for folder, precision in ((one, "no"), (two[engine], "no"), (two[engine], "bf16"))
+    )
+    for values, tolerance in ((found, 1e-5), (rounded, 2e-2)):
+        for kind in ("losses", "norms"):
+            assert values[kind] == pytest.approx(wanted[kind], rel=tolerance)
+        assert {*values["types"], *values["weights"]} == {"torch.float32"}
+    assert rounded["norms"] != pytest.approx(wanted["norms"], rel=1e-5)
+
+
+@EVERY_ENGINE
+def test_what_is_trained_in_bf16_is_saved_in_float32(engine, one, two):
+    same_history(one / "classifier", two[engine] / "bf16", tolerance=5e-2)
+    weights, config = (two[engine] / "bf16" / name for name in ("model.safetensors", "config.json"))
+    assert json.loads(config.read_text())["dtype"] == "float32"
+    for weight in load_file(weights).values():
+        assert weight.dtype == torch.float32
+        assert weight.ndim < 2 or not torch.equal(weight, weight.bfloat16().float())
+
+
 def test_two_machines(jobs, one, tmp_path):
-    """Each with a launcher of its own, which finds the other at an address."""
+    """Each with a launcher of its own, which finds the other at an address. The first one has the results."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     recipe, options = jobs["classifier"]
-    argv = as_argv(divided(options, 2) | {"output_dir": tmp_path})
     launcher = ["--config_file", CONFIGS / "two_nodes.yaml", "--mixed_precision", "no"]
 
     def launch(rank: int) -> None:
         place = ["--machine_rank", rank, "--main_process_port", port]
+        argv = as_argv(divided(options, 2) | {"output_dir": tmp_path / str(rank)})
         run_python("-m", "accelerate.commands.launch", *launcher, *place, recipe, *argv)
 
     with ThreadPoolExecutor() as machines:
         list(machines.map(launch, range(2)))
-    same_history(one / "classifier", tmp_path)
-    assert json.loads((tmp_path / "trainer_state.json").read_text())["run"]["num_processes"] == 2
+    same_history(one / "classifier", tmp_path / "0")
+    assert json.loads((tmp_path / "0" / "trainer_state.json").read_text())["run"]["num_processes"] == 2
+    assert not (tmp_path / "1").exists()
 
 
 @EVERY_ENGINE
@@ -168,6 +205,7 @@ def test_the_folder_that_one_process_leaves(engine, one, two):
 
 def test_without_the_zoo_the_outputs_are_the_same(two, tmp_path):
     sources = [two[engine] / name for engine in ("fsdp", "zero3") for name in HEADS]
+    sources += [two["zero2"] / name for name in ("classifier", "translator")]
     listed = []
     for source in sources:
         config = AutoConfig.from_pretrained(source)
@@ -184,9 +222,19 @@ def test_without_the_zoo_the_outputs_are_the_same(two, tmp_path):
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_verified(two):
+def test_verified(two, monkeypatch):
+    """One in a fresh process, and others in this one, which takes a second for each."""
     verdict = verify(two["fsdp"] / "translator")
     assert verdict.ok and max(verdict.figures["drift"].values()) < 1e-6, verdict
+
+    def load_here(*args: object) -> tuple[dict, None]:
+        parts = json.loads(json.dumps(list(check(*args)), default=str))
+        return dict(chain.from_iterable(part.items() for part in parts)), None
+
+    monkeypatch.setattr(sys.modules[verify.__module__], "load_in_fresh_process", load_here)
+    for source in (two[engine] / name for engine in ("zero2", "zero3") for name in ("decoder", "bf16")):
+        verdict = verify(source)
+        assert verdict.ok and max(verdict.figures["drift"].values()) < 1e-6, verdict
 
 
 @EVERY_ENGINE

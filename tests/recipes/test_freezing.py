@@ -379,5 +379,8 @@ def test_the_frozen_phase_has_its_own_rate_and_schedule(finetune, tmp_path):
         last = weights(folder, 12)
         assert not moved(weights(tmp_path / "whole", 12), last)
     assert "| epochs with the base model frozen | 1, at a learning rate of 0.1" in (folder / "README.md").read_text()
+    other = options | {"max_train_steps": 12, "per_device_train_batch_size": 8}  # with 8 steps an epoch
+    with pytest.raises(ValueError, match="another run: global_batch_size was 16 and is 8"):
+        finetune(output_dir=tmp_path / "whole", resume_from_checkpoint="auto", **other)
     with pytest.raises(ValueError, match="frozen_learning_rate is the head's while the rest is frozen: give freeze_ep"):
         ClassificationArguments(frozen_learning_rate=0.1)

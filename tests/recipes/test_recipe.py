@@ -10,6 +10,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import tfm_zoo
 from tfm_zoo.training import loop
+from tfm_zoo.training.classification.task import ClassificationTask
 
 from .conftest import RECIPE, ROOT, as_argv, history, run_python
 
@@ -146,6 +147,21 @@ def test_resuming_with_other_options_is_refused(finetune, tmp_path):
     with pytest.raises(ValueError, match=r"checkpoint-2' is not in output_dir '.*other'"):
         finetune(output_dir=tmp_path / "other", **options)
     assert finetune(**options)["train_steps"] == 3
+
+
+def test_the_model_of_a_dead_run_is_not_the_best(finetune, tmp_path, monkeypatch, caplog):
+    """A run is resumed from before its best evaluation, and does not come to it again."""
+    options = {"max_train_steps": 4, "eval_steps": 1, "checkpointing_steps": 1, "save_total_limit": 9}
+    options["metric_for_best_model"], losses = "loss", iter([4.0, 3.0, 2.0, 1.0, 8.0, 9.0])
+    figures = ClassificationTask.figures
+    monkeypatch.setattr(ClassificationTask, "figures", lambda *args: figures(*args) | {"loss": next(losses)})
+    assert finetune(**options)["best_step"] == 4
+    results = finetune(**options, resume_from_checkpoint=tmp_path / "run" / "checkpoint-2")
+    assert caplog.text.count("no longer holds the best model of checkpoint-2, that of step 2") == 1
+    assert (results["best_step"], results["eval_loss"]) == (3, 8.0)
+    best = tmp_path / "run" / "checkpoint-3" / "model.safetensors"
+    kept, wanted = load_file(tmp_path / "run" / "model.safetensors"), load_file(best)
+    assert all(torch.equal(kept[name], wanted[name]) for name in wanted)
 
 
 def test_new_model_with_a_tokenizer_of_choice(finetune, checkpoint, tmp_path):

@@ -1,5 +1,8 @@
 """Only what is complete passes for a checkpoint."""
 
+import os
+from contextlib import suppress
+
 import pytest
 import torch
 from accelerate import Accelerator
@@ -95,3 +98,19 @@ def test_failed_save_changes_nothing(tmp_path):
         (folder / "config.json").write_text("new")
     assert (tmp_path / "config.json").read_text() == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_killed_while_files_are_replaced(tmp_path, monkeypatch):
+    """After any of these moves, no manifest stands beside files that it does not describe."""
+    names, replace = ("config.json", "model.safetensors", "trainer_state.json", "zoo_manifest.json"), os.replace
+    for moves in range(len(names) + 1):
+        for name in names:
+            (tmp_path / name).write_text("old")
+        left = [None] * moves
+        monkeypatch.setattr(os, "replace", lambda *paths, left=left: (left.pop(), replace(*paths)))
+        with suppress(IndexError), staged(tmp_path) as folder:
+            for name in names:
+                (folder / name).write_text("new")
+        found = {path.name: path.read_text() for path in tmp_path.iterdir()}
+        assert "zoo_manifest.json" not in found or set(found.values()) == {"new"}
+        assert ("zoo_manifest.json" in found) == (moves == len(names))

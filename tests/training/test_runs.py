@@ -1,5 +1,6 @@
 """What a user did wrong is told in one line; anything that goes wrong while training shows where."""
 
+import sys
 import weakref
 from types import SimpleNamespace
 
@@ -7,11 +8,13 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
+from accelerate.utils import DistributedType
 
 from tfm_zoo.hub import PushError
 from tfm_zoo.training import runs
 from tfm_zoo.training.arguments import LoopArguments
 from tfm_zoo.training.runs import end_training, run_script, set_deepspeed, start_accelerator
+from tfm_zoo.training.sharding import check_processes
 
 
 def fail(error: Exception) -> None:
@@ -36,6 +39,27 @@ def test_an_upload_that_fails_is_one_line(capsys):
     with pytest.raises(SystemExit):
         run_script(lambda: PushError("push again"), fail)
     assert capsys.readouterr().err.endswith("error: push again\n")
+
+
+def test_the_first_process_tells_first(monkeypatch, capsys):
+    """Its launcher then ends the others. One that fails alone is heard, too."""
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(runs.time, "sleep", lambda seconds: print(f"waits {seconds}", file=sys.stderr))
+    with pytest.raises(SystemExit):
+        run_script(lambda: fail(ValueError("no such column")), fail)
+    waits, error = capsys.readouterr().err.splitlines()
+    assert waits == "waits 10" and error.endswith("error: no such column")
+
+
+def test_deepspeed_goes_on_with_as_many_processes():
+    accelerator = SimpleNamespace(distributed_type=DistributedType.DEEPSPEED, num_processes=4)
+    check_processes(accelerator, 4)
+    with pytest.raises(
+        ValueError, match="DeepSpeed continues with as many processes as before: give --num_processes 2"
+    ):
+        check_processes(accelerator, 2)
+    accelerator.distributed_type = DistributedType.FSDP
+    check_processes(accelerator, 2)
 
 
 def test_a_traceback_is_shown_on_request(monkeypatch):

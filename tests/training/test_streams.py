@@ -1,6 +1,7 @@
 """Streams of texts: the same batches on any number of processes, and from any step on."""
 
 import json
+import os
 from dataclasses import replace
 from itertools import islice, takewhile
 
@@ -487,3 +488,12 @@ def test_what_needs_the_length_of_a_stream_is_refused(shards, options, steps, me
 def test_a_stream_that_only_validates_is_refused(shards):
     with pytest.raises(ValueError, match=r"nothing is left to train on: .* or do not stream it"):
         load(train_file=str(shards / "2.jsonl"), streaming=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no system call says which cores may be used")
+def test_workers_by_the_cores_that_may_be_used(monkeypatch):
+    """Not by all of the machine."""
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5, 7})
+    assert streams.default_workers() == 2

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import GenerationConfig, PreTrainedConfig
 
-from .errors import ConversionError
+from .errors import OTHER_MODELS, ConversionError
 from .torch_modules import MODULES
 
 #: the files that hold weights or say which do, in the order in which they are looked for
@@ -94,9 +94,7 @@ def fields_of(model: nn.Module) -> dict[str, Any]:
         return {"model_type": type(model).__name__}
     own, known = type(model), ", ".join(f"nn.{module.__name__}" for module in MODULES)
     raise ConversionError(
-        f"{own.__module__}.{own.__qualname__} is no model of transformers, and none of {known}. For a model of your "
-        "own, give its state_dict() and the zoo's names of its tensors to tfm_zoo.converters.from_state_dict: see "
-        "'A model of your own' in recipes/README.md."
+        f"{own.__module__}.{own.__qualname__} is no model of transformers, and none of {known}. {OTHER_MODELS}"
     )
 
 
@@ -115,8 +113,7 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
         return Path(source)
     if Path(source).is_file():
         raise ConversionError(
-            f"{str(source)!r} is a file. A checkpoint is a folder with a config.json; for a state dict there is "
-            "tfm_zoo.converters.from_state_dict: see 'A model of your own' in recipes/README.md."
+            f"{str(source)!r} is a file, and a checkpoint is a folder with a config.json. {OTHER_MODELS}"
         )
     if is_path(source):
         near = similar_folder(source)

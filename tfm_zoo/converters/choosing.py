@@ -9,7 +9,7 @@ from .architecture import Architecture, Head
 from .architectures import ARCHITECTURES
 from .checkpoint import Checkpoint
 from .config_comparison import differences, is_decisive
-from .errors import ConversionError
+from .errors import OTHER_MODELS, ConversionError
 
 
 def architecture_of(checkpoint: Checkpoint) -> Architecture:
@@ -30,7 +30,7 @@ def architecture_of(checkpoint: Checkpoint) -> Architecture:
     if str(model_type).startswith("tfm_"):
         raise ConversionError(f"{checkpoint.title} is a model of the zoo already: load it with from_pretrained.")
     title, known = f"{checkpoint.title} is of architecture {model_type!r}", ", ".join(ARCHITECTURES)
-    raise ConversionError(f"{title}, which the zoo does not convert; it converts {known}.")
+    raise ConversionError(f"{title}, which the zoo does not convert; it converts {known}. {OTHER_MODELS}")
 
 
 def is_installed(architecture: Architecture) -> bool:
@@ -61,7 +61,7 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
             errors.append(error)
     if not fits:
         raise errors[0]
-    nearest = min(fits, key=lambda fit: sum(map(is_decisive, fit[2])))
+    nearest = min(fits, key=lambda fit: (sum(map(is_decisive, fit[2])), len(fit[2])))
     _, head, fields = nearest
     values = [f"{name}={value!r} (it has {other})" for name, (value, other) in fields.items() if is_decisive(name)]
     if values:

@@ -26,11 +26,11 @@ def from_state_dict(
 
     Args:
         state_dict: the weights, such as `torch.load("model.pt", weights_only=True)`. They are copied.
-        rules: a [`Rename`], [`Split`], [`Join`], [`Transpose`] or [`Row`] for each tensor, with one's own name as
-            `official`, and as `zoo` that in the `state_dict()` of `model_class`. In a name, `{i}` stands for a layer's
-            number; one that stops at a module stands for its weight and its bias. [`NotConverted`] names what is no
-            weight, [`Sinusoids`] a fixed table of positions, which is checked against the zoo's, and [`ZooOnly`] what
-            is to be initialised anew.
+        rules: a [`Rename`], [`Split`], [`SplitHeads`], [`Join`], [`Transpose`] or [`Row`] for each tensor, with one's
+            own name as `official`, and as `zoo` that in the `state_dict()` of `model_class`. In a name, `{i}` stands
+            for a layer's number; one that stops at a module stands for its weight and its bias. [`NotConverted`] names
+            what is no weight, [`Sinusoids`] a fixed table of positions, which is checked against the zoo's, and
+            [`ZooOnly`] what is to be initialised anew.
         model_class: a class of the zoo, made from `config`.
 
     Returns:
@@ -42,7 +42,8 @@ def from_state_dict(
     if others := [name for name, value in state_dict.items() if not isinstance(value, torch.Tensor)]:
         listed = ", ".join(others)
         raise ConversionError(f"A state dict holds tensors, and this one {listed}: is it one of these that is meant?")
-    rules, tensors, skeleton = tuple(rules), lazy_tensors(state_dict), skeleton_of(model_class, config)
+    rules = tuple(rule.of(config) for rule in rules)
+    tensors, skeleton = lazy_tensors(state_dict), skeleton_of(model_class, config)
     fixed = {name: tensor for name, tensor in tensors.items() if is_of_kind(Sinusoids, rules, name)}
     if fixed and config.position_embedding_type != "sinusoidal":
         raise ConversionError(
@@ -70,7 +71,7 @@ def to_state_dict(model: PreTrainedModel, rules: Iterable[TensorRule]) -> dict[s
         ConversionError: naming every tensor that no rule takes back.
     """
     state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    steps, unread = plan(rules, state, to="zoo")
+    steps, unread = plan([rule.of(model.config) for rule in rules], state, to="zoo")
     if unread := [name for name in unread if name not in model.all_tied_weights_keys]:
         raise ConversionError(f"No rule has tensors of {type(model).__name__}: {enumerated(unread)}.")
     weights = {}

@@ -97,18 +97,6 @@ class Split(TensorRule):
         return [packed.t().contiguous() if self.transposed else packed]
 
 
-class Join(TensorRule):
-    """Several official tensors, all of one size, which lie one below the other in the zoo's: those of single heads."""
-
-    def to_zoo(self, tensors: Tensors) -> Tensors:
-        import torch
-
-        return [torch.cat(list(tensors))]
-
-    def to_official(self, tensors: Tensors) -> Tensors:
-        return [part.clone() for part in tensors[0].chunk(len(self.official))]
-
-
 @dataclass(frozen=True)
 class SplitHeads(TensorRule):
     """One official tensor that holds queries, keys and values: one below the other or, `by_group`, for each key head
@@ -161,6 +149,18 @@ class Interleaved(TensorRule):
         heads = tensor.unflatten(0, (self.heads, -1))
         rotated = heads[:, : self.rotated].unflatten(1, pairs).transpose(1, 2).flatten(1, 2)
         return torch.cat((rotated, heads[:, self.rotated :]), dim=1).flatten(0, 1)
+
+
+class Join(TensorRule):
+    """Several official tensors, all of one size, which lie one below the other in the zoo's: those of single heads."""
+
+    def to_zoo(self, tensors: Tensors) -> Tensors:
+        import torch
+
+        return [torch.cat(list(tensors))]
+
+    def to_official(self, tensors: Tensors) -> Tensors:
+        return [part.clone() for part in tensors[0].chunk(len(self.official))]
 
 
 class Transpose(TensorRule):

@@ -29,7 +29,7 @@ class TfmAttention(nn.Module):
         self.config = config
         self.layer_idx = layer_idx
         self.layer_type = config.layer_type if layer_type is None else layer_type
-        self.is_rotary = config.no_rope_layers is None or bool(config.no_rope_layers[layer_idx])
+        self.is_rotary = bool(config.no_rope_layers[layer_idx])
         self.is_causal = is_causal
         self.head_dim = config.head_dim
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads

@@ -101,11 +101,11 @@ class TfmConfig(PreTrainedConfig):
         position_embedding_type: `"learned"`, `"sinusoidal"` (Vaswani et al. 2017), `"rotary"` (Su et al. 2021; its
             kind and base in `rope_parameters`, as in transformers; with `layer_types`, also a dict of those for each)
             or `"none"`.
+        no_rope_layers: for each layer 1, or 0 where rotary positions are left out (SmolLM3). `None`: 1 for all.
         relative_attention_num_buckets: number of buckets of distances, each with a learned bias for each head that is
             added to the scores of self-attention, beside any other positions (T5, MPNet). `None`: no such bias.
         relative_attention_max_distance: the distance from which on all share the last bucket.
         relative_attention_per_layer: whether each layer has biases of its own (umT5), and not all the same (T5).
-        no_rope_layers: for each layer 1, or 0 where rotary positions are left out (SmolLM3). `None`: 1 for all.
         sinusoid_type: how sinusoidal positions are laid out: see [`TfmSinusoidalPositions`].
         mlp_type: `"dense"` or `"gated"` (Shazeer 2020; with `hidden_act="silu"`: SwiGLU).
         attention_type: `"softmax"`, or `"linear"` (Katharopoulos et al. 2020), whose work grows with the length and not
@@ -209,10 +209,10 @@ class TfmConfig(PreTrainedConfig):
     qk_norm: Literal["head", "whole"] | None = None
     norm_eps: float = 1e-5
     position_embedding_type: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
+    no_rope_layers: list[int] | None = None
     relative_attention_num_buckets: int | None = None
     relative_attention_max_distance: int = 128
     relative_attention_per_layer: bool = False
-    no_rope_layers: list[int] | None = None
     sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
     mlp_type: Literal["dense", "gated"] = "dense"
     attention_type: Literal["softmax", "linear"] = "softmax"
@@ -435,7 +435,7 @@ class TfmConfig(PreTrainedConfig):
         self.check_bias()
         if self.position_embedding_type == "rotary":
             self.check_rotary()
-        elif self.no_rope_layers is not None:
+        elif 0 in self.no_rope_layers:
             raise ValueError(
                 f"no_rope_layers={self.no_rope_layers} leaves out rotary positions, which position_embedding_type="
                 f"{self.position_embedding_type!r} does not have."
@@ -470,7 +470,8 @@ class TfmConfig(PreTrainedConfig):
                 "have: they should be those of all layers."
             )
         layers = self.no_rope_layers
-        if layers is not None and (len(layers) != self.num_hidden_layers or not set(layers) <= {0, 1}):
+        fits = self.is_encoder_decoder or len(layers) == self.num_hidden_layers
+        if not fits or not set(layers) <= {0, 1}:
             raise ValueError(
                 f"no_rope_layers={layers} should have 0 or 1 for each of num_hidden_layers={self.num_hidden_layers}."
             )
@@ -501,6 +502,7 @@ class TfmConfig(PreTrainedConfig):
 # Set after the class is made: in its body a descriptor would be taken for the field's default value.
 for field, rule in {
     "norm_bias": lambda config: config.norm_type == "layernorm",
+    "no_rope_layers": lambda config: [1] * max(config.num_hidden_layers, getattr(config, "decoder_layers", 0)),
     "embedding_size": lambda config: config.hidden_size,
     "num_key_value_heads": lambda config: config.num_attention_heads,
     "head_dim": lambda config: config.hidden_size // max(config.num_attention_heads, 1),

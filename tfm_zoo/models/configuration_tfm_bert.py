@@ -98,7 +98,7 @@ class TfmBertConfig(TfmConfig):
                 f"num_hidden_groups={self.num_hidden_groups} should be from 1 to num_hidden_layers="
                 f"{self.num_hidden_layers}, the layers that it divides."
             )
-        kinds = set(zip(self.layer_types, self.no_rope_layers or self.layer_types, strict=True))
+        kinds = set(zip(self.layer_types, self.no_rope_layers, strict=True))
         is_alike = len(kinds) == 1 and self.first_norm
         if self.num_hidden_groups < self.num_hidden_layers and not is_alike:
             raise ValueError(

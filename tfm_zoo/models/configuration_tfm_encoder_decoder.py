@@ -124,13 +124,13 @@ class TfmEncoderDecoderConfig(TfmConfig):
             raise ValueError(
                 "use_parallel_residual=True has no meaning with cross-attention, which reads what attention added."
             )
+        if 0 in self.no_rope_layers:
+            raise ValueError(f"no_rope_layers={self.no_rope_layers} names the layers of one stack, and there are two.")
         if self.lm_head_bias and self.final_logits_bias:
             raise ValueError(
                 "lm_head_bias=True gives the output projection a trained bias, and final_logits_bias=True one that is "
                 "not: one of the two."
             )
-        if self.no_rope_layers is not None:
-            raise ValueError(f"no_rope_layers={self.no_rope_layers} names the layers of one stack, and there are two.")
         if self.share_encoder_decoder_embeddings and self.decoder_vocab_size != self.vocab_size:
             raise ValueError(
                 f"share_encoder_decoder_embeddings=True has one embedding for vocab_size={self.vocab_size} and "

@@ -32,6 +32,12 @@ def is_sharded(model: nn.Module) -> bool:
     return wrappers or any(hasattr(parameter, mark) for parameter in model.parameters() for mark in SHARDED)
 
 
+def is_divided(layer: nn.Module) -> bool:
+    """Whether processes gather a layer's parameters for each of its calls: with FSDP, ZeRO-3 and tensor parallelism."""
+    marked = any(hasattr(parameter, mark) for parameter in layer.parameters(recurse=False) for mark in SHARDED)
+    return marked or own_class(layer) is not type(layer)  # FSDP2 may have gathered them just now
+
+
 def gathered(model: nn.Module) -> dict[str, torch.Tensor] | None:
     """The whole weights of a model that FSDP2 shards, on the CPU of the first process. All processes call it.
 

@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from .hub_gathering import is_divided
 from .kernels import soft_capped
 from .layout import is_traced
 
@@ -31,7 +32,8 @@ def vocabulary_loss(
     in_chunks: bool = True,
     softcap: float | None = None,
 ) -> torch.Tensor:
-    """Cross-entropy of `lm_head(hidden_states)`, without holding all logits at once; nan without any label.
+    """Cross-entropy of `lm_head(hidden_states)`, without holding all logits at once unless an engine divides `lm_head`
+    among processes; nan without any label.
 
     Args:
         hidden_states: `(tokens, hidden_size)`.
@@ -42,7 +44,9 @@ def vocabulary_loss(
         softcap: the number that logits are bent to stay below.
     """
     labels = labels.to(hidden_states.device)
-    if not in_chunks or labels.numel() * getattr(lm_head, "out_features", FEW) <= FEW or is_traced(hidden_states):
+    at_once = not in_chunks or labels.numel() * getattr(lm_head, "out_features", FEW) <= FEW
+    # Whenever a divided layer is called, all processes gather its parts: each has to call it as often as the others.
+    if at_once or is_traced(hidden_states) or is_divided(lm_head):
         loss = summed_loss(lm_head, hidden_states, labels, softcap)
     elif softcap is None and can_fuse(lm_head, hidden_states):
         options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)

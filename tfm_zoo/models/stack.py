@@ -130,44 +130,32 @@ class TfmStack:
                 past_key_values=batch.cache,
                 **kwargs,
             )
-        hidden_states = self.norm(hidden_states)
-        hidden_states = hidden_states if self.dropout is None else self.dropout(hidden_states)
+        hidden_states = self.norm(hidden_states) if self.dropout is None else self.dropout(self.norm(hidden_states))
         return BaseModelOutputWithPastAndCrossAttentions(hidden_states, batch.returned_cache)
 
 
-def pool(
-    config,
-    hidden_states: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    read: Callable,
-    query: nn.Module | None = None,
-) -> torch.Tensor:
+def pool(config, states: torch.Tensor, mask: torch.Tensor | None, read: Callable, query=None) -> torch.Tensor:
     """What `read`, a pooler or a classifier, makes of each sequence of `(batch, length, width)`, `(batch, outputs)`: of
-    the first position, or of the mean of the real tokens, weighted by `query` if there is one; or the mean of what it
-    makes of each of them ("late")."""
+    the first position or of a mean of the real tokens ([`mean_of`]); or the mean of what it makes of each ("late")."""
     if config.classifier_pooling == "cls":
-        return read(hidden_states[:, 0])
+        return read(states[:, 0])
     if config.classifier_pooling == "late":
-        return mean_of(read(hidden_states).view(*hidden_states.shape[:2], -1), attention_mask)
+        return mean_of(read(states).view(*states.shape[:2], -1), mask)
+    return read(mean_of(states, mask, query))
+
+
+def mean_of(states: torch.Tensor, mask: torch.Tensor | None, query: nn.Module | None = None) -> torch.Tensor:
+    """`(batch, length, width)` to `(batch, width)`: the mean of the real tokens; if there is a `query`, weighted by the
+    softmax of the scores `(batch, length, 1)` that it gives them."""
     if query is not None:
-        return read(attended(hidden_states, attention_mask, query))
-    return read(mean_of(hidden_states, attention_mask))
-
-
-def attended(hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, query: nn.Module) -> torch.Tensor:
-    """`(batch, length, width)` to `(batch, width)`: the real tokens, weighted by the softmax of `query`'s scores."""
-    scores = query(hidden_states).squeeze(-1).float()
-    if attention_mask is not None:
-        scores = scores.masked_fill(attention_mask.to(scores.device) == 0, torch.finfo(scores.dtype).min)
-    return (scores.softmax(dim=1).to(hidden_states).unsqueeze(1) @ hidden_states).squeeze(1)
-
-
-def mean_of(hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """`(batch, length, width)` to `(batch, width)`: the mean of the real tokens."""
-    if attention_mask is None:
-        return hidden_states.mean(dim=1)
-    real = attention_mask.to(hidden_states).unsqueeze(-1)
-    return (hidden_states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+        scores = query(states).float()
+        if mask is not None:
+            scores = scores.masked_fill(mask.to(scores.device).unsqueeze(-1) == 0, torch.finfo(scores.dtype).min)
+        return (states * scores.softmax(dim=1).to(states)).sum(dim=1)
+    if mask is None:
+        return states.mean(dim=1)
+    real = mask.to(states).unsqueeze(-1)
+    return (states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
 
 
 def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
@@ -191,10 +179,10 @@ def check_engine_pools(config) -> None:
             """Serve it with --pooler-config '{"seq_pooling_type": "MEAN"}' and, to say that this is done, """
             """--hf-overrides '{"classifier_pooling": "cls"}'."""
         )
-    if config.classifier_pooling == "attention":
+    if config.classifier_pooling in ("attention", "late"):
         raise ValueError(
-            "classifier_pooling='attention' weights the tokens by a query that the model has learned, and an engine "
-            "does not: serve it with transformers."
+            f"classifier_pooling={config.classifier_pooling!r}: no engine pools in this way, so serve the model with "
+            "transformers."
         )
 
 

@@ -16,9 +16,13 @@ from typing import Any
 
 from accelerate import Accelerator
 
+from tfm_zoo.models import hub_manifest
+
 STATE_FILE = "trainer_state.json"
 MANIFEST_FILE = "files.json"
 STAGING = ".unfinished"
+#: They say what other files are: gone before these change, and back after that.
+LAST = (STATE_FILE, hub_manifest.FILE)
 
 
 # transformers' own `TrainerState` records neither the step within an epoch nor the run that it belongs to.
@@ -70,9 +74,7 @@ def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Pat
         state.write(staging)
         sizes = {str(path.relative_to(staging)): path.stat().st_size for path in _files(staging)}
         (staging / MANIFEST_FILE).write_text(json.dumps(sizes, indent=1) + "\n", encoding="utf-8")
-        for path in _files(staging):  # on the disk before the folder gets its name
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
+        _sync(staging)  # on the disk before the folder gets its name
         shutil.rmtree(folder, ignore_errors=True)
         staging.rename(folder)
         for old in complete_checkpoints(output_dir)[: -keep if keep else 0]:
@@ -113,6 +115,11 @@ def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
     return Path(resume_from)
 
 
+def kept_step(output_dir: Path) -> int | None:
+    """The step of the model in a folder, if any: that of the best evaluation when it was saved."""
+    return TrainState.read(output_dir).best_step if (output_dir / STATE_FILE).exists() else None
+
+
 def holds_a_run(output_dir: Path) -> bool:
     """Whether a folder holds a model or other files of a recipe. A card that the user wrote does not count."""
     names = (STATE_FILE, "all_results.json", "config.json", "model.safetensors")
@@ -121,13 +128,20 @@ def holds_a_run(output_dir: Path) -> bool:
 
 @contextmanager
 def staged(folder: Path) -> Iterator[Path]:
-    """A temporary folder whose files replace those of `folder` at the end, but not if an error is raised."""
+    """A temporary folder whose files replace those of `folder` at the end, but not if an error is raised.
+
+    A process that is killed at the end leaves old and new files, and neither manifest nor state.
+    """
     staging = folder / STAGING
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
         yield staging
-        for path in _files(staging):
+        _sync(staging)
+        files = sorted(_files(staging), key=lambda path: path.name in LAST)
+        for name in {path.name for path in files}.intersection(LAST):
+            (folder / name).unlink(missing_ok=True)
+        for path in files:
             target = folder / path.relative_to(staging)
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, target)
@@ -137,3 +151,9 @@ def staged(folder: Path) -> Iterator[Path]:
 
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _sync(folder: Path) -> None:
+    for path in _files(folder):
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())

@@ -10,14 +10,14 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object, send_to_device, set_seed
+from accelerate.utils import DistributedType, broadcast_object_list, gather_object, send_to_device, set_seed
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from tfm_zoo.models.hub_gathering import own_class, plain_name, whole
+from tfm_zoo.models.hub_gathering import own_class, whole
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
-from tfm_zoo.training.checkpoints import TrainState, load_checkpoint, save_checkpoint, staged
+from tfm_zoo.training.checkpoints import TrainState, kept_step, load_checkpoint, save_checkpoint, staged
 from tfm_zoo.training.identity import check_identity, identity
 from tfm_zoo.training.optimization import (
     GradualUnfreezing,
@@ -28,7 +28,7 @@ from tfm_zoo.training.optimization import (
 )
 from tfm_zoo.training.reports import Report
 from tfm_zoo.training.runs import Run, end_training, tracker_values
-from tfm_zoo.training.sharding import load_saved, shard_shared_tables, unwrapped
+from tfm_zoo.training.sharding import check_processes, load_saved, shard_shared_tables, unwrapped, whole_weights
 from tfm_zoo.training.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task
 
@@ -97,9 +97,19 @@ class Loop:
         }
         self.state = TrainState(run=identity(facts, self.args, run.data_args, run.model_args))
         if run.checkpoint:
-            may_differ = ["global_batch_size"] if self.batches.may_change else []
-            check_identity(TrainState.read(run.checkpoint), self.state.run, may_differ)  # before another is loaded
+            # The steps of an epoch, and so of its phase, depend on the size of batches.
+            may_differ = ["global_batch_size"] if self.batches.may_change and len(phases) == 1 else []
+            saved = TrainState.read(run.checkpoint)
+            check_identity(saved, self.state.run, may_differ)  # before another is loaded
+            check_processes(self.accelerator, saved.run.get("num_processes"))
             state = load_checkpoint(self.accelerator, run.checkpoint)
+            kept = broadcast_object_list([kept_step(self.output_dir)])[0]
+            if state.best_step not in (None, kept):
+                logger.warning(
+                    f"{self.output_dir} no longer holds the best model of {run.checkpoint.name}, that of step"
+                    f" {state.best_step}: choosing the best anew"
+                )
+                state.best_metric = state.best_step = None
             size = state.run.get("global_batch_size", self.batches.global_batch_size)
             step = self.batches.step_after(state.step_in_epoch, size)
             self.state = replace(state, run=self.state.run, step_in_epoch=step)
@@ -214,12 +224,15 @@ class Loop:
 
     def keep(self) -> None:
         """Save the model, the best so far, and its tokenizer, all files or none. All processes call it."""
-        weights = self.accelerator.get_state_dict(self.model)
+        weights = whole_weights(self.accelerator, self.model)
         if self.accelerator.is_main_process:
+            model = unwrapped(self.accelerator, self.model)
+            if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
+                model = whole(model, weights)  # of the type of these weights
             with staged(self.output_dir) as folder:
-                weights = {plain_name(name): weight for name, weight in weights.items()}  # compiled ones have another
-                unwrapped(self.accelerator, self.model).save_pretrained(folder, state_dict=weights)
+                model.save_pretrained(folder, state_dict=weights)
                 self.task.tokenizer.save_pretrained(folder)
+                self.state.write(folder)  # names the step of this model
         self.accelerator.wait_for_everyone()
 
     def results(self) -> dict[str, float]:
@@ -258,10 +271,10 @@ def train_step(
         last = index == len(micro_batches) - 1
         accelerator.gradient_state._set_sync_gradients(last)
         with nullcontext() if last or args.sync_each_batch else accelerator.no_sync(model):
-            loss = task.loss(model, send_to_device(batch, accelerator.device, non_blocking=True)) * count
+            loss = task.loss(model, send_to_device(batch, accelerator.device, non_blocking=True)).float() * count
             # Accelerate averages gradients over processes; times their number, the average is the sum.
             accelerator.backward((loss * accelerator.num_processes / items).sum())
-        loss_sum += loss.detach().float()
+        loss_sum += loss.detach()
     norm = accelerator.clip_grad_norm_(model.parameters(), args.max_grad_norm or float("inf"))
     optimizer.step()
     if not accelerator.optimizer_step_was_skipped:  # fp16: the gradients overflowed

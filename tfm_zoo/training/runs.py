@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -43,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 #: what options, data and checkpoints raise when a user can put them right
 USER_ERRORS = (ValueError, OSError, StrictDataclassError, DatasetsError, PushError)
+#: seconds after which a process that is not the first says what its user did wrong
+PATIENCE = 10
 #: of DeepSpeed (deepspeedai/DeepSpeed#7981)
 ACCUMULATES_OFFLOADED = "0.19.1"
 
@@ -91,6 +94,7 @@ def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
 @contextmanager
 def errors_in_one_line(*errors: type[Exception]) -> Iterator[None]:
     """End the program with one line, and no traceback, at these errors; by default at those that a user can put right.
+    Of several processes that have the same error, one says so.
 
     The environment variable `TFM_ZOO_TRACEBACK=1` shows the traceback. (`accelerate launch` adds a traceback of its
     own to any failure, unless it is told to be `--quiet`.)
@@ -100,6 +104,9 @@ def errors_in_one_line(*errors: type[Exception]) -> Iterator[None]:
     except errors or USER_ERRORS as error:  # noqa: B030
         if os.environ.get("TFM_ZOO_TRACEBACK", "0") not in ("", "0"):
             raise
+        if int(os.environ.get("LOCAL_RANK", 0)):
+            # The first process of this machine has the same error most likely, and its launcher then ends the others.
+            time.sleep(PATIENCE)
         message = " ".join(str(error).split()) or type(error).__name__
         print(f"{Path(sys.argv[0]).name}: error: {message}", file=sys.stderr)
         sys.exit(2)
@@ -143,6 +150,8 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
     engine = accelerator.distributed_type
     if engine == DistributedType.DEEPSPEED:
         set_deepspeed(accelerator, args)
+    if accelerator.is_fsdp2:
+        compute_outputs_in_full(accelerator)
     if asked_for("FSDP") and engine != DistributedType.FSDP:
         raise ValueError("FSDP: Accelerate has it for GPUs; on a CPU it would train with DDP, without a word")
     if freezing and (is_sharded(accelerator) or engine == DistributedType.DEEPSPEED):
@@ -180,6 +189,13 @@ def set_deepspeed(accelerator: Accelerator, args: LoopArguments) -> None:
     plugin.deepspeed_config.update(
         train_micro_batch_size_per_gpu=args.per_device_train_batch_size, gradient_clipping=args.max_grad_norm
     )
+
+
+def compute_outputs_in_full(accelerator: Accelerator) -> None:
+    """Let FSDP2 leave outputs as they are. Accelerate has it round them, and so each loss, to the type of layers."""
+    plugin = accelerator.state.fsdp_plugin
+    if plugin.mixed_precision_policy:
+        plugin.mixed_precision_policy = replace(plugin.mixed_precision_policy, output_dtype=None)
 
 
 def end_training(accelerator: Accelerator) -> None:

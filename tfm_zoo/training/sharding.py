@@ -11,7 +11,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers import PreTrainedModel
 
-from tfm_zoo.models.hub_gathering import own_class
+from tfm_zoo.models.hub_gathering import own_class, plain_name
 
 
 def is_sharded(accelerator: Accelerator) -> bool:
@@ -49,6 +49,36 @@ def shard_shared_tables(accelerator: Accelerator, model: PreTrainedModel) -> Non
     for modules in owners.values():
         if len(modules) > 2:
             fully_shard(modules, reshard_after_forward=False, **policy)
+
+
+def check_processes(accelerator: Accelerator, before: int | None) -> None:
+    """Refuse to continue with DeepSpeed on another number of processes than `before`."""
+    now = accelerator.num_processes
+    if accelerator.distributed_type == DistributedType.DEEPSPEED and before not in (None, now):
+        raise ValueError(
+            f"resume_from_checkpoint: DeepSpeed continues with as many processes as before: give --num_processes"
+            f" {before}, not {now}; or start a new run from the best model so far, as --model_name_or_path"
+        )
+
+
+def whole_weights(accelerator: Accelerator, model: nn.Module) -> dict[str, Tensor]:
+    """The whole weights of a prepared model, on the main process, as precise as the optimiser has them.
+
+    All processes call it. Accelerate would give those that DeepSpeed computes with: in bf16, rounded ones.
+    """
+    if accelerator.distributed_type != DistributedType.DEEPSPEED:
+        weights = accelerator.get_state_dict(model)
+        return {plain_name(name): weight for name, weight in weights.items()}  # compiled ones have another
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    weights = dict(unwrapped(accelerator, model).state_dict())
+    precise: dict[nn.Parameter, Tensor] = {}
+    for name, parameter in unwrapped(accelerator, model).named_parameters(remove_duplicate=False):
+        if parameter not in precise:  # else it is tied to one that has been gathered
+            weight = safe_get_full_fp32_param(parameter)
+            precise[parameter] = weight.cpu() if accelerator.is_main_process else None
+        weights[name] = precise[parameter]
+    return weights
 
 
 def load_saved(accelerator: Accelerator, model: nn.Module, folder: Path) -> None:

@@ -115,8 +115,9 @@ class Stream:
 
 
 def default_workers() -> int:
-    """How many cores of this machine each of its training processes has left to read with, 4 at most."""
-    return max(0, min(4, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 1))
+    """How many of the cores that it may use each training process of this machine has left to read with, 4 at most."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(0, min(4, cores // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 1))
 
 
 class Start(NamedTuple):

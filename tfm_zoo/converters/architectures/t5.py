@@ -107,7 +107,7 @@ def t5(title: str, *config: ConfigRule) -> Architecture:
 
 def scale(official: Fields) -> float:
     """What the first T5 multiplies the states by that it projects onto its vocabulary; the second does not."""
-    return official["d_model"] ** -0.5 if official["scale_decoder_outputs"] else 1.0
+    return official["d_model"] ** -0.5 if official.get("scale_decoder_outputs", True) else 1.0
 
 
 T5 = t5("T5", Computed("logit_scale", scale, lambda factor: {"scale_decoder_outputs": factor != 1}))

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DistributedType
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 from typing_extensions import Self
@@ -63,6 +64,8 @@ class Comparison:
 
     def __post_init__(self) -> None:
         self.accelerator, self.data_args, self.args = self.run.accelerator, self.run.data_args, self.run.args
+        if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
+            raise ValueError("DeepSpeed: a comparison measures the steps of torch's optimisers; use DDP or FSDP2")
         longest = (longest_input(variant.config, self.tokenizer) for variant in self.variants)
         self.block_size = self.data_args.block_size or min(1024, *longest)
         for note in self.notes:
@@ -161,7 +164,7 @@ class Comparison:
 
 def rehearse(variant: Variant, device: torch.device) -> None:
     """Take one small step, so that the cost of loading and setting up libraries does not count as the variant's."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
         model = HEAD.new(variant.model_args, variant.config).to(device)
         ids = torch.zeros(1, 2, dtype=torch.long, device=device)
         model(input_ids=ids, labels=ids).loss.backward()

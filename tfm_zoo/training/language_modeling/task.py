@@ -67,7 +67,8 @@ class Sampler:
             return []
         training = model.training
         model.eval()
-        with torch.random.fork_rng():  # the random numbers of training do not change
+        devices = [] if model.device.type == "cpu" else [model.device]
+        with torch.random.fork_rng(devices, device_type=model.device.type):  # those of training do not change
             torch.manual_seed(self.args.seed + step)
             prompt = self.prompt.to(model.device)
             options = {"generation_config": self.config, "synced_gpus": is_sharded}
