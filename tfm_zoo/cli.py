@@ -22,12 +22,14 @@ app.command(
 )(hub.serve)
 
 pictures = typer.Typer(
-    help="Draw a model's attention, what its decision rests on, its positions; or learning-rate schedules.",
+    help="Draw a model's attention, what its decision rests on, its positions, its block; or masks and learning rates.",
     no_args_is_help=True,
 )
 pictures.command()(show.attention)
 pictures.command()(show.rollout)
 pictures.command()(show.positions)
+pictures.command()(show.block)
+pictures.command()(show.masks)
 pictures.command()(show.schedule)
 app.add_typer(pictures, name="show")
 

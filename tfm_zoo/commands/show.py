@@ -2,13 +2,17 @@
 
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .options import Debug
 from .screen import errors_in_one_line, notes, report
 
+if TYPE_CHECKING:
+    from ..models.configuration_tfm import TfmConfig
+
+COMPUTED = ("sinusoidal", "rotary")  # positions that need no model
 Model = Annotated[str, typer.Argument(help="Folder or Hub id of a zoo model or an official one.")]
 Text = Annotated[str, typer.Argument(help="The text that the model reads.")]
 Picture = Annotated[Path, typer.Option("--out", "-o", help="The picture: .png, .svg or .pdf.")]
@@ -70,8 +74,12 @@ def rollout(
 
 
 def positions(
-    model: Model,
+    model: Annotated[
+        str,
+        typer.Argument(help='A model as above, the name of a published size, or "sinusoidal" or "rotary" alone.'),
+    ],
     length: Annotated[int | None, typer.Option(help="Number of positions; by default all, at most 512.")] = None,
+    hidden_size: Annotated[int, typer.Option(help='The width of "sinusoidal" and "rotary".')] = 64,
     out: Picture = Path("positions.png"),
     debug: Debug = False,
 ) -> None:
@@ -82,8 +90,30 @@ def positions(
         pictures = visualization()
         pictures.check_suffix(out)
         with notes.status("Drawing"):
-            pictures.plot_positions(load_any(model), out, length)
+            config = positions_alone(model, hidden_size) if model in COMPUTED else published(model)
+            pictures.plot_positions(config or load_any(model), out, length)
     report(f"Positions of {model} in {out}")
+
+
+def block(
+    config: Annotated[str, typer.Argument(help="The name of a published size, or a folder or Hub id of any model.")],
+    out: Picture = Path("block.png"),
+    debug: Debug = False,
+) -> None:
+    """Draw the block that a configuration describes, in the boxes that papers draw."""
+    from .models import load_any
+
+    with errors_in_one_line(debug):
+        pictures = visualization()
+        pictures.plot_block(published(config) or load_any(config).config, out)
+    report(f"The block of {config} in {out}")
+
+
+def masks(out: Picture = Path("masks.png"), debug: Debug = False) -> None:
+    """Draw the kinds of attention masks: padding, causal, window, packed."""
+    with errors_in_one_line(debug):
+        visualization().plot_masks(out)
+    report(f"Masks in {out}")
 
 
 def schedule(
@@ -101,6 +131,20 @@ def schedule(
     with errors_in_one_line(debug):
         visualization().plot_schedules(names, out, steps, warmup_steps, learning_rate, hidden_size)
     report(f"{', '.join(names)} in {out}")
+
+
+def published(name: str) -> "TfmConfig | None":
+    """The configuration of a published size, if that is what the name names."""
+    from ..named_configs import NAMED_CONFIGS, named_config
+
+    return named_config(name) if name in NAMED_CONFIGS else None
+
+
+def positions_alone(kind: str, hidden_size: int) -> "TfmConfig":
+    """A configuration with computed positions of this width."""
+    from ..models.configuration_tfm_gpt import TfmGPTConfig
+
+    return TfmGPTConfig(position_embedding_type=kind, hidden_size=hidden_size, num_attention_heads=1)
 
 
 def visualization() -> ModuleType:

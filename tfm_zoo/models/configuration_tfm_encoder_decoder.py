@@ -70,7 +70,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
     attention_dropout: float | int = 0.0
     scale_embedding: bool = True
     max_position_embeddings: int = 1024
-    position_embedding_type: Literal["learned", "sinusoidal", "rotary", "none"] = "sinusoidal"
+    position_embedding_type: Literal["learned", "sinusoidal", "rotary", "alibi", "none"] = "sinusoidal"
     pad_token_id: int | None = 0
     bos_token_id: int | None = 1
     eos_token_id: int | list[int] | None = 2

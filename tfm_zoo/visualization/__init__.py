@@ -7,8 +7,10 @@ from .attention import AttentionMap, choose
 from .attention_maps import attention_maps
 from .attention_page import PAGES, attention_page
 from .attention_plot import plot_attention
+from .block import plot_block
 from .comparison import TrainedModel, plot_comparison
 from .figures import IMAGES, check_suffix
+from .masks import mask_of, plot_masks
 from .positions import plot_positions, position_vectors, similarity_by_distance
 from .rollout import Rollout, attention_rollout, decision_rollout, plot_rollout
 from .schedules import plot_schedules, schedule_rates
@@ -26,8 +28,11 @@ __all__ = [
     "check_suffix",
     "choose",
     "decision_rollout",
+    "mask_of",
     "plot_attention",
+    "plot_block",
     "plot_comparison",
+    "plot_masks",
     "plot_positions",
     "plot_rollout",
     "plot_schedules",

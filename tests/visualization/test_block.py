@@ -1,0 +1,71 @@
+"""Pictures of the block, box by box, and of masks."""
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from typer.testing import CliRunner
+
+import tfm_zoo
+from tfm_zoo.cli import app
+from tfm_zoo.visualization import block, mask_of
+
+from ..tiny import tiny_config, tiny_decoder, tiny_model
+
+
+def boxes(config) -> list[str]:
+    """What the boxes of each stack say, from the bottom to the top."""
+    panel = Figure().subplots()
+    for index, stack in enumerate(block.stacks_of(config)):
+        block.draw_stack(panel, stack, 8.0 * index)
+    texts = sorted(panel.findobj(Text), key=lambda text: (text.get_position()[0] // 8, text.get_position()[1]))
+    return [text.get_text().split("\n")[0] for text in texts if text.get_text()]
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("post", ["self-attention", "+", "LayerNorm", "feed-forward", "+", "LayerNorm"]),
+        ("pre", ["LayerNorm", "self-attention", "+", "LayerNorm", "feed-forward", "+", "LayerNorm"]),
+        ("output", ["self-attention", "LayerNorm", "+", "feed-forward", "LayerNorm", "+", "LayerNorm"]),
+    ],
+)
+def test_norms_stand_where_they_are(place, expected):
+    config = tiny_config(tfm_zoo.TfmGPTConfig, norm_position=place, num_hidden_layers=3)
+    shown = [text for text in boxes(config) if text != "3 x"]
+    assert shown == ["decoder", f"tokens: {config.vocab_size} x {config.hidden_size}", shown[2], *expected]
+    assert shown[2].startswith("+ learned positions") and "3 x" in boxes(config)
+
+
+def test_what_the_boxes_say():
+    config = tfm_zoo.named_config("gemma-3-270m")
+    (stack,) = block.stacks_of(config)
+    attention, feed = (layer.text.replace("\n", " ") for layer in stack.sub_layers)
+    assert "4 heads of 256, 1 for keys and values" in attention
+    assert "causal, window of 512 and full by layer, rotary, queries and keys normed" in attention
+    assert "gated, gelu_pytorch_tanh: 640 to 2,048 to 640" in feed
+    pythia = boxes(tfm_zoo.named_config("pythia-160m"))
+    assert pythia.count("LayerNorm") == 3 and pythia.count("+") == 1
+    assert boxes(tfm_zoo.named_config("transformer-base")).count("cross-attention") == 1
+
+
+@pytest.mark.parametrize("kind", ["padding", "causal", "window"])
+def test_masks_are_those_of_the_models(kind):
+    length = 12
+    ids, attention_mask = torch.arange(length)[None] % 5 + 3, torch.ones(1, length)
+    if kind == "padding":
+        model, attention_mask[:, 9:] = tiny_model(tfm_zoo.TfmBertModel, attn_implementation="eager"), 0
+    else:
+        model = tiny_decoder(attn_implementation="eager", **({"sliding_window": 4} if kind == "window" else {}))
+    weights = model(ids, attention_mask=attention_mask, output_attentions=True).attentions[0][0, 0]
+    real = attention_mask[0].bool()
+    assert torch.equal(weights[real] > 0, mask_of(kind, length)[real])
+
+
+def test_commands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    positions = ["positions", "sinusoidal", "--hidden-size", "64", "--length", "100"]
+    for command in (["block", "t5-small"], ["masks"], positions, ["positions", "smollm-135m"]):
+        result = CliRunner().invoke(app, ["show", *command])
+        assert result.exit_code == 0, result.output
+    assert {path.name for path in tmp_path.iterdir()} == {"block.png", "masks.png", "positions.png"}

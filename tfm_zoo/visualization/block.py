@@ -1,0 +1,232 @@
+"""A model's block as its configuration has it, in the boxes that papers draw."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import fill
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+
+from ..models.configuration_tfm import TfmConfig
+from .figures import check_suffix, save
+
+COLOURS = {"embedding": "#f6d9c6", "norm": "#eef0c4", "attention": "#f7c9a8", "feed-forward": "#bfe0ee"}
+NORM_NAMES = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm", "zero_centered_rmsnorm": "RMSNorm (1 + weight)"}
+WIDTH, HEIGHT, GAP = 4.2, 0.72, 0.42  # of a box, and between two
+COLUMNS = 32  # of letters in a box
+SIDE = 2.75  # from the middle of a column to the line of a residual sum
+
+
+@dataclass
+class SubLayer:
+    """Attention or a feed-forward: what stands in a box, and where its norms are."""
+
+    kind: str
+    text: str
+    before: bool
+    inside: bool  # a norm of its output, before the sum
+    after: bool
+    source: bool = False  # whether it reads the encoder
+
+
+@dataclass
+class Stack:
+    """An encoder or a decoder: what the boxes say, from the bottom to the top."""
+
+    title: str
+    depth: int
+    embeddings: list[tuple[str, str]]
+    sub_layers: list[SubLayer]
+    parallel_norms: int  # of attention and feed-forward side by side: one for both, or two; 0: one after the other
+    final_norm: bool
+    norm: str
+
+
+def stacks_of(config: TfmConfig) -> list[Stack]:
+    """The stacks of a model of this configuration: one, or encoder and decoder."""
+    if not config.is_encoder_decoder:
+        is_causal = config.model_type == "tfm_gpt"
+        return [stack_of(config, "decoder" if is_causal else "encoder", config.num_hidden_layers, is_causal)]
+    encoder = stack_of(config, "encoder", config.num_hidden_layers, is_causal=False)
+    decoder = stack_of(config, "decoder", config.decoder_layers, is_causal=True)
+    attention, *rest = decoder.sub_layers
+    text = f"cross-attention\n{heads_of(config)}"
+    cross = SubLayer("attention", text, attention.before, attention.inside, attention.after, source=True)
+    decoder.sub_layers = [attention, cross, *rest]
+    return [encoder, decoder]
+
+
+def heads_of(config: TfmConfig) -> str:
+    heads, keys = config.num_attention_heads, config.num_key_value_heads
+    return f"{heads} heads of {config.head_dim}" + (f", {keys} for keys and values" if keys < heads else "")
+
+
+def stack_of(config: TfmConfig, title: str, depth: int, is_causal: bool) -> Stack:
+    kinds = {
+        "full_attention": "full",
+        "sliding_attention": f"window of {config.sliding_window}",
+        "linear_attention": "linear",
+    }
+    types = dict.fromkeys(getattr(config, "layer_types", None) or [config.layer_type])
+    seen = " and ".join(kinds[kind] for kind in types) + (" by layer" if len(types) > 1 else "")
+    details = ["causal" * is_causal, seen * (seen != "full"), "rotary" * (config.position_embedding_type == "rotary")]
+    details += ["queries and keys normed" * bool(config.qk_norm)]
+    details += ["biased by distance" * config.has_position_bias]
+    lines = ["self-attention", fill(heads_of(config), COLUMNS), fill(", ".join(filter(None, details)), COLUMNS)]
+    width, inner = config.hidden_size, config.intermediate_size
+    gate = "gated, " if config.mlp_type == "gated" else ""
+    feed = "feed-forward\n" + fill(f"{gate}{config.hidden_act}: {width:,} to {inner:,} to {width:,}", COLUMNS)
+    place = config.norm_position
+    norms = {"before": place in ("pre", "both"), "inside": place in ("output", "both"), "after": place == "post"}
+    vocabulary = config.decoder_vocab_size if title == "decoder" and config.is_encoder_decoder else config.vocab_size
+    embeddings = [("embedding", f"tokens: {vocabulary:,} x {config.embedding_size:,}")]
+    if config.position_embedding_type in ("learned", "sinusoidal"):
+        count = f": {config.max_position_embeddings:,}" if config.position_embedding_type == "learned" else ""
+        embeddings.append(("embedding", f"+ {config.position_embedding_type} positions{count}"))
+    if config.type_vocab_size:
+        embeddings.append(("embedding", f"+ segments: {config.type_vocab_size}"))
+    if config.embedding_norm:
+        embeddings.append(("norm", NORM_NAMES[config.norm_type]))
+    if config.embedding_size != width:
+        embeddings.append(("embedding", f"projection: {config.embedding_size:,} to {width:,}"))
+    return Stack(
+        title=title,
+        depth=depth,
+        embeddings=embeddings,
+        sub_layers=[
+            SubLayer("attention", "\n".join(filter(None, lines)), **norms),
+            SubLayer("feed-forward", feed, **norms),
+        ],
+        parallel_norms=config.num_ln_in_parallel_attn if config.use_parallel_residual else 0,
+        final_norm=config.final_norm,
+        norm=NORM_NAMES[config.norm_type],
+    )
+
+
+class Column:
+    """Boxes one above the other, with a line between them."""
+
+    def __init__(self, panel: Axes, middle: float):
+        self.panel, self.middle, self.top = panel, middle, 0.0
+
+    def box(self, kind: str, text: str, offset: float = 0.0, rise: bool = True, lines: int = 0) -> float:
+        """Draws a box on top of the others, beside the middle if it has an offset; returns the height of its middle.
+
+        `rise`: whether what follows stands on it. `lines`: for how many it has room, by default those of the text.
+        """
+        height, x = HEIGHT * (0.45 + 0.5 * (lines or 1 + text.count("\n"))), self.middle + offset
+        bottom = self.top + GAP
+        self.line(x, self.top, bottom)
+        corner, style = (x - WIDTH / 2, bottom), "round,pad=0,rounding_size=0.12"
+        self.panel.add_patch(FancyBboxPatch(corner, WIDTH, height, style, fc=COLOURS[kind], ec="#555555", zorder=2))
+        self.panel.text(x, bottom + height / 2, text, ha="center", va="center", fontsize=9, zorder=3)
+        if rise:
+            self.top = bottom + height
+        return bottom + height / 2
+
+    def line(self, x: float, bottom: float, top: float) -> None:
+        self.panel.plot([x, x], [bottom, top], color="#555555", lw=1, zorder=1)
+
+    def fork(self, half: float) -> None:
+        """A line across, from which two boxes go up, or on which they meet."""
+        self.top += 0.15
+        self.panel.plot([self.middle - half, self.middle + half], [self.top] * 2, color="#555555", lw=1, zorder=1)
+        self.line(self.middle, self.top - 0.15, self.top)
+
+    def sum(self, start: float, side: float = SIDE) -> None:
+        """A residual sum on top: what was there at the height `start` comes around the boxes between."""
+        top = self.top + GAP + 0.1
+        self.line(self.middle, self.top, top)
+        x = self.middle + side
+        self.panel.plot([self.middle, x, x, self.middle], [start, start, top, top], color="#555555", lw=1, zorder=1)
+        self.panel.plot(self.middle, top, "o", ms=13, mfc="white", mec="#555555", zorder=3)
+        self.panel.text(self.middle, top, "+", ha="center", va="center", fontsize=12, zorder=4)
+        self.top = top + 0.15
+
+
+def draw_stack(panel: Axes, stack: Stack, middle: float) -> tuple[Column, list[float]]:
+    """Draws a stack; returns its column, and the heights of the boxes that read the encoder."""
+    column, reading = Column(panel, middle), []
+    for kind, text in stack.embeddings:
+        column.box(kind, text)
+    begin = column.top + 0.25
+    if stack.parallel_norms:
+        draw_side_by_side(column, stack)
+    for sub_layer in () if stack.parallel_norms else stack.sub_layers:
+        column.top += GAP / 2
+        column.line(middle, column.top - GAP / 2, column.top)
+        start = column.top
+        if sub_layer.before:
+            column.box("norm", stack.norm)
+        height = column.box(sub_layer.kind, sub_layer.text)
+        if sub_layer.source:
+            reading.append(height)
+        if sub_layer.inside:
+            column.box("norm", stack.norm)
+        column.sum(start)
+        if sub_layer.after:
+            column.box("norm", stack.norm)
+    left, right = (4.7, 5.2) if stack.parallel_norms else (2.45, 2.95)
+    frame = FancyBboxPatch(
+        (middle - left, begin),
+        left + right,
+        column.top + 0.2 - begin,
+        "round,pad=0,rounding_size=0.2",
+        fill=False,
+        ec="#999999",
+        ls="--",
+    )
+    panel.add_patch(frame)
+    panel.text(middle - left - 0.1, (begin + column.top) / 2, f"{stack.depth} x", ha="right", va="center", fontsize=11)
+    if stack.final_norm:
+        column.top += 0.2
+        column.box("norm", stack.norm)
+    column.line(middle, column.top, column.top + GAP)
+    panel.text(middle, -0.15, stack.title, ha="center", va="top", fontsize=11)
+    return column, reading
+
+
+def draw_side_by_side(column: Column, stack: Stack) -> None:
+    """Attention and feed-forward that read the same state and are added to it together."""
+    middle, half = column.middle, WIDTH / 2 + 0.15
+    column.top += GAP
+    start = column.top
+    if stack.parallel_norms == 1:
+        column.box("norm", stack.norm)
+    column.fork(half)
+    if stack.parallel_norms == 2:
+        column.box("norm", stack.norm, -half, rise=False)
+        column.box("norm", stack.norm, half)
+    for offset, sub_layer in zip((-half, half), stack.sub_layers, strict=True):
+        column.box(
+            sub_layer.kind,
+            sub_layer.text,
+            offset,
+            rise=offset > 0,
+            lines=1 + max(other.text.count("\n") for other in stack.sub_layers),
+        )
+    column.line(middle - half, column.top, column.top + 0.15)
+    column.line(middle + half, column.top, column.top + 0.15)
+    column.fork(half)
+    column.sum(start, side=2 * half + 0.4)
+
+
+def plot_block(config: TfmConfig, path: str | Path) -> None:
+    """Draw the stacks that a configuration describes, box by box, in the order in which they compute."""
+    check_suffix(path)
+    stacks = stacks_of(config)
+    figure = Figure(figsize=(6.5 * len(stacks) + 1, 9), layout="constrained")  # trimmed when it is saved
+    panel = figure.subplots()
+    drawn = [draw_stack(panel, stack, 8.0 * index) for index, stack in enumerate(stacks)]
+    if len(drawn) == 2:  # the encoder's states go to each cross-attention
+        (encoder, _), (decoder, heights) = drawn
+        corner, left = encoder.top + GAP, decoder.middle - WIDTH / 2
+        for height in heights:
+            xs, ys = [encoder.middle, 4.2, 4.2, left], [corner, corner, height, height]
+            panel.plot(xs, ys, color="#555555", lw=1, zorder=1)
+    panel.set_aspect("equal")
+    panel.margins(0.04)
+    panel.axis("off")
+    figure.suptitle(type(config).__name__.removesuffix("Config"), fontsize=12)
+    save(figure, path)

@@ -1,0 +1,42 @@
+"""Who attends to whom: the kinds of masks."""
+
+from pathlib import Path
+
+import torch
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+
+from .figures import check_suffix, save
+
+#: the kinds of masks, each with what is said of it
+MASKS = {
+    "padding": "an encoder sees all real tokens",
+    "causal": "a decoder sees what came before",
+    "window": "a causal window of 4",
+    "packed": "two texts in one row",
+}
+
+
+def mask_of(kind: str, length: int = 12) -> torch.Tensor:
+    """Who sees whom, true at `(query, key)`, `(length, length)`; with padding, the last quarter of it is padding."""
+    query, key = torch.arange(length)[:, None], torch.arange(length)
+    if kind == "padding":
+        return (key < length * 3 // 4).expand(length, -1)
+    sees = key <= query
+    if kind == "window":
+        sees &= query - key < 4
+    if kind == "packed":
+        sees &= (query < length // 2) == (key < length // 2)
+    return sees
+
+
+def plot_masks(path: str | Path) -> None:
+    """Draw the kinds of masks that the models know: padding, causal, window, packed."""
+    check_suffix(path)
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    for panel, (kind, text) in zip(figure.subplots(1, len(MASKS)), MASKS.items(), strict=True):
+        panel.pcolormesh(mask_of(kind), cmap=ListedColormap(["#f2f2f2", "#3b5b92"]), edgecolors="white", lw=1)
+        panel.invert_yaxis()
+        panel.set(title=f"{kind}: {text}", xlabel="key", ylabel="query", aspect="equal", xticks=[], yticks=[])
+        panel.title.set_fontsize(9)
+    save(figure, path)
