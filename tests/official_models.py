@@ -84,6 +84,7 @@ TINY_FALCON = without(TINY_LLAMA, "intermediate_size", "rms_norm_eps", "num_key_
     "layer_norm_epsilon": 1e-3,
     "bias": True,
 }
+TINY_ALIBI = {"vocab_size": 99, "layer_norm_epsilon": 1e-3, **SPECIAL_TOKENS}
 TINY_BART = {
     "vocab_size": 99,
     "d_model": 32,
@@ -163,6 +164,8 @@ TINY_OF = {
     "gptj": TINY_GPT | {"n_inner": 48, "rotary_dim": 6},
     "opt": TINY_OPT,
     "falcon": TINY_FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2},
+    "bloom": TINY_ALIBI | {"hidden_size": 48, "n_layer": 3, "n_head": 6},
+    "mpt": TINY_ALIBI | {"d_model": 48, "n_layers": 3, "n_heads": 6, "max_seq_len": 40, "no_bias": True},
     # as in OPUS-MT, decoding begins with padding
     "marian": TINY_BART | {"scale_embedding": True, "pad_token_id": 3, "decoder_start_token_id": 3},
     "bart": TINY_BART,
@@ -185,7 +188,7 @@ NO_DROPOUT_OF = {
     "openai-gpt": dict.fromkeys(GPT_DROPOUTS, 0.0),
     **{name: {"attention_dropout": 0.0, "classifier_dropout": 0.0} for name in LIKE_LLAMA},
     **{name: {"dropout": 0.0, "attention_dropout": 0.0} for name in (*LIKE_BART, "opt")},
-    "falcon": {"classifier_dropout": 0.0},
+    **{name: {"classifier_dropout": 0.0} for name in ("falcon", "bloom", "mpt")},
     **{name: {"dropout_rate": 0.0} for name in LIKE_T5},
     "electra": NO_DROPOUT | {"summary_last_dropout": 0.0},
     "eurobert": {"attention_dropout": 0.0},
@@ -207,6 +210,8 @@ DROPOUT_OF = {
     "starcoder2": {"residual_dropout": 0.2, "embedding_dropout": 0.1, "attention_dropout": 0.3},
     "opt": {"dropout": 0.1, "attention_dropout": 0.2},
     "falcon": {"classifier_dropout": 0.4},
+    "bloom": {"hidden_dropout": 0.1, "attention_dropout": 0.2, "classifier_dropout": 0.4},
+    "mpt": {"classifier_dropout": 0.4},  # its own configuration takes no rate but 0
     "gpt_neox": {"hidden_dropout": 0.2, "attention_dropout": 0.3, "classifier_dropout": 0.4},
     **{name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3} for name in LIKE_BART},
     **{
@@ -317,7 +322,7 @@ class OfficialClass:
     @property
     def chooses_attention(self) -> bool:
         """Whether the official class has more than one implementation of attention."""
-        return self.architecture.model_type not in ("openai-gpt", "fsmt", "mpnet", "gemma2", "gptj")
+        return self.architecture.model_type not in ("openai-gpt", "fsmt", "mpnet", "gemma2", "gptj", "bloom", "mpt")
 
     @property
     def ignores_padding(self) -> bool:
@@ -327,8 +332,8 @@ class OfficialClass:
 
     @property
     def has_windows(self) -> bool:
-        """Of an encoder; in Falcon's own eager attention, too, a position that sees padding alone sees all."""
-        return self.architecture.model_type in ("modernbert", "falcon")
+        """Of an encoder; in Falcon's own eager attention and in MPT's, too, what sees padding alone sees all."""
+        return self.architecture.model_type in ("modernbert", "falcon", "mpt")
 
     def reads_padding(self, side: str, has_labels: bool = False) -> bool:
         """Whether the head of a class with windows reads padding, all of it or the first position's."""
@@ -349,9 +354,9 @@ OFFICIAL_CLASSES = [
 #: architectures made of parts of those above: their heads are tested in fewer ways
 LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
-    *("phi", "phi3", "gpt_bigcode", "starcoder2", "gpt_neox", "gptj", "opt", "falcon"),
+    *("phi", "phi3", "gpt_bigcode", "starcoder2", "gpt_neox", "gptj", "opt", "falcon", "bloom", "mpt"),
     *("qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite", "pegasus", "blenderbot"),
-    *("mt5", "umt5"),
+    *("mpnet", "mt5", "umt5"),
 )
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 

@@ -3,7 +3,7 @@
 from transformers import PreTrainedConfig
 
 #: official models that count positions from `pad_token_id + 1`
-COUNT_FROM_PADDING = ("roberta", "xlm-roberta", "camembert")
+COUNT_FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
 
 def positions_of(config: PreTrainedConfig) -> int | None:

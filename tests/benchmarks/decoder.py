@@ -11,7 +11,7 @@ import tfm_zoo
 from .settings import Result, Settings, remembered, training_step
 from .timing import interleave
 
-PROMPT, NEW_TOKENS, PREFILL = 16, 24, 1024
+PROMPT, NEW_TOKENS, PREFILL = 32, 64, 1024
 TRAINED = (8, 512)  # (batch, length) of a training step
 
 
@@ -25,9 +25,9 @@ def pair(settings: Settings, training: bool = False) -> tuple[torch.nn.Module, t
     return tuple(model.to(settings.device).train(training) for model in (official, zoo))
 
 
-def batches(settings: Settings, batch: int, length: int, times: int = 1) -> list[dict]:
+def batches(settings: Settings, batch: int, length: int) -> list[dict]:
     generator = torch.Generator().manual_seed(0)
-    ids = [torch.randint(0, 50257, (batch, length), generator=generator) for _ in range(times * settings.rounds)]
+    ids = [torch.randint(0, 50257, (batch, length), generator=generator) for _ in range(settings.rounds)]
     return [{"input_ids": one.to(settings.device)} for one in ids]
 
 
@@ -53,8 +53,7 @@ def decoded(name: str, settings: Settings, batch: int, goal: str, int8: bool = F
     official, zoo = pair(settings)
     if int8:
         tfm_zoo.quantize_int8(zoo)
-    # Many short runs: the machine's speed has less time to change between the two of a pair.
-    result = interleave(decode(official), decode(zoo), batches(settings, batch, PROMPT, times=4))
+    result = interleave(decode(official), decode(zoo), batches(settings, batch, PROMPT))
     times = (f"{1000 * seconds / NEW_TOKENS:.1f} ms/token" for seconds in (result.official, result.zoo))
     return Result(name, *times, result.ratio, goal)
 

@@ -1,7 +1,7 @@
 """The encoder family against official BERT and its successors: what is timed, and the figure that is aimed at."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import torch
 from transformers import (
@@ -9,7 +9,9 @@ from transformers import (
     BertForSequenceClassification,
     BertModel,
     ModernBertModel,
+    MPNetModel,
     NomicBertModel,
+    T5EncoderModel,
 )
 
 import tfm_zoo
@@ -28,7 +30,8 @@ def pair(
     """An official model of random weights, of its base size unless `sizes` say otherwise, and its zoo twin."""
     torch.manual_seed(0)
     config = official_class.config_class(**{"num_hidden_layers": settings.layers} | sizes)
-    config._attn_implementation = settings.attention
+    if official_class._supports_sdpa:  # MPNet computes its own
+        config._attn_implementation = settings.attention
     official = official_class(config).to(settings.dtype)
     zoo = tfm_zoo.from_official(official, attn_implementation=settings.attention)
     return tuple(model.to(settings.device).train(training) for model in (official, zoo))
@@ -42,11 +45,20 @@ def forward(model: torch.nn.Module) -> Callable[[dict], None]:
     return run
 
 
-def timed(name: str, official_class: type, batches: list[dict], settings: Settings, goal: str, **sizes: int) -> Result:
+def timed(
+    name: str,
+    official_class: type,
+    batches: list[dict],
+    settings: Settings,
+    goal: str,
+    autocast: bool = False,
+    **sizes: int,
+) -> Result:
     training = "labels" in batches[0]
     models = pair(official_class, settings, training, **sizes)
     batches = [{key: states.to(settings.device) for key, states in batch.items()} for batch in batches]
-    result = interleave(*map(training_step if training else forward, models), batches)
+    step = partial(training_step, autocast=autocast) if training else forward
+    result = interleave(*map(step, models), batches)
     return Result(name, f"{result.official:.3f} s", f"{result.zoo:.3f} s", result.ratio, goal)
 
 
@@ -85,8 +97,15 @@ def benchmarks(settings: Settings) -> dict[str, Callable[[str], Result]]:
         "inference": lambda name: timed(name, BertModel, ragged(), settings, ">= 1.7"),
         "inference, NomicBERT": lambda name: timed(name, NomicBertModel, ragged(), settings, ">= 1.5"),
         "inference, ModernBERT": lambda name: timed(name, ModernBertModel, ragged(), settings, ">= 1.5"),
+        "inference, MPNet": lambda name: timed(
+            name, MPNetModel, ragged(), settings, ">= 1.5", max_position_embeddings=514
+        ),
+        "inference, T5's encoder": lambda name: timed(name, T5EncoderModel, ragged(), settings, ">= 1.5"),
         "inference, no padding": lambda name: timed(name, BertModel, full(), settings, ">= 0.97"),
         "training step": lambda name: timed(name, classifier, classified(), settings, ">= 1.6"),
+        "training step, bfloat16 autocast": lambda name: timed(
+            name, classifier, classified(), settings, "", autocast=True
+        ),
         "MLM step": lambda name: timed(name, BertForMaskedLM, masked(ragged()), settings, ">= 2.0"),
         "MLM step, no padding": lambda name: timed(name, BertForMaskedLM, masked(full()), settings, ">= 1.2"),
         "MLM peak memory": lambda name: remembered(name, "encoder", "ragged", settings, "<= 0.45"),

@@ -1,4 +1,7 @@
-"""`python -m tests.benchmarks.packing [--threads N] [--compiled]`: packed weights beside CTranslate2, on a CPU."""
+"""`python -m tests.benchmarks.packing [--threads N] [--compiled]`: packed weights beside CTranslate2, on a CPU.
+
+Times of decoders are milliseconds per token: 64 tokens after 32, so that the prompt counts.
+"""
 
 import copy
 import statistics
@@ -92,9 +95,10 @@ def main(
         if batches is None:
             batches = encoder.reviews(rounds) if "BERT" in name else encoder_decoder.batches("test", 32, rounds)
         times = interleaved(contenders(models(), run, run_engine, is_compiled), batches)
+        tokens = decoder.NEW_TOKENS if "sequence" in name else 1
         table = Table(name, "minimum, ms", "median, ms", "ratio", title=f"{torch.get_num_threads()} threads")
         for contender, values in times.items():
-            figures = (f"{1000 * figure(values):.1f}" for figure in (min, statistics.median))
+            figures = (f"{1000 * figure(values) / tokens:.1f}" for figure in (min, statistics.median))
             table.add_row(contender, *figures, f"{min(times['official']) / min(values):.2f}")
         Console().print(table)
 

@@ -29,12 +29,15 @@ class Result:
     goal: str
 
 
-def training_step(model: torch.nn.Module) -> Callable[[dict], None]:
+def training_step(model: torch.nn.Module, autocast: bool = False) -> Callable[[dict], None]:
+    """A step in the model's own type, or with products in bfloat16."""
     # No optimizer state: official BERT-base, at 16 x 512 tokens, and its twin are to fit into 24 GB together.
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
 
     def run(batch: dict) -> None:
-        model(**batch).loss.backward()
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=autocast):
+            loss = model(**batch).loss
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 

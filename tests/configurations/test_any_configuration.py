@@ -68,7 +68,7 @@ def blocks(draw) -> dict:
         "norm_type": draw(st.sampled_from(["layernorm", "rmsnorm", "zero_centered_rmsnorm"])),
         "norm_bias": draw(st.sampled_from([None, False])),
         "qk_norm": draw(st.sampled_from([None, "head", "whole"])),
-        "position_embedding_type": draw(st.sampled_from(["learned", "sinusoidal", "rotary", "none"])),
+        "position_embedding_type": draw(st.sampled_from(["learned", "sinusoidal", "rotary", "alibi", "none"])),
         "mlp_type": draw(st.sampled_from(["dense", "gated"])),
         "hidden_act": draw(ACTIVATIONS),
         "sliding_window": draw(st.none() | st.integers(2, 8)),
@@ -90,7 +90,8 @@ def blocks(draw) -> dict:
         fields["round_embedding_scale"] = draw(st.booleans())
     if fields["embedding_norm"]:
         fields["embedding_multiplier"] = 1
-    if draw(st.booleans()):
+    has_alibi = fields["position_embedding_type"] == "alibi"
+    if not has_alibi and draw(st.booleans()):
         fields |= {
             "relative_attention_num_buckets": draw(st.integers(4, 9)),
             "relative_attention_max_distance": draw(st.integers(5, 20)),
@@ -107,7 +108,7 @@ def blocks(draw) -> dict:
         fields["rope_parameters"] = rope | {"rope_theta": draw(st.sampled_from([100.0, 10000.0]))}
     if fields["norm_position"] in ("pre", "both"):
         fields["first_norm"] = draw(st.booleans())
-    if "relative_attention_num_buckets" not in fields and draw(st.integers(0, 1)) == 0:
+    if not has_alibi and "relative_attention_num_buckets" not in fields and draw(st.integers(0, 1)) == 0:
         fields |= {"attention_type": "linear", "sliding_window": None}
         fields |= {"attention_scale": None, "attn_logit_softcapping": None}
     if draw(st.booleans()):
@@ -121,7 +122,8 @@ def layer_by_layer(draw, fields: dict) -> dict:
         fields["no_rope_layers"] = [draw(st.integers(0, 1)) for _ in range(fields["num_hidden_layers"])]
     if "attention_type" not in fields and draw(st.booleans()):
         slides = ["sliding_attention"] * (fields["sliding_window"] is not None)
-        scoreless = ["linear_attention"] * ("relative_attention_num_buckets" not in fields)
+        is_biased = "relative_attention_num_buckets" in fields or fields["position_embedding_type"] == "alibi"
+        scoreless = [] if is_biased else ["linear_attention"]
         kinds = st.sampled_from(["full_attention", *scoreless, *slides])
         fields["layer_types"] = [draw(kinds) for _ in range(fields["num_hidden_layers"])]
         if "rope_parameters" in fields and draw(st.booleans()):
@@ -174,6 +176,10 @@ def decoders(draw) -> dict:
         "final_logit_softcapping": draw(st.sampled_from([None, 3])),
         "lm_head_bias": draw(st.booleans()),
     }
+    if fields["position_embedding_type"] != "sinusoidal":
+        fields["position_ids_from_mask"] = draw(st.booleans())
+    if fields["position_embedding_type"] == "learned":
+        fields["position_offset"] = draw(st.integers(int(fields["position_ids_from_mask"]), 2))
     fields = layer_by_layer(draw, fields)
     if draw(st.booleans()):
         fields |= {"type_vocab_size": 0, "token_types_as_tokens": True}

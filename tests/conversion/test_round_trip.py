@@ -90,6 +90,8 @@ ODD_CONFIG = {
     "gptj": {"rotary_dim": 4, "n_inner": None, "gradient_checkpointing": False, "scale_attn_weights": True},
     "opt": {"do_layer_norm_before": False, "enable_bias": False, "prefix": "</s>", "init_std": 0.006},
     "falcon": {"new_decoder_architecture": False, "multi_query": False, "bias": False, "parallel_attn": False},
+    "bloom": {"n_head": 4, "slow_but_exact": False, "pretraining_tp": 2, "pad_token_id": 3},
+    "mpt": {"n_heads": 4, "attn_config": {"softmax_scale": 0.3}, "expansion_ratio": 4, "logit_scale": None},
     "marian": {
         "scale_embedding": False,
         "share_encoder_decoder_embeddings": False,
@@ -192,13 +194,9 @@ ODD_CONFIG = {
 def is_a_later_head(native) -> bool:
     """Whether it is a head that other architectures have, too, on a base that its language model is tested with."""
     heads = ("Classification", "Model", "QuestionAnswering", "MultipleChoice")
-    return native.architecture.model_type in (
-        *LATER,
-        "modernbert",
-        "m2m_100",
-        "t5",
-        "mpnet",
-    ) and native.head.official.endswith(heads)
+    return native.architecture.model_type in (*LATER, "modernbert", "m2m_100", "t5") and native.head.official.endswith(
+        heads
+    )
 
 
 def odd_config(native) -> dict:

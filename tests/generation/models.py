@@ -35,6 +35,8 @@ LATER = {
     "gptj": "GPTJForCausalLM",
     "opt": "OPTForCausalLM",
     "falcon": "FalconForCausalLM",
+    "bloom": "BloomForCausalLM",
+    "mpt": "MptForCausalLM",
 }
 #: those that read a source with an encoder
 TRANSLATORS = {

@@ -14,6 +14,8 @@ logger = logging.get_logger(__name__)
 
 NormPosition = Literal["post", "pre", "output", "both"]
 ENGINES = ("vllm", "sglang")  # that serve models: the names of their attention implementations
+#: fields that would be read if they were set, though not every family has them
+OF_SOME_FAMILIES = ("logit_scale", "final_logit_softcapping", "position_ids_from_mask")
 LAYER_TYPES = ("full_attention", "sliding_attention", "linear_attention")
 
 #: names of fields in other configurations -> their names here
@@ -21,13 +23,18 @@ ALIASES = {
     **dict.fromkeys(("n_embd", "d_model", "dim"), "hidden_size"),
     **dict.fromkeys(("n_layer", "n_layers", "num_layers"), "num_hidden_layers"),
     **dict.fromkeys(("n_head", "n_heads", "num_heads"), "num_attention_heads"),
-    **dict.fromkeys(("n_inner", "ffn_dim", "hidden_dim", "d_ff"), "intermediate_size"),
+    **dict.fromkeys(("n_inner", "ffn_dim", "ffn_hidden_size", "hidden_dim", "d_ff"), "intermediate_size"),
     **dict.fromkeys(("n_positions", "n_ctx"), "max_position_embeddings"),
-    **dict.fromkeys(("activation_function", "activation", "afn"), "hidden_act"),
-    **dict.fromkeys(("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps"), "norm_eps"),
-    **dict.fromkeys(("hidden_dropout_prob", "resid_pdrop", "dropout"), "hidden_dropout"),
+    **dict.fromkeys(("activation_function", "hidden_activation", "activation", "afn"), "hidden_act"),
+    **dict.fromkeys(("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "rms_norm_eps"), "norm_eps"),
+    **dict.fromkeys(
+        ("hidden_dropout_prob", "resid_pdrop", "dropout", "dropout_rate", "residual_dropout"), "hidden_dropout"
+    ),
     **dict.fromkeys(("attention_probs_dropout_prob", "attn_pdrop"), "attention_dropout"),
     "embd_pdrop": "embedding_dropout",
+    "mlp_dropout": "activation_dropout",
+    "d_kv": "head_dim",
+    "attention_multiplier": "attention_scale",
     "init_std": "initializer_range",
 }
 
@@ -99,8 +106,8 @@ class TfmConfig(PreTrainedConfig):
             `"whole"`, of all heads as one (OLMo 2).
         norm_eps: added to the variance (LayerNorm) or to the mean square (RMSNorm).
         position_embedding_type: `"learned"`, `"sinusoidal"` (Vaswani et al. 2017), `"rotary"` (Su et al. 2021; its
-            kind and base in `rope_parameters`, as in transformers; with `layer_types`, also a dict of those for each)
-            or `"none"`.
+            kind and base in `rope_parameters`, as in transformers; with `layer_types`, also a dict of those for each),
+            `"alibi"` (Press et al. 2022: scores fall with the distance, in self-attention) or `"none"`.
         no_rope_layers: for each layer 1, or 0 where rotary positions are left out (SmolLM3). `None`: 1 for all.
         relative_attention_num_buckets: number of buckets of distances, each with a learned bias for each head that is
             added to the scores of self-attention, beside any other positions (T5, MPNet). `None`: no such bias.
@@ -208,7 +215,7 @@ class TfmConfig(PreTrainedConfig):
     norm_bias: bool | None = None
     qk_norm: Literal["head", "whole"] | None = None
     norm_eps: float = 1e-5
-    position_embedding_type: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
+    position_embedding_type: Literal["learned", "sinusoidal", "rotary", "alibi", "none"] = "learned"
     no_rope_layers: list[int] | None = None
     relative_attention_num_buckets: int | None = None
     relative_attention_max_distance: int = 128
@@ -235,6 +242,10 @@ class TfmConfig(PreTrainedConfig):
         for name in kwargs:
             if field := self.misspelt_field(name):
                 raise ValueError(f"{type(self).__name__} has no field {name!r}. Is it {field!r} that is meant?")
+            if name in OF_SOME_FAMILIES:
+                raise ValueError(
+                    f"{name}={kwargs[name]!r} is a field of other families, and not of {type(self).__name__}."
+                )
         aliases = {name: kwargs.pop(name) for name in [*kwargs] if name in self.attribute_map}
         aliases = {name: value for name, value in aliases.items() if value is not None}
         for name, value in aliases.items():
@@ -292,7 +303,7 @@ class TfmConfig(PreTrainedConfig):
     @property
     def has_position_bias(self) -> bool:
         """Whether a bias of positions is added to the scores."""
-        return self.relative_attention_num_buckets is not None
+        return self.position_embedding_type == "alibi" or self.relative_attention_num_buckets is not None
 
     @classmethod
     def following_fields(cls) -> list[str]:
@@ -459,6 +470,11 @@ class TfmConfig(PreTrainedConfig):
                 f"relative_attention_num_buckets={buckets} should be at least 4, and less than twice "
                 f"relative_attention_max_distance={distance}: up to half of them hold one distance each, and the "
                 "others farther ones."
+            )
+        if self.position_embedding_type == "alibi" and (buckets is not None or self.has_linear_attention):
+            raise ValueError(
+                f"position_embedding_type='alibi' adds to the scores of every layer: relative_attention_num_buckets="
+                f"{buckets} would, too, and linear attention has none."
             )
         if buckets is not None and self.has_linear_attention:
             raise ValueError(

@@ -53,7 +53,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
         "src_vocab_size": "vocab_size",
         "tgt_vocab_size": "decoder_vocab_size",
         "encoder_layers": "num_hidden_layers",
-        "decoder_num_hidden_layers": "decoder_layers",
+        **dict.fromkeys(("decoder_num_hidden_layers", "num_decoder_layers"), "decoder_layers"),
     }
     base_model_fsdp_plan: ClassVar[dict[str, str]] = {
         f"{stack}.{part}": "free_full_weight" for stack in STACKS for part in ("embeddings", "layers.*")
@@ -70,7 +70,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
     attention_dropout: float | int = 0.0
     scale_embedding: bool = True
     max_position_embeddings: int = 1024
-    position_embedding_type: Literal["learned", "sinusoidal", "rotary", "none"] = "sinusoidal"
+    position_embedding_type: Literal["learned", "sinusoidal", "rotary", "alibi", "none"] = "sinusoidal"
     pad_token_id: int | None = 0
     bos_token_id: int | None = 1
     eos_token_id: int | list[int] | None = 2

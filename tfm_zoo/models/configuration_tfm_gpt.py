@@ -60,10 +60,11 @@ class TfmGPTConfig(TfmConfig):
         """Every layer has a type, and sliding ones a window that a cache can hold."""
         self.check_layer_types()
         self.check_offset()
-        if self.position_ids_from_mask and self.position_embedding_type == "learned" and not self.position_offset:
+        has_rows = self.position_embedding_type in ("learned", "sinusoidal")
+        if self.position_ids_from_mask and has_rows and not self.position_offset:
             raise ValueError(
-                "position_ids_from_mask=True gives padding position -1, which needs a row: position_offset=0 should be "
-                "1 at least."
+                f"position_ids_from_mask=True gives padding position -1, for which position_embedding_type="
+                f"{self.position_embedding_type!r} has no row: it should be 'learned' with position_offset from 1 on."
             )
         if self.sliding_window == 1:
             raise ValueError("sliding_window=1 lets a position see itself alone; caches take windows of 2 and more.")

@@ -15,6 +15,7 @@ from .cross_attention import Source, TfmCrossAttention, TfmCrossLayer
 from .decoder_batch import check_is_cache, decoder_batch
 from .hub_manifest import fixed_inputs
 from .layout import Layout, find_padding, is_traced, marks_padding
+from .position_bias import TfmRelativeBias
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
 from .targets import real_tokens
@@ -38,6 +39,9 @@ class TfmEncoderDecoderPreTrainedModel(TwoVocabularies, TfmPreTrainedModel):
             init.normal_(module.weight, std=module.embedding_dim**-0.5)
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 init.zeros_(module.weight[module.padding_idx])
+        elif self.config.weight_init == "xavier" and isinstance(module, TfmRelativeBias):
+            for table in module:  # whose rows are as wide as there are heads
+                init.normal_(table.weight, std=self.config.hidden_size**-0.5)
 
     def fingerprint_inputs(self) -> dict[str, torch.LongTensor]:
         """Two sources, and two targets for the models that read a target."""

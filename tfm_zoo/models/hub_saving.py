@@ -48,14 +48,7 @@ class TfmHubMixin:
         if state_dict is not None:
             state_dict = {plain_name(name): value for name, value in state_dict.items()}
         if is_sharded(self):
-            weights = gathered(self) if state_dict is None else state_dict
-            if is_main_process and (not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0):
-                if weights is None:
-                    raise ValueError("the model is sharded: pass state_dict=accelerator.get_state_dict(model)")
-                model = whole(self, weights)
-                lacks_some = any(parameter.is_meta for parameter in model.parameters())
-                model.save_pretrained(folder, True, weights if lacks_some else None, push_to_hub, **kwargs)
-            return
+            return self._save_whole(folder, is_main_process, state_dict, push_to_hub=push_to_hub, **kwargs)
         if state_dict is not None:  # of tied weights, which engines give as copies, one is saved
             tied = self.all_tied_weights_keys
             state_dict = {name: value for name, value in state_dict.items() if tied.get(name) not in state_dict}
@@ -69,6 +62,19 @@ class TfmHubMixin:
                 write_manifest(self, folder, weights)
         if push_to_hub and is_main_process:
             self._save_and_push(repo_id, {"state_dict": weights} | kwargs, **options)
+
+    def _save_whole(
+        self, folder: Path, is_main_process: bool, weights: dict[str, torch.Tensor] | None, **options: Any
+    ) -> None:
+        """Saves a sharded model as an ordinary one, on the first process."""
+        weights = gathered(self) if weights is None else weights
+        if not is_main_process or (torch.distributed.is_initialized() and torch.distributed.get_rank() > 0):
+            return
+        if weights is None:
+            raise ValueError("the model is sharded: pass state_dict=accelerator.get_state_dict(model)")
+        model = whole(self, weights)
+        lacks_some = any(parameter.is_meta for parameter in model.parameters())
+        model.save_pretrained(folder, state_dict=weights if lacks_some else None, **options)
 
     def push_to_hub(
         self, repo_id: str, *, max_shard_size: int | str = "50GB", tags: list[str] | str | None = None, **options: Any

@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import nn
+from transformers import initialization as init
 
 from .batch import Batch
 from .decoder_batch import runs_backward_apart
@@ -45,6 +46,34 @@ class TfmRelativeBias(nn.ModuleList):
         return first + torch.where(far < exact, far, wide)
 
 
+class TfmAlibi(nn.Module):
+    """ALiBi (Press et al. 2022): a score falls with the distance, by a slope of its own for each head.
+
+    The slopes of `2 ** n` heads are powers of one number, down to `2 ** -8`; further heads get every second slope of
+    twice as many. They are a buffer, which is not saved.
+    """
+
+    is_per_layer = False
+
+    def __init__(self, config, is_causal: bool):
+        super().__init__()
+        self.heads, self.is_causal = config.num_attention_heads, is_causal
+        self.register_buffer("slopes", self.make_slopes(), persistent=False)
+
+    def make_slopes(self) -> torch.Tensor:
+        whole = 2 ** int(math.log2(self.heads))
+        steps = torch.arange(1, 2 * whole + 1) * (8 / (2 * whole))
+        return 2.0 ** -torch.cat((steps[1::2], steps[::2]))[: self.heads]
+
+    def reset(self) -> None:
+        """Fills the buffer again: loading leaves garbage in it."""
+        init.copy_(self.slopes, self.make_slopes())
+
+    def forward(self, distances: torch.LongTensor, layer: int) -> torch.Tensor:
+        """Distances `(n,)` to biases `(heads, n)`."""
+        return (self.slopes.float()[:, None] * -distances.abs()).to(self.slopes.dtype)
+
+
 class BiasedLayouts:
     """The layouts of a batch, with the bias of a [`TfmStack`] in their masks, for one layer after the other."""
 
@@ -54,7 +83,8 @@ class BiasedLayouts:
         if implementation not in IMPLEMENTATIONS:
             raise ValueError(
                 f"Attention {implementation!r} takes no bias of positions, and the model has one "
-                f"(relative_attention_num_buckets={config.relative_attention_num_buckets}): "
+                f"(position_embedding_type={config.position_embedding_type!r}, relative_attention_num_buckets="
+                f"{config.relative_attention_num_buckets}): "
                 f"set_attn_implementation() should choose one of {', '.join(IMPLEMENTATIONS)}."
             )
         self.bias, self.layouts, self.implementation = model.position_bias, batch.layouts, implementation
@@ -111,4 +141,6 @@ def spread(values: torch.Tensor, queries: int, keys: int) -> torch.Tensor:
 
 
 def make_position_bias(config, depth: int, is_causal: bool) -> nn.Module | None:
-    return None if config.relative_attention_num_buckets is None else TfmRelativeBias(config, depth, is_causal)
+    if config.position_embedding_type == "alibi":
+        return TfmAlibi(config, is_causal)
+    return TfmRelativeBias(config, depth, is_causal) if config.has_position_bias else None

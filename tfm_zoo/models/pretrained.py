@@ -12,6 +12,7 @@ from .attention import TfmAttention
 from .hub_saving import TfmHubMixin
 from .layers import TfmLayer
 from .norms import TfmZeroCenteredRMSNorm
+from .position_bias import TfmAlibi
 from .positions import TfmSinusoidalPositions
 
 
@@ -63,7 +64,7 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, TfmSinusoidalPositions):
+        if isinstance(module, TfmSinusoidalPositions | TfmAlibi):
             module.reset()
         elif isinstance(module, TfmZeroCenteredRMSNorm):
             init.zeros_(module.weight)

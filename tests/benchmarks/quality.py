@@ -1,0 +1,102 @@
+"""`python -m tests.benchmarks.quality FOLDER ...`: what trained models lose in each type of `pack_weights`.
+
+A folder is what a recipe has written: a language model of `tiny_shakespeare.yaml` (perplexity of the last tenth of the
+text), a classifier of `imdb.yaml` (accuracy on reviews of the test split) or a translator of `multi30k.yaml` (BLEU of
+the test split, four beams).
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from datasets import load_dataset
+from rich.console import Console
+from rich.table import Table
+from torch.nn import functional as F
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+import tfm_zoo
+from tfm_zoo.training.translation.measures import translation_scores
+
+from .batches import SHARED
+from .packing import DTYPES
+
+BATCH_SIZE, BLOCK = 32, 128
+
+
+def perplexity(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, count: int) -> float:
+    """Of the first `count` blocks of the last tenth of Tiny Shakespeare."""
+    text = (SHARED / "datasets/tiny_shakespeare/input.txt").read_text("utf-8")
+    ids = torch.tensor(tokenizer(text[-len(text) // 10 :], verbose=False)["input_ids"])
+    blocks = ids[: len(ids) // BLOCK * BLOCK].view(-1, BLOCK)[:count]
+    losses = []
+    for batch in blocks.split(BATCH_SIZE):
+        logits = model(batch).logits[:, :-1].flatten(0, 1)
+        losses.append(F.cross_entropy(logits, batch[:, 1:].flatten(), reduction="none"))
+    return torch.cat(losses).mean().exp().item()
+
+
+def accuracy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, count: int) -> float:
+    """Percent of `count` reviews that are classified rightly."""
+    reviews = load_dataset(str(SHARED / "datasets/imdb"), split="test").shuffle(seed=42)[:count]
+    right = 0
+    for start in range(0, len(reviews["text"]), BATCH_SIZE):
+        part = {name: column[start : start + BATCH_SIZE] for name, column in reviews.items()}
+        batch = tokenizer(part["text"], padding=True, truncation=True, max_length=256, return_tensors="pt")
+        right += (model(**batch).logits.argmax(dim=-1) == torch.tensor(part["label"])).sum().item()
+    return 100 * right / len(reviews["text"])
+
+
+def bleu(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, count: int) -> float:
+    """Of the first `count` pairs."""
+    pairs = load_dataset(str(SHARED / "datasets/multi30k"), split="test")[:count]
+    translations = []
+    for start in range(0, len(pairs["en"]), BATCH_SIZE):
+        batch = tokenizer(pairs["en"][start : start + BATCH_SIZE], padding=True, return_tensors="pt")
+        ids = model.generate(**batch, num_beams=4, max_length=64)
+        translations += tokenizer.batch_decode(ids, skip_special_tokens=True)
+    return translation_scores(translations, pairs["de"])["bleu"]
+
+
+#: the end of a class's name -> how its models are loaded, what is measured, of how much, and how it is called
+MEASURES: dict[str, tuple[type, Callable, int, str]] = {
+    "ForCausalLM": (AutoModelForCausalLM, perplexity, 1000, "perplexity"),
+    "ForSequenceClassification": (AutoModelForSequenceClassification, accuracy, 2000, "accuracy, %"),
+    "ForConditionalGeneration": (AutoModelForSeq2SeqLM, bleu, 1000, "BLEU"),
+}
+
+
+@torch.inference_mode()
+def main(
+    folders: list[Path],
+    count: Annotated[int | None, typer.Option(help="Blocks, reviews or pairs; by default all, or 2,000.")] = None,
+) -> None:
+    """Prints a figure for the model as it was saved, and one for each type."""
+    for folder in folders:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+        architecture = PreTrainedConfig.get_config_dict(folder)[0]["architectures"][0]
+        auto_class, measure, usual, title = MEASURES[architecture[architecture.index("For") :]]
+        figures = {}
+        for dtype in (None, *DTYPES):
+            model = auto_class.from_pretrained(folder, trust_remote_code=True).eval()
+            if dtype is not None:
+                tfm_zoo.pack_weights(model, dtype)
+            figures[dtype or "as saved"] = measure(model, tokenizer, count or usual)
+        table = Table("weights", title, "change", title=str(folder))
+        for name, figure in figures.items():
+            table.add_row(name, f"{figure:.2f}", f"{100 * (figure / figures['as saved'] - 1):+.2f} %")
+        Console().print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,108 @@
+"""BLOOM (BigScience 2022) and MPT (MosaicML 2023): GPT-2 whose scores fall with the distance (ALiBi)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..architecture import Architecture, Head
+from ..config_rules import ConfigRule, Field, Fields, Free, constants, only, same
+from ..tensor_rules import Rename, Split, SplitHeads
+from .decoder_family import CONFIG, LM_HEAD, QKV, QUESTION_ANSWERING, SCORE
+
+ALIBI = (
+    *CONFIG,
+    *same("use_cache"),
+    Field("layer_norm_epsilon", "norm_eps"),
+    *constants(position_embedding_type="alibi", embedding_dropout=0.0, scaled_residual_init=False),
+    *constants(intermediate_size=lambda zoo: 4 * zoo["hidden_size"]),
+)
+
+
+def heads(name: str) -> tuple[Head, ...]:
+    return (
+        Head(f"{name}Model", "TfmGPTModel"),
+        Head(f"{name}ForCausalLM", "TfmGPTForCausalLM", (LM_HEAD,)),
+        Head(f"{name}ForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
+        Head(f"{name}ForTokenClassification", "TfmGPTForTokenClassification", (Rename("classifier", "score"),)),
+        Head(f"{name}ForQuestionAnswering", "TfmGPTForQuestionAnswering", (QUESTION_ANSWERING,)),
+    )
+
+
+BLOOM = Architecture(
+    model_type="bloom",
+    title="BLOOM",
+    prefix="transformer",
+    config=(
+        *same("hidden_size", "hidden_dropout", "attention_dropout"),
+        Field("n_layer", "num_hidden_layers"),
+        Field("n_head", "num_attention_heads"),
+        *ALIBI,
+        *constants(hidden_act="gelu_new", embedding_norm=True),
+        Free("max_position_embeddings"),
+        *only(apply_residual_connection_post_layernorm=False),
+    ),
+    tensors=(
+        Rename("word_embeddings", "embeddings.embed_tokens"),
+        Rename("word_embeddings_layernorm", "embeddings.norm"),
+        Rename("h.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
+        SplitHeads("h.{i}.self_attention.query_key_value", QKV, by_group=True),
+        Rename("h.{i}.self_attention.dense", "layers.{i}.self_attn.o_proj"),
+        Rename("h.{i}.post_attention_layernorm", "layers.{i}.mlp_norm"),
+        Rename("h.{i}.mlp.dense_h_to_4h", "layers.{i}.mlp.up_proj"),
+        Rename("h.{i}.mlp.dense_4h_to_h", "layers.{i}.mlp.down_proj"),
+        Rename("ln_f", "norm"),
+    ),
+    heads=heads("Bloom"),
+    tokenizer="BloomTokenizer",
+)
+
+
+@dataclass(frozen=True)
+class OneDropout(ConfigRule):
+    """MPT's only dropout, in a configuration of its own, which may have a scale of scores, too."""
+
+    zoo = "attention_dropout"
+
+    def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
+        inner = official["attn_config"]
+        scale = {} if inner.get("softmax_scale") is None else {"attention_scale": inner["softmax_scale"]}
+        return dict.fromkeys((self.zoo, "hidden_dropout"), inner.get("attn_pdrop", 0.0)) | scale
+
+    def to_official(self, zoo: Fields, official: Fields) -> dict[str, Any]:
+        inner = dict(official.get("attn_config") or {})
+        if zoo[self.zoo] != inner.get("attn_pdrop", 0):
+            inner["attn_pdrop"] = zoo[self.zoo]
+        if zoo["attention_scale"] != (inner.get("softmax_scale") or zoo["head_dim"] ** -0.5):
+            inner["softmax_scale"] = zoo["attention_scale"]
+        return {"attn_config": inner}
+
+    def refused(self, official: Fields) -> dict[str, str]:
+        is_clipped = (official.get("attn_config") or {}).get("clip_qkv")
+        return {"attn_config": "without clip_qkv"} if is_clipped else {}
+
+
+MPT = Architecture(
+    model_type="mpt",
+    title="MPT",
+    prefix="transformer",
+    config=(
+        Field("d_model", "hidden_size"),
+        Field("n_layers", "num_hidden_layers"),
+        Field("n_heads", "num_attention_heads"),
+        Field("max_seq_len", "max_position_embeddings"),
+        *ALIBI,
+        OneDropout(),
+        *constants(hidden_act="gelu", attention_bias=False, mlp_bias=False, norm_bias=False),
+    ),
+    tensors=(
+        Rename("wte", "embeddings.embed_tokens"),
+        Rename("blocks.{i}.norm_1", "layers.{i}.self_attn_norm"),
+        Split("blocks.{i}.attn.Wqkv", QKV),
+        Rename("blocks.{i}.attn.out_proj", "layers.{i}.self_attn.o_proj"),
+        Rename("blocks.{i}.norm_2", "layers.{i}.mlp_norm"),
+        Rename("blocks.{i}.ffn.up_proj", "layers.{i}.mlp.up_proj"),
+        Rename("blocks.{i}.ffn.down_proj", "layers.{i}.mlp.down_proj"),
+        Rename("norm_f", "norm"),
+    ),
+    heads=heads("Mpt"),
+    tokenizer="GPTNeoXTokenizer",
+)
