@@ -24,7 +24,7 @@ ALIASES = {
     **dict.fromkeys(("n_layer", "n_layers", "num_layers"), "num_hidden_layers"),
     **dict.fromkeys(("n_head", "n_heads", "num_heads"), "num_attention_heads"),
     **dict.fromkeys(("n_inner", "ffn_dim", "ffn_hidden_size", "hidden_dim", "d_ff"), "intermediate_size"),
-    **dict.fromkeys(("n_positions", "n_ctx"), "max_position_embeddings"),
+    **dict.fromkeys(("n_positions", "n_ctx", "max_seq_len"), "max_position_embeddings"),
     **dict.fromkeys(("activation_function", "hidden_activation", "activation", "afn"), "hidden_act"),
     **dict.fromkeys(("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "rms_norm_eps"), "norm_eps"),
     **dict.fromkeys(

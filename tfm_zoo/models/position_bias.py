@@ -13,6 +13,10 @@ from .layout import Layout
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")  # of attention, that take a bias
 
 
+class TfmBiasTable(nn.Embedding):
+    """The biases of distances, `(buckets, heads)`."""
+
+
 class TfmRelativeBias(nn.ModuleList):
     """T5's learned bias (Raffel et al. 2020): distances share numbers in buckets, which grow wider with the distance.
 
@@ -23,7 +27,7 @@ class TfmRelativeBias(nn.ModuleList):
     def __init__(self, config, depth: int, is_causal: bool):
         buckets, heads = config.relative_attention_num_buckets, config.num_attention_heads
         tables = depth if config.relative_attention_per_layer else 1
-        super().__init__(nn.Embedding(buckets, heads) for _ in range(tables))
+        super().__init__(TfmBiasTable(buckets, heads) for _ in range(tables))
         self.num_buckets, self.max_distance = buckets, config.relative_attention_max_distance
         self.is_causal, self.is_per_layer = is_causal, config.relative_attention_per_layer
 
