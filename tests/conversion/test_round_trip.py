@@ -194,13 +194,9 @@ ODD_CONFIG = {
 def is_a_later_head(native) -> bool:
     """Whether it is a head that other architectures have, too, on a base that its language model is tested with."""
     heads = ("Classification", "Model", "QuestionAnswering", "MultipleChoice")
-    return native.architecture.model_type in (
-        *LATER,
-        "modernbert",
-        "m2m_100",
-        "t5",
-        "mpnet",
-    ) and native.head.official.endswith(heads)
+    return native.architecture.model_type in (*LATER, "modernbert", "m2m_100", "t5") and native.head.official.endswith(
+        heads
+    )
 
 
 def odd_config(native) -> dict:

@@ -20,7 +20,7 @@ from tfm_zoo.models.attention import TfmAttention
 from ..tiny import NO_DROPOUT, tiny_config, tiny_model
 
 #: tensor-parallel styles that every engine knows
-STYLES = {"colwise", "rowwise", "colwise_rep", "rowwise_rep", "replicate"}
+STYLES = {"colwise", "rowwise", "colwise_rep", "rowwise_rep", "replicate", "replicated_with_grad_allreduce"}
 LENGTHS = (5, 1, 3)
 IDS = torch.arange(3, 12)[None]
 POSITIONS = torch.cat([torch.arange(length) for length in LENGTHS])[None]
@@ -29,6 +29,10 @@ MODELS = {
     "llama": (
         tfm_zoo.TfmGPTModel,
         {"position_embedding_type": "rotary", "norm_type": "rmsnorm", "mlp_type": "gated", "num_key_value_heads": 2},
+    ),
+    "qwen3": (
+        tfm_zoo.TfmGPTModel,
+        {"position_embedding_type": "rotary", "norm_type": "rmsnorm", "num_key_value_heads": 2, "qk_norm": "head"},
     ),
     "sinusoidal": (tfm_zoo.TfmGPTModel, {"position_embedding_type": "sinusoidal", "scale_embedding": True}),
     "bert": (tfm_zoo.TfmBertModel, {}),
