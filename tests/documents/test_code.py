@@ -5,15 +5,21 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
+from transformers import PreTrainedConfig
 from typer.testing import CliRunner
 
 from tfm_zoo.cli import app
+from tfm_zoo.registration import FAMILIES
 
 from ..hub.server import metadata
 from .commands import PROGRAMS, BadCommandError, check
 from .document import DOCUMENTS, ROOT, Document, split
+
+#: how the names of fields end that need no explanation
+PLAIN = ("_size", "_dropout", "_token_id", "_heads", "_layers", "_embeddings", "head_dim")
 
 
 @pytest.fixture
@@ -54,6 +60,14 @@ def test_reader(document, follow):
 def test_what_fails_is_found(text, complaint, follow):
     with pytest.raises(AssertionError, match=complaint):
         follow(Document(ROOT / "use.md", f"{text}\n"))
+
+
+def test_every_axis_is_named():
+    """Each field that all configurations of transformers do not have, except for plain sizes, dropouts and token ids."""
+    spans = {span for document in DOCUMENTS for span in document.spans}
+    known = {field.name for field in fields(PreTrainedConfig)} | {"official", "use_cache"}
+    names = {field.name for config_class in FAMILIES.values() for field in fields(config_class)} - known
+    assert {name for name in names - spans if not name.endswith(PLAIN)} == set()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
