@@ -63,7 +63,7 @@ def test_what_fails_is_found(text, complaint, follow):
 
 
 def test_every_axis_is_named():
-    """Each field that all configurations of transformers do not have, except for plain sizes, dropouts and token ids."""
+    """Each field that all configurations of transformers do not have, but for sizes, dropouts and token ids."""
     spans = {span for document in DOCUMENTS for span in document.spans}
     known = {field.name for field in fields(PreTrainedConfig)} | {"official", "use_cache"}
     names = {field.name for config_class in FAMILIES.values() for field in fields(config_class)} - known
