@@ -113,6 +113,15 @@ def is_checkpointing(model) -> bool:
     return model.training and model.layers[0].gradient_checkpointing
 
 
+def runs_backward_apart(model) -> bool:
+    """Whether re-entrant checkpointing runs each block backward by itself, so that none may share a graph with another.
+    (transformers checkpoints in this way where it is asked to.)"""
+    if not is_checkpointing(model):
+        return False
+    options = getattr(model.layers[0]._gradient_checkpointing_func, "keywords", {})
+    return options.get("use_reentrant", True)  # as torch has it
+
+
 def unless_checkpointing(model, past_key_values: Cache | None) -> Cache | None:
     """The cache; gradient checkpointing leaves an empty one alone, and cannot use another."""
     if past_key_values is None or not is_checkpointing(model):
