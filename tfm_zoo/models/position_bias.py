@@ -7,7 +7,7 @@ from torch import nn
 from transformers import initialization as init
 
 from .batch import Batch
-from .decoder_batch import runs_backward_apart
+from .layers import runs_backward_apart
 from .layout import Layout
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")  # of attention, that take a bias
