@@ -6,6 +6,7 @@ own, and calls the model on one row of all tokens of all sequences, with positio
 
 import ast
 import inspect
+import operator
 import textwrap
 
 import pytest
@@ -16,6 +17,7 @@ from transformers import AttentionInterface, AutoModel, RobertaConfig, RobertaMo
 
 import tfm_zoo
 from tfm_zoo.models.attention import TfmAttention
+from tfm_zoo.models.norms import TfmZeroCenteredRMSNorm
 
 from ..tiny import NO_DROPOUT, tiny_config, tiny_model
 
@@ -157,6 +159,13 @@ def test_the_attention_call_as_engines_find_it():
     (scaling,) = (keyword.value for keyword in calls[0].keywords if keyword.arg == "scaling")
     assert ast.unparse(scaling) == "self.scaling"
     assert TfmAttention(tiny_config(), 0, is_causal=False).is_causal is False
+
+
+def test_a_zero_centred_norm_as_engines_find_it():
+    """By the last operation before the cast: one that is no product with `1 + weight` is that of a plain norm."""
+    *_, product, _, _, _ = torch.fx.symbolic_trace(TfmZeroCenteredRMSNorm(8)).graph.nodes
+    assert product.target is operator.mul
+    assert (product.args[1].target, product.args[1].args[0]) == (operator.add, 1)
 
 
 @pytest.mark.parametrize("name", MODELS)
