@@ -11,6 +11,7 @@ from tests.official_models import BY_NAME, ROPE, build_tiny
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10, 11]])
+SERIAL = {"new_decoder_architecture": False, "parallel_attn": False}
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,9 @@ IDS = torch.tensor([[5, 6, 7, 8, 9, 10, 11]])
         ("Qwen2Model", {"sliding_window": None}, {"layer_types": ["full_attention"] * 3, "sliding_window": None}),
         ("Qwen2Model", {"max_window_layers": 28}, {"layer_types": ["full_attention"] * 3, "sliding_window": 4}),
         ("Qwen2Model", {}, {"layer_types": ["full_attention"] + ["sliding_attention"] * 2}),
+        ("GPTJModel", {"n_embd": 88, "n_head": 2, "rotary_dim": 30}, {"head_dim": 44}),
+        ("FalconModel", {"attention_dropout": 0.3}, {"attention_output_dropout": 0.0}),
+        ("FalconModel", SERIAL | {"attention_dropout": 0.3}, {"attention_output_dropout": 0.3}),
         *(("LlamaForCausalLM", {"rope_parameters": rope}, {"rope_parameters": rope}) for rope in ROPE.values()),
     ],
     ids=str,
