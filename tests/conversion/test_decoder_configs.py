@@ -124,6 +124,8 @@ def test_configurations_of_old(old, tmp_path):
         ("LlamaModel", {"sliding_window": 4}),
         ("LlamaModel", {"rope_parameters": ROPE["default"] | {"partial_rotary_factor": 0.5}}),
         ("MistralModel", {"layer_types": ["full_attention"] * 3}),
+        ("MptModel", {"logit_scale": 0.5}),
+        ("MptModel", {"no_bias": False}),
         ("LlamaForTokenClassification", {"token_classification_bias": False}),
     ],
     ids=str,
@@ -136,6 +138,12 @@ def test_what_the_zoo_does_not_convert(name, fields, tmp_path):
     with pytest.raises(ConversionError) as caught:
         from_official(tmp_path)
     assert f"{key}={value!r} is not converted" in str(caught.value)
+
+
+def test_variations_of_attention_that_are_not_converted(tmp_path):
+    build_tiny(BY_NAME["MptModel"], attn_config={"alibi": False, "clip_qkv": 3.0}).save_pretrained(tmp_path)
+    with pytest.raises(ConversionError, match=r"'alibi': False.* What is converted: .*alibi=True and clip_qkv=None\."):
+        from_official(tmp_path)
 
 
 def test_a_window_given_to_a_converted_model():
