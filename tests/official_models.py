@@ -272,6 +272,46 @@ PUBLISHED = {
         "encoder_ffn_dim": 3072,
         "decoder_ffn_dim": 3072,
     },
+    "mpnet": {},
+    "t5": {},
+    # Qwen3-0.6B
+    "qwen3": {
+        "vocab_size": 151936,
+        "hidden_size": 1024,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": 3072,
+        "max_position_embeddings": 40960,
+        "tie_word_embeddings": True,
+    },
+    # Gemma 3 270M
+    "gemma3_text": {
+        "vocab_size": 262144,
+        "hidden_size": 640,
+        "num_hidden_layers": 18,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 1,
+        "head_dim": 256,
+        "intermediate_size": 2048,
+        "sliding_window": 512,
+        "query_pre_attn_scalar": 256,
+    },
+    # Pythia-160M
+    "gpt_neox": {
+        "vocab_size": 50304,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+    },
+    "opt": {},
+    # BLOOM-560m, but for its vocabulary
+    "bloom": {"vocab_size": 8000, "hidden_size": 1024, "n_layer": 24, "n_head": 16},
+    # SmolLM3 and GPT-J, but for most layers and their vocabularies
+    "smollm3": {"vocab_size": 8000, "num_hidden_layers": 4, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+    "gptj": {"vocab_size": 8000, "n_layer": 2, "bos_token_id": 1, "eos_token_id": 2},
 }
 
 #: every kind of rotary positions, for heads of 8 channels

@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 # Loggers that warn while transformers is being imported, which imports torchao wherever that is installed.
 WARN_AT_IMPORT = (
@@ -32,6 +32,22 @@ def quiet_imports() -> Iterator[None]:
 
 
 @contextmanager
+def switched_off(name: str) -> Iterator[None]:
+    """While it is open, the logger of this name shows nothing."""
+    logger = logging.getLogger(name)
+    was_disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = was_disabled
+
+
+def quiet_trying() -> AbstractContextManager:
+    """While it is open, transformers does not warn of values of a configuration, which is only tried."""
+    return switched_off("transformers.configuration_utils")
+
+
+@contextmanager
 def quiet_loading() -> Iterator[None]:
     """While it is open, transformers shows no progress bar and does not list the parameters that a model initialises.
 
@@ -39,13 +55,12 @@ def quiet_loading() -> Iterator[None]:
     """
     from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 
-    loader, shows_bars = logging.getLogger("transformers.modeling_utils"), is_progress_bar_enabled()
-    was_disabled, loader.disabled = loader.disabled, True
+    shows_bars = is_progress_bar_enabled()
     disable_progress_bar()
     try:
-        yield
+        with switched_off("transformers.modeling_utils"):
+            yield
     finally:
-        loader.disabled = was_disabled
         if shows_bars:
             enable_progress_bar()
 

@@ -149,6 +149,7 @@ def test_the_papers_weights_at_first():
     config = TfmEncoderDecoderConfig(
         **SIZES | {"hidden_size": 64, "vocab_size": 512, "intermediate_size": 256}, decoder_vocab_size=600
     )
+    config.relative_attention_num_buckets, config.relative_attention_max_distance = 256, 512
     model = TfmEncoderDecoderForConditionalGeneration(config).eval()
     for name, tensor in model.named_parameters():
         if "norm.weight" in name:
@@ -157,6 +158,8 @@ def test_the_papers_weights_at_first():
             assert tensor.eq(0).all(), name
         elif "embed_tokens" in name:
             assert tensor[0].eq(0).all() and tensor.std().item() == pytest.approx(64**-0.5, rel=0.05), name
+        elif "position_bias" in name:
+            assert tensor.std().item() == pytest.approx(64**-0.5, rel=0.1), name
         else:
             bound = (6 / sum(tensor.shape)) ** 0.5
             assert 0.98 * bound < tensor.abs().max().item() <= bound, name

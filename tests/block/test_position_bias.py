@@ -5,7 +5,7 @@ import torch
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from tfm_zoo import TfmBertModel, TfmGPTModel
-from tfm_zoo.models.position_bias import TfmRelativeBias, spread
+from tfm_zoo.models.position_bias import BiasedLayouts, TfmRelativeBias, distances_to, spread
 
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_config, tiny_model
 
@@ -23,8 +23,7 @@ def test_buckets_of_t5(is_causal, buckets, farthest):
 
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 6), (4, 4), (3, 7), (5, 2)])
 def test_numbers_by_distance_become_those_of_pairs(queries, keys):
-    steps = torch.arange(queries + keys)
-    distances = steps.where(steps < keys, steps - queries - keys)
+    distances = distances_to(keys, queries)
     pairs = spread(torch.stack((distances, -distances)), queries, keys)
     wanted = torch.arange(keys) - torch.arange(queries)[:, None]
     assert pairs.equal(torch.stack((wanted, -wanted))[None])
@@ -45,7 +44,11 @@ def test_one_table_or_one_for_each_layer(head):
 
 @pytest.mark.parametrize("reentrant", [True, False])
 @pytest.mark.parametrize("per_layer", [True, False])
-def test_gradient_checkpointing(reentrant, per_layer):
+def test_gradient_checkpointing(reentrant, per_layer, monkeypatch):
+    """All layers have one mask, unless each is run backward by itself: one of each is large."""
+    masks, make = [], BiasedLayouts.biased
+    monkeypatch.setattr(BiasedLayouts, "biased", lambda *args: masks.append(make(*args)) or masks[-1])
+
     def gradients(checkpoint: bool) -> list[torch.Tensor]:
         model = tiny_model(TfmBertModel, relative_attention_per_layer=per_layer, **NO_DROPOUT, **RELATIVE).train()
         if checkpoint:
@@ -54,7 +57,9 @@ def test_gradient_checkpointing(reentrant, per_layer):
         model(**ragged_batch()).last_hidden_state.square().sum().backward()
         return [table.weight.grad for table in model.position_bias]
 
-    torch.testing.assert_close(gradients(True), gradients(False), rtol=1e-5, atol=1e-6)
+    checkpointed, made = gradients(True), len(masks)
+    assert made == (2 if per_layer or reentrant else 1)
+    torch.testing.assert_close(checkpointed, gradients(False), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("attention", ["flash_attention_2", "paged|sdpa", "vllm"])

@@ -24,6 +24,7 @@ BATCH = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4], "use_cache": False}
 
 # configurations
 
+TWO_BUCKETS = {"relative_attention_num_buckets": 2}
 SINUSOIDAL = {"position_embedding_type": "sinusoidal", "position_offset": 0, "embedding_norm": False}
 LEARNED = {"position_embedding_type": "learned", "position_offset": 2, "embedding_norm": True}
 UNTIED = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
@@ -426,6 +427,22 @@ def test_t5s_encoder_alone(name, source, tmp_path):
     expected = getattr(transformers, name).from_pretrained(tmp_path)
     assert (zoo(IDS).last_hidden_state - expected(IDS).last_hidden_state).abs().max() <= 1e-5
     assert_same_model(to_official(zoo), expected)
+
+
+def test_t5_in_float16(tmp_path, caplog):
+    """Its official class holds a part in float32 there, which does not decide the type of the zoo's."""
+    original = build_tiny(BY_NAME["T5Model"])
+    original.save_pretrained(tmp_path)
+    half = type(original).from_pretrained(tmp_path, dtype=torch.float16)
+    assert {tensor.dtype for tensor in half.parameters()} == {torch.float16, torch.float32}
+    assert from_official(half).dtype == torch.float16
+    assert "T5Model holds wo in float32 there: dtype='bfloat16' is safe." in caplog.text
+    caplog.clear()
+    assert from_official(half, dtype="bfloat16").dtype == torch.bfloat16
+    assert from_official(original).dtype == torch.float32
+    assert not caplog.text
+    with pytest.raises(ConversionError, match=r"(?s)T5 with these fields .* relative_attention_num_buckets=2 should"):
+        from_official(type(original)(type(original.config)(**original.config.to_dict() | TWO_BUCKETS)))
 
 
 def test_what_fsmt_has_not():

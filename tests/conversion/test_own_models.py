@@ -11,6 +11,7 @@ from tests import tutorials
 from tfm_zoo import TfmGPTConfig, TfmGPTForCausalLM, TfmGPTModel
 from tfm_zoo.converters import (
     ConversionError,
+    Interleaved,
     Join,
     NotConverted,
     Rename,
@@ -23,6 +24,8 @@ from tfm_zoo.converters import (
     from_state_dict,
     to_state_dict,
 )
+from tfm_zoo.converters.checkpoint import lazy_tensors
+from tfm_zoo.converters.sinusoids import check_sinusoids
 
 SIZES = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 FIELDS = SIZES | {"intermediate_size": 128, "max_position_embeddings": 20, "bos_token_id": None, "eos_token_id": None}
@@ -39,6 +42,7 @@ RULES = {
     "norm": Rename("transformer.ln_f", "model.norm"),
     "head": Rename("lm_head", "lm_head"),
 }
+GATED = ("gate", "up", "down")
 WEIGHTS = tutorials.GPT().state_dict()
 
 
@@ -57,6 +61,7 @@ def without(name: str) -> dict:
     ("weights", "rules", "fields", "message"),
     [
         (without("transformer.wpe.weight"), {}, {}, "missing: transformer.wpe.weight, for model.embeddings.embed_pos"),
+        (tutorials.GPT(), {}, {}, r"A GPT is no state dict: give my_model\.state_dict\(\)"),
         ({"epoch": 3, "model_state_dict": WEIGHTS}, {}, {}, "this one epoch, model_state_dict: is it one of these"),
         (WEIGHTS | {"crf": torch.zeros(1)}, {}, {}, r"unexpected: crf\.$"),
         (
@@ -95,11 +100,14 @@ def test_what_does_not_fit_is_named(weights, rules, fields, message):
 
 
 def test_a_head_that_is_new_and_buffers_that_are_no_weights(caplog):
-    weights = without("lm_head.weight") | {"transformer.h.0.attn.bias": torch.ones(1, 1, 20, 20).tril()}
+    """They do not decide the type of the model either."""
+    weights = {name: tensor.bfloat16() for name, tensor in without("lm_head.weight").items()}
+    weights |= {"transformer.h.0.attn.bias": torch.ones(1, 1, 20, 20).tril()}
     rules = {"head": ZooOnly(zoo="lm_head"), "mask": NotConverted("transformer.h.{i}.attn.bias")}
     model = convert(weights, rules, tie_word_embeddings=False)
     assert "initialised anew, to be trained first: lm_head.weight." in caplog.text
-    assert torch.equal(model.model.norm.weight, WEIGHTS["transformer.ln_f.weight"])
+    assert model.dtype == torch.bfloat16
+    assert torch.equal(model.model.norm.weight, weights["transformer.ln_f.weight"])
     *body, _ = RULES.values()
     assert to_state_dict(model, [*body, rules["head"]]).keys() == without("lm_head.weight").keys()
     with pytest.raises(ConversionError, match=r"No rule has tensors of TfmGPTForCausalLM: lm_head\.weight"):
@@ -147,9 +155,42 @@ def test_heads_apart_and_transposed():
     assert all(torch.equal(getattr(attention, name).weight, whole) for name, whole in joined.items())
 
 
+@torch.no_grad()
+def test_rotated_channels_side_by_side():
+    """As complex numbers turn them, with fewer keys than queries."""
+    modules = {
+        **{"tok_embeddings": "model.embeddings.embed_tokens", "norm": "model.norm", "output": "lm_head"},
+        **{f"layers.{{i}}.w{x}": f"model.layers.{{i}}.self_attn.{x}_proj" for x in "vo"},
+        **{f"layers.{{i}}.w{x}": f"model.layers.{{i}}.mlp.{name}_proj" for x, name in zip("132", GATED, strict=True)},
+        "layers.{i}.attention_norm": "model.layers.{i}.self_attn_norm",
+        "layers.{i}.ffn_norm": "model.layers.{i}.mlp_norm",
+    }
+    rules = [Rename(mine, zoo) for mine, zoo in modules.items()]
+    rules += [Interleaved(f"layers.{{i}}.w{x}", f"model.layers.{{i}}.self_attn.{x}_proj") for x in "qk"]
+    fields = {"norm_type": "rmsnorm", "mlp_type": "gated", "hidden_act": "silu", "num_key_value_heads": 2}
+    fields |= {"position_embedding_type": "rotary", "tie_word_embeddings": False, "intermediate_size": 64}
+    fields |= {"attention_bias": False, "mlp_bias": False}
+    mine, ids = tutorials.Llama(), torch.arange(5, 21).view(2, 8)
+    model = from_state_dict(mine.state_dict(), rules, TfmGPTForCausalLM, TfmGPTConfig(**FIELDS | fields))
+    torch.testing.assert_close(model(ids).logits, mine(ids), rtol=0, atol=1e-5)
+    back = to_state_dict(model, rules)
+    assert all(torch.equal(back[name], tensor) for name, tensor in mine.state_dict().items())
+
+
+def test_a_long_table_of_sinusoids():
+    """float32 rounds the angles of later rows by more; training changes early ones, too."""
+    config = TfmGPTConfig(**FIELDS | {"position_embedding_type": "sinusoidal"})
+    table = tutorials.PositionalEncoding(32, 40_000).pe
+    check_sinusoids(lazy_tensors({"pe": table}), config, "mine")
+    with pytest.raises(ConversionError, match=r"differs by 0\.00"):
+        check_sinusoids(lazy_tensors({"pe": table + 2e-3}), config, "mine")
+
+
 def test_a_rule_whose_places_differ():
     with pytest.raises(ValueError, match="same places in braces"):
         Rename("layers.{i}.W_{x}", "layers.{i}.q_proj")
+    with pytest.raises(ValueError, match=r"'lm_head'.* should be .*zoo="):
+        ZooOnly("lm_head")
 
 
 class TransformerEncoder(nn.Module):

@@ -1,13 +1,13 @@
 """What decoders alone do: caches, packed sequences, rotary scaling, and losses and logits of some positions."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 import torch
 from transformers import DynamicCache, StaticCache
 
 from tests.equivalence.comparison import assert_close, assert_same_loss, positions_of, ragged_batch
-from tests.official_models import BY_NAME, OFFICIAL_CLASSES, ROPE, build_tiny
+from tests.official_models import BY_NAME, LATER, OFFICIAL_CLASSES, ROPE, OfficialClass, build_tiny
 from tfm_zoo import TfmGPTForCausalLM, named_config
 from tfm_zoo.converters import from_official
 from tfm_zoo.models.compat import ROPE_INIT_FUNCTIONS
@@ -28,9 +28,18 @@ CACHES = {
 }
 
 
-@EVERY_LANGUAGE_MODEL
-@pytest.mark.parametrize("cache", CACHES)
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def with_caches(official_class: OfficialClass) -> list[tuple[str, str]]:
+    """The caches and kinds of attention that a class is tried with: all, and with a later one some."""
+    if official_class.architecture.model_type in LATER:
+        return [("dynamic, sliding where layers do", "sdpa"), ("static", "eager")]
+    return [*product(CACHES, ("eager", "sdpa"))]
+
+
+@pytest.mark.parametrize(
+    ("official_class", "cache", "attention"),
+    [(each, *choice) for each in LANGUAGE_MODELS for choice in with_caches(each)],
+    ids=str,
+)
 @torch.no_grad()
 def test_piece_by_piece(official_class, cache, attention):
     """With a cache, padded at the left or not at all, the logits are those of one pass, and the official class's."""

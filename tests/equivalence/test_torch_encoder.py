@@ -107,6 +107,7 @@ def test_buffers_that_no_checkpoint_holds():
         (lambda: make_encoder(False, False, bias=False), "bias=False"),
         (lambda: make_encoder(False, False, activation=torch.tanh), "activation="),
         (lambda: nn.TransformerEncoder(make_encoder(False, False).layers[0], 2, nn.RMSNorm(32)), "norm=RMSNorm"),
+        (lambda: nn.TransformerEncoder(make_encoder(False, False).layers[0], 0), "of 0 layers is not converted"),
     ],
 )
 def test_what_the_zoo_has_not_is_refused(encoder, message):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .architectures import ARCHITECTURES
 from .errors import ConversionError
-from .tensor_rules import Join, NotConverted, Rename, Row, Sinusoids, Split, SplitHeads, Transpose, ZooOnly
+from .tensor_rules import Interleaved, Join, NotConverted, Rename, Row, Sinusoids, Split, SplitHeads, Transpose, ZooOnly
 
 if TYPE_CHECKING:
     from .conversion import from_official, to_official
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ARCHITECTURES",
     "ConversionError",
+    "Interleaved",
     "Join",
     "NotConverted",
     "Rename",

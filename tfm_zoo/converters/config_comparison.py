@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 
+from ..quiet import quiet_trying
 from .architecture import Architecture, Head
 from .config_conversion import COMMON, completed, refused, to_official_fields, to_zoo_config
 from .config_rules import Field, Free
@@ -68,7 +69,8 @@ def differences(architecture: Architecture, config: PreTrainedConfig, head: Head
     """
     rules = architecture.config_rules(head)
     try:
-        official = completed(architecture, to_official_fields(architecture, config, head))
+        with quiet_trying():
+            official = completed(architecture, to_official_fields(architecture, config, head))
         if wanted := refused(rules, official):
             zoo_names = {name: rule.zoo for rule in rules if isinstance(rule, Field) for name in rule.names}
             lacks = {zoo_names.get(name, name): (official[name], value) for name, value in wanted.items()}

@@ -5,6 +5,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassError
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
 from .architecture import Architecture, Head
@@ -30,7 +31,8 @@ def to_zoo_config(
     """The configuration with which a zoo class computes what the official class computes, except for `overrides`.
 
     Raises:
-        ConversionError: for an official value that the zoo does not convert, or an override that is no field.
+        ConversionError: for an official value that the zoo does not convert, an override that is no field, or fields
+            that do not fit each other.
     """
     config_class = zoo_class.config_class
     overrides = {config_class.attribute_map.get(name, name): value for name, value in overrides.items()}
@@ -43,7 +45,11 @@ def to_zoo_config(
     common = {name: official[name] for name in COMMON & official.keys()}
     renamed = COMMON.union(*(rule.names for rule in rules if isinstance(rule, Field)))
     rest = {name: value for name, value in official.items() if name not in renamed}
-    return config_class(**with_labels(common, overrides) | zoo, official={"model_type": architecture.model_type} | rest)
+    origin = {"model_type": architecture.model_type} | rest
+    try:
+        return config_class(**with_labels(common, overrides) | zoo, official=origin)
+    except (ValueError, StrictDataclassError) as error:
+        raise ConversionError(f"{architecture.title} with these fields is not converted: {error}") from error
 
 
 def with_labels(common: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 import torch
+import transformers
 from torch import nn
 from transformers import PreTrainedModel
 
+from .architecture import Head
 from .assembling import as_dtype, assemble, attention_of, common_dtype, official_skeleton, skeleton_of
 from .checkpoint import Checkpoint, open_checkpoint
 from .choosing import architecture_of, official_for
@@ -57,7 +59,7 @@ def convert(
     **config_overrides,
 ) -> PreTrainedModel:
     """[`from_official`] for an open checkpoint; `progress` iterates over the steps and may draw a bar."""
-    dtype = common_dtype(checkpoint.tensors.values()) if dtype is None else as_dtype(dtype)
+    dtype = None if dtype is None else as_dtype(dtype)
     architecture = architecture_of(checkpoint)
     head = checkpoint_head(architecture, checkpoint.config.get("architectures"), checkpoint.tensors)
     model_class = model_class or head.zoo
@@ -73,12 +75,21 @@ def convert(
         tables = {name for name in checkpoint.tensors if isinstance(rule_of(architecture, name), Sinusoids)}
         check_sinusoids({name: checkpoint.tensors[name] for name in tables}, config, checkpoint.title)
 
+    in_float32 = in_float32_beside_float16(head)
     tensors, names_in_model = by_canonical_name(architecture, checkpoint), zoo_names(skeleton)
     weights = {}
     for step in progress(matched.steps):
         values = step.run([tensors[name].read() for name in step.reads])
         weights.update(zip(map(names_in_model.get, step.writes), values, strict=True))
 
+    if dtype is None:
+        read = {name for step in matched.steps for name in step.reads}
+        dtype = common_dtype(tensors[name] for name in read if in_float32.isdisjoint(name.split(".")))
+    if dtype == torch.float16 and in_float32:
+        logger.warning(
+            f"{model_class.__name__} from {checkpoint.title}: in float16 its states may overflow, which is why "
+            f"{head.official} holds {', '.join(in_float32)} in float32 there: dtype='bfloat16' is safe."
+        )
     original = checkpoint.model
     model = assemble(skeleton, weights, dtype, attn_implementation or attention_of(original))
     untie_what_differs(model)
@@ -138,6 +149,11 @@ def to_official(model: PreTrainedModel) -> nn.Module:
             official.generation_config = copy.deepcopy(model.generation_config)
         official.name_or_path = official.config.name_or_path = model.name_or_path
     return official.to(model.device)
+
+
+def in_float32_beside_float16(head: Head) -> set[str]:
+    """The modules that the official class holds in float32 where all others are in float16 (T5: `wo`)."""
+    return set(getattr(getattr(transformers, head.official, None), "_keep_in_fp32_modules", None) or ())
 
 
 def untie_what_differs(model: PreTrainedModel) -> None:

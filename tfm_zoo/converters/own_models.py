@@ -34,11 +34,15 @@ def from_state_dict(
         model_class: a class of the zoo, made from `config`.
 
     Returns:
-        The model, in evaluation mode, in the state dict's type.
+        The model, in evaluation mode, in the type of the weights that the rules read.
 
     Raises:
         ConversionError: naming every tensor that is missing, unexpected or of another shape, or that no rule fills.
     """
+    if not isinstance(state_dict, Mapping):
+        raise ConversionError(
+            f"A {type(state_dict).__name__} is no state dict: give my_model.state_dict(), or what torch.load() gives."
+        )
     if others := [name for name, value in state_dict.items() if not isinstance(value, torch.Tensor)]:
         listed = ", ".join(others)
         raise ConversionError(f"A state dict holds tensors, and this one {listed}: is it one of these that is meant?")
@@ -61,7 +65,8 @@ def from_state_dict(
     check_ties(weights, skeleton)
     if fresh := sorted(name for step in steps if not step.reads for name in step.writes):
         logger.warning(f"{model_class.__name__}: initialised anew, to be trained first: {', '.join(fresh)}.")
-    return assemble(skeleton, weights, common_dtype(tensors.values()), attention=None)
+    dtype = common_dtype(tensors[name] for step in complete for name in step.reads)
+    return assemble(skeleton, weights, dtype, attention=None)
 
 
 def to_state_dict(model: PreTrainedModel, rules: Iterable[TensorRule]) -> dict[str, torch.Tensor]:

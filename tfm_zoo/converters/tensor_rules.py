@@ -129,12 +129,12 @@ class Interleaved(TensorRule):
     """Queries or keys whose rotated channels form pairs side by side; the zoo has the first of all pairs, then the
     second."""
 
-    heads: int = 0
+    head_dim: int = 0
     rotated: int = 0  # channels of each head that are rotated, which come first
 
     def of(self, config: "PreTrainedConfig") -> TensorRule:
         share = config.rope_parameters.get("partial_rotary_factor", 1.0)
-        return replace(self, heads=config.num_attention_heads, rotated=int(config.head_dim * share))
+        return replace(self, head_dim=config.head_dim, rotated=int(config.head_dim * share))
 
     def to_zoo(self, tensors: Tensors) -> Tensors:
         return [self.reordered(tensors[0], (-1, 2))]
@@ -146,7 +146,7 @@ class Interleaved(TensorRule):
         """The tensor, whose rotated channels lie in rows and columns of these numbers, column by column."""
         import torch
 
-        heads = tensor.unflatten(0, (self.heads, -1))
+        heads = tensor.unflatten(0, (-1, self.head_dim))
         rotated = heads[:, : self.rotated].unflatten(1, pairs).transpose(1, 2).flatten(1, 2)
         return torch.cat((rotated, heads[:, self.rotated :]), dim=1).flatten(0, 1)
 
@@ -192,6 +192,10 @@ class Sinusoids(NotConverted):
 
 class ZooOnly(TensorRule):
     """A tensor that the zoo's class has and the official one has not: the zoo initialises it."""
+
+    def __post_init__(self):
+        if self.official:
+            raise ValueError(f"ZooOnly({self.official!r}) names a tensor of the zoo: it should be ZooOnly(zoo=...).")
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,8 @@ def stack_settings(stack: Stack) -> dict[str, Any]:
         if type(layer) not in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer):
             own = f"{type(layer).__module__}.{type(layer).__qualname__}"
             raise ConversionError(f"A layer of the {title} is of class {own}, which may compute something else.")
+    if not stack.layers:
+        raise ConversionError(f"{title} of 0 layers is not converted: it should have 1 at least.")
     settings = layer_settings(stack.layers[0])
     if any(layer_settings(layer) != settings for layer in stack.layers):
         raise ConversionError(f"The layers of the {title} differ in their settings; in the zoo all have the same.")

@@ -58,9 +58,8 @@ class TfmAttention(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """`(batch, length, hidden_size)` in and out, and weights `(batch, heads, length, length)` or `None`.
 
-        Args:
-            position_embeddings: cosines and sines of rotary positions, each `(batch, length, rotated channels)`.
-            past_key_values: keys and values (linear attention: a state) of earlier positions; it is added to.
+        `position_embeddings`: cosines and sines of rotary positions, each `(batch, length, rotated channels)`.
+        `past_key_values`: keys and values (linear attention: a state) of earlier positions; it is added to.
         """
         heads = (*hidden_states.shape[:-1], -1, self.head_dim)
         query = self.q_proj(hidden_states).view(heads).transpose(1, 2)  # (batch, heads, length, head_dim)

@@ -23,13 +23,18 @@ ALIASES = {
     **dict.fromkeys(("n_embd", "d_model", "dim"), "hidden_size"),
     **dict.fromkeys(("n_layer", "n_layers", "num_layers"), "num_hidden_layers"),
     **dict.fromkeys(("n_head", "n_heads", "num_heads"), "num_attention_heads"),
-    **dict.fromkeys(("n_inner", "ffn_dim", "hidden_dim", "d_ff"), "intermediate_size"),
-    **dict.fromkeys(("n_positions", "n_ctx"), "max_position_embeddings"),
-    **dict.fromkeys(("activation_function", "activation", "afn"), "hidden_act"),
-    **dict.fromkeys(("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps"), "norm_eps"),
-    **dict.fromkeys(("hidden_dropout_prob", "resid_pdrop", "dropout"), "hidden_dropout"),
+    **dict.fromkeys(("n_inner", "ffn_dim", "ffn_hidden_size", "hidden_dim", "d_ff"), "intermediate_size"),
+    **dict.fromkeys(("n_positions", "n_ctx", "max_seq_len"), "max_position_embeddings"),
+    **dict.fromkeys(("activation_function", "hidden_activation", "activation", "afn"), "hidden_act"),
+    **dict.fromkeys(("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "rms_norm_eps"), "norm_eps"),
+    **dict.fromkeys(
+        ("hidden_dropout_prob", "resid_pdrop", "dropout", "dropout_rate", "residual_dropout"), "hidden_dropout"
+    ),
     **dict.fromkeys(("attention_probs_dropout_prob", "attn_pdrop"), "attention_dropout"),
     "embd_pdrop": "embedding_dropout",
+    "mlp_dropout": "activation_dropout",
+    "d_kv": "head_dim",
+    "attention_multiplier": "attention_scale",
     "init_std": "initializer_range",
 }
 
@@ -158,7 +163,7 @@ class TfmConfig(PreTrainedConfig):
         "layers.*.mlp.down_proj": "rowwise",
     }
 
-    #: the same, with each `qk_norm`: each process norms its own heads, or all heads
+    #: the same, with each `qk_norm`: each process norms its own heads, or all heads (as it does for a position bias)
     qk_norm_tp_plan: ClassVar[dict[str, dict[str, str]]] = {
         "head": {f"layers.*.self_attn.{name}_norm": "replicated_with_grad_allreduce" for name in "qk"},
         "whole": {
@@ -266,10 +271,10 @@ class TfmConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
         absent = () if self.mlp_type == "gated" else ("layers.*.mlp.gate_proj",)
         plan = {name: style for name, style in self.block_tp_plan.items() if name not in absent}
-        plan |= self.qk_norm_tp_plan.get(self.qk_norm, {})
-        if self.has_position_bias:  # which is made for all heads at once: attention stays whole
-            plan = {name: style for name, style in plan.items() if "self_attn" not in name}
-        self.base_model_tp_plan = plan
+        # A bias of positions has numbers for all heads: each process then scores all of them.
+        self.base_model_tp_plan = plan | self.qk_norm_tp_plan.get(
+            "whole" if self.has_position_bias else self.qk_norm, {}
+        )
         self.auto_map = self.full_auto_map()
 
     @classmethod
@@ -468,7 +473,8 @@ class TfmConfig(PreTrainedConfig):
         if buckets is not None and (buckets < 4 or distance <= buckets // 2):
             raise ValueError(
                 f"relative_attention_num_buckets={buckets} should be at least 4, and less than twice "
-                f"relative_attention_max_distance={distance}: a quarter hold one distance each, to each side."
+                f"relative_attention_max_distance={distance}: up to half of them hold one distance each, and the "
+                "others farther ones."
             )
         if self.position_embedding_type == "alibi" and (buckets is not None or self.has_linear_attention):
             raise ValueError(
@@ -503,6 +509,14 @@ class TfmConfig(PreTrainedConfig):
                 raise ValueError(f"rope_type={kind!r} should be one of: default, {', '.join(ROPE_INIT_FUNCTIONS)}")
             if not 0 < share <= 1:
                 raise ValueError(f"partial_rotary_factor={share} is not a share in (0, 1].")
+
+    def check_offset(self):
+        """A table of positions has the rows of `position_offset`."""
+        if self.position_offset < 0 or (self.position_offset and self.position_embedding_type != "learned"):
+            raise ValueError(
+                f"position_offset={self.position_offset} is a number of rows of the learned position table, which "
+                f"position_embedding_type={self.position_embedding_type!r} should then have."
+            )
 
     def check_layer_types(self):
         """Every layer has a type, and sliding ones a window."""

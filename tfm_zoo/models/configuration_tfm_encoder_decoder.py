@@ -53,7 +53,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
         "src_vocab_size": "vocab_size",
         "tgt_vocab_size": "decoder_vocab_size",
         "encoder_layers": "num_hidden_layers",
-        "decoder_num_hidden_layers": "decoder_layers",
+        **dict.fromkeys(("decoder_num_hidden_layers", "num_decoder_layers"), "decoder_layers"),
     }
     base_model_fsdp_plan: ClassVar[dict[str, str]] = {
         f"{stack}.{part}": "free_full_weight" for stack in STACKS for part in ("embeddings", "layers.*")
@@ -144,11 +144,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
                 )
         if self.position_ids_from_padding:
             self.check_counting()
-        if self.position_offset < 0 or (self.position_offset and self.position_embedding_type != "learned"):
-            raise ValueError(
-                f"position_offset={self.position_offset} is a number of rows of the learned position table, which "
-                f"position_embedding_type={self.position_embedding_type!r} should then have."
-            )
+        self.check_offset()
 
     def check_counting(self):
         """The other fields fit `position_ids_from_padding`."""

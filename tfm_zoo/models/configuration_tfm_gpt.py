@@ -59,11 +59,7 @@ class TfmGPTConfig(TfmConfig):
     def validate_layer_types(self):
         """Every layer has a type, and sliding ones a window that a cache can hold."""
         self.check_layer_types()
-        if self.position_offset < 0 or (self.position_offset and self.position_embedding_type != "learned"):
-            raise ValueError(
-                f"position_offset={self.position_offset} is a number of rows of the learned position table, which "
-                f"position_embedding_type={self.position_embedding_type!r} should then have."
-            )
+        self.check_offset()
         has_rows = self.position_embedding_type in ("learned", "sinusoidal")
         if self.position_ids_from_mask and has_rows and not self.position_offset:
             raise ValueError(

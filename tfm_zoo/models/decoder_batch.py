@@ -6,6 +6,7 @@ from transformers import Cache, DynamicCache
 from .batch import Batch, Tokens, check_ids, check_inputs, count_in_mask, count_positions, empty_states, find_window
 from .cache import add_states, new_cache
 from .compat import CacheLayerMixin, create_causal_mask, create_sliding_window_causal_mask
+from .layers import is_checkpointing
 from .layout import EVERYTHING, Layout, is_traced, marks_padding
 from .linear_attention import padding_mask
 
@@ -106,11 +107,6 @@ def wants_cache(model, use_cache: bool | None, is_packed: bool = False) -> bool:
         # Training does not decode, and a cache would hold all keys and values a second time.
         return model.config.use_cache and not model.training and not is_packed
     return use_cache
-
-
-def is_checkpointing(model) -> bool:
-    """Whether blocks will be run again, which would write to a cache again."""
-    return model.training and model.layers[0].gradient_checkpointing
 
 
 def unless_checkpointing(model, past_key_values: Cache | None) -> Cache | None:

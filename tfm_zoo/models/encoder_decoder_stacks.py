@@ -15,6 +15,7 @@ from .cross_attention import Source, TfmCrossAttention, TfmCrossLayer
 from .decoder_batch import check_is_cache, decoder_batch
 from .hub_manifest import fixed_inputs
 from .layout import Layout, find_padding, is_traced, marks_padding
+from .position_bias import TfmBiasTable
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
 from .targets import real_tokens
@@ -35,7 +36,9 @@ class TfmEncoderDecoderPreTrainedModel(TwoVocabularies, TfmPreTrainedModel):
         if self.config.weight_init == "xavier" and isinstance(module, nn.Linear):
             init.xavier_uniform_(module.weight)
         elif self.config.weight_init == "xavier" and isinstance(module, nn.Embedding):
-            init.normal_(module.weight, std=module.embedding_dim**-0.5)
+            # (The rows of a bias are as wide as there are heads.)
+            width = self.config.hidden_size if isinstance(module, TfmBiasTable) else module.embedding_dim
+            init.normal_(module.weight, std=width**-0.5)
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 init.zeros_(module.weight[module.padding_idx])
 

@@ -29,7 +29,7 @@ def is_sharded(model: nn.Module) -> bool:
     if (getattr(model, "_tp_size", None) or 1) > 1:
         return False
     wrappers = any(name in module._modules for module in model.modules() for name in WRAPPED)
-    return wrappers or any(hasattr(parameter, mark) for parameter in model.parameters() for mark in SHARDED)
+    return wrappers or any(map(is_divided, model.modules()))
 
 
 def is_divided(layer: nn.Module) -> bool:

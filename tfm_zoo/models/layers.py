@@ -95,3 +95,17 @@ class TfmMLP(nn.Module):
         inner = self.up_proj(hidden_states)
         inner = self.act_fn(inner) if self.gate_proj is None else self.act_fn(self.gate_proj(hidden_states)) * inner
         return self.down_proj(self.dropout(inner) if self.dropout.training else inner)
+
+
+def is_checkpointing(model) -> bool:
+    """Whether blocks will be run again, which would write to a cache again."""
+    return model.training and model.layers[0].gradient_checkpointing
+
+
+def runs_backward_apart(model) -> bool:
+    """Whether re-entrant checkpointing runs each block backward by itself, so that none may share a graph with another.
+    (transformers checkpoints in this way where it is asked to.)"""
+    if not is_checkpointing(model):
+        return False
+    options = getattr(model.layers[0]._gradient_checkpointing_func, "keywords", {})
+    return options.get("use_reentrant", True)  # as torch has it

@@ -55,8 +55,9 @@ class Layout(NamedTuple):
             `(batch, length)`, 0 at padding. `None`: each position sees all others, or (causal) all before it.
         window: replaces the mask where attention runs in blocks.
         padding: the padding that was dropped.
-        bias: of positions, `(batch, heads, queries, keys)`, where it is not added to the mask.
-        parts: a layout for each sequence, if they have been made beforehand.
+        bias: of positions, `(batch, heads, queries, keys)`, where it is not in the mask: flex attention has a mask of
+            blocks, to which no number can be added, and adds the bias to each score.
+        parts: a layout for each sequence, made once for all layers where a mask holds a bias: it is large.
     """
 
     mask: torch.Tensor | None = None

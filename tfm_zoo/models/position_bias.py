@@ -7,10 +7,14 @@ from torch import nn
 from transformers import initialization as init
 
 from .batch import Batch
-from .decoder_batch import is_checkpointing
+from .layers import runs_backward_apart
 from .layout import Layout
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")  # of attention, that take a bias
+
+
+class TfmBiasTable(nn.Embedding):
+    """The biases of distances, `(buckets, heads)`."""
 
 
 class TfmRelativeBias(nn.ModuleList):
@@ -23,7 +27,7 @@ class TfmRelativeBias(nn.ModuleList):
     def __init__(self, config, depth: int, is_causal: bool):
         buckets, heads = config.relative_attention_num_buckets, config.num_attention_heads
         tables = depth if config.relative_attention_per_layer else 1
-        super().__init__(nn.Embedding(buckets, heads) for _ in range(tables))
+        super().__init__(TfmBiasTable(buckets, heads) for _ in range(tables))
         self.num_buckets, self.max_distance = buckets, config.relative_attention_max_distance
         self.is_causal, self.is_per_layer = is_causal, config.relative_attention_per_layer
 
@@ -88,8 +92,7 @@ class BiasedLayouts:
                 f"set_attn_implementation() should choose one of {', '.join(IMPLEMENTATIONS)}."
             )
         self.bias, self.layouts, self.implementation = model.position_bias, batch.layouts, implementation
-        # Re-entrant checkpointing runs each block backward by itself: none may share a graph with another.
-        self.is_shared = not (self.bias.is_per_layer or is_checkpointing(model))
+        self.is_shared = not (self.bias.is_per_layer or runs_backward_apart(model))
         self.made: dict[str, Layout] = {}
         tokens = batch.tokens.inputs
         self.sequences, self.queries = tokens.shape[:2] if batch.padding is None else batch.padding.shape
@@ -104,22 +107,28 @@ class BiasedLayouts:
         keys, first = cache.get_mask_sizes(self.queries, layer)
         return keys, first - cache.get_seq_length(layer)
 
-    def of(self, layer: int) -> dict[str, Layout]:
+    def layouts_of(self, layer: int) -> dict[str, Layout]:
         """Those of a layer."""
         if not (self.is_shared and self.made):
             self.made = {kind: self.biased(self.layouts[kind], layer, *span) for kind, span in self.spans.items()}
         return self.made
 
     def biased(self, layout: Layout, layer: int, keys: int, first: int | torch.Tensor) -> Layout:
-        steps = torch.arange(self.queries + keys, device=self.device)
-        distances = steps.where(steps < keys, steps - self.queries - keys) + first
-        values = self.bias(distances, layer)
+        distances = distances_to(keys, self.queries, self.device) + first
+        values = self.bias(distances, layer).to(self.device)  # the bias may lie on another one (`device_map`)
         if layout.mask is None and self.bias.is_causal and self.queries > 1:
             values = values.masked_fill(distances > 0, torch.finfo(values.dtype).min)
         bias = spread(values, self.queries, keys)
         if self.implementation == "flex_attention":
             return layout._replace(bias=bias.expand(self.sequences, -1, -1, -1))
         return layout.with_bias(bias)
+
+
+def distances_to(keys: int, queries: int, device: torch.device | None = None) -> torch.LongTensor:
+    """All distances from `queries` in a row to keys in a row, `(keys + queries,)`, in the order that `spread` reads,
+    where the first query is the first key."""
+    steps = torch.arange(keys + queries, device=device)
+    return steps.where(steps < keys, steps - keys - queries)
 
 
 def spread(values: torch.Tensor, queries: int, keys: int) -> torch.Tensor:

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -74,7 +74,7 @@ def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Pat
         state.write(staging)
         sizes = {str(path.relative_to(staging)): path.stat().st_size for path in _files(staging)}
         (staging / MANIFEST_FILE).write_text(json.dumps(sizes, indent=1) + "\n", encoding="utf-8")
-        _sync(staging)  # on the disk before the folder gets its name
+        _sync(_files(staging))  # on the disk before the folder gets its name
         shutil.rmtree(folder, ignore_errors=True)
         staging.rename(folder)
         for old in complete_checkpoints(output_dir)[: -keep if keep else 0]:
@@ -137,8 +137,8 @@ def staged(folder: Path) -> Iterator[Path]:
     staging.mkdir(parents=True)
     try:
         yield staging
-        _sync(staging)
         files = sorted(_files(staging), key=lambda path: path.name in LAST)
+        _sync(path for path in files if path.suffix == ".safetensors" or path.name in LAST)  # not all: it takes time
         for name in {path.name for path in files}.intersection(LAST):
             (folder / name).unlink(missing_ok=True)
         for path in files:
@@ -153,7 +153,7 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def _sync(folder: Path) -> None:
-    for path in _files(folder):
+def _sync(paths: Iterable[Path]) -> None:
+    for path in paths:
         with open(path, "rb") as file:
             os.fsync(file.fileno())

@@ -6,6 +6,7 @@ from ..tensor_rules import Rename
 from .llama import TENSORS, head_dim, rotates_whole_heads
 
 POOLING = {"bos": "cls", "mean": "mean", "late": "late"}
+WRITTEN_POOLING = {zoo: official for official, zoo in POOLING.items()}
 
 
 def classifier_pooling(official: Fields) -> str:
@@ -13,7 +14,7 @@ def classifier_pooling(official: Fields) -> str:
 
 
 def written_pooling(pooling: str) -> dict[str, str]:
-    return {"classifier_pooling": next(name for name, zoo in POOLING.items() if zoo == pooling)}
+    return {"classifier_pooling": WRITTEN_POOLING.get(pooling, pooling)}  # another is refused below
 
 
 EUROBERT = Architecture(
