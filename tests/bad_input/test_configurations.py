@@ -79,6 +79,7 @@ def rope(kind: str, **parameters) -> dict:
             sliding_window=2,
             layer_types=["full_attention", "sliding_attention"],
         ),
+        refused("num_ln_in_parallel_attn=1 .*use_parallel_residual=False", num_ln_in_parallel_attn=1),
         refused("first_norm=False.*norm_position='post'", first_norm=False),
         refused("norm_bias=True .*'rmsnorm'", norm_type="rmsnorm", norm_bias=True),
         refused("embedding_size=0 must be at least 1", embedding_size=0),

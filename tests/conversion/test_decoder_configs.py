@@ -11,6 +11,7 @@ from tests.official_models import BY_NAME, ROPE, build_tiny
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10, 11]])
+SERIAL = {"new_decoder_architecture": False, "parallel_attn": False}
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,9 @@ IDS = torch.tensor([[5, 6, 7, 8, 9, 10, 11]])
         ("Qwen2Model", {"sliding_window": None}, {"layer_types": ["full_attention"] * 3, "sliding_window": None}),
         ("Qwen2Model", {"max_window_layers": 28}, {"layer_types": ["full_attention"] * 3, "sliding_window": 4}),
         ("Qwen2Model", {}, {"layer_types": ["full_attention"] + ["sliding_attention"] * 2}),
+        ("GPTJModel", {"n_embd": 88, "n_head": 2, "rotary_dim": 30}, {"head_dim": 44}),
+        ("FalconModel", {"attention_dropout": 0.3}, {"attention_output_dropout": 0.0}),
+        ("FalconModel", SERIAL | {"attention_dropout": 0.3}, {"attention_output_dropout": 0.3}),
         *(("LlamaForCausalLM", {"rope_parameters": rope}, {"rope_parameters": rope}) for rope in ROPE.values()),
     ],
     ids=str,
@@ -120,6 +124,8 @@ def test_configurations_of_old(old, tmp_path):
         ("LlamaModel", {"sliding_window": 4}),
         ("LlamaModel", {"rope_parameters": ROPE["default"] | {"partial_rotary_factor": 0.5}}),
         ("MistralModel", {"layer_types": ["full_attention"] * 3}),
+        ("MptModel", {"logit_scale": 0.5}),
+        ("MptModel", {"no_bias": False}),
         ("LlamaForTokenClassification", {"token_classification_bias": False}),
     ],
     ids=str,
@@ -132,6 +138,12 @@ def test_what_the_zoo_does_not_convert(name, fields, tmp_path):
     with pytest.raises(ConversionError) as caught:
         from_official(tmp_path)
     assert f"{key}={value!r} is not converted" in str(caught.value)
+
+
+def test_variations_of_attention_that_are_not_converted(tmp_path):
+    build_tiny(BY_NAME["MptModel"], attn_config={"alibi": False, "clip_qkv": 3.0}).save_pretrained(tmp_path)
+    with pytest.raises(ConversionError, match=r"'alibi': False.* What is converted: .*alibi=True and clip_qkv=None\."):
+        from_official(tmp_path)
 
 
 def test_a_window_given_to_a_converted_model():

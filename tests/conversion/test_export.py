@@ -38,6 +38,28 @@ LIKE_LLAMA = {
 }
 PARTIAL = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 
+LIKE_PHI = {
+    "position_embedding_type": "rotary",
+    "use_parallel_residual": True,
+    "num_ln_in_parallel_attn": 1,
+    "lm_head_bias": True,
+}
+LIKE_OLMO3 = LIKE_LLAMA | {
+    "norm_position": "output",
+    "qk_norm": "whole",
+    "sliding_window": 3,
+    "layer_types": ["sliding_attention", "full_attention"],
+}
+LIKE_GEMMA3 = LIKE_OLMO3 | {
+    "norm_position": "both",
+    "norm_type": "zero_centered_rmsnorm",
+    "qk_norm": "head",
+    "hidden_act": "gelu_pytorch_tanh",
+    "scale_embedding": True,
+    "round_embedding_scale": True,
+    "attention_scale": 7**-0.5,
+}
+
 LIKE_MARIAN = {"sinusoid_type": "halves"}
 LIKE_BART = {"position_embedding_type": "learned", "position_offset": 2, "embedding_norm": True}
 LIKE_MBART = LIKE_BART | {"norm_position": "pre", "start_with_last_token": True}
@@ -215,6 +237,9 @@ def test_sentence_classifier_of_one_label():
         ("ForCausalLM", LIKE_LLAMA | {"rope_parameters": PARTIAL}, "Phi3ForCausalLM"),
         ("ForCausalLM", {"position_embedding_type": "rotary"}, "Starcoder2ForCausalLM"),
         ("ForCausalLM", LIKE_LLAMA | {"sliding_window": 3, "mlp_bias": True}, "SmolLM3ForCausalLM"),
+        ("ForCausalLM", LIKE_PHI, "PhiForCausalLM"),
+        ("ForCausalLM", LIKE_OLMO3, "Olmo3ForCausalLM"),
+        ("ForCausalLM", LIKE_GEMMA3, "Gemma3ForCausalLM"),
         ("Model", LIKE_LLAMA | {"hidden_size": 34, "head_dim": 8}, "MistralModel"),
         ("ForCausalLM", LIKE_LLAMA | {"attention_bias": True, "attention_output_bias": False}, "Qwen2ForCausalLM"),
         (
@@ -262,6 +287,14 @@ def test_what_no_native_decoder_can_express_is_named(config):
     with pytest.raises(ConversionError, match="No native class can express this model") as caught:
         to_official(zoo)
     assert any(f"{name}={value!r}" in str(caught.value) for name, value in config.items())
+
+
+def test_the_nearest_native_decoder_is_one_that_was_compared():
+    """LLaMA refuses the rotary parameters, so that what else it lacks is not known."""
+    config = LIKE_LLAMA | {"rope_parameters": PARTIAL, "mlp_bias": True, "qk_norm": "whole"}
+    with pytest.raises(ConversionError, match=r"the nearest, lacks .*mlp_bias=True") as caught:
+        to_official(make_decoder(**config))
+    assert "qk_norm='whole'" in str(caught.value)
 
 
 def test_what_only_training_shows_is_reported(caplog):

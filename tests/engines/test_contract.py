@@ -6,6 +6,7 @@ own, and calls the model on one row of all tokens of all sequences, with positio
 
 import ast
 import inspect
+import operator
 import textwrap
 
 import pytest
@@ -16,14 +17,19 @@ from transformers import AttentionInterface, AutoModel, RobertaConfig, RobertaMo
 
 import tfm_zoo
 from tfm_zoo.models.attention import TfmAttention
+from tfm_zoo.models.norms import TfmZeroCenteredRMSNorm
+from tfm_zoo.models.pretrained import check_shards
 
 from ..tiny import NO_DROPOUT, tiny_config, tiny_model
 
 #: tensor-parallel styles that every engine knows
 STYLES = {"colwise", "rowwise", "colwise_rep", "rowwise_rep", "replicate", "replicated_with_grad_allreduce"}
+STYLES |= {"colwise_gather_output", "rowwise_split_input"}
 LENGTHS = (5, 1, 3)
 IDS = torch.arange(3, 12)[None]
 POSITIONS = torch.cat([torch.arange(length) for length in LENGTHS])[None]
+PARTIAL = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}
+BY_KIND = {"full_attention": PARTIAL, "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
 MODELS = {
     "gpt2": (tfm_zoo.TfmGPTModel, {"norm_position": "pre"}),
     "llama": (
@@ -33,6 +39,39 @@ MODELS = {
     "qwen3": (
         tfm_zoo.TfmGPTModel,
         {"position_embedding_type": "rotary", "norm_type": "rmsnorm", "num_key_value_heads": 2, "qk_norm": "head"},
+    ),
+    "olmo2": (
+        tfm_zoo.TfmGPTModel,
+        {"position_embedding_type": "rotary", "norm_position": "output", "qk_norm": "whole", "num_key_value_heads": 2},
+    ),
+    "gemma3": (
+        tfm_zoo.TfmGPTModel,
+        {
+            "norm_position": "both",
+            "norm_type": "zero_centered_rmsnorm",
+            "qk_norm": "head",
+            "scale_embedding": True,
+            "attention_scale": 0.3,
+            "position_embedding_type": "rotary",
+            "layer_types": ["full_attention", "sliding_attention"],
+            "sliding_window": 20,
+            "rope_parameters": BY_KIND,
+        },
+    ),
+    "neox": (
+        tfm_zoo.TfmGPTModel,
+        {"position_embedding_type": "rotary", "use_parallel_residual": True, "rope_parameters": PARTIAL},
+    ),
+    "phi": (tfm_zoo.TfmGPTModel, {"use_parallel_residual": True, "num_ln_in_parallel_attn": 1}),
+    "granite": (
+        tfm_zoo.TfmGPTModel,
+        {
+            "position_embedding_type": "rotary",
+            "no_rope_layers": [1, 0],
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.4,
+            "attention_scale": 0.2,
+        },
     ),
     "sinusoidal": (tfm_zoo.TfmGPTModel, {"position_embedding_type": "sinusoidal", "scale_embedding": True}),
     "bert": (tfm_zoo.TfmBertModel, {}),
@@ -159,6 +198,13 @@ def test_the_attention_call_as_engines_find_it():
     assert TfmAttention(tiny_config(), 0, is_causal=False).is_causal is False
 
 
+def test_a_zero_centred_norm_as_engines_find_it():
+    """By the last operation before the cast: one that is no product with `1 + weight` is that of a plain norm."""
+    *_, product, _, _, _ = torch.fx.symbolic_trace(TfmZeroCenteredRMSNorm(8)).graph.nodes
+    assert product.target is operator.mul
+    assert (product.args[1].target, product.args[1].args[0]) == (operator.add, 1)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_parallel_plans(name):
     model = base_model(name)
@@ -211,3 +257,30 @@ def test_a_mean_that_an_engine_would_not_compute():
             tfm_zoo.TfmBertForSequenceClassification(config)
     config.classifier_pooling = "cls"
     assert tfm_zoo.TfmBertForSequenceClassification(config).classifier.out_proj.out_features == 2
+
+
+def test_logits_that_an_engine_would_not_compute():
+    """It scales them after their bias and their cap."""
+    for fields in ({"lm_head_bias": True}, {"final_logit_softcapping": 3.0}):
+        config = tiny_config(tfm_zoo.TfmGPTConfig, logit_scale=0.5, **fields)
+        config._attn_implementation = "vllm"
+        ((name, value),) = fields.items()
+        with pytest.raises(ValueError, match=f"logit_scale=0.5 .*{name}={value}.* with transformers"):
+            tfm_zoo.TfmGPTModel(config)
+        config.logit_scale = 1.0
+        tfm_zoo.TfmGPTModel(config)
+
+
+def test_a_bias_that_an_engine_does_not_add():
+    model = tiny_model(tfm_zoo.TfmGPTModel, position_embedding_type="alibi")
+    model.config._attn_implementation = "an_engine"
+    with pytest.raises(ValueError, match=r"'an_engine' takes no bias .*'alibi'"):
+        run(model)
+
+
+def test_key_heads_that_processes_cannot_divide():
+    config = tiny_config(num_key_value_heads=2)
+    check_shards(config, 2)
+    with pytest.raises(ValueError, match=r"num_key_value_heads=2 .*tp_size=4"):
+        check_shards(config, 4)
+    check_shards(tiny_config(num_key_value_heads=2, qk_norm="whole"), 4)

@@ -38,6 +38,10 @@ VARIATIONS = [
     ("UMT5ForConditionalGeneration", {"feed_forward_proj": "gated-gelu", "num_decoder_layers": 4}),
     ("MPNetForMultipleChoice", {"hidden_act": "relu", "num_hidden_layers": 1}),
     ("BlenderbotForConditionalGeneration", {"scale_embedding": False, "decoder_layers": 4}),
+    ("GPTNeoXForCausalLM", {"use_parallel_residual": False}),
+    ("FalconForCausalLM", {"new_decoder_architecture": False, "multi_query": True, "parallel_attn": False}),
+    ("OPTForCausalLM", {"do_layer_norm_before": False}),
+    ("GPTBigCodeForCausalLM", {"multi_query": False}),
 ]
 
 

@@ -8,7 +8,7 @@ from transformers import CONFIG_MAPPING, PreTrainedModel
 from .architecture import Architecture, Head
 from .architectures import ARCHITECTURES
 from .checkpoint import Checkpoint
-from .config_comparison import differences, is_decisive
+from .config_comparison import Differences, differences, is_decisive
 from .errors import OTHER_MODELS, ConversionError
 
 
@@ -61,11 +61,15 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
             errors.append(error)
     if not fits:
         raise errors[0]
-    nearest = min(fits, key=lambda fit: (sum(map(is_decisive, fit[2])), len(fit[2])))
-    _, head, fields = nearest
+    architecture, head, (fields, _) = min(fits, key=lambda fit: distance(fit[2]))
     values = [f"{name}={value!r} (it has {other})" for name, (value, other) in fields.items() if is_decisive(name)]
     if values:
         # "native" is what version 0.1 called an official class; scripts may look for this sentence.
         lacks = f"{head.official}, the nearest, lacks {', '.join(values)}"
         raise ConversionError(f"No native class can express this model: {lacks}.")
-    return nearest
+    return architecture, head, fields
+
+
+def distance(found: Differences) -> tuple[bool, int, int]:
+    """How far an official class is from a model; farthest are those that were not compared to the end."""
+    return not found.is_whole, sum(map(is_decisive, found.fields)), len(found.fields)

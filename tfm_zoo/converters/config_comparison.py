@@ -4,7 +4,7 @@ No table lists that: the configuration is converted there and back, and compared
 """
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
@@ -54,8 +54,19 @@ IN_PLACE_OF_NONE = {
 }
 
 
-def differences(architecture: Architecture, config: PreTrainedConfig, head: Head) -> dict[str, tuple[Any, str]]:
-    """The zoo fields that the official class cannot express: the value of each, and the one of the official class."""
+class Differences(NamedTuple):
+    """What of a zoo model an official class cannot express."""
+
+    fields: dict[str, tuple[Any, str]]  # zoo field -> its value, and the one of the official class
+    is_whole: bool = True  # where the table refuses a field, the others were not compared
+
+
+def differences(architecture: Architecture, config: PreTrainedConfig, head: Head) -> Differences:
+    """Compares a zoo configuration with what comes back from the official class.
+
+    Raises:
+        ConversionError: where the official class takes no such configuration.
+    """
     rules = architecture.config_rules(head)
     try:
         with quiet_trying():
@@ -65,17 +76,19 @@ def differences(architecture: Architecture, config: PreTrainedConfig, head: Head
             lacks = {zoo_names.get(name, name): (official[name], value) for name, value in wanted.items()}
             if not any(map(is_decisive, lacks)):  # what is refused even though it matters in training only
                 raise ConversionError(f"{head.official} cannot express this model: {lacks}.")
-            return lacks
+            return Differences(lacks, is_whole=False)
         round_trip = to_zoo_config(architecture, official, head.zoo, {})
     except (ValueError, StrictDataclassError) as error:
         raise ConversionError(f"{head.official} cannot express this model: {error}") from error
     free = {rule.zoo for rule in rules if isinstance(rule, Free)}
     values, official_values = effective_values(config, head), effective_values(round_trip, head)
-    return {
-        name: (value, repr(official_values.get(name)))
-        for name, value in values.items()
-        if name not in free and value != official_values.get(name)
-    }
+    return Differences(
+        {
+            name: (value, repr(official_values.get(name)))
+            for name, value in values.items()
+            if name not in free and value != official_values.get(name)
+        }
+    )
 
 
 def is_decisive(field: str) -> bool:
@@ -85,8 +98,7 @@ def is_decisive(field: str) -> bool:
 
 def effective_values(config: PreTrainedConfig, head: Head) -> dict[str, Any]:
     """The fields that decide what a model with this head computes, with what is read in place of each `None`."""
-    # Rotary models alone have the attribute, which is no field.
-    values = {"rope_parameters": getattr(config, "rope_parameters", None)}
+    values = {"rope_parameters": effective_rotation(config)}
     for name in {field.name for field in fields(config)} - WITHOUT_EFFECT:
         if head.zoo_name in READ_BY.get(name, (head.zoo_name,)):
             value = getattr(config, name)
@@ -94,3 +106,13 @@ def effective_values(config: PreTrainedConfig, head: Head) -> dict[str, Any]:
     if config.pad_token_id is None:
         del values["train_padding_embedding"]
     return values
+
+
+def effective_rotation(config: PreTrainedConfig) -> dict[str, Any] | None:
+    """The rotary parameters by kind of layer, or of all kinds if they are the same; `None` for a model without."""
+    parameters = getattr(config, "rope_parameters", None)  # an attribute of rotary models alone, which is no field
+    if parameters is None:
+        return None
+    by_kind = {kind: parameters.get(kind, parameters) for kind in getattr(config, "layer_types", [config.layer_type])}
+    first, *others = by_kind.values()
+    return by_kind if any(other != first for other in others) else first

@@ -108,7 +108,7 @@ class TfmConfig(PreTrainedConfig):
         position_embedding_type: `"learned"`, `"sinusoidal"` (Vaswani et al. 2017), `"rotary"` (Su et al. 2021; its
             kind and base in `rope_parameters`, as in transformers; with `layer_types`, also a dict of those for each),
             `"alibi"` (Press et al. 2022: scores fall with the distance, in self-attention) or `"none"`.
-        no_rope_layers: for each layer 1, or 0 where rotary positions are left out (SmolLM3). `None`: 1 for all.
+        no_rope_layers: 1: rotary, 0: none (the name is transformers'), for each layer (SmolLM3). `None`: 1 for all.
         relative_attention_num_buckets: number of buckets of distances, each with a learned bias for each head that is
             added to the scores of self-attention, beside any other positions (T5, MPNet). `None`: no such bias.
         relative_attention_max_distance: the distance from which on all share the last bucket.
@@ -167,8 +167,8 @@ class TfmConfig(PreTrainedConfig):
     qk_norm_tp_plan: ClassVar[dict[str, dict[str, str]]] = {
         "head": {f"layers.*.self_attn.{name}_norm": "replicated_with_grad_allreduce" for name in "qk"},
         "whole": {
-            **dict.fromkeys((f"layers.*.self_attn.{name}_proj" for name in "qkv"), "colwise_rep"),
-            "layers.*.self_attn.o_proj": "rowwise_rep",
+            **dict.fromkeys((f"layers.*.self_attn.{name}_proj" for name in "qkv"), "colwise_gather_output"),
+            "layers.*.self_attn.o_proj": "rowwise_split_input",
         },
     }
 
@@ -427,6 +427,11 @@ class TfmConfig(PreTrainedConfig):
             raise ValueError(
                 f"use_parallel_residual=True adds attention and feed-forward of one norm's output, and norm_position="
                 f"{self.norm_position!r} has none before them: it goes with 'pre'."
+            )
+        if self.num_ln_in_parallel_attn == 1 and not self.use_parallel_residual:
+            raise ValueError(
+                "num_ln_in_parallel_attn=1 is one norm for attention and feed-forward beside each other: "
+                "use_parallel_residual=False should be True."
             )
         if self.residual_multiplier != 1 and (self.norm_position in ("output", "both") or self.use_parallel_residual):
             raise ValueError(

@@ -31,7 +31,7 @@ from .layout import marks_padding
 from .losses import IGNORED
 from .next_tokens import next_tokens
 from .pretrained import TfmPreTrainedModel
-from .stack import TfmStack
+from .stack import TfmStack, check_engine_logits
 
 
 class TfmGPTPreTrainedModel(TfmPreTrainedModel):
@@ -53,6 +53,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
+        check_engine_logits(config)
         self.add_stack(config.layer_types, config.vocab_size, is_causal=True)
         for layer in self.layers:
             layer.self_attn.o_proj.adds_to_residual = config.scaled_residual_init

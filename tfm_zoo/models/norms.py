@@ -30,11 +30,13 @@ class TfmZeroCenteredRMSNorm(TfmRMSNorm):
 
     def __init__(self, hidden_size: int, eps: float = 1e-6):
         super().__init__(hidden_size, eps)
-        nn.init.zeros_(self.weight)  # by which engines know it
+        nn.init.zeros_(self.weight)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        weight = 1.0 + self.weight.float()
-        return torch.rms_norm(hidden_states.float(), weight.shape, weight, self.eps).to(hidden_states.dtype)
+        # Engines know it by these operations: they would take `torch.rms_norm` for a norm without the sum.
+        wide = hidden_states.float()
+        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return (wide * (1.0 + self.weight.float())).to(hidden_states.dtype)
 
 
 NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": TfmRMSNorm, "zero_centered_rmsnorm": TfmZeroCenteredRMSNorm}

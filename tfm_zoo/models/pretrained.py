@@ -77,6 +77,7 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         used = getattr(model, "_weight_conversions", None) or []  # which saving reverses
         model._weight_conversions = [rule for rule in used if rule.source_patterns[0] not in names]
+        check_shards(model.config, model.tp_size or 1)
         return loaded
 
     def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args) -> None:
@@ -87,3 +88,13 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
                 if other not in own and (renamed := re.sub(pattern, name, other)) in own:
                     state_dict[prefix + renamed] = state_dict.pop(prefix + other)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def check_shards(config, processes: int) -> None:
+    """Raises a `ValueError` where the processes of tensor parallelism would hold parts of a key or value head."""
+    divides = any(how == "colwise" and name.endswith("k_proj") for name, how in config.base_model_tp_plan.items())
+    if divides and config.num_key_value_heads % processes:
+        raise ValueError(
+            f"num_key_value_heads={config.num_key_value_heads} heads are not divided among tp_size={processes} "
+            "processes: their number should be a multiple of tp_size."
+        )

@@ -186,6 +186,17 @@ def check_engine_pools(config) -> None:
         )
 
 
+def check_engine_logits(config) -> None:
+    """Raises a `ValueError` where a serving engine would make other logits than the model."""
+    is_other = config.final_logit_softcapping is not None or config.lm_head_bias
+    if config._attn_implementation in ENGINES and config.logit_scale != 1 and is_other:
+        raise ValueError(
+            f"logit_scale={config.logit_scale} scales logits before their bias and their cap, and an engine scales "
+            f"them after lm_head_bias={config.lm_head_bias} and final_logit_softcapping="
+            f"{config.final_logit_softcapping}: serve the model with transformers."
+        )
+
+
 def make_pooler(config, activation: str, dropout: float, bias: bool = True, has_norm: bool = False) -> nn.Sequential:
     """The layers that read a pooled state, `(..., hidden_size)` in and out."""
     dense = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)

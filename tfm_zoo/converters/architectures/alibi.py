@@ -56,6 +56,17 @@ BLOOM = Architecture(
 )
 
 
+#: what MPT's attention is without its variations, most of which the official class itself overlooks
+PLAIN_ATTENTION = {
+    "attn_type": "multihead_attention",
+    "alibi": True,
+    "alibi_bias_max": 8,
+    "clip_qkv": None,
+    "prefix_lm": False,
+    "qk_ln": False,
+}
+
+
 @dataclass(frozen=True)
 class OneDropout(ConfigRule):
     """MPT's only dropout, in a configuration of its own, which may have a scale of scores, too."""
@@ -76,8 +87,9 @@ class OneDropout(ConfigRule):
         return {"attn_config": inner}
 
     def refused(self, official: Fields) -> dict[str, str]:
-        is_clipped = (official.get("attn_config") or {}).get("clip_qkv")
-        return {"attn_config": "without clip_qkv"} if is_clipped else {}
+        inner = official.get("attn_config") or {}
+        wanted = [f"{name}={value!r}" for name, value in PLAIN_ATTENTION.items() if inner.get(name, value) != value]
+        return {"attn_config": " and ".join(wanted)} if wanted else {}
 
 
 MPT = Architecture(
@@ -92,6 +104,7 @@ MPT = Architecture(
         *ALIBI,
         OneDropout(),
         *constants(hidden_act="gelu", attention_bias=False, mlp_bias=False, norm_bias=False),
+        *only(logit_scale=None, no_bias=True),
     ),
     tensors=(
         Rename("wte", "embeddings.embed_tokens"),

@@ -1,9 +1,11 @@
 """What all official decoders share: fields of their configurations, and their heads."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
 from ..architecture import Head
-from ..config_rules import Computed, Fields, Free, same
+from ..config_rules import Computed, ConfigRule, Fields, Free, same
 from ..tensor_rules import Rename
 
 
@@ -13,6 +15,32 @@ def token_classifier_dropout(official: Fields) -> float:
     return next((rate for rate in rates if rate is not None), 0.1)
 
 
+@dataclass(frozen=True)
+class RotaryParameters(ConfigRule):
+    """Rotary parameters of an official class that completes those of all layers in its own way, if left to do it."""
+
+    write: Callable[[dict[str, Any]], dict[str, Any]]
+    read: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    zoo = "rope_parameters"
+
+    def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
+        return {self.zoo: self.read(official[self.zoo])}
+
+    def to_official(self, zoo: Fields, official: Fields) -> dict[str, Any]:
+        parameters = zoo.get(self.zoo)
+        return {self.zoo: self.write(parameters) if parameters and "rope_type" in parameters else parameters}
+
+
+WHOLE_HEADS = {"partial_rotary_factor": 1.0}
+#: of classes that rotate a part of each head unless told otherwise
+ROTARY_SHARE = RotaryParameters(
+    lambda parameters: WHOLE_HEADS | parameters,
+    lambda parameters: {name: value for name, value in parameters.items() if (name, value) not in WHOLE_HEADS.items()},
+)
+#: of classes with parameters for each kind of layer
+ROTARY_BY_KIND = RotaryParameters(
+    lambda parameters: {kind: dict(parameters) for kind in ("full_attention", "sliding_attention")}
+)
 CONFIG = (
     *same("vocab_size", "initializer_range", "pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings"),
     Computed("classifier_dropout", token_classifier_dropout),

@@ -3,6 +3,7 @@
 Their attention and feed-forward read the same hidden state, and part of each head is rotated.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +59,10 @@ class RotaryDim(ConfigRule):
     zoo = "rope_parameters"
 
     def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
-        share = official["rotary_dim"] * official["n_head"] / official["n_embd"]
+        width = official["n_embd"] // official["n_head"]
+        share = official["rotary_dim"] / width
+        if int(width * share) < official["rotary_dim"]:  # the share was rounded down, which would lose a channel
+            share = math.nextafter(share, 1.0)
         return {self.zoo: {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": share}}
 
     def to_official(self, zoo: Fields, official: Fields) -> dict[str, Any]:

@@ -20,6 +20,11 @@ def norms_of_a_block(official: Fields) -> int:
     return 1 if official.get("parallel_attn") else 2
 
 
+def attention_output_dropout(zoo: Fields) -> float:
+    """Where attention is beside feed-forward, their sum is dropped, by `hidden_dropout`; else each is, by its own."""
+    return 0.0 if zoo["use_parallel_residual"] else zoo["attention_dropout"]
+
+
 def has_two_norms_beside(config) -> bool:
     return config.use_parallel_residual and config.num_ln_in_parallel_attn == 2
 
@@ -49,7 +54,7 @@ FALCON = Architecture(
             lambda count: {"num_ln_in_parallel_attn": count, "new_decoder_architecture": True},
         ),
         *constants(position_embedding_type="rotary", embedding_dropout=0.0, scaled_residual_init=False),
-        *constants(attention_output_dropout=lambda zoo: zoo["attention_dropout"]),
+        *constants(attention_output_dropout=attention_output_dropout),
         Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"),
         *only(alibi=False, hidden_dropout=0.0),
     ),

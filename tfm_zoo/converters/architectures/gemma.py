@@ -7,8 +7,8 @@ sides of each sub-layer, and windows. Gemma 2 caps scores and logits; Gemma 3 no
 from ..architecture import Head
 from ..config_rules import Computed, Field, Fields, Requires, constants, only, same
 from ..tensor_rules import Rename
-from .decoder_family import LM_HEAD, SCORE
-from .llama import BODY, HEAD_NORMS, llama
+from .decoder_family import LM_HEAD, ROTARY_BY_KIND, SCORE
+from .llama import ALWAYS_A_WINDOW, BODY, HEAD_NORMS, llama
 
 
 def attention_scale(official: Fields) -> float:
@@ -16,7 +16,7 @@ def attention_scale(official: Fields) -> float:
 
 
 GEMMA_CONFIG = (
-    *same("attention_bias"),
+    *same("attention_bias", "head_dim"),
     *constants(mlp_bias=False, norm_type="zero_centered_rmsnorm", scale_embedding=True, round_embedding_scale=True),
     Requires("use_bidirectional_attention", lambda value: not value, "None or False"),
 )
@@ -29,9 +29,10 @@ BOTH_NORMS = (
 LATER_CONFIG = (
     *GEMMA_CONFIG,
     *constants(norm_position="both"),
-    *same("sliding_window", "layer_types", "final_logit_softcapping"),
+    *same("layer_types", "final_logit_softcapping"),
+    *ALWAYS_A_WINDOW,
     Field("hidden_activation", "hidden_act"),
-    Computed("attention_scale", attention_scale, lambda scale: {"query_pre_attn_scalar": scale**-2}),
+    Computed("attention_scale", attention_scale, lambda scale: {"query_pre_attn_scalar": max(1, round(scale**-2))}),
 )
 WITHOUT_ANSWERS = ("Model", "ForCausalLM", "ForSequenceClassification", "ForTokenClassification")
 
@@ -48,6 +49,7 @@ GEMMA3 = llama(
     *("gemma3_text", "Gemma 3", "Gemma3"),
     *LATER_CONFIG,
     *constants(qk_norm="head"),
+    ROTARY_BY_KIND,
     *only(attn_logit_softcapping=None),
     tensors=(*BODY, *BOTH_NORMS, *HEAD_NORMS),
     heads=(

@@ -108,6 +108,8 @@ WINDOWS = (
     Computed("sliding_window", window, lambda size: {"sliding_window": size, "use_sliding_window": size is not None}),
     Computed("layer_types", layer_types),
 )
+#: of classes that make the mask of a window even if no layer has one
+ALWAYS_A_WINDOW = (*same("sliding_window"), Requires("sliding_window", lambda size: size is not None, "a number"))
 #: Yang et al. 2024: with biases of queries, keys and values, and a window in some layers
 QWEN2 = llama(
     *("qwen2", "Qwen2", "Qwen2"),
@@ -118,7 +120,7 @@ QWEN2 = llama(
 #: Yang et al. 2025: with a norm of each head of queries and keys
 QWEN3 = llama(
     *("qwen3", "Qwen3", "Qwen3"),
-    *same("attention_bias"),
+    *same("attention_bias", "head_dim"),
     *constants(mlp_bias=False, qk_norm="head"),
     *WINDOWS,
     tensors=(*TENSORS, *HEAD_NORMS),

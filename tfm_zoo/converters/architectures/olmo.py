@@ -6,7 +6,8 @@ window in three of four layers, and rotary positions by kind of layer.
 
 from ..config_rules import constants, same
 from ..tensor_rules import Rename
-from .llama import BODY, HEAD_NORMS, llama
+from .decoder_family import ROTARY_BY_KIND
+from .llama import ALWAYS_A_WINDOW, BODY, HEAD_NORMS, llama
 
 OLMO = (
     *same("attention_bias"),
@@ -25,4 +26,4 @@ OPTIONS = {
 }
 
 OLMO2 = llama("olmo2", "OLMo 2", "Olmo2", *OLMO, **OPTIONS)
-OLMO3 = llama("olmo3", "OLMo 3", "Olmo3", *OLMO, *same("sliding_window", "layer_types"), **OPTIONS)
+OLMO3 = llama("olmo3", "OLMo 3", "Olmo3", *OLMO, *same("layer_types"), *ALWAYS_A_WINDOW, ROTARY_BY_KIND, **OPTIONS)

@@ -3,7 +3,7 @@
 from ..architecture import Head
 from ..config_rules import Computed, Field, constants, same
 from ..tensor_rules import NotConverted, Rename, Split, SplitHeads
-from .decoder_family import QKV
+from .decoder_family import QKV, ROTARY_SHARE
 from .llama import FIELDS, llama
 
 CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
@@ -20,6 +20,7 @@ PHI = llama(
     ),
     *constants(norm_type="layernorm", mlp_type="dense", use_parallel_residual=True, num_ln_in_parallel_attn=1),
     *constants(lm_head_bias=True),
+    ROTARY_SHARE,
     base=FIELDS,
     tensors=(
         Rename("embed_tokens", "embeddings.embed_tokens"),
