@@ -1,6 +1,7 @@
 """Official models to convert: small, or of their published size; every parameter is random, biases and norms too."""
 
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from dataclasses import dataclass
 from unittest.mock import patch
 
@@ -408,7 +409,8 @@ def build(
     torch.manual_seed(seed)
     has_two_labels = official_class.head.official.endswith(("QuestionAnswering", "AlbertForPreTraining"))
     labels = labels or (2 if has_two_labels else 3)
-    config = CONFIG_MAPPING[official_class.architecture.model_type](num_labels=labels, **config)
+    # Copied, since some official configurations write into what they are given.
+    config = CONFIG_MAPPING[official_class.architecture.model_type](num_labels=labels, **deepcopy(config))
     model_class = getattr(transformers, official_class.head.official)
     if not official_class.chooses_attention:
         config._attn_implementation = "eager"

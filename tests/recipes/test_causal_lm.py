@@ -238,7 +238,10 @@ def test_evaluation_asks_for_no_logits(train_lm, monkeypatch):
         ({"config_overrides": "hidden_size=30,num_attention_heads=4"}, "hidden_size=30 is not a multiple of"),
         ({"model_type": "gpt3"}, "model_type 'gpt3' is not one of transformers' or the zoo's; near: "),
         ({"model_type": "vit"}, "model_type 'vit' is not a causal language model"),
-        ({"model_type": "opt", "config_overrides": None}, "architecture 'opt', which the zoo does not convert"),
+        (
+            {"model_type": "codegen", "config_overrides": "n_embd=32,n_layer=1,n_head=2,rotary_dim=8"},
+            "architecture 'codegen', which the zoo does not convert",
+        ),
         ({"config_name": "no/where"}, "config_name 'no/where': neither a checkpoint folder nor one the Hub gave"),
         ({"tokenizer_name": "no/where", "tokenizer_vocab_size": None}, "tokenizer_name 'no/where': neither"),
         ({"tokenizer_vocab_size": 100}, "tokenizer_vocab_size must be at least 257"),
