@@ -27,6 +27,7 @@ from transformers import (
     DataCollatorWithPadding,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    get_scheduler,
 )
 
 import tfm_zoo
@@ -34,7 +35,7 @@ from tfm_zoo import quiet
 from tfm_zoo.training.generated import LABELS, generated_reviews
 from tfm_zoo.visualization import attention_maps, attention_page
 
-SIZES = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
+SIZES = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 1024}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 REVIEWS = ["the plot was clever . the music was not dull .", "the cast was funny but the ending was tedious ."]
 #: runs a script in a process that cannot import tfm_zoo
@@ -46,9 +47,10 @@ Batch = dict[str, torch.Tensor]
 class Training:
     """A model, and what its fine-tuning gave so far."""
 
-    def __init__(self, model: PreTrainedModel, learning_rate: float, precision: torch.dtype | None):
+    def __init__(self, model: PreTrainedModel, learning_rate: float, steps: int, precision: torch.dtype | None):
         self.model, self.precision = model.train(), precision
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
+        self.scheduler = get_scheduler("linear", self.optimizer, num_warmup_steps=steps // 10, num_training_steps=steps)
         self.losses: list[float] = []
         self.seconds = [0.0]  # after each step
 
@@ -59,6 +61,7 @@ class Training:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
+        self.scheduler.step()
         self.optimizer.zero_grad()
         self.losses.append(loss.item())
         self.seconds.append(self.seconds[-1] + perf_counter() - start)
@@ -112,7 +115,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Show what the zoo is for.")
     parser.add_argument("--model_name_or_path", help="an official encoder; default: a small new BERT")
     parser.add_argument("--output_dir", type=Path, default=Path("runs/demo"))
-    parser.add_argument("--max_train_steps", type=int, default=100)
+    parser.add_argument("--max_train_steps", type=int, default=160)
     parser.add_argument("--per_device_train_batch_size", type=int, default=16)
     parser.add_argument("--learning_rate", type=float, help="default: 5e-4, or 5e-5 for a checkpoint")
     parser.add_argument(
@@ -140,7 +143,8 @@ def main(argv: list[str] | None = None) -> None:
     )
     rate = args.learning_rate or (5e-5 if args.model_name_or_path else 5e-4)
     precision = torch.bfloat16 if args.mixed_precision == "bf16" else None
-    trainings = {name: Training(model, rate, precision) for name, model in {"official": official, "zoo": zoo}.items()}
+    models = {"official": official, "zoo": zoo}
+    trainings = {name: Training(model, rate, len(batches), precision) for name, model in models.items()}
     for batch in track(batches, "Fine-tuning both, in turn", transient=True):
         for training in trainings.values():
             training.step(batch)
