@@ -198,14 +198,9 @@ def draw_side_by_side(column: Column, stack: Stack) -> None:
     if stack.parallel_norms == 2:
         column.box("norm", stack.norm, -half, rise=False)
         column.box("norm", stack.norm, half)
+    lines = max(1 + sub_layer.text.count("\n") for sub_layer in stack.sub_layers)
     for offset, sub_layer in zip((-half, half), stack.sub_layers, strict=True):
-        column.box(
-            sub_layer.kind,
-            sub_layer.text,
-            offset,
-            rise=offset > 0,
-            lines=1 + max(other.text.count("\n") for other in stack.sub_layers),
-        )
+        column.box(sub_layer.kind, sub_layer.text, offset, rise=offset > 0, lines=lines)
     column.line(middle - half, column.top, column.top + 0.15)
     column.line(middle + half, column.top, column.top + 0.15)
     column.fork(half)

@@ -8,11 +8,12 @@ from matplotlib.figure import Figure
 
 from .figures import check_suffix, save
 
+WINDOW = 4  # positions that the picture of a window sees
 #: the kinds of masks, each with what is said of it
 MASKS = {
     "padding": "an encoder sees all real tokens",
     "causal": "a decoder sees what came before",
-    "window": "a causal window of 4",
+    "window": f"a causal window of {WINDOW}",
     "packed": "two texts in one row",
 }
 
@@ -24,7 +25,7 @@ def mask_of(kind: str, length: int = 12) -> torch.Tensor:
         return (key < length * 3 // 4).expand(length, -1)
     sees = key <= query
     if kind == "window":
-        sees &= query - key < 4
+        sees &= query - key < WINDOW
     if kind == "packed":
         sees &= (query < length // 2) == (key < length // 2)
     return sees

@@ -138,8 +138,7 @@ class PackedConversations(torch.utils.data.Dataset):
         if not self.parts:
             raise ValueError(f"no conversation has an answer within its first {block_size} tokens (block_size)")
         self.blocks = best_fit([len(ids) for ids, _ in self.parts], block_size)[:limit]
-        self.size = len(self.blocks)
-        self.blocks += [[]] * (-self.size % multiple_of)
+        self.blocks += [[]] * (-len(self.blocks) % multiple_of)
 
     def __len__(self) -> int:
         return len(self.blocks)
