@@ -166,7 +166,8 @@ TINY_OF = {
     "opt": TINY_OPT,
     "falcon": TINY_FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2},
     "bloom": TINY_ALIBI | {"hidden_size": 48, "n_layer": 3, "n_head": 6},
-    "mixtral": TINY_LLAMA | {"num_local_experts": 4, "sliding_window": 4, "head_dim": 10, "output_router_logits": True}
+    "mixtral": TINY_LLAMA
+    | {"num_local_experts": 4, "sliding_window": 4, "head_dim": 10, "output_router_logits": True}
     | {"router_aux_loss_coef": 0.5},
     "qwen3_moe": TINY_LLAMA
     | {"num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "mlp_only_layers": [1], "head_dim": 10},

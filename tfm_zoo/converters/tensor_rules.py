@@ -165,8 +165,8 @@ class Join(TensorRule):
 
 @dataclass(frozen=True)
 class PerExpert(TensorRule):
-    """Official tensors of each expert, whose number is `{e}` in their names, which the zoo holds as one `(experts, ...)`;
-    where there are several of each, one below the other."""
+    """Official tensors of each expert, whose number is `{e}` in their names, and the zoo's one, `(experts, ...)`, in
+    which several of an expert lie one below the other."""
 
     def __post_init__(self):
         """Their names differ from the zoo's by the expert's place."""

@@ -189,16 +189,11 @@ class ConfigurationChecks:
     def check_experts(self):
         """Experts have a number, and layers to stand in."""
         types, count = self.mlp_layer_types, self.num_local_experts
-        if len(types) != self.num_hidden_layers or not set(types) <= {"sparse", "dense"}:
-            raise ValueError(
-                f"mlp_layer_types={types} should name 'sparse' or 'dense' for each of num_hidden_layers="
-                f"{self.num_hidden_layers}."
-            )
         if count is None:
             if "sparse" in types or self.output_router_logits:
                 raise ValueError(
-                    f"mlp_layer_types={types} with output_router_logits={self.output_router_logits} is for feed-forwards "
-                    "of experts: num_local_experts=None should say how many."
+                    f"mlp_layer_types={types} with output_router_logits={self.output_router_logits} is for "
+                    "feed-forwards of experts: num_local_experts=None should say how many."
                 )
             return
         if not 1 <= self.num_experts_per_tok <= count or self.moe_intermediate_size < 1:

@@ -48,6 +48,18 @@ class TfmGPTConfig(TfmConfig):
         "AutoModelForQuestionAnswering": "TfmGPTForQuestionAnswering",
     }
 
+    #: how tensor parallelism and expert parallelism divide experts
+    experts_tp_plan: ClassVar[dict[str, str]] = {
+        "layers.*.mlp.experts.gate_up_proj": "packed_colwise",
+        "layers.*.mlp.experts.down_proj": "rowwise",
+        "layers.*.mlp.experts": "moe_tp_experts",
+    }
+    experts_ep_plan: ClassVar[dict[str, str]] = {
+        "layers.*.mlp.experts.gate_up_proj": "grouped_gemm",
+        "layers.*.mlp.experts.down_proj": "grouped_gemm",
+        "layers.*.mlp.experts": "ep_dispatch_experts",
+    }
+
     vocab_size: int = 50257
     hidden_act: str = "gelu_new"
     max_position_embeddings: int = 1024
@@ -73,6 +85,17 @@ class TfmGPTConfig(TfmConfig):
     classifier_dropout: float | int = 0.1
     use_cache: bool = True
 
+    def __post_init__(self, **kwargs):
+        super().__post_init__(**kwargs)
+        if self.num_local_experts is not None:
+            plan, is_mixed = self.base_model_tp_plan, "dense" in self.mlp_layer_types
+            dense = {name: style for name, style in plan.items() if is_mixed or ".mlp." not in name}
+            self.base_model_tp_plan = dense | self.experts_tp_plan
+
+    @property
+    def base_model_ep_plan(self) -> dict[str, str] | None:
+        return None if self.num_local_experts is None else self.experts_ep_plan
+
     def validate_layer_types(self):
         """Every layer has a type, and sliding ones a window that a cache can hold."""
         self.check_layer_types()
@@ -86,7 +109,6 @@ class TfmGPTConfig(TfmConfig):
             )
         if self.sliding_window == 1:
             raise ValueError("sliding_window=1 lets a position see itself alone; caches take windows of 2 and more.")
-
 
 
 for field, rule in {

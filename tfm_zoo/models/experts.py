@@ -1,4 +1,4 @@
-"""A feed-forward of experts, of which a router chooses a few for each token, and the loss that keeps them all in use."""
+"""Feed-forwards of experts, of which a router chooses a few for each token; the loss that keeps all of them in use."""
 
 import torch
 from torch import nn
@@ -26,7 +26,7 @@ class TfmSparseMLP(nn.Module):
 
 
 class TfmRouter(nn.Module):
-    """Chooses experts by their probability, a softmax over all; with `norm_topk_prob` those of the chosen sum to one."""
+    """Chooses experts by their probability, a softmax over all; with `norm_topk_prob`, those chosen sum to one."""
 
     def __init__(self, config):
         super().__init__()
