@@ -47,15 +47,22 @@ def write_checkpoint(folder: Path, shape: str, layers: int, shard: int) -> list[
             shards.append([])
             size = 2 * parameter.numel()
         shards[-1].append((name, parameter.shape))
+    numbers = torch.empty(1 << 26, dtype=torch.bfloat16).normal_(std=0.02)  # which repeat: billions take minutes
     weight_map, sizes = {}, []
     for number, content in enumerate(shards, 1):
         file = folder / f"model-{number:05}-of-{len(shards):05}.safetensors"
-        tensors = {name: torch.empty(sizes_of, dtype=torch.bfloat16).normal_(std=0.02) for name, sizes_of in content}
+        tensors = {name: filled(numbers, parameter_shape) for name, parameter_shape in content}
         save_file(tensors, file, metadata={"format": "pt"})
         weight_map |= dict.fromkeys(tensors, file.name)
         sizes.append(file.stat().st_size)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     return sizes
+
+
+def filled(numbers: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """A tensor of this shape, of these numbers, which begin anew where they end."""
+    repeats = -(-shape.numel() // len(numbers))
+    return (numbers.repeat(repeats) if repeats > 1 else numbers)[: shape.numel()].view(shape).clone()
 
 
 def run(*command: str | Path) -> dict[str, int]:
