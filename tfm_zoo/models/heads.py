@@ -21,6 +21,7 @@ from .losses import IGNORED, labelled_only, logits_loss, vocabulary_loss
 from .norms import make_norm
 
 Inputs = dict[str, Any]  # the arguments of a base model
+NOT_PASSED_ON = ("last_hidden_state", "pooler_output", "router_logits")
 
 
 class TfmHead:
@@ -268,7 +269,7 @@ def tokens_of(inputs: Inputs) -> torch.Tensor:
 
 def passed_on(outputs: ModelOutput) -> Inputs:
     """The outputs of a base model that a head returns as they are."""
-    return {name: value for name, value in outputs.items() if name not in ("last_hidden_state", "pooler_output")}
+    return {name: value for name, value in outputs.items() if name not in NOT_PASSED_ON}
 
 
 def check_labels(
