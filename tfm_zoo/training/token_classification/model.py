@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoModelForTokenClassification, PreTrainedTokenizerBase
 
 import tfm_zoo
@@ -37,6 +38,9 @@ def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
             f"tokenizer {tokenizer.name_or_path!r}, a {type(tokenizer).__name__}, does not tell which word a token is"
             " from: it is written in Python, and one of the library tokenizers is needed"
         )
-    if getattr(tokenizer, "add_prefix_space", True):
-        return tokenizer
-    return type(tokenizer).from_pretrained(tokenizer.name_or_path, add_prefix_space=True)
+    splitter = tokenizer.backend_tokenizer.pre_tokenizer
+    if isinstance(splitter, ByteLevel) and not splitter.add_prefix_space:
+        splitter.add_prefix_space = tokenizer.add_prefix_space = True
+        tokenizer.backend_tokenizer.pre_tokenizer = splitter
+        tokenizer.init_kwargs["add_prefix_space"] = True  # which is saved
+    return tokenizer
