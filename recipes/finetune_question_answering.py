@@ -1,12 +1,13 @@
 """Fine-tune any checkpoint to find the answers to questions in texts.
 
-    accelerate launch recipes/finetune_question_answering.py                    # no network, no data: generated passages
+    accelerate launch recipes/finetune_question_answering.py                   # no network, no data: generated passages
     accelerate launch recipes/finetune_question_answering.py --model_name_or_path google-bert/bert-base-uncased \\
         --dataset_name rajpurkar/squad_v2 --version_2_with_negative --doc_stride 128 --output_dir runs/squad
 
 An official checkpoint becomes a zoo model; `--config_name`, `--model_type` or `--config_overrides` make a new one, to
 train from nothing. `--help` lists the options; a YAML file given as `--config` sets them too.
-The best model goes to `output_dir`, with tokenizer, code, card, answers, `all_results.json` and a picture of the training.
+The best model goes to `output_dir`, with tokenizer, code, card, answers, `all_results.json` and a picture
+of the training.
 
 Where a step is computed: `loss` in tfm_zoo/training/question_answering/task.py is the loss, and `train_step` in
 tfm_zoo/training/loop.py takes the step.

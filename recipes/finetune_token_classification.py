@@ -1,6 +1,6 @@
 """Fine-tune any checkpoint to tag words: names of persons and places, parts of speech, or anything else.
 
-    accelerate launch recipes/finetune_token_classification.py                  # no network, no data: generated sentences
+    accelerate launch recipes/finetune_token_classification.py                # no network, no data: generated sentences
     accelerate launch recipes/finetune_token_classification.py --model_name_or_path google-bert/bert-base-cased \\
         --train_file train.json --validation_file dev.json --text_column_name tokens --label_column_name ner_tags
 
@@ -8,8 +8,8 @@ An official checkpoint becomes a zoo model; `--config_name`, `--model_type` or `
 train from nothing. `--help` lists the options; a YAML file given as `--config` sets them too.
 The best model goes to `output_dir`, with tokenizer, code, card, `all_results.json` and a picture of the training.
 
-Where a step is computed: the loss is the model's own (`TokenClassification` in tfm_zoo/models/heads.py), `train_step` in
-tfm_zoo/training/loop.py takes it, and tfm_zoo/training/token_classification/task.py evaluates.
+Where a step is computed: the loss is the model's own (`TokenClassification` in tfm_zoo/models/heads.py), `train_step`
+in tfm_zoo/training/loop.py takes it, and tfm_zoo/training/token_classification/task.py evaluates.
 """
 
 from dataclasses import replace

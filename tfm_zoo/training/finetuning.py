@@ -1,4 +1,4 @@
-"""A model that is fine-tuned to read texts: a checkpoint, by default MiniLM; or, on the built-in data, a small new one."""
+"""A model that is fine-tuned to read texts: a checkpoint, MiniLM by default, or on built-in data a small new one."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -37,7 +37,10 @@ class QuestionArguments(SplitArguments):
         False, "There are questions without an answer, as in version 2 of SQuAD, and the model learns to tell them."
     )
     max_seq_length: int = option(
-        384, "A longer context is cut into windows of this many tokens, the question included.", "max_length", at_least=8
+        384,
+        "A longer context is cut into windows of this many tokens, the question included.",
+        "max_length",
+        at_least=8,
     )
     doc_stride: int = option(128, "Tokens of the context that a window shares with the next.", at_least=0)
     pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest window.")

@@ -27,9 +27,9 @@ class Scores(NamedTuple):
 def entities(tags: Sequence[str]) -> set[Entity]:
     """The entities that the tags of a text mark, as seqeval and, before it, conlleval count them.
 
-    Tags are `O`, for a word outside of all entities, and `B-...` and `I-...` (also `S-...` and `E-...`), with a kind. An
-    entity begins at a `B` or an `S`, ends at an `E` or an `S`, and also ends where the kind changes: that there is no `B`
-    at its beginning is forgiven. Any other tag is a kind by itself; words in a row that have it are an entity.
+    Tags are `O`, for a word outside of all entities, and `B-...` and `I-...` (also `S-...` and `E-...`), with a kind.
+    An entity begins at a `B` or an `S`, ends at an `E` or an `S`, and also ends where the kind changes: that there is
+    no `B` at its beginning is forgiven. Any other tag is a kind by itself; words in a row that have it are an entity.
     """
     found: list[Entity] = []
     mark_before, kind_before = "O", ""
