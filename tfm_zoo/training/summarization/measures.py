@@ -15,9 +15,8 @@ def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> dict[st
     """
     pairs = [(words_of(text), words_of(right)) for text, right in zip(summaries, references, strict=True)]
     of_each = [(n_gram_f1(*pair, 1), n_gram_f1(*pair, 2), subsequence_f1(*pair)) for pair in pairs]
-    return {
-        name: 100 * sum(of_one) / len(pairs) for name, of_one in zip(NAMES, zip(*of_each, strict=True), strict=True)
-    }
+    by_name = zip(NAMES, zip(*of_each, strict=True), strict=True)
+    return {name: 100 * sum(values) / len(pairs) for name, values in by_name}
 
 
 def words_of(text: str) -> list[str]:
