@@ -143,7 +143,7 @@ class TextToTextTask(Task):
 
     @torch.no_grad()
     def write(self, model: nn.Module, sources: Sequence[list[int]]) -> list[str]:
-        """Texts for the token ids of sources, in their order, on every process. All of them call it and share the work."""
+        """Texts for the token ids of sources, in their order, on every process; all call it and share the work."""
         accelerator, collate = self.accelerator, DataCollatorWithPadding(self.tokenizer)
         order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))  # the longest first: little padding
         mine = order[accelerator.process_index :: accelerator.num_processes]
