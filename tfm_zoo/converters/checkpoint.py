@@ -38,7 +38,7 @@ FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 class LazyTensor:
     """A tensor that has not been read yet."""
 
-    meta: torch.Tensor  # its shape and type, on the meta device; for integers the exact type may be another
+    meta: torch.Tensor  # its shape and type, on the meta device; every integer type counts as int64
     read: Callable[[], torch.Tensor]  # returns the tensor, in memory of its own
 
 
@@ -94,10 +94,9 @@ def fields_of(model: nn.Module) -> dict[str, Any]:
         return config.to_dict()
     if type(model) in MODULES:  # and not a class derived from it, which may compute something else
         return {"model_type": type(model).__name__}
-    own, known = type(model), ", ".join(f"nn.{module.__name__}" for module in MODULES)
-    raise ConversionError(
-        f"{own.__module__}.{own.__qualname__} is no model of transformers, and none of {known}. {OTHER_MODELS}"
-    )
+    name = f"{type(model).__module__}.{type(model).__qualname__}"
+    known = ", ".join(f"nn.{module.__name__}" for module in MODULES)
+    raise ConversionError(f"{name} is no model of transformers, and none of {known}. {OTHER_MODELS}")
 
 
 def lazy_tensors(state_dict: Mapping[str, torch.Tensor]) -> dict[str, LazyTensor]:
@@ -118,9 +117,9 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
             f"{str(source)!r} is a file, and a checkpoint is a folder with a config.json. {OTHER_MODELS}"
         )
     if is_path(source):
-        near = similar_folder(source)
-        meant = f"; is it {str(near)!r} that is meant?" if near else "."
-        raise ConversionError(f"There is no folder {str(source)!r}{meant}")
+        similar = similar_folder(source)
+        hint = f"; is it {str(similar)!r} that is meant?" if similar else "."
+        raise ConversionError(f"There is no folder {str(source)!r}{hint}")
     try:
         folder = Path(snapshot_download(str(source), allow_patterns=["config.json", *COMPANIONS]))
         if weights:
@@ -132,18 +131,18 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
 
 
 def is_path(source: str | Path) -> bool:
-    """Whether something is the name of a folder, there or not, and no Hub id; the Hub, asked for a misspelt folder
-    without a connection, takes half a minute to say no."""
+    """Whether `source` names a folder, which may be missing, and not a Hub id. (Without a connection, the Hub's
+    client takes half a minute to refuse the name of a folder.)"""
     depth = len(Path(source).parts)
     return str(source).startswith((".", "~", "/")) or depth > 2 or (depth == 2 and similar_folder(source) is not None)
 
 
 def similar_folder(source: str | Path) -> Path | None:
     """The folder beside `source` whose name is most like its name."""
-    beside, name = Path(source).parent, Path(source).name
-    names = [path.name for path in beside.iterdir() if path.is_dir()] if beside.is_dir() else []
-    near = get_close_matches(name, names, n=1)
-    return beside / near[0] if near else None
+    parent, name = Path(source).parent, Path(source).name
+    names = [path.name for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
+    matches = get_close_matches(name, names, n=1)
+    return parent / matches[0] if matches else None
 
 
 def download_weights(repo: str) -> None:

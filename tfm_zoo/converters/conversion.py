@@ -1,4 +1,4 @@
-"""`from_official` and `to_official`: what the tables say, carried out."""
+"""`from_official` and `to_official`, which apply the tables."""
 
 import copy
 import logging
@@ -165,9 +165,9 @@ def in_float32_beside_float16(head: Head) -> set[str]:
 
 
 def untie_what_differs(model: PreTrainedModel) -> None:
-    """Lets the configuration say that the output projection is not tied, if a checkpoint that says so has another one.
+    """Unties the output projection in the configuration if a checkpoint that ties it holds another tensor for it.
 
-    transformers leaves such a projection untied, but would tie it the next time that the vocabulary is resized.
+    transformers leaves such a projection untied, but would tie it when the vocabulary is resized.
     """
     output, tied = model.get_output_embeddings(), model._tied_weights_keys
     if tied and output is not None and model.config.tie_word_embeddings:

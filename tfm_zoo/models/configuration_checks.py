@@ -166,7 +166,7 @@ class ConfigurationChecks:
                 raise ValueError(f"partial_rotary_factor={share} is not a share in (0, 1].")
 
     def check_offset(self):
-        """A table of positions has the rows of `position_offset`."""
+        """`position_offset` counts rows of a learned position table."""
         if self.position_offset < 0 or (self.position_offset and self.position_embedding_type != "learned"):
             raise ValueError(
                 f"position_offset={self.position_offset} is a number of rows of the learned position table, which "

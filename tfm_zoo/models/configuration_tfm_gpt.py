@@ -30,7 +30,7 @@ class TfmGPTConfig(TfmConfig):
             their number, as GPT-2 does (Radford et al. 2019, section 2.3).
         lm_head_bias: a bias in the projection onto the vocabulary (Phi, GPT-J).
         logit_scale: what logits, but not their bias, are multiplied by.
-        final_logit_softcapping: logits are bent to stay between minus and plus this number (Gemma 2).
+        final_logit_softcapping: a soft cap: logits become `cap * tanh(logits / cap)` (Gemma 2).
         classifier_dropout: dropout before the classifier of tokens.
         use_cache: whether a forward pass in evaluation mode returns its keys and values.
     """

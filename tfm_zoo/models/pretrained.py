@@ -33,7 +33,7 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
         "attentions": TfmAttention,
         "router_logits": OutputRecorder(TfmRouter, index=0),
     }
-    #: patterns of names, of earlier versions and of other heads -> their names here; subclasses do not inherit them
+    #: pattern of a tensor's name in earlier versions or in other heads -> its name here; not inherited
     other_names: dict[str, str] = {}
 
     def __init__(self, config, *inputs, **kwargs):
@@ -52,7 +52,7 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
 
     @property
     def _supports_sdpa(self) -> bool:
-        """Whether torch's attention computes the model's: it has no soft cap."""
+        """Whether the model can use torch's attention, which has no soft cap."""
         return self.config.attn_logit_softcapping is None
 
     @property
@@ -61,7 +61,7 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
         return self.config.has_linear_attention
 
     def init_parallel_plans(self) -> None:
-        """Shards tables of tokens, too, as transformers does of its own models; engines read a plan without them."""
+        """Shards token embeddings too, as transformers does in its own models. (Serving engines' plans lack them.)"""
         super().init_parallel_plans()
         if self.base_model is self:
             tables = [name for name, _ in self.named_modules() if name.endswith("embeddings.embed_tokens")]
@@ -89,17 +89,18 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
         names = vars(cls).get("other_names", {})
         loaded = super().from_pretrained(*args, key_mapping=(key_mapping or {}) | names, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
-        used = getattr(model, "_weight_conversions", None) or []  # which saving reverses
+        used = getattr(model, "_weight_conversions", None) or []
+        # Saving would reverse these, and write the other names.
         model._weight_conversions = [rule for rule in used if rule.source_patterns[0] not in names]
         check_shards(model.config, model.tp_size or 1)
         return loaded
 
     def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args) -> None:
-        """Of `load_state_dict`, by which a run is resumed: tensors are found under their `other_names`, too."""
-        own = {name for name, _ in self.named_parameters()}
+        """The part of `load_state_dict`, which resumes runs, that finds tensors under their `other_names` too."""
+        expected = {name for name, _ in self.named_parameters()}
         for pattern, name in vars(type(self)).get("other_names", {}).items():
             for other in [key.removeprefix(prefix) for key in state_dict if key.startswith(prefix)]:
-                if other not in own and (renamed := re.sub(pattern, name, other)) in own:
+                if other not in expected and (renamed := re.sub(pattern, name, other)) in expected:
                     state_dict[prefix + renamed] = state_dict.pop(prefix + other)
         super()._load_from_state_dict(state_dict, prefix, *args)
 

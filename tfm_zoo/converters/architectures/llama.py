@@ -110,7 +110,7 @@ WINDOWS = (
     Computed("sliding_window", window, lambda size: {"sliding_window": size, "use_sliding_window": size is not None}),
     Computed("layer_types", layer_types),
 )
-#: of classes that make the mask of a window even if no layer has one
+#: for classes that need a window to make masks, even if no layer slides
 ALWAYS_A_WINDOW = (*same("sliding_window"), Requires("sliding_window", lambda size: size is not None, "a number"))
 #: Yang et al. 2024: with biases of queries, keys and values, and a window in some layers
 QWEN2 = llama(
