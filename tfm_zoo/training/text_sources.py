@@ -32,8 +32,8 @@ class TextSource:
     ) -> Iterator[IterableDataset]:
         """The shards of a pass, in the random order of a seed or, without one, in their own: every `lanes`-th of them.
 
-        A lane begins with shard number `lane`, and leaves out its `first` shards. Rows in memory are dealt out in the same
-        way, and those of a lane are one shard.
+        A lane begins with shard number `lane`, and leaves out its `first` shards. Rows in memory are dealt out in the
+        same way, and those of a lane are one shard.
         """
         count = len(self.rows) if isinstance(self.rows, Dataset) else self.rows.num_shards
         order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
