@@ -57,8 +57,10 @@ class Checkpoint:
         return self.source or f"The {type(self.model).__name__} in memory"
 
 
-def open_checkpoint(source: str | Path | nn.Module) -> Checkpoint:
+def open_checkpoint(source: str | Path | nn.Module, mapped: bool = False) -> Checkpoint:
     """Opens a Hub id, a local folder or a model in memory, without reading a tensor.
+
+    `mapped`: whether tensors that are read stay in their files, which must then not change.
 
     Raises:
         ConversionError: if there is no checkpoint, or one that cannot be read.
@@ -71,7 +73,7 @@ def open_checkpoint(source: str | Path | nn.Module) -> Checkpoint:
         generation = GenerationConfig.from_pretrained(folder)
     else:  # an older checkpoint, which has these settings in `config.json`
         generation = GenerationConfig.from_model_config({**config})
-    return Checkpoint(str(source), config, open_weights(folder), generation)
+    return Checkpoint(str(source), config, open_weights(folder, mapped), generation)
 
 
 def checkpoint_of(model: nn.Module) -> Checkpoint:
@@ -159,7 +161,7 @@ def shards_of(index: Path) -> list[str]:
     return sorted(set(read_json(index)["weight_map"].values()))
 
 
-def open_weights(folder: Path) -> dict[str, LazyTensor]:
+def open_weights(folder: Path, mapped: bool = False) -> dict[str, LazyTensor]:
     """The tensors of the first of `WEIGHTS` that a folder has, from all its shards."""
     file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if file is None:
@@ -167,14 +169,15 @@ def open_weights(folder: Path) -> dict[str, LazyTensor]:
     files = [folder / name for name in shards_of(file)] if file.suffix == ".json" else [file]
     if missing := [shard.name for shard in files if not shard.is_file()]:
         raise ConversionError(f"{file} names shards that the folder lacks: {', '.join(missing)}.")
-    shards = [open_safetensors(shard) if shard.suffix == ".safetensors" else open_bin(shard) for shard in files]
+    readers = {".safetensors": open_safetensors, ".bin": open_bin}
+    shards = [readers[shard.suffix](shard, mapped) for shard in files]
     return {name: tensor for tensors in shards for name, tensor in tensors.items()}
 
 
-def open_safetensors(file: Path) -> dict[str, LazyTensor]:
+def open_safetensors(file: Path, mapped: bool) -> dict[str, LazyTensor]:
     try:
-        # Read and not mapped: pages of a mapped file would count as memory beside the tensors copied from them.
-        content = safe_open(file, framework="pt", backend="pread")
+        # Pages of a mapped file would count as memory beside tensors copied from them.
+        content = safe_open(file, framework="pt", backend="mmap" if mapped else "pread")
     except SafetensorError as error:
         raise ConversionError(f"{file} is truncated, or no safetensors file: {error}.") from error
     tensors = {}
@@ -186,10 +189,9 @@ def open_safetensors(file: Path) -> dict[str, LazyTensor]:
     return tensors
 
 
-def open_bin(file: Path) -> dict[str, LazyTensor]:
+def open_bin(file: Path, mapped: bool) -> dict[str, LazyTensor]:
     try:
-        # Read and not mapped: the model's weights must not change with the file.
-        values = torch.load(file, map_location="cpu", weights_only=True, mmap=False)
+        values = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise ConversionError(f"{file} is truncated, or no file of PyTorch weights: {error}.") from error
     tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}

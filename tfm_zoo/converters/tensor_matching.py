@@ -69,7 +69,8 @@ def match(architecture: Architecture, head: Head, checkpoint: Checkpoint, skelet
     heads = [head, architecture.head(type(skeleton))]
     rules = architecture.tensor_rules(heads, skeleton.config)
     if any(find(architecture.stored_body, name, "official") for name in tensors):
-        rules = (*architecture.stored_body, *rules)  # of two rules for one tensor the first is taken
+        stored = tuple(rule.of(skeleton.config) for rule in architecture.stored_body)
+        rules = (*stored, *rules)  # of two rules for one tensor the first is taken
     steps, without_rule = plan(rules, zoo_names(skeleton), to="zoo")
     result = Match()
     for name in without_rule:

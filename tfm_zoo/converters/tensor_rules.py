@@ -163,6 +163,36 @@ class Join(TensorRule):
         return [part.clone() for part in tensors[0].chunk(len(self.official))]
 
 
+@dataclass(frozen=True)
+class PerExpert(TensorRule):
+    """Official tensors of each expert, whose number is `{e}` in their names, and the zoo's one, `(experts, ...)`, in
+    which several of an expert lie one below the other."""
+
+    def __post_init__(self):
+        """Their names differ from the zoo's by the expert's place."""
+
+    def of(self, config: "PreTrainedConfig") -> TensorRule:
+        experts = range(config.num_local_experts or 0)
+        names = tuple(name.replace("{e}", str(expert)) for expert in experts for name in self.names("official"))
+        return Stacked(names, self.zoo, pieces=len(self.names("official")))
+
+
+@dataclass(frozen=True)
+class Stacked(TensorRule):
+    """Official tensors of all experts in turn, `pieces` of each, and the zoo's one, `(experts, ...)`."""
+
+    pieces: int = 1
+
+    def to_zoo(self, tensors: Tensors) -> Tensors:
+        import torch
+
+        packed = torch.stack(list(tensors))
+        return [packed.view(-1, self.pieces * packed.shape[1], *packed.shape[2:])]
+
+    def to_official(self, tensors: Tensors) -> Tensors:
+        return [part.clone() for expert in tensors[0] for part in expert.chunk(self.pieces)]
+
+
 class Transpose(TensorRule):
     """One tensor, which the official side holds as `(in, out)` and the zoo, as `nn.Linear` does, as `(out, in)`."""
 

@@ -15,7 +15,7 @@ logger = logging.get_logger(__name__)
 NormPosition = Literal["post", "pre", "output", "both"]
 ENGINES = ("vllm", "sglang")  # the attention implementations that serving engines set
 #: fields that the shared code reads of every configuration, though only some families let a user set them
-OF_SOME_FAMILIES = ("logit_scale", "final_logit_softcapping", "position_ids_from_mask")
+OF_SOME_FAMILIES = ("logit_scale", "final_logit_softcapping", "position_ids_from_mask", "num_local_experts")
 
 #: names of fields in other configurations -> their names here
 ALIASES = {
@@ -151,6 +151,8 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     position_ids_from_padding: ClassVar[bool] = False
     position_ids_from_mask: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0
+    #: field of the family whose feed-forwards may be experts
+    num_local_experts: ClassVar[None] = None
 
     base_model_fsdp_plan: ClassVar[dict[str, str]] = dict.fromkeys(("embeddings", "layers.*"), "free_full_weight")
     #: how tensor parallelism shards a layer's projections; see `base_model_tp_plan`
@@ -298,6 +300,10 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     def has_linear_attention(self) -> bool:
         """Whether a layer has linear attention."""
         return "linear_attention" in getattr(self, "layer_types", (self.layer_type,))
+
+    def is_sparse(self, layer_idx: int) -> bool:
+        """Whether the feed-forward of a layer consists of experts."""
+        return self.num_local_experts is not None and self.mlp_layer_types[layer_idx] == "sparse"
 
     @property
     def has_position_bias(self) -> bool:

@@ -6,6 +6,7 @@ from transformers import GradientCheckpointingLayer
 
 from .attention import TfmAttention
 from .compat import ACT2FN
+from .experts import TfmSparseMLP
 from .norms import make_norm, multiplier, norm_or_identity
 
 #: activations that transformers computes in many steps -> the same function as one kernel
@@ -33,7 +34,8 @@ class TfmLayer(GradientCheckpointingLayer):
         self.layer_type = self.self_attn.layer_type
         if layer_idx == 0 and not config.first_norm:
             self.self_attn_norm = nn.Identity()
-        self.add_sub_layer("mlp", TfmMLP(config), config, config.hidden_dropout)
+        mlp_class = TfmSparseMLP if config.is_sparse(layer_idx) else TfmMLP
+        self.add_sub_layer("mlp", mlp_class(config), config, config.hidden_dropout)
         if self.is_parallel and config.num_ln_in_parallel_attn == 1:
             self.mlp_norm = None
 

@@ -9,6 +9,8 @@ from transformers import initialization as init
 from transformers.quantizers import AutoHfQuantizer
 
 from .attention import TfmAttention
+from .compat import OutputRecorder
+from .experts import TfmExperts, TfmRouter
 from .hub_saving import TfmHubMixin
 from .layers import TfmLayer
 from .norms import TfmZeroCenteredRMSNorm
@@ -26,7 +28,11 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
     _supports_flash_attn = True
     _supports_flex_attn = True
     _supports_attention_backend = True
-    _can_record_outputs = {"hidden_states": TfmLayer, "attentions": TfmAttention}
+    _can_record_outputs = {
+        "hidden_states": TfmLayer,
+        "attentions": TfmAttention,
+        "router_logits": OutputRecorder(TfmRouter, index=0),
+    }
     #: pattern of a tensor's name in earlier versions or in other heads -> its name here; not inherited
     other_names: dict[str, str] = {}
 
@@ -68,6 +74,14 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
             module.reset()
         elif isinstance(module, TfmZeroCenteredRMSNorm):
             init.zeros_(module.weight)
+        elif isinstance(module, TfmRouter | TfmExperts):
+            for parameter in module.parameters():
+                init.normal_(parameter, std=self.config.initializer_range)
+
+    @classmethod
+    def _can_set_experts_implementation(cls) -> bool:
+        """transformers looks for experts in the file of the class, where they are not."""
+        return True
 
     @classmethod
     def from_pretrained(cls, *args, key_mapping: dict[str, str] | None = None, **kwargs):

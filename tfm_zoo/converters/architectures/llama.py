@@ -64,6 +64,7 @@ def llama(
     *config: ConfigRule,
     base: tuple[ConfigRule, ...] = LLAMA_CONFIG,
     tensors: tuple[TensorRule, ...] = TENSORS,
+    stored: tuple[TensorRule, ...] = (),
     heads: Iterable[str | Head] = GENERIC,
     tokenizer: str = "LlamaTokenizer",
 ) -> Architecture:
@@ -77,6 +78,7 @@ def llama(
         other_prefixes=("transformer",),  # of the classes for question answering
         config=(*(rule for rule in base if rule.zoo not in replaced), *config),
         tensors=tensors,
+        stored=stored,
         heads=generic_heads(name, heads),
         tokenizer=tokenizer,
     )
