@@ -67,7 +67,7 @@ def compare_code(saved: dict, folder: Path, config: dict, verdict: Verdict) -> N
 
 
 def compare_shipped(saved: dict, verdict: Verdict) -> None:
-    """Checks that a checkpoint of the installed version has the code that this version ships, in files of equal names."""
+    """Checks that a checkpoint of the installed version has the code that this version ships, by file name."""
     shipped = hub_manifest.digests_of_files(Path(hub_manifest.__file__).parent, saved["code"].keys())
     for name in sorted(shipped) if saved["tfm_zoo"] == VERSION else ():
         if shipped[name] != saved["code"][name]:
