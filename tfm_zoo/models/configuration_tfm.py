@@ -151,7 +151,7 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     position_ids_from_padding: ClassVar[bool] = False
     position_ids_from_mask: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0
-    #: field of the family whose feed-forwards may be experts
+    #: only a decoder's feed-forwards can consist of experts
     num_local_experts: ClassVar[None] = None
 
     base_model_fsdp_plan: ClassVar[dict[str, str]] = dict.fromkeys(("embeddings", "layers.*"), "free_full_weight")

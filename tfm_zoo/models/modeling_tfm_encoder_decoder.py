@@ -90,8 +90,8 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             decoder_attention_mask: `(batch, seen + length)`, those `seen` in the cache first, or
                 `(batch, 1, length, seen + length)`. `None`: all are real.
             decoder_position_ids: `(batch or 1, length)`. `None`: counted from the cache's length.
-            read_positions: `(batch, length)`, true where the caller reads the decoder's last hidden state: behind the
-                last of a row it may be zero. `None`: everywhere.
+            read_positions: `(batch, length)`, true where the caller reads the decoder's last hidden state, which
+                may be zero after the last such position of a row. `None`: everywhere.
             past_key_values: an `EncoderDecoderCache`, or a cache for the decoder's own keys; it is written to.
             use_cache: whether to return a cache. `None`: `config.use_cache`, but not while training.
 
