@@ -279,7 +279,7 @@ class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
 
 
 class TfmEncoderDecoderDecoder(TfmDecoderStack):
-    """The decoder alone, which reads the states of any encoder. (It has no Auto class: load it by its own.)"""
+    """The decoder alone, which reads the states of any encoder. (It has no Auto class: load it through this one.)"""
 
     def fingerprint_inputs(self) -> dict[str, torch.Tensor]:
         inputs = fixed_inputs(self.config, self.config.decoder_vocab_size, length=5)

@@ -1,4 +1,4 @@
-"""Defaults of an encoder-decoder's inputs: a source's mask, a decoder's inputs; and forms of an encoder's outputs."""
+"""What a caller of an encoder-decoder may leave out, the source's mask or the decoder's inputs, and encoder outputs."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from .losses import IGNORED
 def real_tokens(config, input_ids: torch.LongTensor | None, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
     """The mask, by default 1 where `input_ids` `(batch, length)` are not `config.pad_token_id` and 0 where they are.
 
-    It stays `None` if sequences end with that id.
+    It stays `None` if sequences end with that id, which then does not tell padding.
     """
     padding, ends = config.pad_token_id, config.eos_token_id
     if attention_mask is not None or input_ids is None:

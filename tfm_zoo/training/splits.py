@@ -36,8 +36,13 @@ def _as_text(value: Any) -> str:
 def by_role(splits: Mapping[str, Rows], args: DataArguments) -> tuple[dict[str, Rows], list[str], list[str]]:
     """The splits "train" and, if there are such, "validation" and "test"; which of them the data set came with; notes.
 
-    They are the first ones whose names begin so. A split that is alone is trained on, whatever its name is.
+    They are the first ones whose names begin so. A split that is alone is trained on, whatever its name is; and so is
+    the one that `train_split_name` names.
     """
+    if name := args.train_split_name:
+        if name not in splits:
+            raise ValueError(f"train_split_name {name!r}: no such split among {list(splits)}")
+        splits = {"train": splits[name], **{other: rows for other, rows in splits.items() if other not in ("train", name)}}
     notes = [args.built_in_note] if args.is_generated else []
     names = {role: next((name for name in splits if name.startswith(role)), None) for role in args.roles}
     if names["train"] is not None:
