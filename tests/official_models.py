@@ -363,7 +363,8 @@ class OfficialClass:
 
     @property
     def is_encoder_decoder(self) -> bool:
-        return self.architecture.family == "tfm_encoder_decoder" and not self.head.official.endswith("EncoderModel")
+        """Whether it reads both sides."""
+        return self.architecture.family == "tfm_encoder_decoder" and self.head.zoo.reads_target
 
     @property
     def chooses_attention(self) -> bool:

@@ -86,12 +86,16 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
     if config.skip_padding and not (torch.is_grad_enabled() and asks_for(config, kwargs, "output_hidden_states")):
         padding = unread_padding(model, attention_mask, read_positions, reads_first)
     if padding is not None:
-        mode = attention_mode(config, inputs.device, asks_for(config, kwargs, "output_attentions"))
-        padding = padding._replace(mode=mode)
-        tokens = Tokens(*(None if tensor is None else padding.drop(tensor) for tensor in tokens))
+        tokens, padding = drop_padding(config, tokens, padding, asks_for(config, kwargs, "output_attentions"))
     masking = (empty_states(model, inputs), attention_mask, padding)
     layouts = {kind: encoder_layout(config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
     return Batch(tokens, layouts, padding)
+
+
+def drop_padding(config, tokens: Tokens, padding: Padding, output_attentions: bool = False) -> tuple[Tokens, Padding]:
+    """The tokens without the padding, and how attention runs without it."""
+    padding = padding._replace(mode=attention_mode(config, tokens.inputs.device, output_attentions))
+    return Tokens(*(None if tensor is None else padding.drop(tensor) for tensor in tokens)), padding
 
 
 def asks_for(config, options: dict, name: str) -> bool:

@@ -44,6 +44,8 @@ class TfmEncoderDecoderConfig(TfmConfig):
         "AutoModel": "TfmEncoderDecoderModel",
         "AutoModelForSeq2SeqLM": "TfmEncoderDecoderForConditionalGeneration",
         "AutoModelForSequenceClassification": "TfmEncoderDecoderForSequenceClassification",
+        "AutoModelForTokenClassification": "TfmEncoderDecoderForTokenClassification",
+        "AutoModelForQuestionAnswering": "TfmEncoderDecoderForQuestionAnswering",
         "AutoModelForTextEncoding": "TfmEncoderDecoderEncoder",
     }
 

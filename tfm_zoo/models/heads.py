@@ -136,6 +136,7 @@ class QuestionAnswering(TfmHead):
     """Scores for the first and the last token of an answer; `logits` makes `(batch, length, 2)` from the outputs."""
 
     accepts_loss_kwargs = False
+    output_class = QuestionAnsweringModelOutput
 
     def prepare(
         self,
@@ -157,7 +158,7 @@ class QuestionAnswering(TfmHead):
         inputs: Inputs,
         start_positions: torch.LongTensor | None = None,
         end_positions: torch.LongTensor | None = None,
-    ) -> QuestionAnsweringModelOutput:
+    ) -> ModelOutput:
         """
         Args:
             start_positions: `(batch,)`, the first of the answer; one outside the sequence does not count in the loss.
@@ -172,13 +173,9 @@ class QuestionAnswering(TfmHead):
             logits = self.rule_out_padding(logits, inputs)
         start_logits, end_logits = (scores.squeeze(-1).contiguous() for scores in logits.split(1, dim=-1))
         loss = self.loss_function(start_logits, end_logits, start_positions, end_positions) if has_answers else None
-        return QuestionAnsweringModelOutput(
-            loss=loss,
-            start_logits=start_logits,
-            end_logits=end_logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        fields = self.output_class.__dataclass_fields__
+        rest = {name: value for name, value in passed_on(outputs).items() if name in fields}
+        return self.output_class(loss=loss, start_logits=start_logits, end_logits=end_logits, **rest)
 
 
 @dataclass

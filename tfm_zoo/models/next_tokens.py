@@ -27,12 +27,10 @@ def next_tokens(
         labels: `(batch, length)`, what each position is to predict.
         logits_to_keep, num_items_in_batch, return_logits: see [`TfmGPTForCausalLM`].
     """
-    if return_logits is None:
-        return_logits = not (model.training and labels is not None)
     if model.config.logit_scale != 1:
         hidden_states = hidden_states * model.config.logit_scale
     softcap, logits = model.config.final_logit_softcapping, None
-    if return_logits or has_hooks(model.lm_head):  # hooks see every position
+    if makes_logits(model, labels, return_logits):
         logits = soft_capped(model.lm_head(select_positions(hidden_states, logits_to_keep)), softcap)
     if labels is None:
         return None, logits
@@ -58,6 +56,13 @@ def language_model_output(
     loss = None if loss is None else loss + config.router_aux_loss_coef * balance.to(loss.device)
     routing = {"aux_loss": balance, "router_logits": router_logits}
     return MoeCausalLMOutputWithPast(loss=loss, logits=logits, **routing, **passed_on(outputs))
+
+
+def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logits: bool | None) -> bool:
+    """Whether logits are made, of positions without labels too."""
+    if return_logits is None:
+        return_logits = not (model.training and labels is not None)
+    return return_logits or has_hooks(model.lm_head)  # hooks see every position
 
 
 def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 Blenderbot."""
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, ConfigRule, Field, Fields, Free, constants, only, same
+from ..config_rules import Computed, ConfigRule, Field, Fields, Free, LabelCount, constants, only, same
 from ..tensor_rules import NotConverted, Rename, Row, Sinusoids
 
 SIDES = ("encoder", "decoder")
@@ -61,6 +61,8 @@ CLASSIFIER = tuple(
     Rename(f"classification_head.{name}", f"classification_head.{name}") for name in ("dense", "out_proj")
 )
 
+ANSWERS = (Rename("qa_outputs", "qa_outputs"),), (LabelCount(2),)
+
 
 def bart(model_type: str, title: str, name: str, config: tuple[ConfigRule, ...] = ()) -> Architecture:
     """The table of BART, for official classes whose names begin with `name` and that differ from it by `config`."""
@@ -88,6 +90,7 @@ def bart(model_type: str, title: str, name: str, config: tuple[ConfigRule, ...] 
             Head(f"{name}Model", "TfmEncoderDecoderModel"),
             Head(f"{name}ForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", LANGUAGE_MODEL),
             Head(f"{name}ForSequenceClassification", "TfmEncoderDecoderForSequenceClassification", CLASSIFIER),
+            Head(f"{name}ForQuestionAnswering", "TfmEncoderDecoderForQuestionAnswering", *ANSWERS),
         ),
         tokenizer=f"{name}Tokenizer",
     )
