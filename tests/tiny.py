@@ -35,6 +35,8 @@ ENCODERS, DECODERS = heads_of(TfmBertConfig), heads_of(TfmGPTConfig)
 #: with the encoder alone, which `AutoModelForTextEncoding` makes
 ENCODER_DECODERS = [*heads_of(TfmEncoderDecoderConfig), tfm_zoo.TfmEncoderDecoderEncoder]
 HEADS = ENCODERS + DECODERS + ENCODER_DECODERS
+#: of them, those that read both sides
+TWO_STACKS = [head for head in ENCODER_DECODERS if head.reads_target]
 LENGTHS = (9, 4, 1, 6)
 TARGET_LENGTHS = (5, 1, 7, 3)
 
@@ -83,7 +85,7 @@ def ragged_batch(head: type | None = None, side: str = "right", labels: bool = F
     if name == "SequenceClassification" and head in ENCODER_DECODERS:
         end = mask.flip(1).argmax(dim=1, keepdim=True)
         batch["input_ids"].scatter_(1, mask.shape[1] - 1 - end, head.config_class.eos_token_id)
-    elif head in ENCODER_DECODERS and head is not tfm_zoo.TfmEncoderDecoderEncoder:
+    elif head in TWO_STACKS:
         target = ragged_mask(TARGET_LENGTHS)
         ids = torch.randint(3, SIZES["vocab_size"], target.shape, generator=generator)
         batch["decoder_input_ids"] = torch.cat((torch.ones_like(ids[:, :1]), (ids * target)[:, :-1]), dim=1)

@@ -386,7 +386,6 @@ def test_translator_from_a_bare_model(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("native", "message"),
     [
-        ("BartForQuestionAnswering", "unexpected: qa_outputs.weight, qa_outputs.bias"),
         ("BartForCausalLM", "is_decoder=True"),
         ("MarianForCausalLM", "is_decoder=True"),
     ],

@@ -7,9 +7,9 @@ import tfm_zoo
 from tfm_zoo import TfmBertModel
 
 from ..tiny import (
-    ENCODER_DECODERS,
     HEADS,
     SIZES,
+    TWO_STACKS,
     ragged_batch,
     ragged_mask,
     tiny_decoder,
@@ -17,7 +17,6 @@ from ..tiny import (
 )
 
 EVERY_HEAD = pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
-TWO_STACKS = [head for head in ENCODER_DECODERS if head is not tfm_zoo.TfmEncoderDecoderEncoder]
 ONE_STACK = [head for head in HEADS if head not in TWO_STACKS]
 #: all but the one that finds the end of its source by the ids
 WITH_EMBEDDINGS = [head for head in HEADS if head is not tfm_zoo.TfmEncoderDecoderForSequenceClassification]

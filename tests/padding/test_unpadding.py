@@ -18,7 +18,7 @@ from tfm_zoo import (
 )
 from tfm_zoo.models.layout import Layout, Padding, attend_padded, attend_split, find_padding
 
-from ..tiny import LENGTHS, ragged_batch, ragged_mask, tiny_model
+from ..tiny import LENGTHS, NO_DROPOUT, TARGET_LENGTHS, ragged_batch, ragged_mask, tiny_model
 
 REAL = sum(LENGTHS)
 ALL = len(LENGTHS) * max(LENGTHS)
@@ -188,6 +188,39 @@ def test_tokens_of_a_source_computed(fields, inputs, computed, side, attention):
     scale = torch.stack([gradient.norm() for gradient in theirs.values()]).norm()
     for name, wanted in theirs.items():  # (that of a key's bias is rounding alone)
         assert (ours[name] - wanted).norm() <= 1e-5 * wanted.norm() + 1e-7 * scale, name
+
+
+WHOLE_TARGET = len(TARGET_LENGTHS) * max(TARGET_LENGTHS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "inputs", "computed"),
+    [
+        ({}, {}, sum(TARGET_LENGTHS)),
+        ({"sliding_window": 2, "position_embedding_type": "rotary"}, {}, sum(TARGET_LENGTHS)),
+        ({"position_embedding_type": "none", "relative_attention_num_buckets": 8}, {}, sum(TARGET_LENGTHS)),
+        ({"attention_type": "linear"}, {}, sum(TARGET_LENGTHS)),
+        ({}, {"labels": torch.tensor([[-100] * 6 + [5], [-100] * 7, [4] + [-100] * 6, [-100, 4] + [-100] * 5])}, 11),
+        ({}, {"output_hidden_states": True}, WHOLE_TARGET),
+        ({}, {"decoder_attention_mask": torch.ones(4, 7)}, WHOLE_TARGET),
+    ],
+    ids=["default", "window", "bias", "linear", "few labels", "hidden states", "mask"],
+)
+@pytest.mark.parametrize("mode", ["split", "padded"])
+def test_tokens_of_a_target_computed(fields, inputs, computed, mode, monkeypatch):
+    """In training nobody reads what stands behind the last label; the loss and every gradient are the same."""
+    monkeypatch.setattr("tfm_zoo.models.batch.attention_mode", lambda *args: mode)
+    head = TfmEncoderDecoderForConditionalGeneration
+    batch = ragged_batch(head, labels=True) | inputs
+    results = []
+    for skip in (True, False):
+        model = tiny_model(head, skip_padding=skip, **NO_DROPOUT, **fields).train()
+        decoded = count_tokens(model.model.decoder)
+        outputs = model(**batch)
+        outputs.loss.backward()
+        assert outputs.logits is None and decoded == [computed if skip else WHOLE_TARGET] * 3
+        results.append((outputs.loss, {name: parameter.grad for name, parameter in model.named_parameters()}))
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
 def test_hidden_states_without_gradients_are_restored():

@@ -9,7 +9,7 @@ from .attention import TfmAttention
 from .compat import ALL_ATTENTION_FUNCTIONS
 from .kernels import eager_attention_forward
 from .layers import TfmLayer
-from .layout import EVERYTHING, Layout
+from .layout import EVERYTHING, Layout, Padding
 from .norms import norm_heads
 
 
@@ -20,11 +20,13 @@ class Source(NamedTuple):
         states: `(sources, source length, hidden_size)`, the encoder's last hidden state.
         layout: which of its positions are seen.
         cache: keeps keys and values of both sides; the source's are computed once in a generation.
+        target_padding: what was dropped of the target.
     """
 
     states: torch.Tensor | None = None
     layout: Layout = EVERYTHING
     cache: EncoderDecoderCache | None = None
+    target_padding: Padding | None = None
 
 
 class TfmCrossLayer(TfmLayer):
@@ -40,12 +42,13 @@ class TfmCrossLayer(TfmLayer):
         states: torch.Tensor | None,
         source_layout: Layout,
         cache: EncoderDecoderCache | None,
+        target_padding: Padding | None,
         **kwargs,
     ) -> torch.Tensor:
-        """Hidden states `(batch, length, hidden_size)` in and out; then those of a [`Source`]."""
+        """Hidden states `(batch, length, hidden_size)` in and out; the other arguments are fields of a [`Source`]."""
         hidden_states = self.attend(hidden_states, **kwargs)
         normed = hidden_states if self.is_post_norm else self.encoder_attn_norm(hidden_states)
-        attended = self.encoder_attn(normed, states, source_layout, cache)[0]
+        attended = self.encoder_attn(normed, states, source_layout, cache, target_padding)[0]
         slots = (self.encoder_attn_norm, self.encoder_attn_output_norm, self.encoder_attn_dropout)
         return self.feed(self.add(hidden_states, attended, *slots))
 
@@ -62,6 +65,7 @@ class TfmCrossAttention(TfmAttention):
         encoder_hidden_states: torch.Tensor | None,
         layout: Layout = EVERYTHING,
         past_key_values: EncoderDecoderCache | None = None,
+        target_padding: Padding | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns what [`TfmAttention`] returns.
@@ -73,23 +77,25 @@ class TfmCrossAttention(TfmAttention):
                 keys and values.
             layout: which positions of its source a row sees.
             past_key_values: keeps keys and values, so that a generation computes them once.
+            target_padding: what was dropped of the target; it is restored for the attention call only.
         """
         cache = None if past_key_values is None else past_key_values.cross_attention_cache
         if cache is not None and past_key_values.is_updated.get(self.layer_idx):
             key, value = cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
         else:
-            heads = (*encoder_hidden_states.shape[:-1], -1, self.head_dim)
-            key = self.k_proj(encoder_hidden_states).view(heads).transpose(1, 2)
-            value = self.v_proj(encoder_hidden_states).view(heads).transpose(1, 2)
+            shape = (*encoder_hidden_states.shape[:-1], -1, self.head_dim)
+            key = self.k_proj(encoder_hidden_states).view(shape).transpose(1, 2)
+            value = self.v_proj(encoder_hidden_states).view(shape).transpose(1, 2)
             if self.k_norm is not None:
                 key = norm_heads(self.k_norm, key)
             if cache is not None:
                 key, value = cache.update(key, value, self.layer_idx)
                 past_key_values.is_updated[self.layer_idx] = True
 
-        rows, length, _ = hidden_states.shape
-        sources = key.shape[0]  # the rows that read one source are laid end to end, as if they were one row
         query = self.q_proj(hidden_states)  # tensor parallelism leaves some of the heads to other processes
+        query = query if target_padding is None else target_padding.restore(query)
+        rows, length, _ = query.shape
+        sources = key.shape[0]  # the rows that read one source are laid end to end, as if they were one row
         query = query.view(sources, -1, query.shape[-1] // self.head_dim, self.head_dim)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         attend, query = layout.around(attend, self, query), query.transpose(1, 2)
@@ -99,4 +105,5 @@ class TfmCrossAttention(TfmAttention):
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **kwargs)
         if weights is not None and rows != sources:
             weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
-        return self.o_proj(output.reshape(rows, length, -1)), weights
+        output = output.reshape(rows, length, -1)
+        return self.o_proj(output if target_padding is None else target_padding.drop(output)), weights

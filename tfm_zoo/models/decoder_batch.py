@@ -3,11 +3,22 @@
 import torch
 from transformers import Cache, DynamicCache
 
-from .batch import Batch, Tokens, check_ids, check_inputs, count_in_mask, count_positions, empty_states, find_window
+from .batch import (
+    Batch,
+    Tokens,
+    check_ids,
+    check_inputs,
+    count_in_mask,
+    count_positions,
+    drop_padding,
+    empty_states,
+    find_window,
+    has_hooks,
+)
 from .cache import add_states, new_cache
 from .compat import CacheLayerMixin, create_causal_mask, create_sliding_window_causal_mask
 from .layers import is_checkpointing
-from .layout import EVERYTHING, Layout, is_traced, marks_padding
+from .layout import EVERYTHING, Layout, Padding, find_padding, is_traced, marks_padding
 from .linear_attention import padding_mask
 
 MASKS = {
@@ -23,8 +34,11 @@ def decoder_batch(
     attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
     past_key_values: Cache | None,
     use_cache: bool | None = None,
+    read_positions: torch.Tensor | None = None,
 ) -> Batch:
     """Makes the batch of a causal [`TfmStack`] from the inputs of [`TfmGPTModel`].
+
+    `read_positions`: `(batch, length)`, true where the caller reads the last hidden state. `None`: everywhere.
 
     Raises:
         ValueError: for inputs that do not fit each other, the cache or the model.
@@ -32,7 +46,7 @@ def decoder_batch(
     config, passed_positions = model.config, tokens.position_ids
     inputs = tokens.inputs
     past_key_values = unless_checkpointing(model, past_key_values)
-    seen = check_cache(model, past_key_values, batch=inputs.shape[0])
+    seen = count_cached(model, past_key_values, batch=inputs.shape[0])
     check_inputs(model, tokens, attention_mask, seen=seen, has_cache=True)
     # transformers' masks look for packed sequences if there is neither a mask nor a cache.
     is_packed = attention_mask is None and past_key_values is None and restarts(passed_positions)
@@ -61,7 +75,23 @@ def decoder_batch(
     else:
         masking = (empty_states(model, inputs), attention_mask, past_key_values, passed_positions)
         layouts = {kind: decoder_layout(config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
-    return Batch(tokens, layouts, cache=past_key_values, returned_cache=past_key_values if use_cache else None)
+    padding = None
+    if attention_mask is None and passed_positions is None and past_key_values is None:
+        padding = unread_end(model, read_positions)
+    if padding is not None:
+        tokens, padding = drop_padding(config, tokens, padding)
+        layouts = {kind: layout._replace(padding=padding) for kind, layout in layouts.items()}
+    return Batch(tokens, layouts, padding, past_key_values, returned_cache=past_key_values if use_cache else None)
+
+
+def unread_end(model, read_positions: torch.Tensor | None) -> Padding | None:
+    """What stands behind the last position of each row that is read, which no earlier position sees: it is left out as
+    if it were padding. `None` if there is nothing, or if a hook reads hidden states."""
+    if read_positions is None or not model.config.skip_padding or has_hooks(*model._modules.values()):
+        return None
+    is_needed = read_positions.flip(1).cumsum(dim=1).flip(1) > 0
+    is_needed[:, 0] = True  # a sequence of no position has no output
+    return find_padding(is_needed)
 
 
 def decoder_layout(
@@ -136,8 +166,8 @@ def restarts(position_ids: torch.LongTensor | None) -> bool:
     return bool((position_ids.diff(dim=-1) < 0).any())
 
 
-def check_cache(model, past_key_values: Cache | None, batch: int) -> int | None:
-    """The number of positions in a cache, `None` if only the device knows it.
+def count_cached(model, past_key_values: Cache | None, batch: int) -> int | None:
+    """The number of positions in a cache, which it checks; `None` if only the device knows that number.
 
     Raises:
         ValueError: for a cache of another model or another number of sequences.
@@ -156,7 +186,7 @@ def check_cache(model, past_key_values: Cache | None, batch: int) -> int | None:
     else:
         sequences, heads, head_dim = sizes
         stored = (len(layers), heads, head_dim)
-        # PEFT's prefix has a layer for each of the encoder's, of which a decoder that is less deep reads the first.
+        # PEFT's prefix has as many layers as the encoder; a decoder with fewer layers reads the first of them.
         depths = (model.depth, max(model.depth, model.config.num_hidden_layers))
         # Tensor parallelism leaves some of the heads to other processes.
         fits = stored[0] in depths and expected[1] % heads == 0 and head_dim == expected[2]

@@ -1,4 +1,4 @@
-"""The two stacks of the encoder-decoder family, and the base of its models."""
+"""The two stacks of the encoder-decoder family, each also as a model of its own, and the base of its models."""
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ from .layout import Layout, find_padding, is_traced, marks_padding
 from .position_bias import TfmBiasTable
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
-from .targets import real_tokens
+from .targets import check_encoder_states, check_source, real_tokens
 from .vocabularies import TwoVocabularies
 
 
@@ -57,7 +57,7 @@ class TfmEncoderDecoderPreTrainedModel(TwoVocabularies, TfmPreTrainedModel):
         return dict(self._tied_weights_keys or {})
 
     def init_parallel_plans(self) -> None:
-        """Keeps the entries for this model's modules of the configuration's plans, which name both stacks."""
+        """Keeps what the configuration's plans, which name both stacks, say of modules that this model has."""
         super().init_parallel_plans()
         # Tensor parallelism cannot shard a bias that is a buffer: the head stays whole, with what it is tied to.
         whole = ("embed_tokens", "lm_head") if self.config.final_logits_bias else ()
@@ -83,6 +83,7 @@ class TfmEncoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         position_ids: torch.LongTensor | None = None,
         token_type_ids: torch.LongTensor | None = None,
+        read_positions: torch.Tensor | None = None,
         batch: Batch | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
@@ -93,7 +94,8 @@ class TfmEncoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         """
         if batch is None:
             tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-            batch = encoder_batch(self, tokens, real_tokens(self.config, input_ids, attention_mask), **kwargs)
+            mask = real_tokens(self.config, input_ids, attention_mask)
+            batch = encoder_batch(self, tokens, mask, read_positions, **kwargs)
         return BaseModelOutput(**batch.restore(self.run(batch, return_dict=True, **kwargs)))
 
 
@@ -150,7 +152,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             )
         batch = self.with_source(batch, encoder_hidden_states, encoder_attention_mask)
         # Flash attention sees packed sequences in the positions that a caller passes.
-        return self.run(batch, position_ids=position_ids, return_dict=True, **kwargs)
+        return batch.restore(self.run(batch, position_ids=position_ids, return_dict=True, **kwargs))
 
     def enter(
         self,
@@ -160,12 +162,14 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         use_cache: bool | None,
         source_shape: tuple[int, int],
         source_mask: torch.Tensor | None,
+        read_positions: torch.Tensor | None = None,
     ) -> Batch:
         """Makes the decoder's batch, still without the source.
 
         Args:
             source_shape: (batch, source length).
-            source_mask: of padding `(batch, source length)`, or as cross-attention takes it.
+            source_mask: of padding `(batch, source length)`, or 4-D, as cross-attention adds it to scores.
+            read_positions: see [`decoder_batch`].
 
         Raises:
             ValueError: for inputs that do not fit each other, the source, the cache or the model.
@@ -173,7 +177,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         check_is_cache(past_key_values)
         cache = past_key_values if isinstance(past_key_values, EncoderDecoderCache) else None
         target_cache = past_key_values if cache is None else cache.self_attention_cache
-        batch = decoder_batch(self, tokens, attention_mask, target_cache, use_cache)
+        batch = decoder_batch(self, tokens, attention_mask, target_cache, use_cache, read_positions)
         if batch.cache is None:  # gradient checkpointing
             cache = None
         check_source(self.config, source_shape, source_mask, tokens.inputs.shape[:2], cache)
@@ -189,9 +193,9 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
     def with_source(
         self, batch: Batch, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None
     ) -> Batch:
-        """The batch with the states of the source, once for all beams of a sentence, and its positions that are seen.
+        """Adds to the batch the states of the source, once for all beams of a sentence, and which of them are seen.
 
-        Who sees what is found out once for a generation, which passes the same `attention_mask` at every step.
+        `generate` passes the same `attention_mask` at every step, so that its layout is made only once.
         """
         states, cache = encoder_hidden_states, batch.source.cache
         sources = None if cache is None else cache.cross_attention_cache
@@ -199,7 +203,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         if is_shared and not cache.is_updated.get(0):
             sources.share(states, attention_mask)
         beams = sources.beams if is_shared else 1
-        source = Source(states[::beams] if beams > 1 else states, cache=cache)
+        source = Source(states[::beams] if beams > 1 else states, cache=cache, target_padding=batch.padding)
         if attention_mask is None:
             return batch._replace(source=source)
 
@@ -208,8 +212,8 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         made_for = (self.config._attn_implementation, version)
         if is_kept and sources.masked_by is attention_mask and sources.made_for == made_for:
             return batch._replace(source=source._replace(layout=sources.layout))
-        # Every position of the target sees the same; only flex attention needs their number.
-        length = batch.tokens.position_ids.shape[1]
+        # All positions of the target see the same keys; only flex attention needs to know how many there are.
+        length = (batch.tokens.position_ids if batch.padding is None else batch.padding).shape[1]
         positions = beams * length if self.config._attn_implementation == "flex_attention" else 1
         mask = create_bidirectional_mask(
             config=self.config,
@@ -225,43 +229,54 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         return batch._replace(source=source._replace(layout=layout))
 
 
-def check_source(
-    config,
-    shape: tuple[int, int],
-    attention_mask: torch.Tensor | None,
-    target: tuple[int, int],
-    past_key_values: EncoderDecoderCache | None,
-) -> None:
-    """Raises a `ValueError` if a source does not fit its mask, the target, or a cache of a source.
+class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
+    """The encoder alone."""
 
-    Args:
-        shape: (batch, source length).
-        target: (batch, length).
-    """
-    if shape[0] != target[0]:
-        raise ValueError(
-            f"The source is a batch of {shape[0]} sequences, and the target (decoder_input_ids, or the labels that "
-            f"they are made of) one of {target[0]}."
+    _keys_to_ignore_on_load_unexpected = [
+        r"^(model\.)?decoder\.",
+        r"^lm_head\.",
+        r"^(classification_head|classifier|qa_outputs)\.",
+    ]
+
+    def __init__(self, config: TfmEncoderDecoderConfig):
+        super().__init__(config)
+        self.encoder = TfmEncoderStack(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.encoder.set_input_embeddings(value)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        read_positions: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        """Inputs and outputs as for [`TfmBertModel`]; without a mask, `pad_token_id` says what is padding."""
+        return self.encoder(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            position_ids=position_ids,
+            token_type_ids=token_type_ids,
+            read_positions=read_positions,
+            return_dict=True,
+            **kwargs,
         )
-    if isinstance(attention_mask, torch.Tensor) and attention_mask.shape != shape:
-        mask_shape = tuple(attention_mask.shape)
-        sizes = ((1, shape[0]), (1, config.num_attention_heads), (1, target[1]), shape[1:])
-        if len(mask_shape) != 4 or any(size not in fit for size, fit in zip(mask_shape, sizes, strict=True)):
-            raise ValueError(
-                f"attention_mask of shape {mask_shape} does not fit the source: it should be of shape {tuple(shape)}."
-            )
-    if past_key_values is not None and past_key_values.is_updated.get(0):
-        seen = past_key_values.cross_attention_cache.layers[0].keys.shape[2]
-        if seen != shape[1]:
-            raise ValueError(
-                f"past_key_values holds the keys of a source of {seen} positions, and this one has {shape[1]}."
-            )
 
 
-def check_encoder_states(config, states: torch.Tensor | None) -> None:
-    """Raises a `ValueError` unless an encoder's hidden states have the model's width."""
-    if not isinstance(states, torch.Tensor):
-        raise ValueError(f"encoder_hidden_states={states}: the decoder reads an encoder's last hidden state.")
-    if states.dim() != 3 or states.shape[2] != config.hidden_size:
-        shape = f"(batch, source length, {config.hidden_size}), the last hidden_size"
-        raise ValueError(f"The encoder's last hidden state of shape {tuple(states.shape)} should be of shape {shape}.")
+class TfmEncoderDecoderDecoder(TfmDecoderStack):
+    """The decoder alone, which reads the states of any encoder. (It has no Auto class: load it through this one.)"""
+
+    def fingerprint_inputs(self) -> dict[str, torch.Tensor]:
+        inputs = fixed_inputs(self.config, self.config.decoder_vocab_size, length=5)
+        states = torch.linspace(-1, 1, 6 * self.config.hidden_size, dtype=self.dtype).view(2, 3, -1)
+        return inputs | {"encoder_hidden_states": states}

@@ -7,26 +7,35 @@ from transformers.modeling_outputs import (
     BaseModelOutput,
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
+    Seq2SeqQuestionAnsweringModelOutput,
     Seq2SeqSequenceClassifierOutput,
 )
 from transformers.utils import ModelOutput
 
-from .batch import Tokens, encoder_batch, one_of
+from .batch import Tokens, asks_for, encoder_batch, one_of
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .encoder_decoder_stacks import (
     TfmDecoderStack,
+    TfmEncoderDecoderDecoder,
+    TfmEncoderDecoderEncoder,
     TfmEncoderDecoderPreTrainedModel,
     TfmEncoderStack,
-    check_encoder_states,
 )
 from .generation import TfmGenerationMixin
-from .heads import Inputs, SequenceClassification, TfmHead, check_labels, passed_on
-from .hub_manifest import fixed_inputs
-from .layout import is_traced
-from .next_tokens import next_tokens
+from .heads import (
+    Inputs,
+    QuestionAnswering,
+    SequenceClassification,
+    TfmHead,
+    TokenClassification,
+    check_labels,
+    passed_on,
+)
+from .losses import IGNORED
+from .next_tokens import makes_logits, next_tokens
 from .stack import make_classifier, make_pooler
-from .targets import as_encoder_outputs, real_tokens, shift_right
+from .targets import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right
 from .vocabularies import TfmOutputProjection
 
 SOURCE, TARGET = "encoder.embeddings.embed_tokens.weight", "decoder.embeddings.embed_tokens.weight"
@@ -67,6 +76,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         token_type_ids: torch.LongTensor | None = None,
         position_ids: torch.LongTensor | None = None,
         decoder_position_ids: torch.LongTensor | None = None,
+        read_positions: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         """
@@ -80,6 +90,8 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             decoder_attention_mask: `(batch, seen + length)`, those `seen` in the cache first, or
                 `(batch, 1, length, seen + length)`. `None`: all are real.
             decoder_position_ids: `(batch or 1, length)`. `None`: counted from the cache's length.
+            read_positions: `(batch, length)`, true where the caller reads the decoder's last hidden state: behind the
+                last of a row it may be zero. `None`: everywhere.
             past_key_values: an `EncoderDecoderCache`, or a cache for the decoder's own keys; it is written to.
             use_cache: whether to return a cache. `None`: `config.use_cache`, but not while training.
 
@@ -111,6 +123,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             use_cache,
             source_shape=source_shape,
             source_mask=attention_mask,
+            read_positions=read_positions,
         )
         if encoder_outputs is None:
             encoder_outputs = self.encoder(batch=source, return_dict=True, **kwargs)
@@ -152,7 +165,9 @@ class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTra
         self._tied_weights_keys = ties if config.tie_word_embeddings else None
         self.post_init()
 
-    def prepare(self, inputs: Inputs, labels: torch.LongTensor | None = None, **options) -> Inputs:
+    def prepare(
+        self, inputs: Inputs, labels: torch.LongTensor | None = None, return_logits: bool | None = None, **options
+    ) -> Inputs:
         if labels is None:
             return inputs
         ids, embeds = inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"]
@@ -160,7 +175,11 @@ class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTra
             ids = self.prepare_decoder_input_ids_from_labels(labels)
         table, target = "the vocabulary (decoder_vocab_size)", one_of(ids, embeds, "decoder_")
         check_labels(labels, target.shape[:2], self.lm_head.out_features, table, inputs="the decoder's inputs")
-        return inputs | {"decoder_input_ids": ids, "use_cache": False}
+        reads_all = makes_logits(self, labels, return_logits) or any(
+            asks_for(self.config, inputs, name) for name in ("output_hidden_states", "output_attentions")
+        )
+        read = None if reads_all else labels != IGNORED
+        return inputs | {"decoder_input_ids": ids, "use_cache": False, "read_positions": read}
 
     def predict(
         self,
@@ -208,7 +227,7 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
         self.post_init()
 
     def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None) -> Inputs:
-        self.last_end(inputs["input_ids"])  # raises before any work is done
+        last_ends(self.config, inputs["input_ids"])  # raises before any work is done
         source, target = inputs["input_ids"], inputs["decoder_input_ids"]
         if target is not None and target.shape != source.shape:
             raise ValueError(
@@ -220,71 +239,46 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
 
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
         states = outputs.last_hidden_state
-        last = self.last_end(inputs["input_ids"]).to(states.device)
+        last = last_ends(self.config, inputs["input_ids"]).to(states.device)
         return self.classification_head(states[torch.arange(states.shape[0], device=states.device), last])
 
-    def last_end(self, input_ids: torch.LongTensor | None) -> torch.LongTensor:
-        """`(batch,)`, the index of the last end-of-sequence token of each source."""
-        if input_ids is None:
-            raise ValueError("input_ids=None: the classifier reads the state at their last end-of-sequence token.")
-        if self.config.eos_token_id is None:
-            raise ValueError("eos_token_id=None: the classifier reads the state at the last token that has it.")
-        if input_ids.dim() != 2:
-            raise ValueError(f"input_ids of shape {tuple(input_ids.shape)} should be of shape (batch, length).")
-        # Compared, and not `torch.isin`, which ONNX does not know.
-        end_ids = torch.tensor(self.config.eos_token_id, device=input_ids.device).view(-1)
-        ends = (input_ids.unsqueeze(-1) == end_ids).any(dim=-1)
-        if not is_traced(input_ids) and not ends.any(dim=1).all():
-            row = int((~ends.any(dim=1)).nonzero()[0])
-            raise ValueError(f"Sequence {row} of input_ids has no eos_token_id={self.config.eos_token_id} in it.")
-        return (ends * torch.arange(input_ids.shape[1], device=input_ids.device)).argmax(dim=-1)
 
+class TfmEncoderDecoderForTokenClassification(TokenClassification, TfmEncoderDecoderPreTrainedModel):
+    """The encoder with a classifier on every position of the source, as in T5."""
 
-class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
-    """The encoder alone."""
-
-    _keys_to_ignore_on_load_unexpected = [r"^(model\.)?decoder\.", r"^lm_head\.", r"^classification_head\."]
+    base_class = TfmEncoderDecoderEncoder
+    _keys_to_ignore_on_load_unexpected = [r"^(model\.)?decoder\.", r"^lm_head\."]
 
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
-        self.encoder = TfmEncoderStack(config)
+        self.num_labels = config.num_labels
+        self.model = TfmEncoderDecoderEncoder(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.encoder.get_input_embeddings()
+    def reading(self, inputs: Inputs, positions: torch.BoolTensor | None) -> Inputs:
+        return inputs | {"read_positions": positions}
 
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.encoder.set_input_embeddings(value)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutput:
-        """Inputs and outputs as for [`TfmBertModel`]; without a mask, `pad_token_id` says what is padding."""
-        return self.encoder(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            position_ids=position_ids,
-            token_type_ids=token_type_ids,
-            return_dict=True,
-            **kwargs,
-        )
+    def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
+        return self.classifier(self.dropout(outputs.last_hidden_state))
 
 
-class TfmEncoderDecoderDecoder(TfmDecoderStack):
-    """The decoder alone, which reads the states of any encoder. (It has no Auto class: load it by its own.)"""
+class TfmEncoderDecoderForQuestionAnswering(QuestionAnswering, TfmEncoderDecoderPreTrainedModel):
+    """Scores for the first and the last token of an answer, on the decoder, which reads the source again."""
 
-    def fingerprint_inputs(self) -> dict[str, torch.Tensor]:
-        inputs = fixed_inputs(self.config, self.config.decoder_vocab_size, length=5)
-        states = torch.linspace(-1, 1, 6 * self.config.hidden_size, dtype=self.dtype).view(2, 3, -1)
-        return inputs | {"encoder_hidden_states": states}
+    base_class = TfmEncoderDecoderModel
+    output_class = Seq2SeqQuestionAnsweringModelOutput
+    reads_target = True
+
+    def __init__(self, config: TfmEncoderDecoderConfig):
+        super().__init__(config)
+        self.model = TfmEncoderDecoderModel(config)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
+        return self.qa_outputs(outputs.last_hidden_state)
 
 
 __all__ = [

@@ -1,17 +1,19 @@
-"""Defaults of an encoder-decoder's inputs: a source's mask, a decoder's inputs; and forms of an encoder's outputs."""
+"""Inputs of an encoder-decoder: their defaults, where a source ends, an encoder's outputs, and whether all fit."""
 
 from collections.abc import Mapping
 
 import torch
+from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from .layout import is_traced
 from .losses import IGNORED
 
 
 def real_tokens(config, input_ids: torch.LongTensor | None, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
     """The mask, by default 1 where `input_ids` `(batch, length)` are not `config.pad_token_id` and 0 where they are.
 
-    It stays `None` if sequences end with that id.
+    It stays `None` if sequences end with that id, which then does not tell padding.
     """
     padding, ends = config.pad_token_id, config.eos_token_id
     if attention_mask is not None or input_ids is None:
@@ -47,6 +49,23 @@ def shift_right(config, tokens: torch.LongTensor) -> torch.LongTensor:
     return torch.cat((first, tokens[:, :-1]), dim=1)
 
 
+def last_ends(config, input_ids: torch.LongTensor | None) -> torch.LongTensor:
+    """`(batch,)`, the index of the last end-of-sequence token of each source."""
+    if input_ids is None:
+        raise ValueError("input_ids=None: the classifier reads the state at their last end-of-sequence token.")
+    if config.eos_token_id is None:
+        raise ValueError("eos_token_id=None: the classifier reads the state at the last token that has it.")
+    if input_ids.dim() != 2:
+        raise ValueError(f"input_ids of shape {tuple(input_ids.shape)} should be of shape (batch, length).")
+    # Compared, and not `torch.isin`, which ONNX does not know.
+    end_ids = torch.tensor(config.eos_token_id, device=input_ids.device).view(-1)
+    ends = (input_ids.unsqueeze(-1) == end_ids).any(dim=-1)
+    if not is_traced(input_ids) and not ends.any(dim=1).all():
+        row = int((~ends.any(dim=1)).nonzero()[0])
+        raise ValueError(f"Sequence {row} of input_ids has no eos_token_id={config.eos_token_id} in it.")
+    return (ends * torch.arange(input_ids.shape[1], device=input_ids.device)).argmax(dim=-1)
+
+
 def as_encoder_outputs(outputs: object) -> BaseModelOutput:
     """An encoder's outputs, which a user may pass as a mapping with the names of [`BaseModelOutput`] or as a tuple."""
     if type(outputs) is BaseModelOutput:
@@ -59,3 +78,45 @@ def as_encoder_outputs(outputs: object) -> BaseModelOutput:
         f"encoder_outputs is a {type(outputs).__name__}; it should be what the encoder returns, or a tuple that begins "
         "with its last hidden state."
     )
+
+
+def check_source(
+    config,
+    shape: tuple[int, int],
+    attention_mask: torch.Tensor | None,
+    target: tuple[int, int],
+    past_key_values: EncoderDecoderCache | None,
+) -> None:
+    """Raises a `ValueError` if a source does not fit its mask, the target, or a cache of a source.
+
+    Args:
+        shape: (batch, source length).
+        target: (batch, length).
+    """
+    if shape[0] != target[0]:
+        raise ValueError(
+            f"The source is a batch of {shape[0]} sequences, and the target (decoder_input_ids, or the labels that "
+            f"they are made of) one of {target[0]}."
+        )
+    if isinstance(attention_mask, torch.Tensor) and attention_mask.shape != shape:
+        mask_shape = tuple(attention_mask.shape)
+        sizes = ((1, shape[0]), (1, config.num_attention_heads), (1, target[1]), shape[1:])
+        if len(mask_shape) != 4 or any(size not in fit for size, fit in zip(mask_shape, sizes, strict=True)):
+            raise ValueError(
+                f"attention_mask of shape {mask_shape} does not fit the source: it should be of shape {tuple(shape)}."
+            )
+    if past_key_values is not None and past_key_values.is_updated.get(0):
+        seen = past_key_values.cross_attention_cache.layers[0].keys.shape[2]
+        if seen != shape[1]:
+            raise ValueError(
+                f"past_key_values holds the keys of a source of {seen} positions, and this one has {shape[1]}."
+            )
+
+
+def check_encoder_states(config, states: torch.Tensor | None) -> None:
+    """Raises a `ValueError` unless an encoder's hidden states have the model's width."""
+    if not isinstance(states, torch.Tensor):
+        raise ValueError(f"encoder_hidden_states={states}: the decoder reads an encoder's last hidden state.")
+    if states.dim() != 3 or states.shape[2] != config.hidden_size:
+        shape = f"(batch, source length, {config.hidden_size}), the last hidden_size"
+        raise ValueError(f"The encoder's last hidden state of shape {tuple(states.shape)} should be of shape {shape}.")

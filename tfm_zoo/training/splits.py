@@ -1,5 +1,6 @@
 """Which split of a data set is which, and what is cut from the training rows where a split is missing."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -24,7 +25,12 @@ class Data:
     def facts(self) -> dict[str, Any]:
         """What a resumed run must find again."""
         train, validation = (chain(*self.splits[split].to_dict().values()) for split in ("train", "validation"))
-        return {"training texts": digest(train), "validation texts": digest(validation)}
+        return {"training texts": digest(map(_as_text, train)), "validation texts": digest(map(_as_text, validation))}
+
+
+def _as_text(value: Any) -> str:
+    """A text as it is; a list or a mapping of texts as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def by_role(splits: Mapping[str, Rows], args: DataArguments) -> tuple[dict[str, Rows], list[str], list[str]]:
@@ -36,8 +42,10 @@ def by_role(splits: Mapping[str, Rows], args: DataArguments) -> tuple[dict[str, 
     if name := args.train_split_name:
         if name not in splits:
             raise ValueError(f"train_split_name {name!r}: no such split among {list(splits)}")
-        others = {other: rows for other, rows in splits.items() if other not in ("train", name)}
-        splits = {"train": splits[name], **others}
+        splits = {
+            "train": splits[name],
+            **{other: rows for other, rows in splits.items() if other not in ("train", name)},
+        }
     notes = [args.built_in_note] if args.is_generated else []
     names = {role: next((name for name in splits if name.startswith(role)), None) for role in args.roles}
     if names["train"] is not None:

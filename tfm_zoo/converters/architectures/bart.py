@@ -2,7 +2,7 @@
 Blenderbot."""
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, ConfigRule, Field, Fields, Free, constants, only, same
+from ..config_rules import Computed, ConfigRule, Field, Fields, Free, LabelCount, constants, only, same
 from ..tensor_rules import NotConverted, Rename, Row, Sinusoids
 
 SIDES = ("encoder", "decoder")
@@ -22,8 +22,8 @@ CONFIG = (
 )
 BIASES = ("final_logits_bias", "lm_head_bias")
 NO_LAYERDROP = only(encoder_layerdrop=0, decoder_layerdrop=0)
-#: for classes whose output projection has a bias that is not trained. No bias is the same as a bias of zeros, and one
-#: that the zoo has trained is the same as one that is not.
+#: for classes whose output projection has an untrained bias. It can hold what the zoo has instead: no bias, as zeros,
+#: or a trained one.
 LOGITS_BIAS = (*constants(final_logits_bias=lambda zoo: not zoo.get("lm_head_bias")), *map(Free, BIASES))
 
 ATTENTIONS = [("encoder", "self_attn"), ("decoder", "self_attn"), ("decoder", "encoder_attn")]
@@ -61,6 +61,8 @@ CLASSIFIER = tuple(
     Rename(f"classification_head.{name}", f"classification_head.{name}") for name in ("dense", "out_proj")
 )
 
+ANSWERS = (Rename("qa_outputs", "qa_outputs"),), (LabelCount(2),)
+
 
 def bart(model_type: str, title: str, name: str, config: tuple[ConfigRule, ...] = ()) -> Architecture:
     """The table of BART, for official classes whose names begin with `name` and that differ from it by `config`."""
@@ -88,6 +90,7 @@ def bart(model_type: str, title: str, name: str, config: tuple[ConfigRule, ...] 
             Head(f"{name}Model", "TfmEncoderDecoderModel"),
             Head(f"{name}ForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", LANGUAGE_MODEL),
             Head(f"{name}ForSequenceClassification", "TfmEncoderDecoderForSequenceClassification", CLASSIFIER),
+            Head(f"{name}ForQuestionAnswering", "TfmEncoderDecoderForQuestionAnswering", *ANSWERS),
         ),
         tokenizer=f"{name}Tokenizer",
     )
@@ -150,8 +153,8 @@ FSMT = Architecture(
 )
 
 PRE_NORM = (*CONFIG, *same("vocab_size"), *constants(norm_position="pre"), *ALL_TIED)
-#: Fan et al. 2020; the architecture of the dense NLLB models (NLLB team 2022). Layers that training drops
-#: (`encoder_layerdrop`) are a setting of the official class, which the zoo keeps and does not follow.
+#: Fan et al. 2020; the architecture of the dense NLLB models (NLLB team 2022). The official class
+#: drops whole layers in training (`encoder_layerdrop`): the zoo keeps this field, but drops none.
 M2M100 = Architecture(
     model_type="m2m_100",
     title="M2M100 (NLLB)",

@@ -5,7 +5,7 @@ from typing import Any
 from ..architecture import Architecture, Head
 from ..config_rules import Computed, ConfigRule, Field, Fields, Free, constants, only, same
 from ..tensor_rules import NotConverted, Rename
-from .bart import CLASSIFIER
+from .bart import ANSWERS, CLASSIFIER
 
 
 class FeedForward(ConfigRule):
@@ -83,6 +83,7 @@ TENSORS = (
     *feed_forward("decoder", 2),
     NotConverted(f"{CROSS}.EncDecAttention.relative_attention_bias"),  # which old files have
 )
+TOKENS = (Rename("classifier", "classifier"),)
 LANGUAGE_MODEL = (Rename("lm_head.weight", "lm_head.weight"),)
 
 
@@ -99,6 +100,8 @@ def t5(title: str, *config: ConfigRule) -> Architecture:
             Head(f"{name}Model", "TfmEncoderDecoderModel"),
             Head(f"{name}ForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", LANGUAGE_MODEL),
             Head(f"{name}ForSequenceClassification", "TfmEncoderDecoderForSequenceClassification", CLASSIFIER),
+            Head(f"{name}ForTokenClassification", "TfmEncoderDecoderForTokenClassification", TOKENS),
+            Head(f"{name}ForQuestionAnswering", "TfmEncoderDecoderForQuestionAnswering", *ANSWERS),
             Head(f"{name}EncoderModel", "TfmEncoderDecoderEncoder"),
         ),
         tokenizer="T5Tokenizer",
@@ -106,7 +109,7 @@ def t5(title: str, *config: ConfigRule) -> Architecture:
 
 
 def scale(official: Fields) -> float:
-    """What the first T5 multiplies the states by that it projects onto its vocabulary; the second does not."""
+    """What T5 multiplies hidden states by before it projects them onto its vocabulary; version 1.1 does not."""
     return official["d_model"] ** -0.5 if official.get("scale_decoder_outputs", True) else 1.0
 
 

@@ -1,0 +1,130 @@
+"""`python -m tests.benchmarks.architectures [--only NAME]`: encoders and encoder-decoders against official classes.
+
+Each has its published width and a few layers. Encoders read reviews and classify; encoder-decoders translate Multi30k.
+Batches are ragged, as texts are, or full: then no position holds padding. Goal: at least 1.5 where they are ragged,
+0.97 where they are full.
+"""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import tfm_zoo
+
+from .batches import review_batches, translation_batches, without_padding
+from .encoder import forward
+from .settings import training_step
+from .timing import interleave
+
+LAYERS, REVIEWS, LENGTH, PAIRS = 3, 8, 512, 64
+#: the vocabulary of the reviews' tokens, and that of the translations', with a token for padding
+WORDS, PIECES = 30522, 8000
+ENCODERS = (
+    *("modernbert-base", "nomic-embed-text-v1.5", "eurobert-210m", "gte-multilingual-base", "jina-embeddings-v3"),
+    *("electra-small", "mpnet-base", "albert-base-v2", "xlm-roberta-xl"),
+)
+ENCODER_DECODERS = ("t5-small", "flan-t5-base", "nllb-200-distilled-600m", "pegasus-large", "blenderbot-400m-distill")
+Inputs = list[dict[str, torch.Tensor]]
+
+
+def encoder_pair(name: str) -> tuple[torch.nn.Module, torch.nn.Module]:
+    """An official classifier of random weights and its zoo twin."""
+    layers = 1 if name == "xlm-roberta-xl" else LAYERS  # it is 2560 wide
+    kinds = tfm_zoo.named_config(name).layer_types[:layers]
+    tokens = {"vocab_size": WORDS, "pad_token_id": 1, "bos_token_id": None, "eos_token_id": None}
+    config = tfm_zoo.named_config(name, num_hidden_layers=layers, layer_types=kinds, **tokens)
+    return twins(tfm_zoo.TfmBertForSequenceClassification(config))
+
+
+def encoder_decoder_pair(name: str) -> tuple[torch.nn.Module, torch.nn.Module]:
+    sizes = {"num_hidden_layers": LAYERS, "decoder_layers": LAYERS, "vocab_size": PIECES + 8}
+    tokens = {"pad_token_id": PIECES, "decoder_start_token_id": PIECES, "eos_token_id": 0}
+    config = tfm_zoo.named_config(name, **sizes, **tokens)
+    return twins(tfm_zoo.TfmEncoderDecoderForConditionalGeneration(config))
+
+
+def twins(zoo: torch.nn.Module) -> tuple[torch.nn.Module, torch.nn.Module]:
+    zoo.set_attn_implementation("sdpa")
+    official = tfm_zoo.to_official(zoo)
+    if official._supports_sdpa:  # MPNet computes its own
+        official.set_attn_implementation("sdpa")
+    return official, zoo
+
+
+def reviews(count: int) -> tuple[Inputs, Inputs]:
+    """Ragged batches with labels, and full ones."""
+    ragged, source = review_batches(count, REVIEWS, LENGTH)
+    report(f"{count} batches of {REVIEWS}, {source}", ragged, "attention_mask")
+    labels = {"labels": torch.arange(REVIEWS) % 2}
+    return [batch | labels for batch in ragged], [batch | labels for batch in without_padding(ragged, LENGTH)]
+
+
+def translations(count: int) -> tuple[Inputs, Inputs]:
+    ragged, source = translation_batches("train", PAIRS, count, PIECES)
+    report(f"{count} batches of {PAIRS}, {source}", ragged, "attention_mask")
+    full = []
+    for seed, batch in enumerate(ragged):
+        generator = torch.Generator().manual_seed(seed)
+        ids, labels = (
+            torch.randint(1, PIECES, batch[name].shape, generator=generator) for name in ("input_ids", "labels")
+        )
+        full.append({"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels})
+    return ragged, full
+
+
+def report(what: str, batches: Inputs, mask: str) -> None:
+    real = sum(int(batch[mask].sum()) for batch in batches) / sum(batch[mask].numel() for batch in batches)
+    print(f"{what}: {real:.0%} of the slots hold a real token")
+
+
+def ratios(official: torch.nn.Module, zoo: torch.nn.Module, step: Callable, *inputs: Inputs) -> list[str]:
+    """Seconds of both, and how many times as fast the zoo is, for each list of batches."""
+    cells = []
+    for batches in inputs:
+        result = interleave(step(official), step(zoo), batches)
+        cells.append(f"{result.official:.3f} / {result.zoo:.3f} = {result.ratio:.2f}")
+    return cells
+
+
+def without_labels(batches: Inputs) -> Inputs:
+    return [{name: states for name, states in batch.items() if name != "labels"} for batch in batches]
+
+
+def encoder_row(name: str, ragged: Inputs, full: Inputs) -> list[str]:
+    official, zoo = encoder_pair(name)
+    inference = ratios(official.eval(), zoo.eval(), forward, without_labels(ragged), without_labels(full))
+    training = ratios(official.train(), zoo.train(), training_step, ragged, full)
+    return [type(official).__name__, *inference, *training]
+
+
+def encoder_decoder_row(name: str, ragged: Inputs, full: Inputs) -> list[str]:
+    official, zoo = encoder_decoder_pair(name)
+    inference = ratios(official.eval(), zoo.eval(), forward, ragged, full)
+    training = ratios(official.train(), zoo.train(), training_step, ragged, full)
+    return [type(official).__name__, *inference, *training]
+
+
+def main(
+    only: Annotated[str, typer.Option(help="Run those whose name holds this.")] = "",
+    rounds: Annotated[int, typer.Option(help="Batches that count.")] = 3,
+) -> None:
+    """Times each pair: interleaved, medians, ratio."""
+    kinds = ("inference, ragged", "inference, full", "training step, ragged", "training step, full")
+    table = Table("official class", *kinds, title="seconds, official / zoo = ratio")
+    for names, make, row in ((ENCODERS, reviews, encoder_row), (ENCODER_DECODERS, translations, encoder_decoder_row)):
+        chosen = [name for name in names if only in name]
+        batches = make(rounds) if chosen else ()
+        for name in chosen:
+            torch.manual_seed(0)
+            cells = row(name, *batches)
+            print(*cells, sep=" | ", flush=True)
+            table.add_row(*cells)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
