@@ -29,7 +29,11 @@ ROUNDING = 1e-7
 UNSEEN = ("self_attn.k_proj.bias", "encoder_attn.k_proj.bias", "qa_outputs.bias")
 UNSEEN_OF_CHOICES = (*UNSEEN, "classifier.bias")
 #: the same, where a softmax over positions reads what the last norm gives: the final one, or that of the last block
-UNSEEN_OF_ANSWERS = (*UNSEEN, "model.norm.bias", "model.layers.2.mlp_norm.bias")
+UNSEEN_OF_ANSWERS = (
+    *UNSEEN,
+    *("model.norm.bias", "model.layers.2.mlp_norm.bias"),
+    *("model.decoder.norm.bias", "model.decoder.layers.1.mlp_norm.bias"),
+)
 #: in deep models of random weights all positions come to look alike: what their queries and keys get is a small
 #: difference of large numbers, and the official class's eager and sdpa differ in it as much
 ALIKE = tuple(
