@@ -9,7 +9,7 @@ A new model gets a tokenizer made from the pairs; an official checkpoint becomes
 options; a YAML file given as `--config` sets them too. The best model goes to `output_dir`, with tokenizer, code, card
 with samples, `all_results.json` (BLEU and chrF among them), translations and a picture of the training.
 
-Where a step is computed: `label_smoothed_loss` in tfm_zoo/training/translation/measures.py is the loss, and
+Where a step is computed: `label_smoothed_loss` in tfm_zoo/training/text_to_text/measures.py is the loss, and
 `train_step` in tfm_zoo/training/loop.py takes the step.
 """
 
@@ -21,13 +21,10 @@ from tfm_zoo.training.arguments import fitted
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.runs import run_script, start_run
+from tfm_zoo.training.text_to_text.model import new_text_to_text
 from tfm_zoo.training.tokenizers import vocabulary_digest
 from tfm_zoo.training.translation.data import ParallelTextArguments, load_parallel_texts
-from tfm_zoo.training.translation.model import (
-    TranslationModelArguments,
-    load_translation_model,
-    new_translation_model,
-)
+from tfm_zoo.training.translation.model import TranslationModelArguments, load_translation_model
 from tfm_zoo.training.translation.task import TranslationArguments, TranslationTask
 
 
@@ -39,7 +36,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         texts = load_parallel_texts(run.data_args, args.seed)
         if model_args.is_new:
-            model, tokenizer = new_translation_model(model_args, texts.texts())
+            model, tokenizer = new_text_to_text(model_args, texts.texts())
         else:
             model, tokenizer = load_translation_model(model_args, *texts.languages)
         data_args = fitted(

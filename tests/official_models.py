@@ -17,7 +17,7 @@ from tfm_zoo.converters.official_names import is_converted
 SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 LIKE_LLAMA = (
     *("llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite"),
-    *("phi", "phi3", "starcoder2", "gpt_neox"),
+    *("phi", "phi3", "starcoder2", "gpt_neox", "mixtral", "qwen3_moe"),
 )
 LIKE_BART = ("marian", "bart", "mbart", "fsmt", "m2m_100", "pegasus", "blenderbot")
 LIKE_T5 = ("t5", "mt5", "umt5")
@@ -166,6 +166,11 @@ TINY_OF = {
     "opt": TINY_OPT,
     "falcon": TINY_FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2},
     "bloom": TINY_ALIBI | {"hidden_size": 48, "n_layer": 3, "n_head": 6},
+    "mixtral": TINY_LLAMA
+    | {"num_local_experts": 4, "sliding_window": 4, "head_dim": 10, "output_router_logits": True}
+    | {"router_aux_loss_coef": 0.5},
+    "qwen3_moe": TINY_LLAMA
+    | {"num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "mlp_only_layers": [1], "head_dim": 10},
     "mpt": TINY_ALIBI | {"d_model": 48, "n_layers": 3, "n_heads": 6, "max_seq_len": 40, "no_bias": True},
     # as in OPUS-MT, decoding begins with padding
     "marian": TINY_BART | {"scale_embedding": True, "pad_token_id": 3, "decoder_start_token_id": 3},
@@ -398,7 +403,7 @@ LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
     *("phi", "phi3", "gpt_bigcode", "starcoder2", "gpt_neox", "gptj", "opt", "falcon", "bloom", "mpt"),
     *("qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite", "pegasus", "blenderbot"),
-    *("mpnet", "mt5", "umt5"),
+    *("mpnet", "mt5", "umt5", "mixtral", "qwen3_moe"),
 )
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 

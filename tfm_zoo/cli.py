@@ -27,6 +27,7 @@ pictures = typer.Typer(
 )
 pictures.command()(show.attention)
 pictures.command()(show.rollout)
+pictures.command()(show.heads)
 pictures.command()(show.positions)
 pictures.command()(show.block)
 pictures.command()(show.masks)

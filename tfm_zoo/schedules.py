@@ -13,8 +13,11 @@ SCHEDULES = (
     "constant",
     "constant_with_warmup",
     "inverse_sqrt",
+    "warmup_stable_decay",
     "noam",
 )
+
+DECAY = 0.2  # share of the steps in which "warmup_stable_decay" falls (Hägele et al. 2024)
 
 
 def create_schedule(
@@ -23,7 +26,9 @@ def create_schedule(
     """The schedule of this name. `hidden_size`, the width of the model, scales "noam" and no other."""
     if name == "noam":
         return noam_schedule(optimizer, hidden_size, warmup_steps)
-    return get_scheduler(name, optimizer, warmup_steps, total_steps)
+    decay_steps = int(DECAY * total_steps)
+    own = {"num_decay_steps": decay_steps, "decay_type": "1-sqrt"} if name == "warmup_stable_decay" else None
+    return get_scheduler(name, optimizer, warmup_steps, total_steps, own)
 
 
 def noam_schedule(optimizer: Optimizer, hidden_size: int, warmup_steps: int) -> LambdaLR:

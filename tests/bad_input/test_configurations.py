@@ -79,6 +79,7 @@ def rope(kind: str, **parameters) -> dict:
             sliding_window=2,
             layer_types=["full_attention", "sliding_attention"],
         ),
+        refused("num_local_experts=4 is a field of other families", num_local_experts=4),
         refused("num_ln_in_parallel_attn=1 .*use_parallel_residual=False", num_ln_in_parallel_attn=1),
         refused("first_norm=False.*norm_position='post'", first_norm=False),
         refused("norm_bias=True .*'rmsnorm'", norm_type="rmsnorm", norm_bias=True),
@@ -114,6 +115,13 @@ def test_configuration(fields, message):
         refused("sliding_window=0 .* at least 1", sliding_window=0),
         refused(r"classifier_dropout=2 .* \[0, 1\)", classifier_dropout=2),
         refused("token_types_as_tokens=True .* type_vocab_size=2", token_types_as_tokens=True, type_vocab_size=2),
+        refused("num_local_experts=4 .*'dense', mlp_bias=True", num_local_experts=4),
+        refused("num_experts_per_tok=3 .* num_local_experts=2", num_local_experts=2, num_experts_per_tok=3),
+        refused("num_experts_per_tok=2 .* num_local_experts=0", num_experts=0),
+        refused("moe_intermediate_size=0 at least 1", num_local_experts=2, moe_intermediate_size=0),
+        refused("mlp_layer_types.*sparse.*dense", mlp_layer_types=["sparse", "linear"]),  # transformers' own words
+        refused("mlp_layer_types=.* num_local_experts=None", mlp_layer_types=["sparse", "dense"]),
+        refused("output_router_logits=True .* num_local_experts=None", output_router_logits=True),
     ],
 )
 def test_decoder_fields(fields, message):

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from . import decoder, encoder, encoder_decoder, overhead
+from . import decoder, encoder, encoder_decoder, later_decoders, overhead
 from .settings import Settings
 
 
@@ -24,7 +24,7 @@ def main(
     dtype = dtype or ("bfloat16" if device == "cuda" else "float32")
     settings = Settings(device, getattr(torch, dtype), attention, rounds, layers)
     table = Table("benchmark", "official", "zoo", "ratio", "goal", title=f"{device}, {dtype}, {attention}")
-    families = (encoder, decoder, encoder_decoder, overhead)
+    families = (encoder, decoder, later_decoders, encoder_decoder, overhead)
     for name, benchmark in ChainMap(*(family.benchmarks(settings) for family in reversed(families))).items():
         if only.lower() not in name.lower():
             continue

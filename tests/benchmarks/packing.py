@@ -64,7 +64,7 @@ def main(
     threads: Annotated[int | None, typer.Option(help="Of both sides; by default torch's own number.")] = None,
     compiled: Annotated[bool, typer.Option(help="Also with compiled decoding steps.")] = False,
 ) -> None:
-    """Times all in one process, in turn: minimum and median of each, and the official minimum over its own."""
+    """Times all in turn: minimum and median of each, and the official minimum over its own."""
     torch.set_num_threads(threads or torch.get_num_threads())
     settings = Settings("cpu", torch.float32, "sdpa", rounds, layers)
     gpt2, smollm = cache(lambda: decoder.pair(settings)), lambda: llama(30 * layers // 12)

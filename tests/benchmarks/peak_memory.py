@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from . import decoder, encoder
+from . import decoder, encoder, later_decoders
 from .settings import Settings
 
 
@@ -19,7 +19,8 @@ def resident(field: str) -> int:
 def main() -> None:
     which, family, kind, device, dtype, attention, layers = sys.argv[1:]
     settings = Settings(device, getattr(torch, dtype), attention, rounds=1, layers=int(layers))
-    official, zoo, batch = {"encoder": encoder, "decoder": decoder}[family].memory_case(settings, kind)
+    families = {"encoder": encoder, "decoder": decoder, "later_decoders": later_decoders}
+    official, zoo, batch = families[family].memory_case(settings, kind)
     model = official if which == "official" else zoo
     del official, zoo
     batch = {key: states.to(device) for key, states in batch.items()}

@@ -183,7 +183,25 @@ def decoders(draw) -> dict:
     fields = layer_by_layer(draw, fields)
     if draw(st.booleans()):
         fields |= {"type_vocab_size": 0, "token_types_as_tokens": True}
-    return fields
+    return of_experts(draw, fields)
+
+
+def of_experts(draw, fields: dict) -> dict:
+    """With a gate and no biases, feed-forwards may be experts."""
+    if fields["mlp_type"] != "gated" or draw(st.booleans()):
+        return fields
+    depth = fields["num_hidden_layers"]
+    kinds = st.lists(st.sampled_from(["sparse", "dense"]), min_size=depth, max_size=depth)
+    return fields | {
+        "hidden_size": 8 * fields["num_attention_heads"] if fields["head_dim"] is None else 16,
+        **{"mlp_bias": False, "mlp_output_bias": False},
+        "num_local_experts": draw(st.integers(2, 4)),
+        "num_experts_per_tok": draw(st.integers(1, 2)),
+        "moe_intermediate_size": draw(st.sampled_from([4, 12])),  # torch's kernel takes multiples of 16 bytes
+        "norm_topk_prob": draw(st.booleans()),
+        "output_router_logits": draw(st.booleans()),
+        "mlp_layer_types": draw(st.none() | kinds),
+    }
 
 
 @st.composite

@@ -7,7 +7,13 @@ import sys
 import pytest
 import torch
 
+from tests.benchmarks.peak_memory import resident
+from tests.conversion.comparison import assert_same_weights
 from tests.official_models import BY_NAME, build
+from tfm_zoo.converters import from_official
+from tfm_zoo.converters.checkpoint import open_checkpoint
+from tfm_zoo.converters.conversion import convert
+from tfm_zoo.converters.mapping import scratch_in
 
 MEGABYTE = 1 << 20
 #: peaks of a fresh process, in bytes: after the conversion of something tiny, and after that and a pass over the
@@ -49,3 +55,17 @@ def test_peak(kind, tmp_path):
     print(f"{kind}: {peak / size:.2f} times the checkpoint")
     assert peak <= 1.5 * size
     assert measured["parameters"] > 200 * MEGABYTE
+
+
+def test_weights_that_stay_in_files(tmp_path):
+    """As the command converts: neither what is read nor what rules make of it (GPT-2's: turned and cut) is memory."""
+    folder = tmp_path / "official"
+    original = build(BY_NAME["GPT2LMHeadModel"], n_embd=512, n_head=8, n_layer=4)
+    original.save_pretrained(folder, max_shard_size="50MB")
+    before = resident("RssAnon")
+    with scratch_in(tmp_path) as scratch:
+        zoo = convert(open_checkpoint(folder, mapped=True), scratch=scratch)
+        size = sum(parameter.nbytes for parameter in zoo.parameters())
+        assert size > 140 * MEGABYTE and resident("RssAnon") - before < 0.3 * size
+        zoo.save_pretrained(tmp_path / "zoo")
+    assert_same_weights(type(zoo).from_pretrained(tmp_path / "zoo"), from_official(original))

@@ -151,6 +151,12 @@ COUNTS = {
     ),
     "starcoder2-3b": ("Starcoder2ForCausalLM", {}, 3_030_371_328),
     "gpt-j-6b": ("GPTJForCausalLM", {}, 6_050_882_784),
+    "Mixtral-8x7B": ("MixtralForCausalLM", {}, 46_702_792_704),
+    "Qwen3-30B-A3B": (
+        "Qwen3MoeForCausalLM",
+        {"num_hidden_layers": 48, "head_dim": 128, "moe_intermediate_size": 768, "norm_topk_prob": True},
+        30_532_122_624,
+    ),
     "falcon-7b": ("FalconForCausalLM", {}, 6_921_720_704),
 }
 

@@ -91,6 +91,11 @@ ODD_CONFIG = {
     "opt": {"do_layer_norm_before": False, "enable_bias": False, "prefix": "</s>", "init_std": 0.006},
     "falcon": {"new_decoder_architecture": False, "multi_query": False, "bias": False, "parallel_attn": False},
     "bloom": {"n_head": 4, "slow_but_exact": False, "pretraining_tp": 2, "pad_token_id": 3},
+    "mixtral": {"num_experts_per_tok": 3, "sliding_window": None, "router_aux_loss_coef": 0.02, "head_dim": None},
+    "qwen3_moe": {
+        **{"use_sliding_window": True, "sliding_window": 5, "decoder_sparse_step": 2, "mlp_only_layers": [0]},
+        **{"norm_topk_prob": True, "attention_bias": True, "output_router_logits": True, "num_experts_per_tok": 5},
+    },
     "mpt": {"n_heads": 4, "attn_config": {"softmax_scale": 0.3}, "expansion_ratio": 4, "logit_scale": None},
     "marian": {
         "scale_embedding": False,

@@ -29,7 +29,7 @@ class Family(NamedTuple):
     fields: dict
     tokenizer: PreTrainedTokenizerFast
     zoo_class: str
-    recipes: tuple[str, ...]
+    recipes: dict[str, str]  # and the class that each trains
 
 
 FAMILIES = [
@@ -39,7 +39,12 @@ FAMILIES = [
         {},
         word_piece_tokenizer(TEXTS),
         "TfmBertForSequenceClassification",
-        ("recipes/finetune_classification.py", "recipes/pretrain_bert.py"),
+        {
+            "recipes/finetune_classification.py": "TfmBertForSequenceClassification",
+            "recipes/finetune_token_classification.py": "TfmBertForTokenClassification",
+            "recipes/finetune_question_answering.py": "TfmBertForQuestionAnswering",
+            "recipes/pretrain_bert.py": "TfmBertForPreTraining",
+        },
     ),
     Family(
         "openai-community/gpt2",
@@ -47,7 +52,7 @@ FAMILIES = [
         {"n_positions": 199},
         byte_level_bpe(TEXTS, 300),
         "TfmGPTForCausalLM",
-        ("recipes/finetune_causal_lm.py",),
+        {"recipes/finetune_causal_lm.py": "TfmGPTForCausalLM"},
     ),
     Family(
         "Helsinki-NLP/opus-mt-en-de",
@@ -55,7 +60,10 @@ FAMILIES = [
         {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 2},
         joint_bpe(TEXTS, 300),
         "TfmEncoderDecoderForConditionalGeneration",
-        ("recipes/train_translation.py",),
+        dict.fromkeys(
+            ("recipes/train_translation.py", "recipes/finetune_summarization.py"),
+            "TfmEncoderDecoderForConditionalGeneration",
+        ),
     ),
 ]
 
@@ -73,12 +81,17 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
     folders = {}
     for family in FAMILIES:
         official = build_tiny(BY_NAME[family.official_class], vocab_size=len(family.tokenizer), **family.fields)
-        zoo = tfm_zoo.from_official(official, getattr(tfm_zoo, family.zoo_class))
-        for model, names in ((official, [family.checkpoint]), (zoo, [zoo.config.model_type, *family.recipes])):
+        names = {None: [family.checkpoint], family.zoo_class: []}
+        for recipe, trained in family.recipes.items():
+            names.setdefault(trained, []).append(recipe)
+        for zoo_class, known_as in names.items():
+            model = tfm_zoo.from_official(official, getattr(tfm_zoo, zoo_class)) if zoo_class else official
+            if zoo_class == family.zoo_class:
+                known_as.append(model.config.model_type)
             folder = tmp_path_factory.mktemp("model")
             model.save_pretrained(folder)
             family.tokenizer.save_pretrained(folder)
-            folders |= dict.fromkeys(names, folder)
+            folders |= dict.fromkeys(known_as, folder)
     return folders
 
 

@@ -1,6 +1,6 @@
 """Run with a folder: two processes load each of its checkpoints in halves, and compare them with the whole model.
 
-Every checkpoint lies in a folder named after its class, with a batch for it.
+Every checkpoint lies in a folder named after its class (what follows a hyphen tells apart), with a batch for it.
 """
 
 import os
@@ -18,7 +18,7 @@ PROCESSES = 2
 
 
 def compare(folder: Path) -> None:
-    batch, head = torch.load(folder / "batch.pt"), getattr(tfm_zoo, folder.name)
+    batch, head = torch.load(folder / "batch.pt"), getattr(tfm_zoo, folder.name.partition("-")[0])
     whole = head.from_pretrained(folder)
     sharded = head.from_pretrained(folder, distributed_config=DistributedConfig(tp_size=PROCESSES))
     outputs = [model(**batch) for model in (whole, sharded)]
@@ -35,6 +35,9 @@ def compare(folder: Path) -> None:
         torch.testing.assert_close(
             gradient, wanted.grad, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
         )
+    if whole.config.num_local_experts:
+        assert halved == len(whole.model.layers) * (4 + 3 + 2) + 1, halved  # attention, with biases; experts; the table
+        return
     layer = 7 + 5  # the weights of seven projections; the biases of five, since two are added after the sum
     vocabulary = len(dict(whole.lm_head.named_parameters()))  # the tied table, and a bias
     assert halved == len(whole.model.layers) * layer + vocabulary, halved

@@ -33,10 +33,11 @@ def test_plans_name_modules_that_are_there():
 def test_tensor_parallel(tmp_path):
     """Two processes hold half of every layer each, and have the outputs and gradients of the whole."""
     fields = {"vocab_size": 60, "mlp_type": "gated", "num_key_value_heads": 2} | NO_DROPOUT
-    for head in (TfmBertForMaskedLM, TfmGPTForCausalLM):
-        folder = tmp_path / head.__name__
-        biased = {"relative_attention_num_buckets": 8} if head is TfmBertForMaskedLM else {}  # of all heads at once
-        tiny_model(head, **fields, **biased).save_pretrained(folder)
+    biased = {"relative_attention_num_buckets": 8}  # of all heads at once
+    experts = {"mlp_bias": False, "num_local_experts": 3}
+    for head, more in ((TfmBertForMaskedLM, biased), (TfmGPTForCausalLM, {}), (TfmGPTForCausalLM, experts)):
+        folder = tmp_path / (head.__name__ + "-experts" * (more is experts))
+        tiny_model(head, **fields, **more).save_pretrained(folder)
         batch = {name: value.clamp(max=59) for name, value in ragged_batch(head, labels=True).items()}
         torch.save(batch, folder / "batch.pt")
     script = Path(__file__).with_name("tensor_parallel.py")

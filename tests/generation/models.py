@@ -37,6 +37,8 @@ LATER = {
     "falcon": "FalconForCausalLM",
     "bloom": "BloomForCausalLM",
     "mpt": "MptForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
 }
 #: those that read a source with an encoder
 TRANSLATORS = {
@@ -51,6 +53,7 @@ TRANSLATORS = {
 }
 #: With a tied head, these say each token again and again.
 FIELDS = {name: {"tie_word_embeddings": False} for name in ("openai-gpt", *LATER, *TRANSLATORS)}
+FIELDS["mixtral"] |= {"output_router_logits": False}  # with which the official class fails to generate
 VOCABULARY = 99
 LENGTHS = (9, 4, 1, 6)
 NEW_TOKENS = 12

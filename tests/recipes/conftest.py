@@ -258,6 +258,12 @@ def defaults(files: dict[str, str], checkpoint: Path) -> dict:
     return files | {"model_name_or_path": checkpoint, "learning_rate": 1e-3, "logging_steps": 1, "num_train_epochs": 2}
 
 
+def validated(folder: Path, options: dict) -> dict:
+    """The options of a stream, with a text to validate on."""
+    (folder / "held_out.txt").write_text(TEXT[:500])
+    return options | {"validation_file": folder / "held_out.txt"}
+
+
 def as_argv(options: dict) -> list[str]:
     """Options as the command line has them; None leaves an option out."""
     argv = []

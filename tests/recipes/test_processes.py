@@ -1,4 +1,4 @@
-"""The recipes in processes of their own: killed and resumed, and two instead of one."""
+"""The recipes in processes of their own, killed and resumed."""
 
 import json
 import signal
@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
-import tfm_zoo
 
 from .conftest import (
     LM_RECIPE,
@@ -25,6 +23,7 @@ from .conftest import (
     run_here,
     run_python,
     translation_defaults,
+    validated,
 )
 
 # Runs a recipe until its n-th call of a function, which kills it.
@@ -78,11 +77,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 script, *sys.argv[1:] = sys.argv[1:]
 runpy.run_path(script, run_name="__main__")
 """
-LAUNCHERS = {
-    "cpu": ["--num_processes", "2", "--cpu"],
-    "yaml": ["--config_file", ROOT / "recipes" / "accelerate" / "cpu.yaml"],
-    "ddp": ["--config_file", ROOT / "recipes" / "accelerate" / "ddp.yaml", "--mixed_precision", "no"],
-}
+LAUNCHER = ["--config_file", ROOT / "recipes" / "accelerate" / "cpu.yaml"]
 STEPS = {"checkpointing_steps": 3, "save_total_limit": 10, "logging_steps": 5, "num_train_epochs": 3}
 OPTIONS = STEPS | {
     "per_device_train_batch_size": 4,
@@ -138,25 +133,6 @@ def identical(one, two) -> None:
     for file in ("model.safetensors", f"{last}/model.safetensors", f"{last}/random_states_0.pkl"):
         assert (one / file).read_bytes() == (two / file).read_bytes(), file
     assert without_clock(one) == without_clock(two)
-
-
-def validated(folder: Path, options: dict) -> dict:
-    """The options, and where they are those of a stream, a text to validate on."""
-    if options:
-        (folder / "held_out.txt").write_text(TEXT[:500])
-        options = options | {"validation_file": folder / "held_out.txt"}
-    return options
-
-
-def same_losses(one, two) -> None:
-    """Two runs, of one process and of two, have the same history."""
-    one, two = (json.loads((folder / "trainer_state.json").read_text()) for folder in (one, two))
-    assert (one["run"]["num_processes"], two["run"]["num_processes"]) == (1, 2)
-    assert len(one["log_history"]) == len(two["log_history"])
-    for expected, found in zip(one["log_history"], two["log_history"], strict=True):
-        assert expected.keys() == found.keys()
-        for key in expected.keys() - {"eval_samples_per_second", "samples"}:
-            assert found[key] == pytest.approx(expected[key], rel=1e-5, abs=1e-5), key
 
 
 def test_killed_and_resumed_is_as_never_killed(recipe, files, with_dropout, tmp_path):
@@ -250,7 +226,7 @@ def test_killed_and_resumed_on_another_number_of_processes(documents, tmp_path, 
         more = STEPS | options | division | {"output_dir": tmp_path / name, "resume_from_checkpoint": "auto"}
         (tmp_path / "read" / f"{name}-{processes}").mkdir(parents=True, exist_ok=True)
         script = [tmp_path / "noted.py", tmp_path / "read" / f"{name}-{processes}", last, recipe, *as_argv(more)]
-        launcher = ["-m", "accelerate.commands.launch", *LAUNCHERS["yaml"]] if processes > 1 else []
+        launcher = ["-m", "accelerate.commands.launch", *LAUNCHER] if processes > 1 else []
         return run_python(*launcher, *script, check=last < 0)
 
     run("whole", 1)
@@ -276,62 +252,3 @@ def test_a_stream_with_workers_needs_few_open_files(tmp_path):
     options |= validated(tmp_path, {"streaming": True})
     run_python("-c", FEW_FILES, LM_RECIPE, *as_argv(lm_defaults(tmp_path) | options), timeout=120)
     assert len(history(tmp_path / "run", "loss")) == 12
-
-
-# Of 61 examples the last batch holds 1, which both processes compute, or 5, of which one computes 3 and the other 2.
-@pytest.mark.parametrize(("launcher", "per_device", "count"), [("cpu", 3, 6), ("yaml", 2, 8)])
-def test_two_processes_have_the_losses_of_one(finetune, files, checkpoint, tmp_path, launcher, per_device, count):
-    options = {"group_by_length": launcher == "yaml", "num_train_epochs": 2, "freeze_epochs": 1}
-    finetune(output_dir=tmp_path / "one", per_device_train_batch_size=4 * per_device, **options)
-    options |= {
-        "per_device_train_batch_size": per_device,
-        "gradient_accumulation_steps": 2,
-        "output_dir": tmp_path / "two",
-    }
-    argv = as_argv(defaults(files, checkpoint) | options)
-    run_python("-m", "accelerate.commands.launch", *LAUNCHERS[launcher], RECIPE, *argv)
-    same_losses(tmp_path / "one", tmp_path / "two")
-    assert len(history(tmp_path / "two", "loss")) == 2 * count
-
-
-@pytest.mark.parametrize("streamed", [{}, STREAMED], ids=["memory", "stream"])
-def test_two_processes_have_the_losses_of_one_language_model(train_lm, tmp_path, streamed):
-    """A last batch of one block, which both compute; and 3 blocks to evaluate on, in batches of 2 for each."""
-    sizes = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,hidden_dropout=0,attention_dropout=0"
-    options = {"config_overrides": sizes, "num_train_epochs": 2} | DOWNWARDS
-    options |= validated(tmp_path, streamed)
-    train_lm(output_dir=tmp_path / "one", per_device_train_batch_size=4, **options)
-    options |= {"per_device_train_batch_size": 2, "per_device_eval_batch_size": 2, "output_dir": tmp_path / "two"}
-    argv = as_argv(lm_defaults(tmp_path) | options)
-    run_python("-m", "accelerate.commands.launch", *LAUNCHERS["yaml"], LM_RECIPE, *argv)
-    same_losses(tmp_path / "one", tmp_path / "two")
-    assert len(history(tmp_path / "two", "loss")) == (12 if not streamed else streamed["max_train_steps"])
-    assert history(tmp_path / "two", "samples") == history(tmp_path / "one", "samples")
-
-
-def test_two_processes_have_the_losses_of_one_translation(train_translation, pairs, tmp_path):
-    """Pairs to evaluate on, and to translate, that two processes cannot share evenly."""
-    sizes = f"{TRANSLATION_SIZES},hidden_dropout=0"
-    options = {"config_overrides": sizes, "max_train_steps": 6, "eval_steps": 3, "max_eval_samples": 13}
-    options |= {"num_eval_translations": 7, "label_smoothing_over": "all"}
-    train_translation(output_dir=tmp_path / "one", per_device_train_batch_tokens=480, **options)
-    options |= {"per_device_train_batch_tokens": 240, "per_device_eval_batch_size": 4, "output_dir": tmp_path / "two"}
-    argv = as_argv(translation_defaults(pairs) | options)
-    run_python("-m", "accelerate.commands.launch", *LAUNCHERS["yaml"], TRANSLATION_RECIPE, *argv)
-    same_losses(tmp_path / "one", tmp_path / "two")
-    assert len(history(tmp_path / "two", "loss")) == 6 and len(history(tmp_path / "two", "eval_chrf")) == 2
-    one, two = ((tmp_path / name / "generated_predictions.txt").read_text().splitlines() for name in ("one", "two"))
-    assert one == two and len(two) == 13
-
-
-def test_two_processes_have_the_losses_of_one_pretraining(pretrain, documents, tmp_path):
-    """Of masked tokens either has another number; and the examples to evaluate on cannot be shared evenly."""
-    options = {"streaming": "true", "max_train_steps": 15, "eval_steps": 5}
-    pretrain(output_dir=tmp_path / "one", per_device_train_batch_size=8, **options)
-    divided = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "per_device_eval_batch_size": 7}
-    argv = as_argv(pretraining_defaults(documents) | options | divided | {"output_dir": tmp_path / "two"})
-    run_python("-m", "accelerate.commands.launch", *LAUNCHERS["ddp"], PRETRAINING_RECIPE, *argv)
-    same_losses(tmp_path / "one", tmp_path / "two")
-    one, two = (tfm_zoo.TfmBertForPreTraining.from_pretrained(tmp_path / name) for name in ("one", "two"))
-    torch.testing.assert_close(one.state_dict(), two.state_dict(), rtol=0, atol=1e-6)
-    assert len(history(tmp_path / "two", "loss")) > 10

@@ -16,8 +16,8 @@ from transformers import (
 
 import tfm_zoo
 from tfm_zoo.training import generated, loop
+from tfm_zoo.training.text_to_text.measures import label_smoothed_loss, labelled_logits
 from tfm_zoo.training.tokenizers import joint_bpe
-from tfm_zoo.training.translation.measures import label_smoothed_loss, labelled_logits
 from tfm_zoo.training.translation.task import language_codes
 
 from .conftest import ROOT, history, imported, run_python, shown_error

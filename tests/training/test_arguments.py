@@ -14,12 +14,21 @@ from tfm_zoo.training.classification.model import ClassifierArguments
 from tfm_zoo.training.classification.task import ClassificationArguments
 from tfm_zoo.training.comparison.model import VariantArguments
 from tfm_zoo.training.comparison.task import ComparisonArguments
+from tfm_zoo.training.finetuning import FineTuningArguments
+from tfm_zoo.training.labels import LabellingArguments
 from tfm_zoo.training.language_modeling.data import CorpusArguments
 from tfm_zoo.training.language_modeling.model import LanguageModelArguments
 from tfm_zoo.training.language_modeling.task import LanguageModelingArguments
 from tfm_zoo.training.pretraining.data import DocumentArguments
 from tfm_zoo.training.pretraining.model import EncoderArguments
 from tfm_zoo.training.pretraining.task import PretrainingArguments
+from tfm_zoo.training.question_answering.data import QuestionArguments
+from tfm_zoo.training.question_answering.task import QuestionAnsweringArguments
+from tfm_zoo.training.summarization.data import SummaryArguments
+from tfm_zoo.training.summarization.model import SummarizationModelArguments
+from tfm_zoo.training.summarization.task import SummarizationArguments
+from tfm_zoo.training.token_classification.data import TaggedTextArguments
+from tfm_zoo.training.token_classification.task import TokenClassificationArguments
 from tfm_zoo.training.translation.data import ParallelTextArguments
 from tfm_zoo.training.translation.model import TranslationModelArguments
 from tfm_zoo.training.translation.task import TranslationArguments
@@ -30,6 +39,9 @@ CLASSES = (ClassifierArguments, TextDataArguments, ClassificationArguments)
 LANGUAGE_MODEL = (LanguageModelArguments, CorpusArguments, LanguageModelingArguments)
 TRANSLATION = (TranslationModelArguments, ParallelTextArguments, TranslationArguments)
 PRETRAINING = (EncoderArguments, DocumentArguments, PretrainingArguments)
+TOKENS = (LabellingArguments, TaggedTextArguments, TokenClassificationArguments)
+QUESTIONS = (FineTuningArguments, QuestionArguments, QuestionAnsweringArguments)
+SUMMARIES = (SummarizationModelArguments, SummaryArguments, SummarizationArguments)
 COMPARISON = (VariantArguments, CorpusArguments, ComparisonArguments)
 CONFIGS = sorted((ROOT / "recipes" / "configs").glob("*.yaml"))
 LAUNCHERS = sorted((ROOT / "recipes" / "accelerate").glob("*.yaml"))
@@ -182,6 +194,7 @@ def test_missing_config_is_refused(capsys):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_shipped_configs_fit_the_recipe(path):
     other = {"tiny_shakespeare": LANGUAGE_MODEL, "multi30k": TRANSLATION, "imdb_pretraining": PRETRAINING}
+    other |= {"wikiann": TOKENS, "squad": QUESTIONS, "cnn_dailymail": SUMMARIES}
     other |= dict.fromkeys(("architectures", "post_or_pre_norm", "later_axes"), COMPARISON)
     options = parse("--config", str(path), classes=other.get(path.stem, CLASSES))
     for name, value in yaml.safe_load(path.read_text()).items():
@@ -199,7 +212,7 @@ def test_configs_are_there():
     assert {path.stem for path in LAUNCHERS} == {"cpu", "ddp", "fsdp", "zero2", "zero3", "two_nodes"}
 
 
-@pytest.mark.parametrize("classes", [CLASSES, LANGUAGE_MODEL, TRANSLATION, PRETRAINING])
+@pytest.mark.parametrize("classes", [CLASSES, LANGUAGE_MODEL, TRANSLATION, PRETRAINING, TOKENS, QUESTIONS, SUMMARIES])
 def test_no_option_has_two_meanings(classes):
     names = [f.name for part in classes for f in fields(part)]
     assert len(names) == len(set(names))
@@ -210,7 +223,7 @@ def test_number_of_steps():
     assert LoopArguments(max_train_steps=7, warmup_steps=3).number_of_steps(100) == (7, 3)
 
 
-@pytest.mark.parametrize("classes", [CLASSES, LANGUAGE_MODEL, TRANSLATION, PRETRAINING])
+@pytest.mark.parametrize("classes", [CLASSES, LANGUAGE_MODEL, TRANSLATION, PRETRAINING, TOKENS, QUESTIONS, SUMMARIES])
 def test_transformers_own_parser_takes_the_options(classes):
     parsed = HfArgumentParser(classes).parse_args_into_dataclasses(["--max_steps", "7"])
     assert parsed[-1].max_train_steps == 7

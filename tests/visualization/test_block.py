@@ -44,6 +44,9 @@ def test_what_the_boxes_say():
     assert "4 heads of 256, 1 for keys and values" in attention
     assert "causal, window of 512 and full by layer, rotary, queries and keys normed" in attention
     assert "gated, gelu_pytorch_tanh: 640 to 2,048 to 640" in feed
+    fields = {"mlp_type": "gated", "mlp_bias": False, "num_local_experts": 4, "moe_intermediate_size": 20}
+    (stack,) = block.stacks_of(tiny_config(tfm_zoo.TfmGPTConfig, **fields))
+    assert "2 of 4 experts, gated, gelu_new: 32 to 20 to 32" in stack.sub_layers[1].text.replace("\n", " ")
     pythia = boxes(tfm_zoo.named_config("pythia-160m"))
     assert pythia.count("LayerNorm") == 3 and pythia.count("+") == 1
     assert boxes(tfm_zoo.named_config("transformer-base")).count("cross-attention") == 1

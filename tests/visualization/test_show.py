@@ -57,6 +57,15 @@ def test_the_suffix_is_the_format(suffix, folders, here):
     assert beginning.startswith({".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix])
 
 
+def test_heads(folders, here):
+    (here / "texts.txt").write_text(f"{TEXT}\n\n{TARGET}\n")
+    code, output = show("heads", folders["encoder"], "the film", "--file", "texts.txt")
+    assert code == 0, output
+    assert "[SEP]: layer " in output and "the token after: layer " in output
+    height, width, _ = imread(here / "heads.png").shape
+    assert height >= 500 and width >= 900
+
+
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "translator"])
 def test_positions(kind, folders, here):
     code, output = show("positions", folders[kind], "--length", 20)
@@ -102,6 +111,7 @@ def test_from_the_hub(online, client, tokenizer, here, tmp_path_factory):
         ("attention", "encoder", [TEXT, "--target", TARGET], "target 'a bright film': encoder reads no target"),
         ("rollout", "encoder", [TEXT], "encoder (TfmBertForMaskedLM) is no classifier of the zoo"),
         ("rollout", "classifier", [TEXT, "-o", "page.html"], "'page.html' should end in one of .png, .svg, .pdf"),
+        ("heads", "encoder", [], "Give texts, or a --file with one text per line."),
         ("positions", "encoder", ["--length", 25], "length 25 should be at least 2, and at most 24."),
     ],
 )

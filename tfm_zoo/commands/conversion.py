@@ -1,5 +1,6 @@
 """`tfm-zoo convert`, `export` and `list`: official checkpoints to zoo models and back."""
 
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,6 +15,8 @@ from .screen import errors_in_one_line, notes, report, results
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from ..converters.mapping import Scratch
 
 
 def convert(
@@ -38,16 +41,19 @@ def convert(
     """Convert an official checkpoint to a zoo model, which carries its code and its tokenizer."""
     from ..converters.checkpoint import fetch
     from ..converters.folders import copy_companions, new_folder
+    from ..converters.mapping import scratch_in
     from ..hub.cards import write_conversion_card
     from ..packing import pack_weights
     from .models import is_zoo, load, save
 
-    with errors_in_one_line(debug), new_folder(out, overwrite) as folder:
+    with errors_in_one_line(debug), new_folder(out, overwrite) as folder, ExitStack() as files:
         checkpoint_folder = fetch(source)
         if quantize and model_class is None and is_zoo(checkpoint_folder):
             model, title, tokenizer = load(checkpoint_folder, dtype=dtype or "auto"), "zoo", None
         else:
-            model, title, tokenizer = from_official(checkpoint_folder, model_class, dtype)
+            # Weights stay in files: they may be more than the memory there is.
+            scratch = files.enter_context(scratch_in(folder))
+            model, title, tokenizer = from_official(checkpoint_folder, model_class, dtype, scratch)
         if quantize:
             pack_weights(model, quantize)
         save(model, folder, source)
@@ -56,18 +62,20 @@ def convert(
     report(f"{title} as {type(model).__name__} in {out}")
 
 
-def from_official(folder: Path, model_class: str | None, dtype: str | None) -> tuple["PreTrainedModel", str, str]:
+def from_official(
+    folder: Path, model_class: str | None, dtype: str | None, scratch: "Scratch"
+) -> tuple["PreTrainedModel", str, str]:
     """The zoo model of an official checkpoint, the architecture's title, and its class of tokenizers."""
     from ..converters import conversion
     from ..converters.checkpoint import open_checkpoint
     from ..converters.choosing import architecture_of
     from .models import find_class
 
-    checkpoint = open_checkpoint(folder)
+    checkpoint = open_checkpoint(folder, mapped=True)
     architecture = architecture_of(checkpoint)
     zoo_class = None if model_class is None else find_class(model_class, architecture.family)
     bar = {"description": "Converting", "console": notes, "disable": not notes.is_terminal, "transient": True}
-    model = conversion.convert(checkpoint, zoo_class, partial(track, **bar), dtype=dtype)
+    model = conversion.convert(checkpoint, zoo_class, partial(track, **bar), dtype=dtype, scratch=scratch)
     return model, architecture.title, architecture.tokenizer
 
 

@@ -73,6 +73,31 @@ def rollout(
     report(f"What {rollout.decision} rests on in {out}")
 
 
+def heads(
+    model: Model,
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts that the model reads.")] = None,
+    file: Annotated[Path | None, typer.Option(help="More texts, one a line.", exists=True, dir_okay=False)] = None,
+    out: Picture = Path("heads.png"),
+    trust_remote_code: TrustRemoteCode = False,
+    debug: Debug = False,
+) -> None:
+    """Draw what each head attends to: separators, itself, neighbours, the same word, punctuation."""
+    from .models import load_with_tokenizer
+
+    with errors_in_one_line(debug):
+        pictures = visualization()
+        pictures.check_suffix(out)
+        read = [*(texts or []), *(line for line in (file.read_text("utf-8").splitlines() if file else []) if line)]
+        if not read:
+            raise ValueError("Give texts, or a --file with one text per line.")
+        with notes.status("Reading"):
+            found = pictures.head_shares(*load_with_tokenizer(model, trust_remote_code), read)
+            pictures.plot_heads(found, out)
+    for target, layer, head, share, chance in found.strongest():
+        report(f"{target}: layer {layer}, head {head}, {share:.0%} of its attention (by chance {chance:.0%})")
+    report(f"What the heads of {model} attend to in {out}")
+
+
 def positions(
     model: Annotated[
         str,

@@ -1,8 +1,8 @@
 """Converts between official checkpoints and the zoo's, both ways, by one reversible table per official architecture.
 
 The tables are in `architectures/`: they are data, and importing them loads neither torch nor a model. A rule for
-configurations is in `config_rules.py`, one for tensors in `tensor_rules.py`. All other files carry the tables out. For
-a model of one's own, `from_state_dict` and `to_state_dict` take such rules for tensors.
+configurations is in `config_rules.py`, one for tensors in `tensor_rules.py`. The other files apply the tables. For
+somebody's own model, `from_state_dict` and `to_state_dict` take such rules for tensors.
 """
 
 from importlib import import_module
@@ -35,7 +35,7 @@ __all__ = [
     "to_state_dict",
 ]
 
-#: what is imported, and torch with it, when somebody first asks for it
+#: name -> the file that its first use imports, and torch with it
 LAZY = {
     **dict.fromkeys(("from_official", "to_official"), "conversion"),
     **dict.fromkeys(("from_state_dict", "to_state_dict"), "own_models"),

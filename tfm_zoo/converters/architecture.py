@@ -43,12 +43,12 @@ class Architecture:
     """One official architecture."""
 
     model_type: str  # its name in `config.json`
-    title: str  # its name for people
-    prefix: str  # the attribute of an official class with a head that holds its base model
+    title: str  # its name in messages and lists
+    prefix: str  # the attribute in which an official class with a head holds its base model
     other_prefixes: tuple[str, ...] = ()  # what some of its classes, or old versions of them, have in place of `prefix`
     config: tuple[ConfigRule, ...]
     tensors: tuple[TensorRule, ...]  # for the tensors of its base model, under their names in it
-    stored: tuple[TensorRule, ...] = ()  # the same, for files in which they have other names or lie in other pieces
+    stored: tuple[TensorRule, ...] = ()  # the same, for files that have other names for them or cut them otherwise
     heads: tuple[Head, ...]  # every head that both sides have; the base model, if both have that, first
     tokenizer: str | None = None  # its class, for checkpoints that do not say
     library: Literal["transformers", "torch"] = "transformers"  # modules of torch have settings, no configuration
@@ -73,7 +73,7 @@ class Architecture:
     ) -> tuple[TensorRule, ...]:
         """The rules of these heads and of the base model, under the names that a class with a head has.
 
-        `config`: the zoo's, which rules need that are to be run, and not only looked up.
+        `config`: the zoo's. Without it, rules can be looked up but not run.
         """
         rules = (*(rule for head in heads if head for rule in head.tensors), *self.body, *self.stored_body)
         return rules if config is None else tuple(rule.of(config) for rule in rules)

@@ -32,7 +32,7 @@ def official_skeleton(architecture: Architecture, head: Head, fields: Fields) ->
 def assemble(
     skeleton: nn.Module, weights: dict[str, torch.Tensor], dtype: torch.dtype, attention: str | None
 ) -> nn.Module:
-    """A model like `skeleton` that holds these very tensors; its class initialises what they lack.
+    """A model like `skeleton` that holds these tensors themselves; its class initialises those that are missing.
 
     A model of transformers is filled by `from_pretrained` itself: ties, buffers that no checkpoint holds and evaluation
     mode come out as they do for any model.

@@ -38,7 +38,7 @@ FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 class LazyTensor:
     """A tensor that has not been read yet."""
 
-    meta: torch.Tensor  # its shape and type, on the meta device; for integers the exact type may be another
+    meta: torch.Tensor  # its shape and type, on the meta device; every integer type counts as int64
     read: Callable[[], torch.Tensor]  # returns the tensor, in memory of its own
 
 
@@ -57,8 +57,10 @@ class Checkpoint:
         return self.source or f"The {type(self.model).__name__} in memory"
 
 
-def open_checkpoint(source: str | Path | nn.Module) -> Checkpoint:
+def open_checkpoint(source: str | Path | nn.Module, mapped: bool = False) -> Checkpoint:
     """Opens a Hub id, a local folder or a model in memory, without reading a tensor.
+
+    `mapped`: whether tensors that are read stay in their files, which must then not change.
 
     Raises:
         ConversionError: if there is no checkpoint, or one that cannot be read.
@@ -71,7 +73,7 @@ def open_checkpoint(source: str | Path | nn.Module) -> Checkpoint:
         generation = GenerationConfig.from_pretrained(folder)
     else:  # an older checkpoint, which has these settings in `config.json`
         generation = GenerationConfig.from_model_config({**config})
-    return Checkpoint(str(source), config, open_weights(folder), generation)
+    return Checkpoint(str(source), config, open_weights(folder, mapped), generation)
 
 
 def checkpoint_of(model: nn.Module) -> Checkpoint:
@@ -92,10 +94,9 @@ def fields_of(model: nn.Module) -> dict[str, Any]:
         return config.to_dict()
     if type(model) in MODULES:  # and not a class derived from it, which may compute something else
         return {"model_type": type(model).__name__}
-    own, known = type(model), ", ".join(f"nn.{module.__name__}" for module in MODULES)
-    raise ConversionError(
-        f"{own.__module__}.{own.__qualname__} is no model of transformers, and none of {known}. {OTHER_MODELS}"
-    )
+    name = f"{type(model).__module__}.{type(model).__qualname__}"
+    known = ", ".join(f"nn.{module.__name__}" for module in MODULES)
+    raise ConversionError(f"{name} is no model of transformers, and none of {known}. {OTHER_MODELS}")
 
 
 def lazy_tensors(state_dict: Mapping[str, torch.Tensor]) -> dict[str, LazyTensor]:
@@ -116,9 +117,9 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
             f"{str(source)!r} is a file, and a checkpoint is a folder with a config.json. {OTHER_MODELS}"
         )
     if is_path(source):
-        near = similar_folder(source)
-        meant = f"; is it {str(near)!r} that is meant?" if near else "."
-        raise ConversionError(f"There is no folder {str(source)!r}{meant}")
+        similar = similar_folder(source)
+        hint = f"; is it {str(similar)!r} that is meant?" if similar else "."
+        raise ConversionError(f"There is no folder {str(source)!r}{hint}")
     try:
         folder = Path(snapshot_download(str(source), allow_patterns=["config.json", *COMPANIONS]))
         if weights:
@@ -130,18 +131,18 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
 
 
 def is_path(source: str | Path) -> bool:
-    """Whether something is the name of a folder, there or not, and no Hub id; the Hub, asked for a misspelt folder
-    without a connection, takes half a minute to say no."""
+    """Whether `source` names a folder, which may be missing, and not a Hub id. (Without a connection, the Hub's
+    client takes half a minute to refuse the name of a folder.)"""
     depth = len(Path(source).parts)
     return str(source).startswith((".", "~", "/")) or depth > 2 or (depth == 2 and similar_folder(source) is not None)
 
 
 def similar_folder(source: str | Path) -> Path | None:
     """The folder beside `source` whose name is most like its name."""
-    beside, name = Path(source).parent, Path(source).name
-    names = [path.name for path in beside.iterdir() if path.is_dir()] if beside.is_dir() else []
-    near = get_close_matches(name, names, n=1)
-    return beside / near[0] if near else None
+    parent, name = Path(source).parent, Path(source).name
+    names = [path.name for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
+    matches = get_close_matches(name, names, n=1)
+    return parent / matches[0] if matches else None
 
 
 def download_weights(repo: str) -> None:
@@ -160,7 +161,7 @@ def shards_of(index: Path) -> list[str]:
     return sorted(set(read_json(index)["weight_map"].values()))
 
 
-def open_weights(folder: Path) -> dict[str, LazyTensor]:
+def open_weights(folder: Path, mapped: bool = False) -> dict[str, LazyTensor]:
     """The tensors of the first of `WEIGHTS` that a folder has, from all its shards."""
     file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if file is None:
@@ -168,14 +169,15 @@ def open_weights(folder: Path) -> dict[str, LazyTensor]:
     files = [folder / name for name in shards_of(file)] if file.suffix == ".json" else [file]
     if missing := [shard.name for shard in files if not shard.is_file()]:
         raise ConversionError(f"{file} names shards that the folder lacks: {', '.join(missing)}.")
-    shards = [open_safetensors(shard) if shard.suffix == ".safetensors" else open_bin(shard) for shard in files]
+    readers = {".safetensors": open_safetensors, ".bin": open_bin}
+    shards = [readers[shard.suffix](shard, mapped) for shard in files]
     return {name: tensor for tensors in shards for name, tensor in tensors.items()}
 
 
-def open_safetensors(file: Path) -> dict[str, LazyTensor]:
+def open_safetensors(file: Path, mapped: bool) -> dict[str, LazyTensor]:
     try:
-        # Read and not mapped: pages of a mapped file would count as memory beside the tensors copied from them.
-        content = safe_open(file, framework="pt", backend="pread")
+        # Pages of a mapped file would count as memory beside tensors copied from them.
+        content = safe_open(file, framework="pt", backend="mmap" if mapped else "pread")
     except SafetensorError as error:
         raise ConversionError(f"{file} is truncated, or no safetensors file: {error}.") from error
     tensors = {}
@@ -187,10 +189,9 @@ def open_safetensors(file: Path) -> dict[str, LazyTensor]:
     return tensors
 
 
-def open_bin(file: Path) -> dict[str, LazyTensor]:
+def open_bin(file: Path, mapped: bool) -> dict[str, LazyTensor]:
     try:
-        # Read and not mapped: the model's weights must not change with the file.
-        values = torch.load(file, map_location="cpu", weights_only=True, mmap=False)
+        values = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise ConversionError(f"{file} is truncated, or no file of PyTorch weights: {error}.") from error
     tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}

@@ -71,5 +71,5 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
 
 
 def distance(found: Differences) -> tuple[bool, int, int]:
-    """How far an official class is from a model; farthest are those that were not compared to the end."""
+    """How far an official class is from a model, for sorting; classes whose comparison broke off come last."""
     return not found.is_whole, sum(map(is_decisive, found.fields)), len(found.fields)

@@ -1,6 +1,6 @@
-"""What of a zoo model an official class cannot express.
+"""The fields of a zoo model that an official class cannot express.
 
-No table lists that: the configuration is converted there and back, and compared.
+No table lists them: the configuration is converted there and back, and compared.
 """
 
 from dataclasses import fields
@@ -20,9 +20,9 @@ WITHOUT_EFFECT = COMMON | {
     *("official", "skip_padding", "use_cache"),
     *("initializer_range", "scaled_residual_init", "weight_init"),
 }
-#: how the names of fields end that matter in training only
+#: endings of the names of fields that matter in training only
 IN_TRAINING = ("dropout", "train_padding_embedding")
-#: zoo fields that only some classes read
+#: zoo fields that only some classes read, in `READ_BY` -> those classes; `POOLED` are those that pool
 POOLED = ("Model", "ForPreTraining", "ForNextSentencePrediction", "ForSequenceClassification", "ForMultipleChoice")
 READ_BY = {
     "add_pooling_layer": ("TfmBertModel",),
@@ -55,10 +55,10 @@ IN_PLACE_OF_NONE = {
 
 
 class Differences(NamedTuple):
-    """What of a zoo model an official class cannot express."""
+    """The fields of a zoo model that an official class cannot express."""
 
     fields: dict[str, tuple[Any, str]]  # zoo field -> its value, and the one of the official class
-    is_whole: bool = True  # where the table refuses a field, the others were not compared
+    is_whole: bool = True  # false where the table refuses a field: then the others were not compared
 
 
 def differences(architecture: Architecture, config: PreTrainedConfig, head: Head) -> Differences:
@@ -74,7 +74,7 @@ def differences(architecture: Architecture, config: PreTrainedConfig, head: Head
         if wanted := refused(rules, official):
             zoo_names = {name: rule.zoo for rule in rules if isinstance(rule, Field) for name in rule.names}
             lacks = {zoo_names.get(name, name): (official[name], value) for name, value in wanted.items()}
-            if not any(map(is_decisive, lacks)):  # what is refused even though it matters in training only
+            if not any(map(is_decisive, lacks)):  # they matter in training only, but the table refuses them
                 raise ConversionError(f"{head.official} cannot express this model: {lacks}.")
             return Differences(lacks, is_whole=False)
         round_trip = to_zoo_config(architecture, official, head.zoo, {})

@@ -1,6 +1,6 @@
 """Reversible rules between the fields of an official configuration and the fields of the zoo's.
 
-A table is a sequence of rules, and runs in its order in both directions: a rule may read what those before it wrote.
+The rules of a table run in the same order in both directions: a rule may read what those before it wrote.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ Fields = Mapping[str, Any]
 class ConfigRule:
     """One line of a configuration's table."""
 
-    zoo: str | None  # the zoo's field; a head's rule takes the place of the architecture's for the same field
+    zoo: str | None  # the zoo's field; for one field, a head's rule replaces the architecture's
 
     def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
         """What the rule sets in the zoo's configuration. `zoo`: what the caller chose and earlier rules have set."""
@@ -74,7 +74,7 @@ class Computed(ConfigRule):
 
     zoo: str
     read: Callable[[Fields], Any]  # official fields -> the zoo's value
-    write: Callable[[Any], dict[str, Any]] | None = None  # the reverse; by default to the official field of this name
+    write: Callable[[Any], dict[str, Any]] | None = None  # the reverse; by default to a field of this name
 
     def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
         return {self.zoo: self.read(official)}
@@ -103,8 +103,8 @@ class Requires(ConfigRule):
     zoo = None
 
     def refused(self, official: Fields) -> dict[str, str]:
-        known = self.official not in official or self.is_converted(official[self.official])
-        return {} if known else {self.official: self.wanted}
+        is_accepted = self.official not in official or self.is_converted(official[self.official])
+        return {} if is_accepted else {self.official: self.wanted}
 
 
 @dataclass(frozen=True)

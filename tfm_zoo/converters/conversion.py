@@ -1,4 +1,4 @@
-"""`from_official` and `to_official`: what the tables say, carried out."""
+"""`from_official` and `to_official`, which apply the tables."""
 
 import copy
 import logging
@@ -16,6 +16,7 @@ from .checkpoint import Checkpoint, open_checkpoint
 from .choosing import architecture_of, official_for
 from .config_conversion import completed, to_official_fields, to_zoo_config
 from .errors import ConversionError
+from .mapping import Scratch
 from .official_names import canonical_name, checkpoint_head, is_converted, rule_of
 from .sinusoids import check_sinusoids
 from .tensor_matching import by_canonical_name, match, zoo_names
@@ -56,9 +57,13 @@ def convert(
     progress: Callable[[Collection[Step]], Iterable[Step]] = iter,
     dtype: torch.dtype | str | None = None,
     attn_implementation: str | None = None,
+    scratch: Scratch | None = None,
     **config_overrides,
 ) -> PreTrainedModel:
-    """[`from_official`] for an open checkpoint; `progress` iterates over the steps and may draw a bar."""
+    """[`from_official`] for an open checkpoint; `progress` iterates over the steps and may draw a bar.
+
+    `scratch`: keeps the tensors that rules make. With a checkpoint that is `mapped`, the model then takes no memory.
+    """
     dtype = None if dtype is None else as_dtype(dtype)
     architecture = architecture_of(checkpoint)
     head = checkpoint_head(architecture, checkpoint.config.get("architectures"), checkpoint.tensors)
@@ -77,11 +82,6 @@ def convert(
 
     in_float32 = in_float32_beside_float16(head)
     tensors, names_in_model = by_canonical_name(architecture, checkpoint), zoo_names(skeleton)
-    weights = {}
-    for step in progress(matched.steps):
-        values = step.run([tensors[name].read() for name in step.reads])
-        weights.update(zip(map(names_in_model.get, step.writes), values, strict=True))
-
     if dtype is None:
         read = {name for step in matched.steps for name in step.reads}
         dtype = common_dtype(tensors[name] for name in read if in_float32.isdisjoint(name.split(".")))
@@ -90,6 +90,14 @@ def convert(
             f"{model_class.__name__} from {checkpoint.title}: in float16 its states may overflow, which is why "
             f"{head.official} holds {', '.join(in_float32)} in float32 there: dtype='bfloat16' is safe."
         )
+    weights = {}
+    for step in progress(matched.steps):
+        read = [tensors[name].read() for name in step.reads]
+        values = step.run(read)
+        if scratch is not None:
+            values = scratch.keep(values, unless_in=read, dtype=dtype)
+        weights.update(zip(map(names_in_model.get, step.writes), values, strict=True))
+
     original = checkpoint.model
     model = assemble(skeleton, weights, dtype, attn_implementation or attention_of(original))
     untie_what_differs(model)
@@ -157,9 +165,9 @@ def in_float32_beside_float16(head: Head) -> set[str]:
 
 
 def untie_what_differs(model: PreTrainedModel) -> None:
-    """Lets the configuration say that the output projection is not tied, if a checkpoint that says so has another one.
+    """Unties the output projection in the configuration if a checkpoint that ties it holds another tensor for it.
 
-    transformers leaves such a projection untied, but would tie it the next time that the vocabulary is resized.
+    transformers leaves such a projection untied, but would tie it when the vocabulary is resized.
     """
     output, tied = model.get_output_embeddings(), model._tied_weights_keys
     if tied and output is not None and model.config.tie_word_embeddings:

@@ -19,8 +19,8 @@ VOCABULARIES = ("tokenizer.json", "vocab.*", "vocab-*.json", "*.model", "*.spm")
 def copy_companions(source: Path, out: Path, tokenizer: str | None = None) -> None:
     """Copies a checkpoint's tokenizer, generation and sentence-transformers files as they are.
 
-    transformers may choose a tokenizer's class by the `model_type`, and knows no class for the zoo's. So the class that
-    it chooses for the source is written down, or else `tokenizer`, the architecture's class, for files that name none.
+    transformers may choose a tokenizer's class by the `model_type`, and knows no class for the zoo's. So the copy names
+    the class that it chooses for the source, or else `tokenizer`, the architecture's class, if the files name none.
     """
     files = sorted({file for pattern in COMPANIONS for file in source.glob(pattern) if file.is_file()})
     for file in files:

@@ -1,4 +1,4 @@
-"""Official tensors by the names that a table's rules have for them, whatever a checkpoint calls them."""
+"""From the names that a checkpoint has for official tensors to the names in a table's rules, and what those tell."""
 
 from collections.abc import Collection, Iterable
 
@@ -58,8 +58,8 @@ def checkpoint_head(architecture: Architecture, classes: Iterable[str] | None, t
     has_prefix = any(name.startswith(prefixes) for name in tensors)
 
     def agreement(head: Head) -> tuple[int, bool]:
-        """The number of its rules that find a tensor, less those that miss one which is neither tied nor optional. Of
-        equals, the bare model wins if names have no prefix."""
+        """How many rules of a head find their tensor, less how many miss one that is neither tied nor optional. If two
+        heads agree equally well, the bare model wins if names have no prefix, else the others."""
         tied = head.zoo._tied_weights_keys or ()
         hits = [rule for rule in head.tensors if any(find([rule], name, "official") for name in names)]
         misses = [rule for rule in head.tensors if rule not in hits and not rule.optional and rule.zoo not in tied]

@@ -45,7 +45,7 @@ def from_state_dict(
         )
     if others := [name for name, value in state_dict.items() if not isinstance(value, torch.Tensor)]:
         listed = ", ".join(others)
-        raise ConversionError(f"A state dict holds tensors, and this one {listed}: is it one of these that is meant?")
+        raise ConversionError(f"A state dict holds tensors, and this one {listed}: is it one of these?")
     rules = tuple(rule.of(config) for rule in rules)
     tensors, skeleton = lazy_tensors(state_dict), skeleton_of(model_class, config)
     fixed = {name: tensor for name, tensor in tensors.items() if is_of_kind(Sinusoids, rules, name)}
@@ -62,7 +62,7 @@ def from_state_dict(
     weights = {}
     for step in complete:
         weights |= zip(step.writes, step.run([tensors[name].read() for name in step.reads]), strict=True)
-    check_ties(weights, skeleton)
+    merge_tied(weights, skeleton)
     if fresh := sorted(name for step in steps if not step.reads for name in step.writes):
         logger.warning(f"{model_class.__name__}: initialised anew, to be trained first: {', '.join(fresh)}.")
     dtype = common_dtype(tensors[name] for step in complete for name in step.reads)
@@ -70,7 +70,7 @@ def from_state_dict(
 
 
 def to_state_dict(model: PreTrainedModel, rules: Iterable[TensorRule]) -> dict[str, torch.Tensor]:
-    """The reverse: the weights of a zoo model, copied, under the names and in the pieces of one's own model.
+    """The reverse: copies of a zoo model's weights, under the names and in the pieces of one's own model.
 
     Raises:
         ConversionError: naming every tensor that no rule takes back.
@@ -127,8 +127,8 @@ def check_fit(
         raise ConversionError(f"The state dict does not fit {type(skeleton).__name__}: {listed}.")
 
 
-def check_ties(weights: dict[str, torch.Tensor], skeleton: PreTrainedModel) -> None:
-    """Raises a `ConversionError` if tensors differ that are one in the model; of the same ones, keeps the first."""
+def merge_tied(weights: dict[str, torch.Tensor], skeleton: PreTrainedModel) -> None:
+    """Keeps one of each pair of tensors that the model ties. Raises a `ConversionError` if the two differ."""
     for name, source in skeleton.all_tied_weights_keys.items():
         if name in weights and source in weights and not torch.equal(weights.pop(name), weights[source]):
             raise ConversionError(

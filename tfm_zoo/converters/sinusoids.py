@@ -11,18 +11,19 @@ from .errors import ConversionError
 
 
 def check_sinusoids(tables: Mapping[str, LazyTensor], config: PreTrainedConfig, title: str) -> None:
-    """Raises a `ConversionError` for a table, `(positions, width)`, that is not the one of the zoo, as after training.
+    """Raises a `ConversionError` for a table `(positions, width)` that differs from the zoo's, as a trained one does.
 
     Args:
-        tables: by their names in `title`, what holds them; dimensions of 1 do not count.
+        tables: the tables by name; dimensions of 1 do not count.
+        title: what holds them, for the message.
     """
     for name, tensor in tables.items():
         table = tensor.read().squeeze()
         expected = TfmSinusoidalPositions(config).sinusoids(torch.arange(len(table), device=table.device))
-        difference, bound = torch.tensor([torch.inf]), max(1e-3, torch.finfo(table.dtype).eps)  # of half precision
+        difference, bound = torch.tensor([torch.inf]), max(1e-3, torch.finfo(table.dtype).eps)  # it may be in float16
         if table.shape == expected.shape:
             difference = (table.float() - expected).abs().amax(dim=1).cpu()
-            bound += torch.arange(len(table)) * 2**-22  # an angle, as far as float32 tells it from the next
+            bound += torch.arange(len(table)) * 2**-22  # float32 rounds larger angles more
         if (difference > bound).any():
             raise ConversionError(
                 f"{name} of {title} is not the table of sinusoids that sinusoid_type={config.sinusoid_type!r} has: it "

@@ -18,7 +18,7 @@ SHOWN = 10  # names in a message
 
 @dataclass
 class Match:
-    """A checkpoint held against a zoo model that it is to fill."""
+    """What a zoo model takes from a checkpoint, and what does not fit."""
 
     steps: list[Step] = field(default_factory=list)  # what to read from the checkpoint, and what it becomes
     fresh: list[str] = field(default_factory=list)  # parameters that the checkpoint lacks and the class initialises
@@ -50,7 +50,7 @@ class Match:
                     self.fresh += step.writes
                 else:
                     self.misshapen += misfits
-            elif step.rule.optional or sources(step) <= filled:  # of tied parameters one is enough
+            elif step.rule.optional or sources(step) <= filled:  # one of several tied parameters is enough
                 continue
             # Official base models are often saved without a pooler; any other head of a checkpoint has to be whole.
             elif not step.reads or (is_of_head and (is_other_head or head.is_bare)):
@@ -69,7 +69,8 @@ def match(architecture: Architecture, head: Head, checkpoint: Checkpoint, skelet
     heads = [head, architecture.head(type(skeleton))]
     rules = architecture.tensor_rules(heads, skeleton.config)
     if any(find(architecture.stored_body, name, "official") for name in tensors):
-        rules = (*architecture.stored_body, *rules)  # of two rules for one tensor the first is taken
+        stored = tuple(rule.of(skeleton.config) for rule in architecture.stored_body)
+        rules = (*stored, *rules)  # of two rules for one tensor the first is taken
     steps, without_rule = plan(rules, zoo_names(skeleton), to="zoo")
     result = Match()
     for name in without_rule:
@@ -97,7 +98,7 @@ def zoo_names(model: PreTrainedModel) -> dict[str, str]:
 def by_canonical_name(architecture: Architecture, checkpoint: Checkpoint) -> dict[str, LazyTensor]:
     """A checkpoint's tensors under the names that the rules have."""
     canonical = {name: canonical_name(architecture, name) for name in checkpoint.tensors}
-    # Of a tensor that a checkpoint holds under two names, the official model reads the second: it comes last here.
+    # If a checkpoint holds a tensor under two names, the official model reads the second: that one comes last here.
     order = sorted(canonical, key=lambda name: not name.endswith(canonical[name]))
     return {canonical[name]: checkpoint.tensors[name] for name in order}
 
@@ -109,11 +110,11 @@ def is_of_zoo_head(name: str) -> bool:
 
 def misfits_of(step: Step, tensors: dict[str, LazyTensor], parameters: list[torch.Tensor]) -> list[str]:
     """For each parameter that a step cannot fill: what the checkpoint has, and what the parameter is."""
-    held = [tensors[name].meta for name in step.reads]
+    sources = [tensors[name].meta for name in step.reads]
     try:
-        values = step.run(held)
-    except RuntimeError:  # of a packed tensor that cannot be cut into these pieces
-        values = held * len(parameters)
+        values = step.run(sources)
+    except RuntimeError:  # a packed tensor cannot be cut into these pieces
+        values = sources * len(parameters)
     return [
         f"{', '.join(step.reads)} {described(value)}, where {name} is {described(parameter)}"
         for name, value, parameter in zip(step.writes, values, parameters, strict=True)

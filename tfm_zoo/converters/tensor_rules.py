@@ -70,7 +70,7 @@ class Rename(TensorRule):
 
 @dataclass(frozen=True)
 class When(Rename):
-    """One tensor that has another name in some models; the next rule that fits is for the others."""
+    """One tensor that has another name in models that fulfil `condition`; the next rule that fits is for the others."""
 
     condition: Callable[["PreTrainedConfig"], bool] = bool
 
@@ -80,7 +80,7 @@ class When(Rename):
 
 @dataclass(frozen=True)
 class Split(TensorRule):
-    """One official tensor, in which several of the zoo's, all of one size, lie one below the other."""
+    """One official tensor in which several zoo tensors of equal size are stacked along the first dimension."""
 
     transposed: bool = False  # whether the official side holds it as `(in, out)`
 
@@ -99,8 +99,8 @@ class Split(TensorRule):
 
 @dataclass(frozen=True)
 class SplitHeads(TensorRule):
-    """One official tensor that holds queries, keys and values: one below the other or, `by_group`, for each key head
-    those query heads that share it, the key and the value (of ungrouped attention: head by head)."""
+    """One official tensor in which queries, keys and values are stacked: all queries, all keys, all values; or,
+    `by_group`, for each key head the query heads that share it, then its key and its value."""
 
     by_group: bool = False
     heads: tuple[int, int, int] = ()  # how many of each there are, in the model or in a group
@@ -126,8 +126,8 @@ class SplitHeads(TensorRule):
 
 @dataclass(frozen=True)
 class Interleaved(TensorRule):
-    """Queries or keys whose rotated channels form pairs side by side; the zoo has the first of all pairs, then the
-    second."""
+    """Queries or keys whose rotated channels form pairs side by side; the zoo has the first channels of all
+    pairs, then the second ones."""
 
     head_dim: int = 0
     rotated: int = 0  # channels of each head that are rotated, which come first
@@ -143,7 +143,7 @@ class Interleaved(TensorRule):
         return [self.reordered(tensors[0], (2, -1))]
 
     def reordered(self, tensor: "torch.Tensor", pairs: tuple[int, int]) -> "torch.Tensor":
-        """The tensor, whose rotated channels lie in rows and columns of these numbers, column by column."""
+        """Reads the rotated channels of each head as a matrix of shape `pairs`, and writes its transpose."""
         import torch
 
         heads = tensor.unflatten(0, (-1, self.head_dim))
@@ -152,7 +152,7 @@ class Interleaved(TensorRule):
 
 
 class Join(TensorRule):
-    """Several official tensors, all of one size, which lie one below the other in the zoo's: those of single heads."""
+    """Several official tensors of equal size, such as those of single heads, which are stacked in one of the zoo."""
 
     def to_zoo(self, tensors: Tensors) -> Tensors:
         import torch
@@ -161,6 +161,36 @@ class Join(TensorRule):
 
     def to_official(self, tensors: Tensors) -> Tensors:
         return [part.clone() for part in tensors[0].chunk(len(self.official))]
+
+
+@dataclass(frozen=True)
+class PerExpert(TensorRule):
+    """Official tensors of each expert, whose number is `{e}` in their names, and the zoo's one, `(experts, ...)`, in
+    which several of an expert lie one below the other."""
+
+    def __post_init__(self):
+        """Their names differ from the zoo's by the expert's place."""
+
+    def of(self, config: "PreTrainedConfig") -> TensorRule:
+        experts = range(config.num_local_experts or 0)
+        names = tuple(name.replace("{e}", str(expert)) for expert in experts for name in self.names("official"))
+        return Stacked(names, self.zoo, pieces=len(self.names("official")))
+
+
+@dataclass(frozen=True)
+class Stacked(TensorRule):
+    """Official tensors of all experts in turn, `pieces` of each, and the zoo's one, `(experts, ...)`."""
+
+    pieces: int = 1
+
+    def to_zoo(self, tensors: Tensors) -> Tensors:
+        import torch
+
+        packed = torch.stack(list(tensors))
+        return [packed.view(-1, self.pieces * packed.shape[1], *packed.shape[2:])]
+
+    def to_official(self, tensors: Tensors) -> Tensors:
+        return [part.clone() for expert in tensors[0] for part in expert.chunk(self.pieces)]
 
 
 class Transpose(TensorRule):

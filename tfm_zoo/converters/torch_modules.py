@@ -10,7 +10,7 @@ from .errors import ConversionError
 
 #: the activations that both sides have, as a function and as a module
 ACTIVATIONS = {"relu": (F.relu, nn.ReLU), "gelu": (F.gelu, nn.GELU), "silu": (F.silu, nn.SiLU)}
-#: what is converted, by its very type
+#: the classes that are converted, without their subclasses
 MODULES = (nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer)
 Settings = Mapping[str, Any]
 Layer = nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
@@ -53,8 +53,8 @@ def stack_settings(stack: Stack) -> dict[str, Any]:
     title = f"nn.{type(stack).__name__}"
     for layer in stack.layers:
         if type(layer) not in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer):
-            own = f"{type(layer).__module__}.{type(layer).__qualname__}"
-            raise ConversionError(f"A layer of the {title} is of class {own}, which may compute something else.")
+            name = f"{type(layer).__module__}.{type(layer).__qualname__}"
+            raise ConversionError(f"A layer of the {title} is of class {name}, which may compute something else.")
     if not stack.layers:
         raise ConversionError(f"{title} of 0 layers is not converted: it should have 1 at least.")
     settings = layer_settings(stack.layers[0])

@@ -1,6 +1,6 @@
 """Multi-head attention of the block, through transformers' attention interface (eager, sdpa, flex, flash).
 
-vLLM and transformers look in this file for the lookup of the function, and vLLM for one call of what it returns.
+vLLM and transformers search this file for the line that looks the function up, and vLLM for a single call of it.
 """
 
 import torch
@@ -59,12 +59,12 @@ class TfmAttention(nn.Module):
         """`(batch, length, hidden_size)` in and out, and weights `(batch, heads, length, length)` or `None`.
 
         `position_embeddings`: cosines and sines of rotary positions, each `(batch, length, rotated channels)`.
-        `past_key_values`: keys and values (linear attention: a state) of earlier positions; it is added to.
+        `past_key_values`: keys and values (linear attention: a state) of earlier positions, to which it adds these.
         """
-        heads = (*hidden_states.shape[:-1], -1, self.head_dim)
-        query = self.q_proj(hidden_states).view(heads).transpose(1, 2)  # (batch, heads, length, head_dim)
-        key = self.k_proj(hidden_states).view(heads).transpose(1, 2)
-        value = self.v_proj(hidden_states).view(heads).transpose(1, 2)
+        shape = (*hidden_states.shape[:-1], -1, self.head_dim)
+        query = self.q_proj(hidden_states).view(shape).transpose(1, 2)  # (batch, heads, length, head_dim)
+        key = self.k_proj(hidden_states).view(shape).transpose(1, 2)
+        value = self.v_proj(hidden_states).view(shape).transpose(1, 2)
         if self.q_norm is not None:
             query, key = norm_heads(self.q_norm, query), norm_heads(self.k_norm, key)
         if position_embeddings is not None and self.is_rotary:

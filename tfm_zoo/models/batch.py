@@ -18,8 +18,8 @@ MASKS = {
     "sliding_attention": create_bidirectional_sliding_window_mask,
     "linear_attention": padding_mask,
 }
-LIBRARIES = ("torch.", "transformers.", "accelerate.", "deepspeed.", "peft.")
-BLOCKS_FROM = 4  # inputs of at least this many windows are attended to in blocks
+LIBRARIES = ("torch.", "transformers.", "accelerate.", "deepspeed.", "peft.")  # whose hooks read no hidden states
+BLOCKS_FROM = 4  # attention runs in blocks for inputs at least this many windows long
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
 
 
@@ -29,7 +29,7 @@ class Tokens(NamedTuple):
     Args:
         inputs: ids `(batch, length)`, or embeddings `(batch, length, hidden_size)`.
         token_type_ids: `(batch or 1, length)`, segments, or `None`.
-        position_ids: `(batch or 1, length)`, from 0; -1 at padding where only real tokens count. `None`: not given.
+        position_ids: `(batch or 1, length)`, from 0; -1 at padding if only real tokens are counted. `None`: not given.
     """
 
     inputs: torch.Tensor
@@ -43,10 +43,10 @@ class Batch(NamedTuple):
     Args:
         tokens: of shape `(1, real tokens)` where `padding` was dropped.
         layouts: who attends to whom, for each kind of layer.
-        padding: what was dropped.
+        padding: the padding that was dropped.
         cache: keys and values of earlier positions.
-        returned_cache: the one that the caller gets.
-        source: what the layers of a decoder read of an encoder.
+        returned_cache: the cache in the outputs.
+        source: the fields of a `Source`, which the layers of an encoder-decoder's decoder read.
     """
 
     tokens: Tokens
@@ -82,7 +82,7 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
         tokens = tokens._replace(position_ids=count_positions(model, inputs))
     check_ids(model, tokens)
     padding = None
-    # Restored hidden states are copies, which gradients do not pass through.
+    # Gradients do not pass through the hidden states of each block, once padding is restored in copies of them.
     if config.skip_padding and not (torch.is_grad_enabled() and asks_for(config, kwargs, "output_hidden_states")):
         padding = unread_padding(model, attention_mask, read_positions, reads_first)
     if padding is not None:
@@ -117,7 +117,7 @@ def encoder_layout(config, layer_type: str, states: torch.Tensor, attention_mask
 def find_window(
     config, states: torch.Tensor, attention_mask: torch.Tensor | None, is_causal: bool = False
 ) -> Window | None:
-    """The window for attention in blocks; `None` if a mask is needed or as fast: except with sdpa, with a bias of
+    """The window for attention in blocks. `None` where a mask is needed, or is as fast: without sdpa, with a bias of
     positions, in a graph, and for short inputs.
 
     Args:
@@ -143,13 +143,13 @@ def unread_padding(model, attention_mask, read_positions: torch.Tensor | None, r
     padding = find_padding(attention_mask)
     if padding is None or (reads_first and not attention_mask[:, 0].all()) or has_hooks(*model._modules.values()):
         return None
-    reads_it = read_positions is not None and read_positions.to(attention_mask.device)[attention_mask == 0].any()
-    return None if reads_it else padding
+    is_read = read_positions is not None and read_positions.to(attention_mask.device)[attention_mask == 0].any()
+    return None if is_read else padding
 
 
 def has_hooks(*parts: nn.Module | None) -> bool:
-    """Whether somebody hooks these modules or parts of them, and so expects what official classes give them: padded
-    batches of all positions. Hooks of `LIBRARIES` do not look at them."""
+    """Whether these modules, or parts of them, carry hooks other than those of `LIBRARIES`. Such a hook expects what
+    the official classes pass it: padded batches with all positions."""
     parts = list(parts)  # `modules()` would take four times as long
     while parts:
         if (part := parts.pop()) is None:
@@ -167,8 +167,8 @@ def has_hooks(*parts: nn.Module | None) -> bool:
 def count_positions(model, inputs: torch.Tensor, seen: int | torch.Tensor = 0) -> torch.LongTensor:
     """Default positions `(batch or 1, length)`, from 0; raises a `ValueError` if there are more than the model has.
 
-    All tokens are counted, after the `seen` ones in a cache. With `config.position_ids_from_padding` real tokens are,
-    and padding has position -1; embeddings are all taken for real tokens.
+    All tokens are counted, after the `seen` ones in a cache. With `config.position_ids_from_padding` only real tokens
+    are, and padding has position -1; `inputs_embeds` are all taken for real tokens.
     """
     config, length = model.config, inputs.shape[1]
     if config.position_ids_from_padding and inputs.dim() == 2:
@@ -182,13 +182,13 @@ def count_positions(model, inputs: torch.Tensor, seen: int | torch.Tensor = 0) -
 
 
 def count_in_mask(attention_mask: torch.Tensor, inputs: torch.Tensor) -> torch.LongTensor:
-    """The positions of these inputs, the last that a mask of padding is for: over real tokens, and -1 at padding."""
+    """The positions of inputs, the last columns of a padding mask: counted over real tokens, and -1 at padding."""
     real = attention_mask.to(inputs.device).long()
     return (real.cumsum(dim=1) * real - 1)[:, -inputs.shape[1] :]
 
 
 def empty_states(model, inputs: torch.Tensor) -> torch.Tensor:
-    """`(batch, length, 0)`, with the type and device of the hidden states, as mask functions need it."""
+    """`(batch, length, 0)`, with the dtype and device of the hidden states, which is all that mask functions read."""
     dtype = model.embeddings.embed_tokens.weight.dtype if inputs.dim() == 2 else inputs.dtype
     return inputs.new_empty(*inputs.shape[:2], 0, dtype=dtype if dtype.is_floating_point else model.dtype)
 

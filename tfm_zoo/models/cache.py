@@ -151,10 +151,10 @@ class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
 
 
 def add_states(cache: Cache, config) -> None:
-    """Gives a cache, which may be the caller's, layers for linear attention that count positions.
+    """Replaces the linear-attention layers of a cache, which may be the caller's, by layers that count positions.
 
-    transformers' own layers do not count, so that the length of a generation would be unknown. Only empty layers are
-    replaced.
+    transformers' own layers do not count, so that the length of a generation would be unknown. Layers in
+    use stay.
 
     Raises:
         ValueError: for a cache without a state for a layer of linear attention.

@@ -5,6 +5,7 @@
 from torch._C._functorch import is_functorch_wrapped_tensor
 from transformers.activations import ACT2FN
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
+from transformers.integrations import use_experts_implementation
 from transformers.masking_utils import (
     create_bidirectional_mask,
     create_bidirectional_sliding_window_mask,

@@ -13,9 +13,9 @@ from .configuration_checks import ConfigurationChecks
 logger = logging.get_logger(__name__)
 
 NormPosition = Literal["post", "pre", "output", "both"]
-ENGINES = ("vllm", "sglang")  # that serve models: the names of their attention implementations
-#: fields that would be read if they were set, though not every family has them
-OF_SOME_FAMILIES = ("logit_scale", "final_logit_softcapping", "position_ids_from_mask")
+ENGINES = ("vllm", "sglang")  # the attention implementations that serving engines set
+#: fields that the shared code reads of every configuration, though only some families let a user set them
+OF_SOME_FAMILIES = ("logit_scale", "final_logit_softcapping", "position_ids_from_mask", "num_local_experts")
 
 #: names of fields in other configurations -> their names here
 ALIASES = {
@@ -61,8 +61,8 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     Args:
         vocab_size: number of tokens in the vocabulary.
         hidden_size: width of the residual stream.
-        embedding_size: width of the embeddings; if it is another one, a projection follows them (ELECTRA). `None`:
-            `hidden_size`.
+        embedding_size: width of the embeddings; a projection follows them if it is not `hidden_size` (ELECTRA).
+            `None`: `hidden_size`.
         num_hidden_layers: number of blocks.
         num_attention_heads: number of query heads.
         num_key_value_heads: number of key and value heads; fewer than `num_attention_heads` is grouped-query
@@ -78,13 +78,13 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
         final_dropout: dropout of the last hidden state, after its norm (T5).
         type_vocab_size: number of segments, each with an embedding; 0 for a model without.
         token_types_as_tokens: look `token_type_ids` up among the tokens, as GPT and GPT-2 do. A model with neither this
-            nor segments does not read them.
+            nor segments ignores them.
         scale_embedding: token embeddings are multiplied by the square root of their width (Vaswani et al. 2017, 3.4).
-        round_embedding_scale: round that number to the type of the embeddings first, which matters in half precision
-            (Gemma).
+        round_embedding_scale: round that square root to the dtype of the embeddings first, which matters in half
+            precision (Gemma).
         embedding_multiplier: what the sum of all embeddings is multiplied by (Granite).
         residual_multiplier: what the output of each sub-layer is multiplied by, before it is added (Granite).
-        max_position_embeddings: longest input of learned positions; the length that rotary scaling starts from.
+        max_position_embeddings: longest input of learned positions; for rotary ones, where their scaling starts.
         initializer_range: standard deviation of the normal distribution that weights start from.
         train_padding_embedding: whether the embedding of `pad_token_id` is trained like any other; else it starts at
             zero, and looking it up gives it no gradient.
@@ -92,10 +92,10 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
             sub-layer; `"output"`, after each sub-layer; or `"both"` of the last two. See [`TfmLayer`].
         use_parallel_residual: attention and feed-forward read the same hidden state, and both are added to it (GPT-J,
             GPT-NeoX). Needs `norm_position="pre"`.
-        num_ln_in_parallel_attn: with `use_parallel_residual`, whether the two read it through one norm (GPT-J, Phi) or
-            through two (GPT-NeoX).
-        first_norm: whether the first block has a norm before its attention, as the others have; needs one there, as
-            with `norm_position="pre"` (ModernBERT, which norms its embeddings, has none).
+        num_ln_in_parallel_attn: with `use_parallel_residual`, 1 if both read it through one norm (GPT-J, Phi), 2 if
+            each has its own (GPT-NeoX).
+        first_norm: whether the first block has a norm before its attention, as the others have. False needs
+            `norm_position` `"pre"` or `"both"` (ModernBERT, which norms its embeddings instead).
         final_norm: a norm after the last block. `None`: true unless `norm_position="post"`.
         embedding_norm: a norm on the sum of the embeddings (BERT).
         norm_type: `"layernorm"` (Ba et al. 2016), `"rmsnorm"` (Zhang and Sennrich 2019), or `"zero_centered_rmsnorm"`,
@@ -105,23 +105,23 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
             `"whole"`, of all heads as one (OLMo 2).
         norm_eps: added to the variance (LayerNorm) or to the mean square (RMSNorm).
         position_embedding_type: `"learned"`, `"sinusoidal"` (Vaswani et al. 2017), `"rotary"` (Su et al. 2021; its
-            kind and base in `rope_parameters`, as in transformers; with `layer_types`, also a dict of those for each),
+            kind and base in `rope_parameters`, as in transformers: one set, or a dict of them by layer type),
             `"alibi"` (Press et al. 2022: scores fall with the distance, in self-attention) or `"none"`.
-        no_rope_layers: 1: rotary, 0: none (the name is transformers'), for each layer (SmolLM3). `None`: 1 for all.
+        no_rope_layers: for each layer, 1: rotary, 0: none (SmolLM3; the name is transformers'). `None`: 1 for all.
         relative_attention_num_buckets: number of buckets of distances, each with a learned bias for each head that is
             added to the scores of self-attention, beside any other positions (T5, MPNet). `None`: no such bias.
-        relative_attention_max_distance: the distance from which on all share the last bucket.
-        relative_attention_per_layer: whether each layer has biases of its own (umT5), and not all the same (T5).
+        relative_attention_max_distance: all distances from this one on share the last bucket.
+        relative_attention_per_layer: whether each layer has its own biases (umT5), or all share one set (T5).
         sinusoid_type: how sinusoidal positions are laid out: see [`TfmSinusoidalPositions`].
         mlp_type: `"dense"` or `"gated"` (Shazeer 2020; with `hidden_act="silu"`: SwiGLU).
-        attention_type: `"softmax"`, or `"linear"` (Katharopoulos et al. 2020), whose work grows with the length and not
+        attention_type: `"softmax"`, or `"linear"` (Katharopoulos et al. 2020), whose work grows with the length, not
             with its square, and which ignores `attention_dropout`. Cross-attention always uses softmax. Rotary
             positions turn queries and keys before the feature map (Zhang et al. 2024), so that weights depend on the
             two positions, and not on their distance alone.
         attention_scale: what scores are multiplied by before the softmax, in cross-attention too (T5: 1). `None`:
             `head_dim ** -0.5` (Vaswani et al. 2017, equation 1).
-        attn_logit_softcapping: scores are bent to stay between minus and plus this number, in cross-attention too
-            (Gemma 2); `"sdpa"`, which cannot, is then not an implementation of attention. `None`: they are not.
+        attn_logit_softcapping: a soft cap: scores become `cap * tanh(scores / cap)`, in cross-attention too (Gemma 2).
+            The implementation `"sdpa"` has no cap and cannot be chosen then. `None`: no cap.
         sliding_window: how far a position sees: in an encoder this many positions to each side; in a decoder the last
             this many, itself included (as in Mistral). `None`: without limit.
         attention_bias: biases in the query, key and value projections.
@@ -138,19 +138,21 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     auto_classes: ClassVar[dict[str, str]] = {}
     attribute_map: ClassVar[dict[str, str]] = ALIASES
 
-    #: field of the family whose layers may share their weights, which a cache of each layer could not tell apart
+    #: only encoder layers can share weights: a cache keeps the keys of each layer under the layer's own number
     num_hidden_groups: ClassVar[None] = None
-    #: field of the family whose language-modelling head has layers before its projection
+    #: only an encoder's language-modelling head has layers before its projection
     lm_head_transform: ClassVar[bool] = False
-    #: fields of the families that decode
+    #: only the families that decode have these fields
     logit_scale: ClassVar[float] = 1.0
     final_logit_softcapping: ClassVar[None] = None
-    #: field of the family whose classifier of sequences may be a projection alone
+    #: only an encoder's sequence classifier can be a projection alone
     classifier_dense: ClassVar[bool] = True
-    #: fields of the families in which positions may not start at 0, or may leave out padding
+    #: only some families can start positions after 0, or leave padding out of the count
     position_ids_from_padding: ClassVar[bool] = False
     position_ids_from_mask: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0
+    #: field of the family whose feed-forwards may be experts
+    num_local_experts: ClassVar[None] = None
 
     base_model_fsdp_plan: ClassVar[dict[str, str]] = dict.fromkeys(("embeddings", "layers.*"), "free_full_weight")
     #: how tensor parallelism shards a layer's projections; see `base_model_tp_plan`
@@ -162,7 +164,7 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
         "layers.*.mlp.down_proj": "rowwise",
     }
 
-    #: the same, with each `qk_norm`: each process norms its own heads, or all heads (as it does for a position bias)
+    #: what `qk_norm` adds to that plan: with "whole", as with a position bias, each process needs all heads
     qk_norm_tp_plan: ClassVar[dict[str, dict[str, str]]] = {
         "head": {f"layers.*.self_attn.{name}_norm": "replicated_with_grad_allreduce" for name in "qk"},
         "whole": {
@@ -171,7 +173,7 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
         },
     }
 
-    #: what the processes of an engine's pipeline divide: inputs and outputs of each part
+    #: pipeline parallelism of serving engines: inputs and outputs of each part
     base_model_pp_plan: ClassVar[dict[str, tuple[list[str], list[str]]]] = {
         "embeddings": (["input_ids"], ["inputs_embeds"]),
         "layers": (["hidden_states"], ["hidden_states"]),
@@ -240,7 +242,7 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     def __post_init__(self, **kwargs):
         for name in kwargs:
             if field := self.misspelt_field(name):
-                raise ValueError(f"{type(self).__name__} has no field {name!r}. Is it {field!r} that is meant?")
+                raise ValueError(f"{type(self).__name__} has no field {name!r}. Is it {field!r}?")
             if name in OF_SOME_FAMILIES:
                 raise ValueError(
                     f"{name}={kwargs[name]!r} is a field of other families, and not of {type(self).__name__}."
@@ -299,6 +301,10 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
         """Whether a layer has linear attention."""
         return "linear_attention" in getattr(self, "layer_types", (self.layer_type,))
 
+    def is_sparse(self, layer_idx: int) -> bool:
+        """Whether the feed-forward of a layer consists of experts."""
+        return self.num_local_experts is not None and self.mlp_layer_types[layer_idx] == "sparse"
+
     @property
     def has_position_bias(self) -> bool:
         """Whether a bias of positions is added to the scores."""
@@ -316,7 +322,7 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
         return super().to_dict() | values | {"auto_map": self.full_auto_map()}
 
     def to_diff_dict(self) -> dict:
-        """What `config.json` holds: `None` for what follows from other fields, so that it follows overrides too."""
+        """What `config.json` holds: `None` for what follows from other fields, so that overriding those changes it."""
         chosen = {}
         for name in self.following_fields():
             value, rule = vars(self)[name], getattr(type(self), name).rule
@@ -334,8 +340,8 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
         """
         kind = config_dict.get("model_type") or cls.model_type
         if kind != cls.model_type:
-            there = "" if kind.startswith("tfm_") else " (tfm_zoo.from_official converts official checkpoints)"
-            raise ValueError(f"A model of type {kind!r} is not one of {cls.model_type!r}{there}.")
+            hint = "" if kind.startswith("tfm_") else " (tfm_zoo.from_official converts official checkpoints)"
+            raise ValueError(f"A model of type {kind!r} is not one of {cls.model_type!r}{hint}.")
         known = set(cls.__dataclass_fields__) - set(PreTrainedConfig.__dataclass_fields__)
         known |= {"rope_parameters", *cls.attribute_map}
         fields = config_dict | {name: kwargs.pop(name) for name in known & kwargs.keys()}

@@ -9,7 +9,7 @@ from .configuration_tfm import ENGINES, FollowingField, TfmConfig
 
 
 class SlidingWindow:
-    """The field `sliding_window`. For an engine, which counts the position itself, too, its value is one more."""
+    """The field `sliding_window`. Serving engines count the position itself too, so they read one more."""
 
     def __get__(self, config: Any, owner: type | None = None) -> int | None:
         if config is None:
@@ -28,16 +28,16 @@ class TfmBertConfig(TfmConfig):
     Args (beyond those of [`TfmConfig`]):
         layer_types: for each layer `"full_attention"`, `"sliding_attention"` (which sees `sliding_window` positions to
             each side) or `"linear_attention"`. `None`: as `attention_type` and `sliding_window` say, for all layers.
-        num_hidden_groups: how many layers have weights of their own; as many of the others as fit share those of each
-            (ALBERT). `None`: all.
-        position_ids_from_padding: count positions over real tokens, and not over all. The table's row for the first of
-            them comes after that of `pad_token_id`, which is that of padding (RoBERTa).
+        num_hidden_groups: number of groups of consecutive layers; the layers of a group share their weights (ALBERT).
+            `None`: every layer is a group.
+        position_ids_from_padding: count positions over real tokens only. The table of positions has row `pad_token_id`
+            for padding, and the next row for the first real token (RoBERTa).
         add_pooling_layer: whether the bare `TfmBertModel` has a pooler. Heads that read one always have it.
         pooler_act: activation of the pooler, or of the classifier in its place (BERT: `"tanh"`, DistilBERT: `"relu"`).
-        pooler_dropout: dropout of their input (RoBERTa's classifier).
-        classifier_pooling: what they read: `"cls"`, the first position; `"mean"` of the real tokens; `"attention"`, a
-            mean weighted by the softmax of their products with one learned query; or `"late"`, each real token, and the
-            mean of what comes out is taken (EuroBERT).
+        pooler_dropout: dropout of the input of either (RoBERTa's classifier).
+        classifier_pooling: what either reads: `"cls"`, the first position; `"mean"` of the real tokens; `"attention"`,
+            a mean weighted by the softmax of their products with one learned query; or `"late"`, each real token, whose
+            outputs are then averaged (EuroBERT).
         classifier_dense: whether the classifier of sequences has a dense layer and activation before its projection.
         classifier_dropout: dropout before the classifiers. `None`: `hidden_dropout`.
         sentence_dropout: dropout before the classifier of sentences in pre-training (ALBERT).
@@ -45,9 +45,9 @@ class TfmBertConfig(TfmConfig):
         lm_head_act: activation of the masked-language-modelling head. `None`: `hidden_act`.
         lm_head_transform: whether that head has a dense layer, activation and norm before its projection (BERT).
         lm_head_bias: a bias in that projection.
-        classifier_bias: a bias in the dense layer of the pooler, of the classifier in its place and of that head.
-        classifier_norm: a norm after the activation of the first two (ModernBERT).
-        classifier_transform: whether the classifiers of tokens and answers, too, have such layers: those of that head.
+        classifier_bias: a bias in the dense layers of the pooler, of the classifier in its place, and of that head.
+        classifier_norm: a norm after the activation of the pooler, or of the classifier in its place (ModernBERT).
+        classifier_transform: whether the heads for tokens and for answers have the layers of `lm_head_transform` too.
         skip_padding: compute nothing at padding. Outputs at real tokens are the same; at padding they are zero.
     """
 

@@ -20,15 +20,15 @@ class TfmEncoderDecoderConfig(TfmConfig):
         decoder_vocab_size: number of tokens in the target's vocabulary. `None`: `vocab_size`.
         share_encoder_decoder_embeddings: whether source and target share one embedding. `None`: if their vocabularies
             have the same size. (`tie_word_embeddings` ties the output projection to the target's embedding.)
-        decoder_start_token_id: the decoder's first input, before the target or, in training, the labels.
+        decoder_start_token_id: the decoder's first input, which precedes the target (in training, the labels).
         start_with_last_token: start with the last real token of the labels, and not with `decoder_start_token_id`: the
             language of the target (mBART) or the end of the sentence (FSMT).
         position_ids_from_padding: count positions from `pad_token_id + 1` over real tokens (FSMT).
         position_offset: rows of the learned position table before that of the first position (BART: 2).
-        lm_head_bias: a bias in the output projection, which is trained.
-        final_logits_bias: one that is not, a buffer under the same name (Marian, BART).
+        lm_head_bias: a trained bias in the output projection.
+        final_logits_bias: an untrained bias in its place, a buffer under the same name (Marian, BART).
         logit_scale: what logits, but not their bias, are multiplied by (T5: `hidden_size ** -0.5`).
-        final_logit_softcapping: logits are bent to stay between minus and plus this number (Gemma 2).
+        final_logit_softcapping: a soft cap: logits become `cap * tanh(logits / cap)` (Gemma 2).
         weight_init: initial weights: `"xavier"`, uniform (Glorot and Bengio 2010), with embeddings from a normal
             distribution of standard deviation `hidden_size ** -0.5`; or `"normal"`, of `initializer_range`.
         classifier_dropout: dropout in the classification head.

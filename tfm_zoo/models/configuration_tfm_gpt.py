@@ -14,6 +14,15 @@ class TfmGPTConfig(TfmConfig):
     Args (beyond those of [`TfmConfig`]):
         layer_types: for each layer `"full_attention"`, `"sliding_attention"` (which sees `sliding_window` positions) or
             `"linear_attention"`. `None`: as `attention_type` and `sliding_window` say, for all layers.
+        num_local_experts: number of experts that feed-forwards consist of, each gated and without biases (Mixtral; the
+            alias of Qwen3-MoE is `num_experts`). `None`: feed-forwards as `mlp_type` says.
+        num_experts_per_tok: how many of them a router chooses for each token.
+        moe_intermediate_size: width inside an expert. `None`: `intermediate_size`.
+        norm_topk_prob: whether the weights of the chosen experts are scaled to sum to one.
+        mlp_layer_types: for each layer `"sparse"`, with experts, or `"dense"`. `None`: `"sparse"` if there are experts.
+        output_router_logits: whether models return the router's logits and a language model its loss, which balances
+            the use of the experts (Fedus et al. 2021) and is added to the loss of labels.
+        router_aux_loss_coef: what that loss is multiplied by first.
         position_ids_from_mask: count positions over the tokens that the attention mask shows, where a caller passes
             none; padding has position -1 (OPT).
         position_offset: rows of the learned position table before that of the first position (OPT: 2).
@@ -21,7 +30,7 @@ class TfmGPTConfig(TfmConfig):
             their number, as GPT-2 does (Radford et al. 2019, section 2.3).
         lm_head_bias: a bias in the projection onto the vocabulary (Phi, GPT-J).
         logit_scale: what logits, but not their bias, are multiplied by.
-        final_logit_softcapping: logits are bent to stay between minus and plus this number (Gemma 2).
+        final_logit_softcapping: a soft cap: logits become `cap * tanh(logits / cap)` (Gemma 2).
         classifier_dropout: dropout before the classifier of tokens.
         use_cache: whether a forward pass in evaluation mode returns its keys and values.
     """
@@ -29,6 +38,7 @@ class TfmGPTConfig(TfmConfig):
     model_type = "tfm_gpt"
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
     modeling_file: ClassVar[str] = "modeling_tfm_gpt"
+    attribute_map: ClassVar[dict[str, str]] = TfmConfig.attribute_map | {"num_experts": "num_local_experts"}
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "TfmGPTConfig",
         "AutoModel": "TfmGPTModel",
@@ -36,6 +46,18 @@ class TfmGPTConfig(TfmConfig):
         "AutoModelForSequenceClassification": "TfmGPTForSequenceClassification",
         "AutoModelForTokenClassification": "TfmGPTForTokenClassification",
         "AutoModelForQuestionAnswering": "TfmGPTForQuestionAnswering",
+    }
+
+    #: how tensor parallelism and expert parallelism divide experts
+    experts_tp_plan: ClassVar[dict[str, str]] = {
+        "layers.*.mlp.experts.gate_up_proj": "packed_colwise",
+        "layers.*.mlp.experts.down_proj": "rowwise",
+        "layers.*.mlp.experts": "moe_tp_experts",
+    }
+    experts_ep_plan: ClassVar[dict[str, str]] = {
+        "layers.*.mlp.experts.gate_up_proj": "grouped_gemm",
+        "layers.*.mlp.experts.down_proj": "grouped_gemm",
+        "layers.*.mlp.experts": "ep_dispatch_experts",
     }
 
     vocab_size: int = 50257
@@ -47,6 +69,13 @@ class TfmGPTConfig(TfmConfig):
     train_padding_embedding: bool = True
 
     layer_types: list[str] | None = None
+    num_local_experts: int | None = None
+    num_experts_per_tok: int = 2
+    moe_intermediate_size: int | None = None
+    norm_topk_prob: bool = True
+    mlp_layer_types: list[str] | None = None
+    output_router_logits: bool = False
+    router_aux_loss_coef: float | int = 0.001
     position_ids_from_mask: bool = False
     position_offset: int = 0
     scaled_residual_init: bool = True
@@ -56,9 +85,21 @@ class TfmGPTConfig(TfmConfig):
     classifier_dropout: float | int = 0.1
     use_cache: bool = True
 
+    def __post_init__(self, **kwargs):
+        super().__post_init__(**kwargs)
+        if self.num_local_experts is not None:
+            plan, is_mixed = self.base_model_tp_plan, "dense" in self.mlp_layer_types
+            dense = {name: style for name, style in plan.items() if is_mixed or ".mlp." not in name}
+            self.base_model_tp_plan = dense | self.experts_tp_plan
+
+    @property
+    def base_model_ep_plan(self) -> dict[str, str] | None:
+        return None if self.num_local_experts is None else self.experts_ep_plan
+
     def validate_layer_types(self):
         """Every layer has a type, and sliding ones a window that a cache can hold."""
         self.check_layer_types()
+        self.check_experts()
         self.check_offset()
         has_rows = self.position_embedding_type in ("learned", "sinusoidal")
         if self.position_ids_from_mask and has_rows and not self.position_offset:
@@ -70,4 +111,9 @@ class TfmGPTConfig(TfmConfig):
             raise ValueError("sliding_window=1 lets a position see itself alone; caches take windows of 2 and more.")
 
 
-TfmGPTConfig.layer_types = FollowingField("layer_types", lambda config: [config.layer_type] * config.num_hidden_layers)
+for field, rule in {
+    "layer_types": lambda config: [config.layer_type] * config.num_hidden_layers,
+    "mlp_layer_types": lambda config: ["sparse" if config.num_local_experts else "dense"] * config.num_hidden_layers,
+    "moe_intermediate_size": lambda config: config.intermediate_size,
+}.items():
+    setattr(TfmGPTConfig, field, FollowingField(field, rule))

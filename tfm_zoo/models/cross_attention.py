@@ -45,7 +45,7 @@ class TfmCrossLayer(TfmLayer):
         target_padding: Padding | None,
         **kwargs,
     ) -> torch.Tensor:
-        """Hidden states `(batch, length, hidden_size)` in and out; then those of a [`Source`]."""
+        """Hidden states `(batch, length, hidden_size)` in and out; the other arguments are fields of a [`Source`]."""
         hidden_states = self.attend(hidden_states, **kwargs)
         normed = hidden_states if self.is_post_norm else self.encoder_attn_norm(hidden_states)
         attended = self.encoder_attn(normed, states, source_layout, cache, target_padding)[0]
@@ -83,9 +83,9 @@ class TfmCrossAttention(TfmAttention):
         if cache is not None and past_key_values.is_updated.get(self.layer_idx):
             key, value = cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
         else:
-            heads = (*encoder_hidden_states.shape[:-1], -1, self.head_dim)
-            key = self.k_proj(encoder_hidden_states).view(heads).transpose(1, 2)
-            value = self.v_proj(encoder_hidden_states).view(heads).transpose(1, 2)
+            shape = (*encoder_hidden_states.shape[:-1], -1, self.head_dim)
+            key = self.k_proj(encoder_hidden_states).view(shape).transpose(1, 2)
+            value = self.v_proj(encoder_hidden_states).view(shape).transpose(1, 2)
             if self.k_norm is not None:
                 key = norm_heads(self.k_norm, key)
             if cache is not None:

@@ -46,7 +46,7 @@ def decoder_batch(
     config, passed_positions = model.config, tokens.position_ids
     inputs = tokens.inputs
     past_key_values = unless_checkpointing(model, past_key_values)
-    seen = check_cache(model, past_key_values, batch=inputs.shape[0])
+    seen = count_cached(model, past_key_values, batch=inputs.shape[0])
     check_inputs(model, tokens, attention_mask, seen=seen, has_cache=True)
     # transformers' masks look for packed sequences if there is neither a mask nor a cache.
     is_packed = attention_mask is None and past_key_values is None and restarts(passed_positions)
@@ -166,8 +166,8 @@ def restarts(position_ids: torch.LongTensor | None) -> bool:
     return bool((position_ids.diff(dim=-1) < 0).any())
 
 
-def check_cache(model, past_key_values: Cache | None, batch: int) -> int | None:
-    """The number of positions in a cache, `None` if only the device knows it.
+def count_cached(model, past_key_values: Cache | None, batch: int) -> int | None:
+    """The number of positions in a cache, which it checks; `None` if only the device knows that number.
 
     Raises:
         ValueError: for a cache of another model or another number of sequences.
@@ -186,7 +186,7 @@ def check_cache(model, past_key_values: Cache | None, batch: int) -> int | None:
     else:
         sequences, heads, head_dim = sizes
         stored = (len(layers), heads, head_dim)
-        # PEFT's prefix has a layer for each of the encoder's, of which a decoder that is less deep reads the first.
+        # PEFT's prefix has as many layers as the encoder; a decoder with fewer layers reads the first of them.
         depths = (model.depth, max(model.depth, model.config.num_hidden_layers))
         # Tensor parallelism leaves some of the heads to other processes.
         fits = stored[0] in depths and expected[1] % heads == 0 and head_dim == expected[2]

@@ -57,7 +57,7 @@ class TfmEncoderDecoderPreTrainedModel(TwoVocabularies, TfmPreTrainedModel):
         return dict(self._tied_weights_keys or {})
 
     def init_parallel_plans(self) -> None:
-        """Keeps the entries for this model's modules of the configuration's plans, which name both stacks."""
+        """Keeps what the configuration's plans, which name both stacks, say of modules that this model has."""
         super().init_parallel_plans()
         # Tensor parallelism cannot shard a bias that is a buffer: the head stays whole, with what it is tied to.
         whole = ("embed_tokens", "lm_head") if self.config.final_logits_bias else ()
@@ -168,7 +168,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
 
         Args:
             source_shape: (batch, source length).
-            source_mask: of padding `(batch, source length)`, or as cross-attention takes it.
+            source_mask: of padding `(batch, source length)`, or 4-D, as cross-attention adds it to scores.
             read_positions: see [`decoder_batch`].
 
         Raises:
@@ -193,9 +193,9 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
     def with_source(
         self, batch: Batch, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None
     ) -> Batch:
-        """The batch with the states of the source, once for all beams of a sentence, and its positions that are seen.
+        """Adds to the batch the states of the source, once for all beams of a sentence, and which of them are seen.
 
-        Who sees what is found out once for a generation, which passes the same `attention_mask` at every step.
+        `generate` passes the same `attention_mask` at every step, so that its layout is made only once.
         """
         states, cache = encoder_hidden_states, batch.source.cache
         sources = None if cache is None else cache.cross_attention_cache
@@ -212,7 +212,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         made_for = (self.config._attn_implementation, version)
         if is_kept and sources.masked_by is attention_mask and sources.made_for == made_for:
             return batch._replace(source=source._replace(layout=sources.layout))
-        # Every position of the target sees the same; only flex attention needs their number.
+        # All positions of the target see the same keys; only flex attention needs to know how many there are.
         length = (batch.tokens.position_ids if batch.padding is None else batch.padding).shape[1]
         positions = beams * length if self.config._attn_implementation == "flex_attention" else 1
         mask = create_bidirectional_mask(
@@ -274,7 +274,7 @@ class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
 
 
 class TfmEncoderDecoderDecoder(TfmDecoderStack):
-    """The decoder alone, which reads the states of any encoder. (It has no Auto class: load it by its own.)"""
+    """The decoder alone, which reads the states of any encoder. (It has no Auto class: load it through this one.)"""
 
     def fingerprint_inputs(self) -> dict[str, torch.Tensor]:
         inputs = fixed_inputs(self.config, self.config.decoder_vocab_size, length=5)

@@ -26,7 +26,7 @@ class TfmGenerationMixin(GenerationMixin):
 
     @staticmethod
     def with_source_cache(cache: EncoderDecoderCache, model_kwargs: dict) -> EncoderDecoderCache:
-        """The cache, in which beams share the source unless that is static and fits."""
+        """The cache, with a source that beams share; a static source of the right length stays as it is."""
         sources: Cache = cache.cross_attention_cache
         length = model_kwargs["encoder_outputs"][0].shape[1]
         is_static = any(hasattr(layer, "max_cache_len") for layer in sources.layers)

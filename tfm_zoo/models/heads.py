@@ -21,6 +21,7 @@ from .losses import IGNORED, labelled_only, logits_loss, vocabulary_loss
 from .norms import make_norm
 
 Inputs = dict[str, Any]  # the arguments of a base model
+NOT_PASSED_ON = ("last_hidden_state", "pooler_output", "router_logits")
 
 
 class TfmHead:
@@ -45,8 +46,8 @@ class TfmHead:
         """Adds to the inputs where `(batch, length)` the head reads hidden states, if the base model wants to know."""
         return inputs
 
-    def without_padding(self, logits: torch.Tensor, inputs: Inputs) -> torch.Tensor:
-        """Scores `(batch, length, 2)` that rule out answers at padding which was not computed."""
+    def rule_out_padding(self, logits: torch.Tensor, inputs: Inputs) -> torch.Tensor:
+        """Scores `(batch, length, 2)` in which padding that was not computed cannot be an answer."""
         return logits
 
 
@@ -81,7 +82,7 @@ def forward_around(base_forward, predict):
 
 
 class SequenceClassification(TfmHead):
-    """A classifier, or a regressor, of whole sequences; `logits` makes `(batch, num_labels)` of the outputs."""
+    """A classifier, or a regressor, of whole sequences; `logits` makes `(batch, num_labels)` from the outputs."""
 
     accepts_loss_kwargs = False
     output_class = SequenceClassifierOutput
@@ -105,7 +106,7 @@ class SequenceClassification(TfmHead):
 
 
 class TokenClassification(TfmHead):
-    """A classifier of every position; `logits` makes `(batch, length, num_labels)` of the outputs."""
+    """A classifier of every position; `logits` makes `(batch, length, num_labels)` from the outputs."""
 
     def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None, **options) -> Inputs:
         check_labels(labels, tokens_of(inputs).shape[:2], self.config.num_labels, "the classes (num_labels)")
@@ -132,7 +133,7 @@ class TokenClassification(TfmHead):
 
 
 class QuestionAnswering(TfmHead):
-    """Scores for the first and the last token of an answer; `logits` makes `(batch, length, 2)` of the outputs."""
+    """Scores for the first and the last token of an answer; `logits` makes `(batch, length, 2)` from the outputs."""
 
     accepts_loss_kwargs = False
     output_class = QuestionAnsweringModelOutput
@@ -169,7 +170,7 @@ class QuestionAnswering(TfmHead):
         """
         logits, has_answers = self.logits(outputs, inputs), start_positions is not None and end_positions is not None
         if not has_answers:
-            logits = self.without_padding(logits, inputs)
+            logits = self.rule_out_padding(logits, inputs)
         start_logits, end_logits = (scores.squeeze(-1).contiguous() for scores in logits.split(1, dim=-1))
         loss = self.loss_function(start_logits, end_logits, start_positions, end_positions) if has_answers else None
         fields = self.output_class.__dataclass_fields__
@@ -265,7 +266,7 @@ def tokens_of(inputs: Inputs) -> torch.Tensor:
 
 def passed_on(outputs: ModelOutput) -> Inputs:
     """The outputs of a base model that a head returns as they are."""
-    return {name: value for name, value in outputs.items() if name not in ("last_hidden_state", "pooler_output")}
+    return {name: value for name, value in outputs.items() if name not in NOT_PASSED_ON}
 
 
 def check_labels(

@@ -1,4 +1,4 @@
-"""The model card of a push without one, and what all cards of zoo models share."""
+"""The model card that a push writes if there is none, and what all cards of zoo models share."""
 
 import json
 import re
@@ -47,9 +47,9 @@ def card_of_model(model: PreTrainedModel, repo_id: str) -> ModelCard:
 
 
 def make_card(template: str, data: ModelCardData, source: str, **values: Any) -> ModelCard:
-    """A card that the zoo may replace, from the Jinja text below its metadata and the `values` that it names.
+    """A card that the zoo may replace, from a Jinja `template` for the text below its metadata, and the `values` in it.
 
-    It may also name `source`, from where the model is loaded, `quoted_source` (for Python) and `verify_command`.
+    The template may also use `source`, from where the model loads, `quoted_source` (for Python) and `verify_command`.
     """
     values |= {"source": source, "quoted_source": json.dumps(source), "verify_command": verify_command(source)}
     return ModelCard.from_template(data, template_str=HEAD + template.strip() + "\n\n", **values)

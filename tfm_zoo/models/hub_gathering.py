@@ -1,4 +1,4 @@
-"""A model as engines hold it while it trains, in shards and wrappers, turned back into an ordinary one to be saved."""
+"""Makes an ordinary model, to be saved, of one that training engines hold in shards and wrappers."""
 
 from copy import copy
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import torch
 from torch import nn
 
-#: what marks a parameter of which a process holds a part: FSDP2's, ZeRO-3's
+#: attributes of a parameter of which each process holds a part: with FSDP2, with ZeRO-3
 SHARDED = ("placements", "ds_tensor")
-#: under which name a wrapper around a layer keeps it: FSDP1's, that of activation checkpointing, that of compilation
+#: the names under which wrappers keep the layer inside: FSDP1, activation checkpointing, compilation
 WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
 
 
 def own_class(model: nn.Module) -> type[nn.Module]:
-    """The class of a model. `fully_shard` (FSDP2) puts one of its own before it."""
+    """The class of a model, without the subclass that `fully_shard` (FSDP2) makes of it."""
     return next(each for each in type(model).__mro__ if not each.__module__.startswith("torch.distributed"))
 
 
@@ -41,12 +41,12 @@ def is_divided(layer: nn.Module) -> bool:
 def gathered(model: nn.Module) -> dict[str, torch.Tensor] | None:
     """The whole weights of a model that FSDP2 shards, on the CPU of the first process. All processes call it.
 
-    None for a model of another engine, of which its wrapper alone can gather them.
+    `None` for a model of another engine: only that engine's wrapper can gather them.
     """
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-    by_others = any("_fsdp_wrapped_module" in module._modules for module in model.modules())
-    if by_others or any(hasattr(parameter, "ds_tensor") for parameter in model.parameters()):
+    is_wrapped = any("_fsdp_wrapped_module" in module._modules for module in model.modules())
+    if is_wrapped or any(hasattr(parameter, "ds_tensor") for parameter in model.parameters()):
         return None
     return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
 
@@ -55,9 +55,9 @@ def whole(model: nn.Module, weights: dict[str, torch.Tensor]) -> nn.Module:
     """An ordinary model of the same layers, which holds `weights` where the given one holds shards.
 
     The layers are copied without what engines put into them. Weights are not copied; a parameter that `weights` lack
-    becomes one without values.
+    has no values (device `meta`).
     """
-    parameters: dict[nn.Parameter, nn.Parameter] = {}  # by those that they replace, so that tied ones stay tied
+    parameters: dict[nn.Parameter, nn.Parameter] = {}  # sharded -> whole: tied parameters stay tied
     for name, parameter in model.named_parameters(remove_duplicate=False):
         value = weights.get(plain_name(name))
         if value is not None:

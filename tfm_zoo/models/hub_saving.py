@@ -49,7 +49,7 @@ class TfmHubMixin:
             state_dict = {plain_name(name): value for name, value in state_dict.items()}
         if is_sharded(self):
             return self._save_whole(folder, is_main_process, state_dict, push_to_hub=push_to_hub, **kwargs)
-        if state_dict is not None:  # of tied weights, which engines give as copies, one is saved
+        if state_dict is not None:  # engines copy tied weights: only one of each is saved
             tied = self.all_tied_weights_keys
             state_dict = {name: value for name, value in state_dict.items() if tied.get(name) not in state_dict}
         weights = state_dict and dict(state_dict)  # transformers empties the dict that it saves

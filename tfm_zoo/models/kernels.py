@@ -26,7 +26,7 @@ def eager_attention_forward(module, query, key, value, attention_mask, scaling, 
 
 
 def soft_capped(scores: torch.Tensor, cap: float | None) -> torch.Tensor:
-    """Scores, or logits, bent so that they stay between `-cap` and `cap` (Gemma 2)."""
+    """Scores, or logits, under a soft cap: they stay between `-cap` and `cap` (Gemma 2)."""
     return scores if cap is None else torch.tanh(scores / cap) * cap
 
 
@@ -61,26 +61,27 @@ def dropped_attention_forward(module, query, key, value, attention_mask, scaling
 class DroppedAttention(torch.autograd.Function):
     """`dropout(softmax(scores)) @ value`, of shapes `(..., queries, keys)` and `(..., keys, head_dim)`.
 
-    It returns the weights, too: as an output, and so a function of the scores, they let it be differentiated twice.
+    It returns the weights too: as an output they remain a function of the scores, so that it can be differentiated
+    twice.
     """
 
     @staticmethod
     def forward(ctx, scores: torch.Tensor, value: torch.Tensor, dropout: float) -> tuple[torch.Tensor, torch.Tensor]:
         weights = normalized(scores).to(value.dtype)
         # Drawn as by torch's dropout: the same seed drops the same weights.
-        stays = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
-        ctx.save_for_backward(weights, stays, value)
+        kept = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
+        ctx.save_for_backward(weights, kept, value)
         ctx.set_materialize_grads(False)
         ctx.scale = 1 / (1 - dropout)
-        return (weights * stays).mul_(ctx.scale) @ value, weights
+        return (weights * kept).mul_(ctx.scale) @ value, weights
 
     @staticmethod
     def backward(ctx, gradient, weights_gradient) -> tuple[torch.Tensor, torch.Tensor, None]:
-        weights, stays, value = ctx.saved_tensors
+        weights, kept, value = ctx.saved_tensors
         if gradient is None:  # in a second derivative, of the weights alone
             gradient = value.new_zeros(*weights.shape[:-1], value.shape[-1])
-        value_gradient = (weights * stays).mul_(ctx.scale).transpose(-2, -1) @ gradient
-        through_value = (gradient @ value.transpose(-2, -1)).mul_(stays).mul_(ctx.scale)
+        value_gradient = (weights * kept).mul_(ctx.scale).transpose(-2, -1) @ gradient
+        through_value = (gradient @ value.transpose(-2, -1)).mul_(kept).mul_(ctx.scale)
         weights_gradient = through_value if weights_gradient is None else weights_gradient + through_value
         scores_gradient = torch._softmax_backward_data(weights_gradient, weights, -1, weights.dtype)
         return scores_gradient, value_gradient, None

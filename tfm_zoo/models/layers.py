@@ -6,6 +6,7 @@ from transformers import GradientCheckpointingLayer
 
 from .attention import TfmAttention
 from .compat import ACT2FN
+from .experts import TfmSparseMLP
 from .norms import make_norm, multiplier, norm_or_identity
 
 #: activations that transformers computes in many steps -> the same function as one kernel
@@ -33,7 +34,8 @@ class TfmLayer(GradientCheckpointingLayer):
         self.layer_type = self.self_attn.layer_type
         if layer_idx == 0 and not config.first_norm:
             self.self_attn_norm = nn.Identity()
-        self.add_sub_layer("mlp", TfmMLP(config), config, config.hidden_dropout)
+        mlp_class = TfmSparseMLP if config.is_sparse(layer_idx) else TfmMLP
+        self.add_sub_layer("mlp", mlp_class(config), config, config.hidden_dropout)
         if self.is_parallel and config.num_ln_in_parallel_attn == 1:
             self.mlp_norm = None
 
@@ -44,10 +46,10 @@ class TfmLayer(GradientCheckpointingLayer):
         """Adds a sub-layer and what stands around it; `dropout` is by default that of attention's output."""
         dropout = config.attention_output_dropout if dropout is None else dropout
         has_output_norm = config.norm_position in ("output", "both")
-        slot = make_norm(config) if has_output_norm else multiplier(config.residual_multiplier)
+        output_norm = make_norm(config) if has_output_norm else multiplier(config.residual_multiplier)
         self.add_module(name, module)
         self.add_module(f"{name}_norm", norm_or_identity(config, config.norm_position != "output"))
-        self.add_module(f"{name}_output_norm", slot)
+        self.add_module(f"{name}_output_norm", output_norm)
         self.add_module(f"{name}_dropout", nn.Dropout(dropout))
 
     def forward(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:
@@ -98,14 +100,14 @@ class TfmMLP(nn.Module):
 
 
 def is_checkpointing(model) -> bool:
-    """Whether blocks will be run again, which would write to a cache again."""
+    """Whether gradient checkpointing runs each block a second time, and so would write to a cache twice."""
     return model.training and model.layers[0].gradient_checkpointing
 
 
 def runs_backward_apart(model) -> bool:
-    """Whether re-entrant checkpointing runs each block backward by itself, so that none may share a graph with another.
-    (transformers checkpoints in this way where it is asked to.)"""
+    """Whether re-entrant gradient checkpointing runs the backward pass of each block by itself. Blocks must not share
+    the graph of a tensor then. (transformers checkpoints in this way if it is asked to.)"""
     if not is_checkpointing(model):
         return False
     options = getattr(model.layers[0]._gradient_checkpointing_func, "keywords", {})
-    return options.get("use_reentrant", True)  # as torch has it
+    return options.get("use_reentrant", True)  # torch's default

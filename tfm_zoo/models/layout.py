@@ -57,7 +57,7 @@ class Layout(NamedTuple):
         padding: the padding that was dropped.
         bias: of positions, `(batch, heads, queries, keys)`, where it is not in the mask: flex attention has a mask of
             blocks, to which no number can be added, and adds the bias to each score.
-        parts: a layout for each sequence, made once for all layers where a mask holds a bias: it is large.
+        parts: a layout for each sequence, cut out once for all layers where the mask holds a bias and so is large.
     """
 
     mask: torch.Tensor | None = None
@@ -67,7 +67,7 @@ class Layout(NamedTuple):
     parts: list["Layout"] | None = None
 
     def around(self, attend: Callable, module: torch.nn.Module, query: torch.Tensor) -> Callable:
-        """The function of the attention interface that `module` calls: `attend`, or one that replaces it, here."""
+        """The attention function that `module` calls with this layout: `attend`, or one that wraps or replaces it."""
         has_dropout = module.training and module.attention_dropout and module.config._attn_implementation == "sdpa"
         if module.layer_type == "linear_attention":
             attend = linear_attention_forward
@@ -118,7 +118,7 @@ def among(mask: torch.Tensor, positions: torch.LongTensor) -> torch.Tensor:
 
 
 def attend_split(layout: Layout, attend: Callable, module, query, key, value, attention_mask, **kwargs):
-    """Sequence by sequence."""
+    """Calls the kernel sequence by sequence."""
     outputs = []
     heads = zip(*(states.split(layout.padding.lengths, dim=2) for states in (query, key, value)), strict=True)
     for sequence, part in zip(heads, layout.parts or layout.of_each_sequence(), strict=True):
@@ -127,7 +127,7 @@ def attend_split(layout: Layout, attend: Callable, module, query, key, value, at
 
 
 def attend_varlen(layout: Layout, attend: Callable, module, query, key, value, attention_mask, **kwargs):
-    """All sequences at once, with a kernel that takes the bounds of each."""
+    """Calls the kernel, which takes the bounds of each sequence, once for all of them."""
     bounds, longest = layout.padding.bounds(query.device), max(layout.padding.lengths)
     kwargs |= {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": longest, "max_length_k": longest}
     return attend(module, query, key, value, None, **kwargs)
@@ -146,7 +146,7 @@ def attend_cross(layout: Layout, attend: Callable, module, query, key, value, at
 
 
 def attend_padded(layout: Layout, attend: Callable, module, query, key, value, attention_mask, **kwargs):
-    """On the padded batch, restored for the attention call only."""
+    """Calls the kernel on the padded batch, restored for this call only."""
     heads = (layout.padding.restore(states.transpose(1, 2)).transpose(1, 2) for states in (query, key, value))
     output, weights = layout.within_window(attend)(module, *heads, attention_mask, **kwargs)
     return layout.padding.drop(output), weights

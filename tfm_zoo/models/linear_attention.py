@@ -34,7 +34,7 @@ def linear_attention_forward(
     Args:
         query: `(batch, heads, length, head_dim)`; `key` and `value` may have fewer heads.
         attention_mask: `(batch, length)`, 0 at padding.
-        state: of a causal pass, the cache's layer with the state of earlier positions, to which these are added.
+        state: in a causal pass, the cache layer with the state of earlier positions; this pass adds its own to it.
 
     Returns:
         The output `(batch, length, heads, head_dim)`, zero where a query sees nothing. Sums, over many positions, are

@@ -11,12 +11,12 @@ from .layout import is_traced
 
 IGNORED = -100  # the label of a position that has none
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
-FEW = 1 << 18  # up to so many logits are made at once
+FEW = 1 << 18  # up to this many logits are made at once
 
 
 def labelled_only(hidden_states: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.Tensor, torch.LongTensor]:
-    """Hidden states `(tokens, hidden_size)` and labels `(tokens,)` of labelled tokens; in a graph, whose sizes cannot
-    depend on values, of all."""
+    """Hidden states `(tokens, hidden_size)` and labels `(tokens,)` of labelled tokens; of all tokens in a graph,
+    whose sizes cannot depend on values."""
     states, targets = hidden_states.flatten(0, 1), labels.flatten().to(hidden_states.device)
     if is_traced(labels):
         return states, targets
@@ -40,12 +40,12 @@ def vocabulary_loss(
         lm_head: projection onto the vocabulary.
         labels: `(tokens,)`, -100 where there is none.
         num_items: divisor of the summed loss, for a step of several batches. `None`: the number of labels.
-        in_chunks: false makes all logits at once after all.
-        softcap: the number that logits are bent to stay below.
+        in_chunks: whether logits are made in chunks, or all at once.
+        softcap: logits become `softcap * tanh(logits / softcap)`.
     """
     labels = labels.to(hidden_states.device)
     at_once = not in_chunks or labels.numel() * getattr(lm_head, "out_features", FEW) <= FEW
-    # Whenever a divided layer is called, all processes gather its parts: each has to call it as often as the others.
+    # Every call of a divided layer has all processes gather its parts, so that all must call it equally often.
     if at_once or is_traced(hidden_states) or is_divided(lm_head):
         loss = summed_loss(lm_head, hidden_states, labels, softcap)
     elif softcap is None and can_fuse(lm_head, hidden_states):
@@ -60,7 +60,7 @@ def vocabulary_loss(
 
 
 class WithoutSecondDerivative(torch.autograd.Function):
-    """The identity. torch's own chunked loss has no second derivative, and would pass for zero without a word."""
+    """The identity. torch's chunked loss has no second derivative: autograd would take it for zero, unnoticed."""
 
     @staticmethod
     def forward(ctx, loss: torch.Tensor) -> torch.Tensor:

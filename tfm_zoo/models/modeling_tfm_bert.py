@@ -32,7 +32,7 @@ from .layout import marks_padding
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack, check_engine_pools, make_classifier, make_pooler, make_pooler_query, pool, pools_first
 
-#: the pooler of a sequence classifier is a part of its head
+#: a sequence classifier keeps its pooler in its head: names there -> names in the other models
 POOLER = {rf"^classifier\.{name}\.": f"model.pooler.{name}." for name in ("dense", "norm")}
 
 
@@ -157,7 +157,7 @@ class TfmBertForQuestionAnswering(QuestionAnswering, TfmBertHead):
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
         return self.qa_outputs(self.dropout(self.head(outputs.last_hidden_state)))
 
-    def without_padding(self, logits: torch.Tensor, inputs: Inputs) -> torch.Tensor:
+    def rule_out_padding(self, logits: torch.Tensor, inputs: Inputs) -> torch.Tensor:
         mask = inputs["attention_mask"]
         if not self.config.skip_padding or not marks_padding(mask):
             return logits
@@ -191,8 +191,8 @@ class TfmBertForMultipleChoice(TfmBertHead):
             raise ValueError(f"{name} of shape {shape} should be of shape (batch, choices, length{width}).")
         check_labels(labels, tokens.shape[:1], tokens.shape[1], "the choices")
         names = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
-        choices = {name: inputs[name] for name in names if inputs[name] is not None}
-        return inputs | {name: states.flatten(0, 1) for name, states in choices.items()}
+        passed = {name: inputs[name] for name in names if inputs[name] is not None}
+        return inputs | {name: tensor.flatten(0, 1) for name, tensor in passed.items()}
 
     def predict(
         self, outputs: ModelOutput, inputs: Inputs, labels: torch.LongTensor | None = None

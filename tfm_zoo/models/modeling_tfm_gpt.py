@@ -5,17 +5,14 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import Cache
 from transformers import initialization as init
-from transformers.modeling_outputs import (
-    BaseModelOutputWithPastAndCrossAttentions,
-    CausalLMOutputWithPast,
-    SequenceClassifierOutputWithPast,
-)
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, SequenceClassifierOutputWithPast
 from transformers.utils import ModelOutput
 
 from .batch import Tokens, one_of
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_gpt import TfmGPTConfig
 from .decoder_batch import decoder_batch
+from .experts import TfmExperts
 from .generation import TfmGenerationMixin
 from .heads import (
     Inputs,
@@ -24,12 +21,11 @@ from .heads import (
     TfmHead,
     TokenClassification,
     check_labels,
-    passed_on,
     tokens_of,
 )
 from .layout import marks_padding
 from .losses import IGNORED
-from .next_tokens import next_tokens
+from .next_tokens import language_model_output, next_tokens
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack, check_engine_logits
 
@@ -45,7 +41,8 @@ class TfmGPTPreTrainedModel(TfmPreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if getattr(module, "adds_to_residual", False):
-            init.normal_(module.weight, std=self.config.initializer_range * (2 * self.config.num_hidden_layers) ** -0.5)
+            weight = module.down_proj if isinstance(module, TfmExperts) else module.weight
+            init.normal_(weight, std=self.config.initializer_range * (2 * self.config.num_hidden_layers) ** -0.5)
 
 
 class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
@@ -55,9 +52,8 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         super().__init__(config)
         check_engine_logits(config)
         self.add_stack(config.layer_types, config.vocab_size, is_causal=True)
-        for layer in self.layers:
-            layer.self_attn.o_proj.adds_to_residual = config.scaled_residual_init
-            layer.mlp.down_proj.adds_to_residual = config.scaled_residual_init
+        for name, module in self.layers.named_modules():
+            module.adds_to_residual = config.scaled_residual_init and name.endswith(("o_proj", "down_proj", "experts"))
         self.post_init()
 
     @can_return_tuple
@@ -143,7 +139,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: int | torch.Tensor | None = None,
         return_logits: bool | None = None,
-    ) -> CausalLMOutputWithPast:
+    ) -> ModelOutput:
         """
         Args:
             labels: `(batch, length)`, token ids, -100 where there is nothing to predict: `labels[:, i + 1]` is what
@@ -157,7 +153,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         """
         states, targets = outputs.last_hidden_state, inputs.get("shift_labels")
         loss, logits = next_tokens(self, states, targets, logits_to_keep, num_items_in_batch, return_logits)
-        return CausalLMOutputWithPast(loss=loss, logits=logits, **passed_on(outputs))
+        return language_model_output(self.config, outputs, inputs["attention_mask"], loss, logits)
 
 
 class TfmGPTForSequenceClassification(SequenceClassification, TfmGPTHead):

@@ -26,14 +26,14 @@ class TfmRMSNorm(nn.Module):
 
 
 class TfmZeroCenteredRMSNorm(TfmRMSNorm):
-    """The same with `1 + weight` in place of the weight, which starts at zero (Gemma). All of it is in float32."""
+    """The same with `1 + weight` in place of the weight, which starts at zero (Gemma), computed in float32."""
 
     def __init__(self, hidden_size: int, eps: float = 1e-6):
         super().__init__(hidden_size, eps)
         nn.init.zeros_(self.weight)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        # Engines know it by these operations: they would take `torch.rms_norm` for a norm without the sum.
+        # Serving engines recognise this norm by its operations: `torch.rms_norm` they would read without the `1 +`.
         wide = hidden_states.float()
         wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return (wide * (1.0 + self.weight.float())).to(hidden_states.dtype)
@@ -52,7 +52,7 @@ def norm_or_identity(config, has_norm: bool) -> nn.Module:
 
 
 class TfmMultiplier(nn.Module):
-    """What it reads times a number. It stands in the slot of a norm (Granite)."""
+    """Multiplies its input by a number. It stands in the place of a norm (Granite)."""
 
     def __init__(self, factor: float):
         super().__init__()
@@ -76,6 +76,6 @@ def make_head_norm(config, heads: int) -> nn.Module | None:
 
 
 def norm_heads(norm: nn.Module, heads: torch.Tensor) -> torch.Tensor:
-    """Norms `(batch, heads, length, head_dim)`: each head, or all heads of a position as one, if `norm` is as wide."""
+    """Norms `(batch, heads, length, head_dim)`: each head, or all heads of a position as one if `norm` is that wide."""
     states = heads.transpose(1, 2)  # as they were projected: nothing is copied
     return norm(states.reshape(*states.shape[:2], -1, norm.weight.shape[0])).view(states.shape).transpose(1, 2)

@@ -10,7 +10,7 @@ from .batch import Batch
 from .layers import runs_backward_apart
 from .layout import Layout
 
-IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")  # of attention, that take a bias
+IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")  # the attention implementations that take a bias
 
 
 class TfmBiasTable(nn.Embedding):
@@ -18,10 +18,10 @@ class TfmBiasTable(nn.Embedding):
 
 
 class TfmRelativeBias(nn.ModuleList):
-    """T5's learned bias (Raffel et al. 2020): distances share numbers in buckets, which grow wider with the distance.
+    """T5's learned bias (Raffel et al. 2020), one for each bucket of distances; far buckets hold more distances.
 
-    One table serves all layers, or each has one (`config.relative_attention_per_layer`). Another kind of bias has the
-    same `forward` and the same two attributes.
+    One table serves all layers, or each has one (`config.relative_attention_per_layer`). Every kind of bias has this
+    `forward`, and the attributes `is_causal` and `is_per_layer`.
     """
 
     def __init__(self, config, depth: int, is_causal: bool):
@@ -36,7 +36,7 @@ class TfmRelativeBias(nn.ModuleList):
         return self[layer if self.is_per_layer else 0](self.buckets(distances)).t().contiguous()
 
     def buckets(self, distances: torch.LongTensor) -> torch.LongTensor:
-        """The number of each distance's bucket: half of the buckets hold one distance each, the others grow."""
+        """The number of each distance's bucket: the first half hold one distance each, later ones more and more."""
         buckets, first = self.num_buckets, 0
         if self.is_causal:
             far = (-distances).clamp(min=0)
@@ -44,14 +44,14 @@ class TfmRelativeBias(nn.ModuleList):
             buckets = buckets // 2
             far, first = distances.abs(), (distances > 0) * buckets
         exact = buckets // 2
-        # In this order: a rounding would put a distance into the bucket beside its own.
+        # Computed in T5's order: any other rounds differently, which puts some distances into the next bucket.
         share = torch.log(far.float() / exact) / math.log(self.max_distance / exact)
         wide = (exact + (share * (buckets - exact)).to(torch.long)).clamp(max=buckets - 1)
         return first + torch.where(far < exact, far, wide)
 
 
 class TfmAlibi(nn.Module):
-    """ALiBi (Press et al. 2022): a score falls with the distance, by a slope of its own for each head.
+    """ALiBi (Press et al. 2022): scores fall with the distance, by one slope for each head.
 
     The slopes of `2 ** n` heads are powers of one number, down to `2 ** -8`; further heads get every second slope of
     twice as many. They are a buffer, which is not saved.
@@ -79,7 +79,7 @@ class TfmAlibi(nn.Module):
 
 
 class BiasedLayouts:
-    """The layouts of a batch, with the bias of a [`TfmStack`] in their masks, for one layer after the other."""
+    """The layouts of a batch with the position bias of a [`TfmStack`] in their masks, made for each layer in turn."""
 
     def __init__(self, model: nn.Module, batch: Batch):
         config, layer_types = model.config, model.layer_types
@@ -93,7 +93,7 @@ class BiasedLayouts:
             )
         self.bias, self.layouts, self.implementation = model.position_bias, batch.layouts, implementation
         self.is_shared = not (self.bias.is_per_layer or runs_backward_apart(model))
-        self.made: dict[str, Layout] = {}
+        self.current: dict[str, Layout] = {}
         tokens = batch.tokens.inputs
         self.sequences, self.queries = tokens.shape[:2] if batch.padding is None else batch.padding.shape
         # Found before the layers run: they add to the cache.
@@ -108,10 +108,10 @@ class BiasedLayouts:
         return keys, first - cache.get_seq_length(layer)
 
     def layouts_of(self, layer: int) -> dict[str, Layout]:
-        """Those of a layer."""
-        if not (self.is_shared and self.made):
-            self.made = {kind: self.biased(self.layouts[kind], layer, *span) for kind, span in self.spans.items()}
-        return self.made
+        """The layouts of layer number `layer`, by kind of layer."""
+        if not (self.is_shared and self.current):
+            self.current = {kind: self.biased(self.layouts[kind], layer, *span) for kind, span in self.spans.items()}
+        return self.current
 
     def biased(self, layout: Layout, layer: int, keys: int, first: int | torch.Tensor) -> Layout:
         distances = distances_to(keys, self.queries, self.device) + first
@@ -125,17 +125,17 @@ class BiasedLayouts:
 
 
 def distances_to(keys: int, queries: int, device: torch.device | None = None) -> torch.LongTensor:
-    """All distances from `queries` in a row to keys in a row, `(keys + queries,)`, in the order that `spread` reads,
-    where the first query is the first key."""
+    """The distances from consecutive queries to consecutive keys, `(keys + queries,)`, in the order that `spread`
+    reads. The first query stands at the first key."""
     steps = torch.arange(keys + queries, device=device)
     return steps.where(steps < keys, steps - keys - queries)
 
 
 def spread(values: torch.Tensor, queries: int, keys: int) -> torch.Tensor:
-    """Numbers by distance, `(heads, keys + queries)`, to those of each pair, `(1, heads, queries, keys)`.
+    """Values by distance, `(heads, keys + queries)`, to values by pair, `(1, heads, queries, keys)`.
 
-    The distances are 0 to `keys - 1`, one that is not read, and then `1 - queries` to -1, all as seen from the first
-    query, which reads the first `keys` of them; each later one begins one place earlier (Huang et al. 2018, 3.4).
+    The distances are 0 to `keys - 1`, one that is never read, then `1 - queries` to -1. The first query reads the first
+    `keys` values; each later query starts one place earlier, around the end (Huang et al. 2018, 3.4).
     """
     heads, width = values.shape
     if queries == 1:

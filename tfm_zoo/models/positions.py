@@ -21,8 +21,8 @@ class TfmSinusoidalPositions(nn.Module):
     - `"halves"`: all sines, then all cosines (Marian);
     - `"tensor2tensor"`: halves too, with the last pair's frequency at 1/10000 (the authors' own code; FSMT).
 
-    On a CPU the first positions are looked up in a table, a buffer that is not saved. Later positions are computed, and
-    on other devices all are, where a look at the values would wait for the device. (The table does not grow, since
+    On a CPU the first positions are looked up in a table, a buffer that is not saved. Later positions are computed.
+    On other devices all are, since reading their values would wait for the device. (The table does not grow, since
     distributed training needs buffers of the same size in every process.)
     """
 
@@ -37,7 +37,7 @@ class TfmSinusoidalPositions(nn.Module):
     def sinusoids(self, position_ids: torch.LongTensor) -> torch.Tensor:
         """Positions `(...)` to `(..., embedding_size)`, zero at the position that is reserved for padding."""
         half, device = self.width // 2, position_ids.device
-        if self.kind == "tensor2tensor":  # in float32, as there: far positions feel the difference
+        if self.kind == "tensor2tensor":  # in float32, as in tensor2tensor: far positions differ otherwise
             pairs = torch.arange(half, device=device, dtype=torch.float)
             frequencies = (pairs * -(math.log(10000.0) / max(half - 1, 1))).exp()
         else:
@@ -74,8 +74,8 @@ class TfmRotaryEmbedding(nn.Module):
         self.config = config
         self.max_seq_len_cached = self.original_max_seq_len = config.max_position_embeddings
         self.rope_type = config.rope_parameters["rope_type"]
-        scaled = ROPE_INIT_FUNCTIONS.get(self.rope_type, self.compute_default_rope_parameters)
-        inv_freq, self.attention_scaling = scaled(config)
+        make_frequencies = ROPE_INIT_FUNCTIONS.get(self.rope_type, self.compute_default_rope_parameters)
+        inv_freq, self.attention_scaling = make_frequencies(config)
         self.register_buffer("inv_freq", inv_freq, persistent=False)
         self.register_buffer("original_inv_freq", inv_freq.clone(), persistent=False)
 
@@ -107,7 +107,7 @@ class TfmRotaryByKind(nn.ModuleDict):
             self[layer_type] = TfmRotaryEmbedding(part)
 
     def forward(self, *inputs: torch.Tensor) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """What each returns, by kind of layer."""
+        """Cosines and sines by kind of layer."""
         return {layer_type: rotary(*inputs) for layer_type, rotary in self.items()}
 
 
@@ -118,10 +118,10 @@ def make_rotary(config, layer_types: list[str]) -> nn.Module | None:
     return TfmRotaryByKind(config, kinds) if kinds else TfmRotaryEmbedding(config)
 
 
-def rotate_together(query: torch.Tensor, key: torch.Tensor, *angles: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Queries and keys, rotated at once."""
+def rotate_together(query: torch.Tensor, key: torch.Tensor, *waves: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Queries and keys, rotated at once; `waves` are the cosines and the sines."""
     counts = (query.shape[1], key.shape[1])
-    return rotate(torch.cat((query, key), dim=1), *angles).split_with_sizes(counts, dim=1)
+    return rotate(torch.cat((query, key), dim=1), *waves).split_with_sizes(counts, dim=1)
 
 
 def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

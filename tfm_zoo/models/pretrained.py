@@ -9,6 +9,8 @@ from transformers import initialization as init
 from transformers.quantizers import AutoHfQuantizer
 
 from .attention import TfmAttention
+from .compat import OutputRecorder
+from .experts import TfmExperts, TfmRouter
 from .hub_saving import TfmHubMixin
 from .layers import TfmLayer
 from .norms import TfmZeroCenteredRMSNorm
@@ -26,8 +28,12 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
     _supports_flash_attn = True
     _supports_flex_attn = True
     _supports_attention_backend = True
-    _can_record_outputs = {"hidden_states": TfmLayer, "attentions": TfmAttention}
-    #: patterns of names, of earlier versions and of other heads -> their names here; subclasses do not inherit them
+    _can_record_outputs = {
+        "hidden_states": TfmLayer,
+        "attentions": TfmAttention,
+        "router_logits": OutputRecorder(TfmRouter, index=0),
+    }
+    #: pattern of a tensor's name in earlier versions or in other heads -> its name here; not inherited
     other_names: dict[str, str] = {}
 
     def __init__(self, config, *inputs, **kwargs):
@@ -46,7 +52,7 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
 
     @property
     def _supports_sdpa(self) -> bool:
-        """Whether torch's attention computes the model's: it has no soft cap."""
+        """Whether the model can use torch's attention, which has no soft cap."""
         return self.config.attn_logit_softcapping is None
 
     @property
@@ -55,7 +61,7 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
         return self.config.has_linear_attention
 
     def init_parallel_plans(self) -> None:
-        """Shards tables of tokens, too, as transformers does of its own models; engines read a plan without them."""
+        """Shards token embeddings too, as transformers does in its own models. (Serving engines' plans lack them.)"""
         super().init_parallel_plans()
         if self.base_model is self:
             tables = [name for name, _ in self.named_modules() if name.endswith("embeddings.embed_tokens")]
@@ -68,6 +74,14 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
             module.reset()
         elif isinstance(module, TfmZeroCenteredRMSNorm):
             init.zeros_(module.weight)
+        elif isinstance(module, TfmRouter | TfmExperts):
+            for parameter in module.parameters():
+                init.normal_(parameter, std=self.config.initializer_range)
+
+    @classmethod
+    def _can_set_experts_implementation(cls) -> bool:
+        """transformers looks for experts in the file of the class, where they are not."""
+        return True
 
     @classmethod
     def from_pretrained(cls, *args, key_mapping: dict[str, str] | None = None, **kwargs):
@@ -75,17 +89,18 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
         names = vars(cls).get("other_names", {})
         loaded = super().from_pretrained(*args, key_mapping=(key_mapping or {}) | names, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
-        used = getattr(model, "_weight_conversions", None) or []  # which saving reverses
+        used = getattr(model, "_weight_conversions", None) or []
+        # Saving would reverse these, and write the other names.
         model._weight_conversions = [rule for rule in used if rule.source_patterns[0] not in names]
         check_shards(model.config, model.tp_size or 1)
         return loaded
 
     def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args) -> None:
-        """Of `load_state_dict`, by which a run is resumed: tensors are found under their `other_names`, too."""
-        own = {name for name, _ in self.named_parameters()}
+        """The part of `load_state_dict`, which resumes runs, that finds tensors under their `other_names` too."""
+        expected = {name for name, _ in self.named_parameters()}
         for pattern, name in vars(type(self)).get("other_names", {}).items():
             for other in [key.removeprefix(prefix) for key in state_dict if key.startswith(prefix)]:
-                if other not in own and (renamed := re.sub(pattern, name, other)) in own:
+                if other not in expected and (renamed := re.sub(pattern, name, other)) in expected:
                     state_dict[prefix + renamed] = state_dict.pop(prefix + other)
         super()._load_from_state_dict(state_dict, prefix, *args)
 

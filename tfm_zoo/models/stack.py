@@ -37,15 +37,15 @@ class TfmScaledEmbedding(nn.Embedding):
 
 
 class TfmEmbeddings(nn.Module):
-    """The sum of token, position and segment embeddings; then norm, dropout and projection, as the model has them."""
+    """The sum of token, position and segment embeddings; then norm, dropout and projection, if the model has them."""
 
     def __init__(self, config, vocab_size: int):
         super().__init__()
         width, padding_idx = config.embedding_size, config.pad_token_id
         untrained = None if config.train_padding_embedding else padding_idx
-        table = partial(TfmScaledEmbedding, is_rounded=config.round_embedding_scale)
-        table = table if config.scale_embedding else nn.Embedding
-        self.embed_tokens = table(vocab_size, width, padding_idx=untrained)
+        scaled = partial(TfmScaledEmbedding, is_rounded=config.round_embedding_scale)
+        make_table = scaled if config.scale_embedding else nn.Embedding
+        self.embed_tokens = make_table(vocab_size, width, padding_idx=untrained)
         self.embed_positions = None
         if config.position_embedding_type == "learned":
             # If a position is reserved for padding, its row stays zero and gets no gradient.
@@ -65,7 +65,7 @@ class TfmEmbeddings(nn.Module):
     def forward(
         self, inputs: torch.Tensor, token_type_ids: torch.LongTensor | None, position_ids: torch.LongTensor
     ) -> torch.Tensor:
-        """What [`Tokens`] holds, to `(batch, length, hidden_size)`."""
+        """The fields of [`Tokens`] to hidden states `(batch, length, hidden_size)`."""
         embeddings = self.embed_tokens(inputs) if inputs.dim() == 2 else inputs
         if self.embed_token_types is not None:
             segments = torch.zeros_like(position_ids) if token_type_ids is None else token_type_ids
@@ -98,13 +98,13 @@ class TfmStack:
         self.num_positions = {"learned": rows, "sinusoidal": sys.maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)
         self.rotary_emb = make_rotary(config, layer_types)
-        depth, own = len(layer_types), layer_types[: config.num_hidden_groups]
-        # The numbers of the layers as they are run, where layers share their weights, so that one stands for several.
-        self.order = [index * len(own) // depth for index in range(depth)] if len(own) < depth else None
+        depth, groups = len(layer_types), layer_types[: config.num_hidden_groups]
+        # Where layers share weights, one module runs several times in succession: its number at each depth.
+        self.order = [index * len(groups) // depth for index in range(depth)] if len(groups) < depth else None
         self.layers = nn.ModuleList(
-            self.layer_class(config, index, layer_type, is_causal) for index, layer_type in enumerate(own)
+            self.layer_class(config, index, layer_type, is_causal) for index, layer_type in enumerate(groups)
         )
-        self.position_bias = make_position_bias(config, len(own), is_causal)
+        self.position_bias = make_position_bias(config, len(groups), is_causal)
         self.norm = norm_or_identity(config, config.final_norm)
         self.dropout = nn.Dropout(config.final_dropout) if config.final_dropout else None
 
@@ -135,8 +135,8 @@ class TfmStack:
 
 
 def pool(config, states: torch.Tensor, mask: torch.Tensor | None, read: Callable, query=None) -> torch.Tensor:
-    """What `read`, a pooler or a classifier, makes of each sequence of `(batch, length, width)`, `(batch, outputs)`: of
-    the first position or of a mean of the real tokens ([`mean_of`]); or the mean of what it makes of each ("late")."""
+    """Applies `read`, a pooler or a classifier, to each sequence: `(batch, length, width)` to `(batch, outputs)`. It
+    reads the first position, or a mean over real tokens ([`mean_of`]); "late" averages its outputs for real tokens."""
     if config.classifier_pooling == "cls":
         return read(states[:, 0])
     if config.classifier_pooling == "late":
@@ -159,7 +159,7 @@ def mean_of(states: torch.Tensor, mask: torch.Tensor | None, query: nn.Module | 
 
 
 def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
-    """Whether the first position is pooled; raises a `ValueError` for a mask that does not tell the mean's tokens."""
+    """Whether the first position is pooled; raises a `ValueError` if a mean needs another mask."""
     pooling = config.classifier_pooling
     if pooling != "cls" and attention_mask is not None and not marks_padding(attention_mask):
         raise ValueError(
@@ -205,7 +205,7 @@ def make_pooler(config, activation: str, dropout: float, bias: bool = True, has_
 
 
 def make_pooler_query(config) -> nn.Linear | None:
-    """What scores each state where attention pools them, `(..., hidden_size)` to `(..., 1)`."""
+    """The layer that scores each state for pooling by attention, `(..., hidden_size)` to `(..., 1)`."""
     return nn.Linear(config.hidden_size, 1, bias=False) if config.classifier_pooling == "attention" else None
 
 

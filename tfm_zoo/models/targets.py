@@ -13,7 +13,7 @@ from .losses import IGNORED
 def real_tokens(config, input_ids: torch.LongTensor | None, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
     """The mask, by default 1 where `input_ids` `(batch, length)` are not `config.pad_token_id` and 0 where they are.
 
-    It stays `None` if sequences end with that id.
+    It stays `None` if sequences end with that id, which then does not tell padding.
     """
     padding, ends = config.pad_token_id, config.eos_token_id
     if attention_mask is not None or input_ids is None:

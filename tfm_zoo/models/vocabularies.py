@@ -52,7 +52,7 @@ class TwoVocabularies:
             shared = f"share_encoder_decoder_embeddings={self.config.share_encoder_decoder_embeddings}"
             raise ValueError(
                 f"The target of this {type(self).__name__} has no embeddings of its own ({shared}): "
-                "resize_token_embeddings resizes those there are."
+                "call resize_token_embeddings."
             )
         sizes = (new_num_tokens, pad_to_multiple_of, mean_resizing)
         embeddings = self._get_resized_embeddings(decoder.get_input_embeddings(), *sizes)

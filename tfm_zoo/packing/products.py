@@ -107,7 +107,8 @@ class Int8Product(Product):
         inputs = inputs.float()
         if inputs.numel() == inputs.shape[-1]:  # a single row
             return torch.ops.quantized.linear_dynamic(inputs, self.packed, not HAS_VNNI)
-        heights = torch.linalg.vector_norm(inputs, torch.inf, dim=-1, keepdim=True).clamp_(min=TINY)
+        # The largest numbers without their signs. (torch's norm takes up to thirty times as long.)
+        heights = torch.maximum(inputs.amax(-1, keepdim=True), -inputs.amin(-1, keepdim=True)).clamp_(min=TINY)
         outputs = torch.ops.quantized.linear_dynamic(inputs / heights, self.packed, not HAS_VNNI)
         # The kernel has added the bias, which has its height already.
         return outputs.mul_(heights) if self.bias is None else torch.lerp(self.bias, outputs, heights)

@@ -1,6 +1,7 @@
 """Data sets that are generated, for machines with no data and no network.
 
-Film reviews to classify, sequences to reverse, documents to pre-train on. A review is a few opinions between neutral
+Film reviews to classify, sequences to reverse, documents to pre-train on; sentences whose names are tagged, passages
+with a question, passages with a summary. A review is a few opinions between neutral
 sentences. The adjective makes an opinion positive or negative; "not" reverses it, and after "but" only the second half
 counts. Most opinions of a review agree with its label. A quarter of the adjectives occur in the validation and test
 splits alone, so that no model can know every word. The same seed gives the same data.
@@ -10,15 +11,20 @@ import itertools
 import random
 import re
 from pathlib import Path
+from typing import Any
 
 import yaml
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
 NAME = "generated"
+FACT = "on {when} the {who} {did} the {what} in the {where} ."
 LABELS = ["negative", "positive"]
 SIZES = {"train": 2000, "validation": 400, "test": 400}  # of the reviews
 SEQUENCES = {"train": 60_000, "validation": 500, "test": 1000}
 DOCUMENTS = {"train": 4000, "validation": 200}
+SENTENCES = {"train": 3000, "validation": 500, "test": 1000}  # with tags
+QUESTIONS = {"train": 6000, "validation": 500, "test": 1000}
+PASSAGES = {"train": 10_000, "validation": 300, "test": 500}  # with summaries
 LETTERS = "abcdefghijklmnop"  # of a sequence
 LENGTHS = (1, 8)  # of a sequence, the shortest and the longest
 
@@ -89,3 +95,98 @@ def _opinion(rng: random.Random, side: str, adjectives: dict[str, list[str]]) ->
     if form < 0.9:
         return f"the {this} was not {rng.choice(other)} ."
     return f"the {this} seemed {rng.choice(other)} but the {that} was {rng.choice(same)} ."
+
+
+def tagged_sentences(seed: int = 0) -> DatasetDict:
+    """Columns `tokens` and `ner_tags`: words, and which of them name persons, places and companies.
+
+    Some names are those of persons and of places, so that only the words around them tell. A quarter of the names
+    occur in the validation and test splits alone.
+    """
+    rng = random.Random(seed)
+    kinds = ("person", "place", "company")
+    tags = ClassLabel(names=["O", *(f"{mark}-{kind}" for kind in kinds for mark in "BI")])
+    features = Features({"tokens": List(Value("string")), "ner_tags": List(tags)})
+    names = {kind: words.split() for kind, words in PARTS["names"].items()}
+    known = {kind: words[: len(words) * 3 // 4] for kind, words in names.items()}  # those of the training split
+    splits = {}
+    for split, size in SENTENCES.items():
+        rows = [_tagged(rng, known if split == "train" else names) for _ in range(size)]
+        columns = {"tokens": [words for words, _ in rows], "ner_tags": [tags.str2int(found) for _, found in rows]}
+        splits[split] = Dataset.from_dict(columns, features=features)
+    return DatasetDict(splits)
+
+
+def _tagged(rng: random.Random, names: dict[str, list[str]]) -> tuple[list[str], list[str]]:
+    """The words of a sentence, and their tags."""
+    words: list[str] = []
+    tags: list[str] = []
+    for word in rng.choice(PARTS["about_names"]).split():
+        kind = word.strip("{}")
+        if kind == word:
+            words, tags = [*words, word], [*tags, "O"]
+            continue
+        parts = [rng.choice(names[kind])]
+        if kind == "person" and rng.random() < 0.6:
+            parts.append(rng.choice(names["family"]))
+        if kind == "company":
+            parts.append(rng.choice(WORDS["trade"]))
+        words, tags = [*words, *parts], [*tags, f"B-{kind}", *[f"I-{kind}"] * (len(parts) - 1)]
+    return words, tags
+
+
+def questions_on_passages(seed: int = 0) -> DatasetDict:
+    """Columns `context`, a few sentences of who did what, where and when; `question`, about one of them; and `answers`,
+    which has the answer in `text` and its place in `answer_start`, each in a list."""
+    rng = random.Random(seed)
+    features = Features(
+        {
+            "question": Value("string"),
+            "context": Value("string"),
+            "answers": {"text": List(Value("string")), "answer_start": List(Value("int32"))},
+        }
+    )
+    splits = {}
+    for split, size in QUESTIONS.items():
+        rows = [_question(rng) for _ in range(size)]
+        splits[split] = Dataset.from_list(rows, features=features)
+    return DatasetDict(splits)
+
+
+def _question(rng: random.Random) -> dict[str, Any]:
+    facts = _facts(rng, rng.randint(2, 4))
+    sentences = [FACT.format(**fact) for fact in facts]
+    asked = rng.randrange(len(facts))
+    kind = rng.choice(list(PARTS["questions"]))
+    answer, question = facts[asked][kind], PARTS["questions"][kind].format(**facts[asked])
+    before = " ".join([*sentences[:asked], ""])
+    start = len(before) + sentences[asked].index(f" {answer} ") + 1
+    return {
+        "question": question,
+        "context": " ".join(sentences),
+        "answers": {"text": [answer], "answer_start": [start]},
+    }
+
+
+def summarised_passages(seed: int = 0) -> DatasetDict:
+    """Columns `text`, sentences of who did what, where and when, between others; and `summary`, who did what."""
+    rng = random.Random(seed)
+    splits = {split: [_passage(rng) for _ in range(size)] for split, size in PASSAGES.items()}
+    return DatasetDict({split: Dataset.from_list(rows) for split, rows in splits.items()})
+
+
+def _passage(rng: random.Random) -> dict[str, str]:
+    facts = _facts(rng, rng.randint(1, 3))
+    sentences = [FACT.format(**fact) for fact in facts]
+    for _ in range(rng.randint(1, 3)):
+        place, remark = rng.randrange(len(sentences) + 1), rng.choice(PARTS["remarks"])
+        sentences.insert(place, remark.format(**{kind: rng.choice(words) for kind, words in WORDS.items()}))
+    summary = " and ".join("the {who} {did} the {what}".format(**fact) for fact in facts)
+    return {"text": " ".join(sentences), "summary": summary}
+
+
+def _facts(rng: random.Random, count: int) -> list[dict[str, str]]:
+    """Who did what, where and when; each about another subject."""
+    subjects = rng.sample(PARTS["subjects"], count)
+    facts = ({kind: rng.choice(words.split()) for kind, words in subject.items()} for subject in subjects)
+    return [{"when": rng.choice(WORDS["day"]), **fact} for fact in facts]

@@ -127,6 +127,11 @@ class Head:
     zoo_class: type[PreTrainedModel]
     title: str  # what a model with it is called
 
+    @property
+    def suffix(self) -> str:
+        """How the names of the classes that have it end, such as `ForSequenceClassification`."""
+        return f"For{self.zoo_class.__name__.partition('For')[2]}"
+
     def check(self, config: PreTrainedConfig) -> None:
         """Refuse a configuration for which neither transformers nor its own code has a class with the head."""
         if not (self.official_class(config) or self.auto_class.__name__ in getattr(config, "auto_map", {})):

@@ -59,10 +59,9 @@ class Report:
         (output_dir / "all_results.json").write_text(json.dumps(self.results, indent=2) + "\n", encoding="utf-8")
         self.state.write(output_dir)
         plot_training(self.state.log_history, output_dir / PICTURE, *self.task.picture_metrics)
-        template = Path(inspect.getfile(type(self.task))).with_name("card.md")
         values = self.values() | (facts_of_zoo_model(self.model) if self.is_zoo else {})
         repository = args.hub_model_id or shortened(args.output_dir)  # by which `from_pretrained` loads the model
-        if not write_card(output_dir, template, self.metadata(), repository, **values):
+        if not write_card(output_dir, card_beside(type(self.task)), self.metadata(), repository, **values):
             logger.warning(f"{output_dir}/README.md was not written by this recipe: it is left as it is")
         logger.info(", ".join(f"{name} {value:.4g}" for name, value in self.results.items()))
         logger.info(f"The best model is in {output_dir}")
@@ -104,7 +103,8 @@ class Report:
     def values(self) -> dict[str, Any]:
         """The variables of the templates."""
         return vars(self) | {
-            "card": Template(SHARED_TEMPLATE.read_text(encoding="utf-8"), keep_trailing_newline=True),
+            "card": template(SHARED_TEMPLATE),
+            "parent_card": template(card_beside(type(self.task).__base__)),  # of a family of tasks
             "args": self.run.args,
             "splits": {prefix: split for prefix, split in SPLITS.items() if f"{prefix}_loss" in self.results},
             "remote_code": ", trust_remote_code=True" if self.is_zoo else "",
@@ -115,6 +115,16 @@ class Report:
             "device": device(),
             "versions": [f"{module.__name__} {module.__version__}" for module in VERSIONED],
         }
+
+
+def card_beside(task_class: type[Task]) -> Path:
+    """The template of a task's card, in the folder of its class."""
+    return Path(inspect.getfile(task_class)).with_name("card.md")
+
+
+def template(path: Path) -> Template:
+    """A template that others extend."""
+    return Template(path.read_text(encoding="utf-8"), keep_trailing_newline=True)
 
 
 def command_line(argv: Sequence[str] | None = None) -> str:

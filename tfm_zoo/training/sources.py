@@ -33,6 +33,7 @@ class DataArguments(Options):
     built_in_note: ClassVar[str]  # what a reader of the figures must know of it
     text_rows: ClassVar[str] = "document"  # what a row of a text file is in memory: the whole "document", or a "line"
     streaming: ClassVar[bool] = False
+    train_split_name: ClassVar[str | None] = None
     test_split_percentage: ClassVar[float] = 0
 
     dataset_name: str | None = option(None, "Hub id or local folder. 'generated', the default: the built-in data set.")
@@ -118,6 +119,7 @@ class StreamedArguments(DataArguments):
     """The options of a data set that need not fit into memory or onto the disk."""
 
     streaming: bool = option(False, "Read the training texts while training; needs max_train_steps.")
+    train_split_name: str | None = option(None, "Split to train on; default: the one that begins with 'train'.")
 
     @property
     def files_identity(self) -> str | None:

@@ -1,5 +1,6 @@
 """Which split of a data set is which, and what is cut from the training rows where a split is missing."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -24,14 +25,27 @@ class Data:
     def facts(self) -> dict[str, Any]:
         """What a resumed run must find again."""
         train, validation = (chain(*self.splits[split].to_dict().values()) for split in ("train", "validation"))
-        return {"training texts": digest(train), "validation texts": digest(validation)}
+        return {"training texts": digest(map(_as_text, train)), "validation texts": digest(map(_as_text, validation))}
+
+
+def _as_text(value: Any) -> str:
+    """A text as it is; a list or a mapping of texts as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def by_role(splits: Mapping[str, Rows], args: DataArguments) -> tuple[dict[str, Rows], list[str], list[str]]:
     """The splits "train" and, if there are such, "validation" and "test"; which of them the data set came with; notes.
 
-    They are the first ones whose names begin so. A split that is alone is trained on, whatever its name is.
+    They are the first ones whose names begin so. A split that is alone is trained on, whatever its name is; and so is
+    the one that `train_split_name` names.
     """
+    if name := args.train_split_name:
+        if name not in splits:
+            raise ValueError(f"train_split_name {name!r}: no such split among {list(splits)}")
+        splits = {
+            "train": splits[name],
+            **{other: rows for other, rows in splits.items() if other not in ("train", name)},
+        }
     notes = [args.built_in_note] if args.is_generated else []
     names = {role: next((name for name in splits if name.startswith(role)), None) for role in args.roles}
     if names["train"] is not None:

@@ -10,6 +10,7 @@ from .attention_plot import plot_attention
 from .block import plot_block
 from .comparison import TrainedModel, plot_comparison
 from .figures import IMAGES, check_suffix
+from .heads import HeadShares, head_shares, plot_heads
 from .masks import mask_of, plot_masks
 from .positions import plot_positions, position_vectors, similarity_by_distance
 from .rollout import Rollout, attention_rollout, decision_rollout, plot_rollout
@@ -20,6 +21,7 @@ __all__ = [
     "IMAGES",
     "PAGES",
     "AttentionMap",
+    "HeadShares",
     "Rollout",
     "TrainedModel",
     "attention_maps",
@@ -28,10 +30,12 @@ __all__ = [
     "check_suffix",
     "choose",
     "decision_rollout",
+    "head_shares",
     "mask_of",
     "plot_attention",
     "plot_block",
     "plot_comparison",
+    "plot_heads",
     "plot_masks",
     "plot_positions",
     "plot_rollout",

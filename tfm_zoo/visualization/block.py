@@ -76,6 +76,9 @@ def stack_of(config: TfmConfig, title: str, depth: int, is_causal: bool) -> Stac
     lines = ["self-attention", fill(heads_of(config), COLUMNS), fill(", ".join(filter(None, details)), COLUMNS)]
     width, inner = config.hidden_size, config.intermediate_size
     gate = "gated, " if config.mlp_type == "gated" else ""
+    if "sparse" in getattr(config, "mlp_layer_types", ()):
+        gate = f"{config.num_experts_per_tok} of {config.num_local_experts} experts, {gate}"
+        inner = config.moe_intermediate_size
     feed = "feed-forward\n" + fill(f"{gate}{config.hidden_act}: {width:,} to {inner:,} to {width:,}", COLUMNS)
     place = config.norm_position
     norms = {"before": place in ("pre", "both"), "inside": place in ("output", "both"), "after": place == "post"}

@@ -56,7 +56,7 @@ BLOOM = Architecture(
 )
 
 
-#: what MPT's attention is without its variations, most of which the official class itself overlooks
+#: fields of MPT's attention, with the only values that are converted; the official class ignores most of them
 PLAIN_ATTENTION = {
     "attn_type": "multihead_attention",
     "alibi": True,
@@ -69,7 +69,7 @@ PLAIN_ATTENTION = {
 
 @dataclass(frozen=True)
 class OneDropout(ConfigRule):
-    """MPT's only dropout, in a configuration of its own, which may have a scale of scores, too."""
+    """MPT's only dropout, in the nested `attn_config`, which may hold a scale of scores too."""
 
     zoo = "attention_dropout"
 

@@ -22,8 +22,8 @@ CONFIG = (
 )
 BIASES = ("final_logits_bias", "lm_head_bias")
 NO_LAYERDROP = only(encoder_layerdrop=0, decoder_layerdrop=0)
-#: for classes whose output projection has a bias that is not trained. No bias is the same as a bias of zeros, and one
-#: that the zoo has trained is the same as one that is not.
+#: for classes whose output projection has an untrained bias. It can hold what the zoo has instead: no bias, as zeros,
+#: or a trained one.
 LOGITS_BIAS = (*constants(final_logits_bias=lambda zoo: not zoo.get("lm_head_bias")), *map(Free, BIASES))
 
 ATTENTIONS = [("encoder", "self_attn"), ("decoder", "self_attn"), ("decoder", "encoder_attn")]
@@ -153,8 +153,8 @@ FSMT = Architecture(
 )
 
 PRE_NORM = (*CONFIG, *same("vocab_size"), *constants(norm_position="pre"), *ALL_TIED)
-#: Fan et al. 2020; the architecture of the dense NLLB models (NLLB team 2022). Layers that training drops
-#: (`encoder_layerdrop`) are a setting of the official class, which the zoo keeps and does not follow.
+#: Fan et al. 2020; the architecture of the dense NLLB models (NLLB team 2022). The official class
+#: drops whole layers in training (`encoder_layerdrop`): the zoo keeps this field, but drops none.
 M2M100 = Architecture(
     model_type="m2m_100",
     title="M2M100 (NLLB)",

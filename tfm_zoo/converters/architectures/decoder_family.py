@@ -17,7 +17,7 @@ def token_classifier_dropout(official: Fields) -> float:
 
 @dataclass(frozen=True)
 class RotaryParameters(ConfigRule):
-    """Rotary parameters of an official class that completes those of all layers in its own way, if left to do it."""
+    """Rotary parameters that an official class would complete in its own way, if the table left that to it."""
 
     write: Callable[[dict[str, Any]], dict[str, Any]]
     read: Callable[[dict[str, Any]], dict[str, Any]] = dict
@@ -32,12 +32,12 @@ class RotaryParameters(ConfigRule):
 
 
 WHOLE_HEADS = {"partial_rotary_factor": 1.0}
-#: of classes that rotate a part of each head unless told otherwise
+#: for classes that rotate a part of each head by default
 ROTARY_SHARE = RotaryParameters(
     lambda parameters: WHOLE_HEADS | parameters,
     lambda parameters: {name: value for name, value in parameters.items() if (name, value) not in WHOLE_HEADS.items()},
 )
-#: of classes with parameters for each kind of layer
+#: for classes with parameters for each kind of layer
 ROTARY_BY_KIND = RotaryParameters(
     lambda parameters: {kind: dict(parameters) for kind in ("full_attention", "sliding_attention")}
 )
@@ -59,9 +59,10 @@ GENERIC = {
     "ForTokenClassification": (SCORE, Rename("score.bias", "score.bias")),
     "ForQuestionAnswering": (QUESTION_ANSWERING,),
 }
+WITHOUT_ANSWERS = ("Model", "ForCausalLM", "ForSequenceClassification", "ForTokenClassification")
 
 
 def generic_heads(name: str, kinds: Iterable[str | Head] = GENERIC) -> tuple[Head, ...]:
-    """Those of these kinds, of official classes whose names begin with `name`; a `Head` stands for itself."""
-    made = {kind: Head(f"{name}{kind}", f"TfmGPT{kind}", rules) for kind, rules in GENERIC.items()}
-    return tuple(made.get(kind, kind) for kind in kinds)
+    """The heads of these kinds for official classes whose names begin with `name`; a `Head` in `kinds` is kept."""
+    generic = {kind: Head(f"{name}{kind}", f"TfmGPT{kind}", rules) for kind, rules in GENERIC.items()}
+    return tuple(generic.get(kind, kind) for kind in kinds)

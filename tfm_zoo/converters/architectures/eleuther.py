@@ -14,7 +14,7 @@ from .decoder_family import CONFIG, QKV, QUESTION_ANSWERING, SCORE
 from .gpt import CONFIG as GPT_CONFIG
 from .gpt import intermediate_size
 
-NEOX_LM_HEAD = Rename("lm_head.weight", "lm_head.weight", also="embed_out.weight")  # in files
+NEOX_LM_HEAD = Rename("lm_head.weight", "lm_head.weight", also="embed_out.weight")  # its name in files
 
 GPT_NEOX = Architecture(
     model_type="gpt_neox",
@@ -54,7 +54,7 @@ GPT_NEOX = Architecture(
 
 @dataclass(frozen=True)
 class RotaryDim(ConfigRule):
-    """How many channels of each head are rotated: a number here, a share there."""
+    """How many channels of each head are rotated: a number in official configurations, a share in the zoo's."""
 
     zoo = "rope_parameters"
 

@@ -14,7 +14,7 @@ def classifier_pooling(official: Fields) -> str:
 
 
 def written_pooling(pooling: str) -> dict[str, str]:
-    return {"classifier_pooling": WRITTEN_POOLING.get(pooling, pooling)}  # another is refused below
+    return {"classifier_pooling": WRITTEN_POOLING.get(pooling, pooling)}  # `Requires`, below, refuses any other
 
 
 EUROBERT = Architecture(

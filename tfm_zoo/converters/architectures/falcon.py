@@ -21,7 +21,7 @@ def norms_of_a_block(official: Fields) -> int:
 
 
 def attention_output_dropout(zoo: Fields) -> float:
-    """Where attention is beside feed-forward, their sum is dropped, by `hidden_dropout`; else each is, by its own."""
+    """Beside the feed-forward, attention has no dropout of its own: `hidden_dropout` is that of their sum."""
     return 0.0 if zoo["use_parallel_residual"] else zoo["attention_dropout"]
 
 

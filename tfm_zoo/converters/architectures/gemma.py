@@ -7,7 +7,7 @@ sides of each sub-layer, and windows. Gemma 2 caps scores and logits; Gemma 3 no
 from ..architecture import Head
 from ..config_rules import Computed, Field, Fields, Requires, constants, only, same
 from ..tensor_rules import Rename
-from .decoder_family import LM_HEAD, ROTARY_BY_KIND, SCORE
+from .decoder_family import LM_HEAD, ROTARY_BY_KIND, SCORE, WITHOUT_ANSWERS
 from .llama import ALWAYS_A_WINDOW, BODY, HEAD_NORMS, llama
 
 
@@ -34,7 +34,6 @@ LATER_CONFIG = (
     Field("hidden_activation", "hidden_act"),
     Computed("attention_scale", attention_scale, lambda scale: {"query_pre_attn_scalar": max(1, round(scale**-2))}),
 )
-WITHOUT_ANSWERS = ("Model", "ForCausalLM", "ForSequenceClassification", "ForTokenClassification")
 
 GEMMA = llama("gemma", "Gemma", "Gemma", *GEMMA_CONFIG, heads=WITHOUT_ANSWERS, tokenizer="GemmaTokenizer")
 GEMMA2 = llama(

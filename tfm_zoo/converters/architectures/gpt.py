@@ -4,7 +4,7 @@ from ..architecture import Architecture, Head
 from ..config_rules import Computed, Field, Fields, Requires, constants, only, same
 from ..tensor_rules import NotConverted, Rename, Split, Transpose
 from .decoder_family import CONFIG as DECODER_CONFIG
-from .decoder_family import LM_HEAD, QUESTION_ANSWERING, SCORE
+from .decoder_family import LM_HEAD, QKV, QUESTION_ANSWERING, SCORE
 
 CONFIG = (
     *DECODER_CONFIG,
@@ -20,7 +20,7 @@ CONFIG = (
 )
 BLOCK = (
     Rename("h.{i}.ln_1", "layers.{i}.self_attn_norm"),
-    Split("h.{i}.attn.c_attn", tuple(f"layers.{{i}}.self_attn.{part}_proj" for part in "qkv"), transposed=True),
+    Split("h.{i}.attn.c_attn", QKV, transposed=True),
     Transpose("h.{i}.attn.c_proj", "layers.{i}.self_attn.o_proj"),
     Rename("h.{i}.ln_2", "layers.{i}.mlp_norm"),
     Transpose("h.{i}.mlp.c_fc", "layers.{i}.mlp.up_proj"),

@@ -64,6 +64,7 @@ def llama(
     *config: ConfigRule,
     base: tuple[ConfigRule, ...] = LLAMA_CONFIG,
     tensors: tuple[TensorRule, ...] = TENSORS,
+    stored: tuple[TensorRule, ...] = (),
     heads: Iterable[str | Head] = GENERIC,
     tokenizer: str = "LlamaTokenizer",
 ) -> Architecture:
@@ -77,6 +78,7 @@ def llama(
         other_prefixes=("transformer",),  # of the classes for question answering
         config=(*(rule for rule in base if rule.zoo not in replaced), *config),
         tensors=tensors,
+        stored=stored,
         heads=generic_heads(name, heads),
         tokenizer=tokenizer,
     )
@@ -108,7 +110,7 @@ WINDOWS = (
     Computed("sliding_window", window, lambda size: {"sliding_window": size, "use_sliding_window": size is not None}),
     Computed("layer_types", layer_types),
 )
-#: of classes that make the mask of a window even if no layer has one
+#: for classes that need a window to make masks, even if no layer slides
 ALWAYS_A_WINDOW = (*same("sliding_window"), Requires("sliding_window", lambda size: size is not None, "a number"))
 #: Yang et al. 2024: with biases of queries, keys and values, and a window in some layers
 QWEN2 = llama(

@@ -23,7 +23,7 @@ MPNET = Architecture(
         Field("layer_norm_eps", "norm_eps"),
         *constants(position_ids_from_padding=True, type_vocab_size=0, lm_head_act="gelu", classifier_dropout=None),
         *constants(relative_attention_max_distance=128, relative_attention_per_layer=False),
-        *only(pad_token_id=1, relative_attention_num_buckets=32),  # whatever the configuration says
+        *only(pad_token_id=1, relative_attention_num_buckets=32),  # the official class has no others
     ),
     tensors=(
         Rename("embeddings.word_embeddings", "embeddings.embed_tokens"),

@@ -15,6 +15,7 @@ from .bert import (
     classifier_dropout,
 )
 from .llama import head_dim, rotates_whole_heads
+from .modernbert import QKV
 
 
 def is_tied(official: Fields) -> bool:
@@ -39,7 +40,6 @@ EMBEDDINGS = (
     Rename("embeddings.token_type_embeddings", "embeddings.embed_token_types"),
     Rename("embeddings.LayerNorm", "embeddings.norm"),
 )
-QKV = tuple(f"layers.{{i}}.self_attn.{name}_proj" for name in "qkv")
 BLOCKS = (
     *(Rename(f"layers.{{i}}.self_attn.{name}_proj", f"layers.{{i}}.self_attn.{name}_proj") for name in "qkvo"),
     Rename("layers.{i}.post_attention_layernorm", "layers.{i}.self_attn_norm"),
@@ -81,7 +81,7 @@ NOMIC_BERT = Architecture(
     model_type="nomic_bert",
     title="NomicBERT",
     prefix="nomic_bert",
-    other_prefixes=("bert",),  # in files
+    other_prefixes=("bert",),  # the prefix in files
     config=(
         *CONFIG,
         *constants(mlp_type="gated", attention_bias=False, mlp_bias=False, add_pooling_layer=False),
@@ -112,7 +112,7 @@ GTE = Architecture(
     model_type="gte",
     title="GTE",
     prefix="gte",
-    other_prefixes=("new",),  # in files
+    other_prefixes=("new",),  # the prefix in files
     config=(
         *CONFIG,
         *constants(mlp_type="gated", mlp_bias=False, mlp_output_bias=True, add_pooling_layer=False, lm_head_act="gelu"),

@@ -1,6 +1,6 @@
 """OLMo 2 (Team OLMo 2024) and OLMo 3 (Team OLMo 2025).
 
-They are LLaMA with norms of what sub-layers give, and of queries and keys, in place of norms before. OLMo 3 has a
+They are LLaMA with norms after each sub-layer, in place of before it, and norms of queries and keys. OLMo 3 has a
 window in three of four layers, and rotary positions by kind of layer.
 """
 

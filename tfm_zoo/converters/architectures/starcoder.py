@@ -6,11 +6,9 @@ The first is GPT-2 with one key-value head, the second LLaMA with LayerNorm, bia
 from ..architecture import Architecture, Head
 from ..config_rules import Computed, Field, constants, only, same
 from ..tensor_rules import NotConverted, Rename, SplitHeads
-from .decoder_family import LM_HEAD, QKV, SCORE
+from .decoder_family import LM_HEAD, QKV, SCORE, WITHOUT_ANSWERS
 from .gpt import CONFIG, intermediate_size
 from .llama import llama
-
-WITHOUT_ANSWERS = ("Model", "ForCausalLM", "ForSequenceClassification", "ForTokenClassification")
 
 GPT_BIGCODE = Architecture(
     model_type="gpt_bigcode",

@@ -109,7 +109,7 @@ def t5(title: str, *config: ConfigRule) -> Architecture:
 
 
 def scale(official: Fields) -> float:
-    """What the first T5 multiplies the states by that it projects onto its vocabulary; the second does not."""
+    """What T5 multiplies hidden states by before it projects them onto its vocabulary; version 1.1 does not."""
     return official["d_model"] ** -0.5 if official.get("scale_decoder_outputs", True) else 1.0
 
 

@@ -12,6 +12,7 @@ from typing_extensions import Self
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
+from tfm_zoo.training.labels import in_order
 from tfm_zoo.training.sources import SplitArguments, check_texts, find_columns, load_source
 from tfm_zoo.training.splits import Data, by_role, divide
 
@@ -109,7 +110,7 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
     notes += unlabelled
 
     feature = raw.get("train", first).features[label_column]
-    label_names = feature.names if isinstance(feature, ClassLabel) else _in_order(rows["train"].unique("label"))
+    label_names = feature.names if isinstance(feature, ClassLabel) else in_order(rows["train"].unique("label"))
     for name, split in rows.items():
         unknown = sorted(set(split.unique("label")) - set(label_names))
         if unknown:
@@ -135,8 +136,3 @@ def _with_label_names(name: str, split: Dataset, column: str) -> Dataset | None:
     if missing:
         raise ValueError(f"split {name!r} has {missing} rows without a label, the first is row {labels.index(None)}")
     return split.remove_columns(column).add_column("label", [str(label) for label in labels])
-
-
-def _in_order(names: list[str]) -> list[str]:
-    """Names in alphabetical order, whole numbers before them by value."""
-    return sorted(names, key=lambda name: (0, int(name), "") if name.lstrip("-").isdigit() else (1, 0, name))

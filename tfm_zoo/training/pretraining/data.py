@@ -31,7 +31,6 @@ class DocumentArguments(StreamedArguments):
         "Instead of dataset_name: CSV, TSV, JSON (lines) or Parquet, a document a row; or text, a sentence a line with"
         " an empty line between documents. A pattern ('shards/*.txt') means all files that fit.",
     )
-    train_split_name: str | None = option(None, "Split to train on; default: the one that begins with 'train'.")
     text_column_name: str | None = option(None, "Column of the texts; default: 'text', or the only one.")
     max_train_samples: int | None = option(None, "Use this many training documents.", at_least=1)
     max_eval_samples: int | None = option(
@@ -63,10 +62,6 @@ def load_documents(args: DocumentArguments, seed: int) -> Documents:
     is_text = "text" in [rows.builder_name for rows in raw.values()]
     if is_text and not args.streaming:
         raw = load_source(replace(args, streaming=True))  # a stream tells where a file ends
-    if name := args.train_split_name:
-        if name not in raw:
-            raise ValueError(f"train_split_name {name!r}: no such split among {list(raw)}")
-        raw = {"train": raw[name], **{other: split for other, split in raw.items() if other not in ("train", name)}}
     rows, own_splits, notes = by_role(raw, args)
     column = text_column(rows["train"], args.text_column_name)
     sources = {}

@@ -1,25 +1,23 @@
-"""Sentences and their translations, from any source, as pairs of token ids."""
+"""Sentences and their translations, from any source."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
-from datasets import Dataset, DatasetDict
-from transformers import PreTrainedTokenizerBase
+from datasets import Dataset
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.sources import SplitArguments, check_texts, find_columns, load_source
-from tfm_zoo.training.splits import Data, by_role, divide
+from tfm_zoo.training.sources import find_columns, load_source
+from tfm_zoo.training.splits import by_role, divide
+from tfm_zoo.training.text_to_text.data import SIDES, PairArguments, TextPairs, checked_texts
 
-SIDES = ("source", "target")  # the columns of pairs, those of the generated data among them
 NESTED = "translation"  # a column of mappings from language to text, as many data sets on the Hub have it
 
 
 @dataclass(frozen=True)
-class ParallelTextArguments(SplitArguments):
+class ParallelTextArguments(PairArguments):
     """Where the pairs are, and how much of them to use. Names are those of transformers' `run_translation.py`."""
 
     built_in: ClassVar = staticmethod(generated.reversed_sequences)
@@ -40,10 +38,6 @@ class ParallelTextArguments(SplitArguments):
         " as en_XX, which begins with that name.",
     )
     target_lang: str | None = option(None, "The language to translate into, likewise.")
-    max_source_length: int = option(128, "Longer sources are truncated to this many tokens.", at_least=1)
-    max_target_length: int = option(
-        128, "Likewise targets, in training and in the validation loss; and translations.", at_least=1
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,37 +59,10 @@ class ParallelTextArguments(SplitArguments):
 
 
 @dataclass
-class ParallelTexts(Data):
+class ParallelTexts(TextPairs):
     """Splits whose columns "source" and "target" hold texts."""
 
     languages: tuple[str, str]  # of source and target: names of columns, or codes that begin with them
-
-    def encode(self, tokenizer: PreTrainedTokenizerBase, args: ParallelTextArguments) -> DatasetDict:
-        """The splits as token ids, "input_ids" and "labels"; `notes` then say how many had to be truncated."""
-        max_source, max_target = args.max_source_length, args.max_target_length
-
-        def encode_batch(rows: dict[str, list[str]]) -> dict[str, list]:
-            sources = tokenizer(rows["source"], verbose=False)["input_ids"]
-            targets = tokenizer(text_target=rows["target"], verbose=False)["input_ids"]
-            longer = [len(s) > max_source or len(t) > max_target for s, t in zip(sources, targets, strict=True)]
-            if any(longer):
-                sources = tokenizer(rows["source"], truncation=True, max_length=max_source)["input_ids"]
-                targets = tokenizer(text_target=rows["target"], truncation=True, max_length=max_target)["input_ids"]
-            return {"input_ids": sources, "labels": targets, "truncated": longer}
-
-        options = {"remove_columns": [*SIDES], "num_proc": args.preprocessing_num_workers}
-        encoded = self.splits.map(encode_batch, batched=True, **options)
-        for name, rows in encoded.items():
-            if truncated := sum(rows["truncated"]):
-                self.notes.append(
-                    f"{truncated:,} of the {len(rows):,} pairs of the {name} split were truncated, to {max_source}"
-                    f" tokens of the source and {max_target} of the target."
-                )
-        return encoded.remove_columns("truncated")
-
-    def texts(self) -> Iterator[str]:
-        """The training texts of both sides. Read when iterated."""
-        return chain.from_iterable(self.splits["train"][column] for column in SIDES)
 
 
 def load_parallel_texts(args: ParallelTextArguments, seed: int) -> ParallelTexts:
@@ -119,9 +86,5 @@ def _pairs(name: str, split: Dataset, languages: Sequence[str | None]) -> Datase
         short = language.split("_")[0]
         asked = short if short in split.column_names and language not in split.column_names else language
         (column,) = find_columns(split, [asked], [], option_name)
-        check_texts(name, split, column, "column")
-        texts[side] = split[column][:]
-        empty = next((row for row, text in enumerate(texts[side]) if not text.strip()), None)
-        if empty is not None:
-            raise ValueError(f"split {name!r} has an empty text in row {empty} of column {column!r}")
+        texts[side] = checked_texts(name, split, column, "column")
     return Dataset.from_dict(texts)

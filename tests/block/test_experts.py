@@ -1,0 +1,113 @@
+"""Experts: against their definition, by every implementation; their loss; and what else meets them in a model."""
+
+import copy
+
+import pytest
+import torch
+from torch.nn import functional as F
+from transformers import MixtralForCausalLM
+
+from tfm_zoo import TfmGPTForCausalLM, from_official, pack_weights
+from tfm_zoo.models.experts import TfmSparseMLP
+
+from ..official_models import BY_NAME, build_tiny
+from ..tiny import NO_DROPOUT, tiny_config, tiny_model
+
+EXPERTS = NO_DROPOUT | {"mlp_type": "gated", "mlp_bias": False, "hidden_act": "silu", "num_local_experts": 4}
+IDS = torch.arange(3, 27).view(3, 8)
+MASK = torch.tensor([[1] * 8, [0] * 3 + [1] * 5, [1] * 8])
+
+
+def by_hand(layer: TfmSparseMLP, states: torch.Tensor, is_normed: bool) -> torch.Tensor:
+    """Token by token, expert by expert."""
+    made = torch.zeros_like(states)
+    for place in torch.cartesian_prod(*map(torch.arange, states.shape[:2])).tolist():
+        state = states[tuple(place)]
+        chances = (layer.gate.weight @ state).softmax(dim=0)
+        best = chances.argsort(descending=True)[:2].tolist()
+        total = sum(chances[expert] for expert in best) if is_normed else 1
+        for expert in best:
+            gate, up = (layer.experts.gate_up_proj[expert] @ state).chunk(2)
+            inner = F.silu(gate) * up
+            made[tuple(place)] += chances[expert] / total * (layer.experts.down_proj[expert] @ inner)
+    return made
+
+
+@pytest.mark.parametrize("implementation", ["eager", "grouped_mm", "batched_mm"])
+@pytest.mark.parametrize("is_normed", [True, False])
+def test_definition(implementation, is_normed):
+    fields = {"moe_intermediate_size": 20, "norm_topk_prob": is_normed}
+    model = tiny_model(TfmGPTForCausalLM, **EXPERTS, **fields)
+    model.set_experts_implementation(implementation)
+    layer, states = model.model.layers[0].mlp, torch.randn(2, 5, 32, requires_grad=True)
+    expected, made = by_hand(layer, states, is_normed), layer(states)
+    torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-5)
+    wanted, given = (torch.autograd.grad(x.square().sum(), [states, *layer.parameters()]) for x in (expected, made))
+    torch.testing.assert_close(given, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_layers_that_have_experts():
+    model = tiny_model(TfmGPTForCausalLM, **EXPERTS, mlp_layer_types=["dense", "sparse"])
+    assert [isinstance(layer.mlp, TfmSparseMLP) for layer in model.model.layers] == [False, True]
+    torch.manual_seed(0)
+    experts = TfmGPTForCausalLM(model.config).model.layers[1].mlp.experts
+    scaled = model.config.initializer_range / 2  # of two layers, each with two sub-layers
+    assert abs(experts.down_proj.std() / scaled - 1) < 0.05 and abs(experts.gate_up_proj.std() / scaled - 2) < 0.1
+
+
+def test_a_plan_for_experts_as_official():
+    official = MixtralForCausalLM.config_class
+    config = tiny_config(TfmGPTForCausalLM.config_class, **EXPERTS)
+    for kind in ("tp", "ep"):
+        ours, theirs = (getattr(each, f"base_model_{kind}_plan") for each in (config, official))
+        assert {name: style for name, style in ours.items() if ".mlp." in name} == {
+            name: style for name, style in theirs.items() if ".mlp." in name
+        }
+    assert "base_model_ep_plan" not in config.to_dict()
+
+
+def test_the_loss_of_the_router():
+    """With padding at the left; of a mask that says nothing of padding, all tokens count."""
+    official = build_tiny(BY_NAME["MixtralForCausalLM"], sliding_window=None)
+    zoo = from_official(official)
+    for mask in (MASK, None):
+        outputs, expected = (model(IDS, attention_mask=mask, labels=IDS) for model in (zoo, official))
+        torch.testing.assert_close(outputs.aux_loss, expected.aux_loss)
+        torch.testing.assert_close(outputs.loss, expected.loss)
+    assert zoo(IDS, output_router_logits=False).get("aux_loss") is None
+    everywhere = zoo(IDS, attention_mask=torch.ones(3, 1, 8, 8).tril().bool()).aux_loss
+    torch.testing.assert_close(everywhere, official(IDS).aux_loss)
+    # A step has the new tokens' logits alone. (The official class fails.)
+    first = zoo(IDS[:, :6], attention_mask=MASK[:, :6], use_cache=True)
+    step = zoo(IDS[:, 6:], attention_mask=MASK, past_key_values=first.past_key_values)
+    assert step.aux_loss.isfinite() and step.router_logits[0].shape == (6, 4)
+
+
+def test_checkpointed_blocks_route_as_others():
+    gradients = []
+    for checkpointed in (False, True):
+        model = tiny_model(TfmGPTForCausalLM, **EXPERTS, output_router_logits=True).train()
+        if checkpointed:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        loss = model(IDS, labels=IDS).loss
+        loss.backward()
+        gradients.append([loss.detach(), *(parameter.grad for parameter in model.parameters())])
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_packed(dtype):
+    """What is packed are linear layers; experts stay as they are."""
+    model = tiny_model(TfmGPTForCausalLM, **EXPERTS)
+    twin = pack_weights(copy.deepcopy(model), dtype)
+    with torch.no_grad():
+        wanted, made = model(IDS).logits, twin(IDS).logits
+    assert (made - wanted).norm() < {"float32": 1e-5, "bfloat16": 0.05, "int8": 0.15}[dtype] * wanted.norm()
+
+
+def test_one_graph():
+    model = tiny_model(TfmGPTForCausalLM, **EXPERTS)
+    torch._dynamo.reset()
+    with torch.no_grad():
+        made = torch.compile(model, fullgraph=True, backend="eager")(IDS).logits
+        torch.testing.assert_close(made, model(IDS).logits)

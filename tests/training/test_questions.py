@@ -1,0 +1,88 @@
+"""Questions and answers: scores, spans, windows, and what is refused."""
+
+import json
+
+import pytest
+import torch
+
+from tfm_zoo.training import generated
+from tfm_zoo.training.question_answering.data import QuestionArguments, load_questions
+from tfm_zoo.training.question_answering.measures import answer_scores, best_spans, normalised, word_f1
+from tfm_zoo.training.tokenizers import word_piece_tokenizer
+
+
+def test_scores_are_those_of_squad():
+    assert normalised(" The  U.S. — an a-b ") == "us — ab"
+    assert word_f1("the big cat", "Big cats") == pytest.approx(2 / 4)
+    assert (word_f1("", ""), word_f1("the", ""), word_f1("a cat", "")) == (1, 1, 0)
+    scores = answer_scores(["Cat.", "in 1990", ""], [["dog", "a cat"], ["1990"], []])
+    assert scores == pytest.approx({"exact_match": 200 / 3, "f1": 100 * (1 + 2 / 3 + 1) / 3})
+
+
+def test_best_spans_are_those_of_a_search_by_hand():
+    start, end = torch.randn(2, 2, 7, generator=torch.Generator().manual_seed(0))
+    allowed = torch.tensor([[False, True, True, True, True, True, False], [False] * 5 + [True] * 2])
+    scores, first, last = best_spans(start, end, allowed, longest=3, count=9)
+    for row in range(2):
+        spans = [(i, j) for i in range(7) for j in range(i, min(i + 3, 7)) if allowed[row, i] and allowed[row, j]]
+        by_score = sorted(((start[row, i] + end[row, j]).item(), i, j) for i, j in spans)[::-1][:9]
+        found = list(zip(scores[row].tolist(), first[row].tolist(), last[row].tolist(), strict=True))
+        assert found[: len(by_score)] == pytest.approx(by_score)
+        assert scores[row, len(by_score) :].isneginf().all()
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load(rows: list[dict], **options):
+        (tmp_path / "train.json").write_text("\n".join(map(json.dumps, rows)))
+        args = QuestionArguments(train_file=str(tmp_path / "train.json"), **options)
+        return load_questions(args, seed=0), args
+
+    return load
+
+
+def row(text: str = "c", start: int = 4) -> dict:
+    return {"question": "q", "context": "a b c d e f", "answers": {"text": [text], "answer_start": [start]}}
+
+
+def test_windows_and_their_answers(load):
+    questions, args = load([row("c d", 4)] * 10, max_seq_length=8, doc_stride=2, validation_split_percentage=10)
+    encoded = questions.encode(word_piece_tokenizer(["q a b c d e f"]), args)
+    windows = encoded["train"].select(range(2)).to_list()
+    # [CLS] q [SEP] a b c d [SEP] and [CLS] q [SEP] c d e f [SEP]
+    assert [(window["start_positions"], window["end_positions"]) for window in windows] == [(5, 6), (3, 4)]
+    assert [window["places"] for window in windows] == [
+        [[0, 1], [2, 3], [4, 5], [6, 7]],
+        [[4, 5], [6, 7], [8, 9], [10, 11]],
+    ]
+    assert [window["row"] for window in windows] == [0, 0] and windows[0]["context_start"] == 3
+    assert "The 9 contexts of the train split were cut into 18 windows." in questions.notes
+    questions, args = load([row("b", 2)] * 10, max_seq_length=8, doc_stride=1)
+    outside = questions.encode(word_piece_tokenizer(["q a b c d e f"]), args)["train"][1]
+    assert (outside["start_positions"], outside["end_positions"]) == (0, 0)  # the CLS token stands for no answer
+
+
+def test_built_in_questions():
+    train = generated.questions_on_passages()["train"].select(range(300))
+    for each in train:
+        ((text,), (start,)) = each["answers"]["text"], each["answers"]["answer_start"]
+        assert each["context"].startswith(text, start)
+
+
+@pytest.mark.parametrize(
+    ("bad", "options", "message"),
+    [
+        (row("c", 5), {}, "split 'train', row 1: the answer 'c' does not stand at character 5 of its context"),
+        (
+            row() | {"answers": {"text": [], "answer_start": []}},
+            {},
+            "row 1 has no answer: give version_2_with_negative",
+        ),
+        (row(), {"context_column": "text"}, "split 'train' has no column 'text'"),
+        (row(), {"answer_column": "label"}, "answer_column 'label': no such column"),
+        (row(), {"answer_column": "question"}, "row 0: answer_column needs lists `text` and `answer_start`, not 'q'"),
+    ],
+)
+def test_bad_input_is_refused(load, bad, options, message):
+    with pytest.raises(ValueError, match=message):
+        load([row(), bad, *[row()] * 8], **options)

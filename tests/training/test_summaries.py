@@ -1,0 +1,39 @@
+"""Summaries: ROUGE, columns by their usual names, the built-in passages."""
+
+import json
+
+import pytest
+
+from tfm_zoo.training import generated
+from tfm_zoo.training.summarization.data import SummaryArguments, load_summaries
+from tfm_zoo.training.summarization.measures import rouge_scores
+
+
+def test_rouge():
+    """Figures of rouge_score 0.1.2."""
+    scores = rouge_scores(["The cat sat; on a mat."], ["on the mat sat the black cat"])
+    assert scores == pytest.approx({"rouge1": 1000 / 13, "rouge2": 0, "rougeL": 400 / 13})
+    scores = rouge_scores(["a b c d", "x", ""], ["a c b d e", "x", "y"])
+    assert scores == pytest.approx({"rouge1": (800 / 9 + 100) / 3, "rouge2": 0, "rougeL": (600 / 9 + 100) / 3})
+    assert rouge_scores(["one two three"], ["one two four"])["rouge2"] == pytest.approx(50)
+
+
+@pytest.mark.parametrize("names", [("text", "summary"), ("article", "highlights"), ("body", "title")])
+def test_columns(tmp_path, names):
+    (tmp_path / "train.json").write_text(
+        json.dumps([dict(zip(names, (f"text {i}", f"{i}"), strict=True)) for i in range(10)])
+    )
+    asked = dict(zip(("text_column", "summary_column"), names, strict=True)) if names[0] == "body" else {}
+    pairs = load_summaries(SummaryArguments(train_file=str(tmp_path / "train.json"), **asked), seed=0)
+    assert all(row["source"] == f"text {row['target']}" for row in pairs.splits["train"])
+    with pytest.raises(ValueError, match="summary_column 'no': no such column"):
+        load_summaries(SummaryArguments(train_file=str(tmp_path / "train.json"), summary_column="no"), seed=0)
+
+
+def test_a_built_in_summary_follows_from_its_passage(monkeypatch):
+    monkeypatch.setattr(generated, "PASSAGES", {"train": 200})
+    for row in generated.summarised_passages()["train"]:
+        facts = [
+            sentence.split() for sentence in row["text"].split(" .") if " the " in sentence and " in the " in sentence
+        ]
+        assert row["summary"] == " and ".join(" ".join(words[2:7]) for words in facts)

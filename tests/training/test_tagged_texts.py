@@ -1,0 +1,103 @@
+"""Words and their tags: how entities are counted, which token has which label, and what is refused."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+
+from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.training import generated
+from tfm_zoo.training.token_classification.data import TaggedTextArguments, labels_of_tokens, load_tagged_texts
+from tfm_zoo.training.token_classification.measures import entities, entity_scores
+from tfm_zoo.training.token_classification.model import reads_words
+from tfm_zoo.training.tokenizers import byte_level_bpe, word_piece_tokenizer
+
+
+@pytest.mark.parametrize(
+    ("tags", "found"),
+    [
+        ("O B-a I-a O", [("a", 1, 2)]),
+        ("B-a B-a", [("a", 0, 0), ("a", 1, 1)]),
+        ("I-a I-a", [("a", 0, 1)]),  # without a B
+        ("B-a I-b", [("a", 0, 0), ("b", 1, 1)]),
+        ("I-a O I-a", [("a", 0, 0), ("a", 2, 2)]),
+        ("B-a I-a E-a I-a", [("a", 0, 2), ("a", 3, 3)]),
+        ("S-a I-a", [("a", 0, 0), ("a", 1, 1)]),
+        ("B I O B", [("", 0, 1), ("", 3, 3)]),
+        ("noun noun verb", [("noun", 0, 1), ("verb", 2, 2)]),
+        ("O", []),
+    ],
+)
+def test_entities(tags, found):
+    """As seqeval 1.2.2 counts them; tags without a mark, which it misreads, aside."""
+    assert entities(tags.split()) == set(found)
+
+
+def test_scores_of_entities():
+    """Figures of seqeval 1.2.2."""
+    right = [["B-a", "I-a", "O", "B-b"], ["O", "B-a"]]
+    predicted = [["B-a", "O", "O", "B-b"], ["B-b", "B-a"]]
+    total, by_kind = entity_scores(predicted, right)
+    assert total == pytest.approx((2 / 4, 2 / 3, 4 / 7, 3))
+    assert by_kind["a"] == pytest.approx((1 / 2, 1 / 2, 1 / 2, 2))
+    assert by_kind["b"] == pytest.approx((1 / 2, 1, 2 / 3, 1))
+    assert entity_scores([["O"]], [["O"]])[0] == (0, 0, 0, 0)
+
+
+def test_labels_of_tokens():
+    label2id = {"O": 0, "B-a": 1, "I-a": 2, "B-b": 3}
+    words, tags = [None, 0, 0, 1, 2, 2, None], ["B-a", "O", "B-b"]
+    assert labels_of_tokens(words, tags, label2id, all_tokens=False) == [-100, 1, -100, 0, 3, -100, -100]
+    assert labels_of_tokens(words, tags, label2id, all_tokens=True) == [-100, 1, 2, 0, 3, 3, -100]
+
+
+def test_names_of_class_labels_and_words_that_are_cut(tmp_path):
+    features = Features({"tokens": List(Value("string")), "ner_tags": List(ClassLabel(names=["O", "B-x"]))})
+    rows = Dataset.from_dict({"tokens": [["ab", "c", "d"]] * 10, "ner_tags": [[1, 0, 0]] * 10}, features=features)
+    DatasetDict(train=rows).save_to_disk(tmp_path)
+    args = TaggedTextArguments(dataset_name=str(tmp_path), max_seq_length=5, label_all_tokens=True)
+    data = load_tagged_texts(args, seed=0)
+    assert data.label_names == ["O", "B-x"] and next(iter(data.texts())) == "ab c d"
+    tokenizer = word_piece_tokenizer(["a b c d"])
+    encoded = data.encode(tokenizer, args, {"O": 0, "B-x": 1})
+    assert encoded["train"][0]["labels"] == [IGNORED, 1, 1, 0, IGNORED]
+    assert encoded["validation"][0]["labels"] == [IGNORED, 1, IGNORED, 0, IGNORED]  # figures are those of words
+    assert any(note.startswith("9 of the 27 words of the train split were left out") for note in data.notes)
+
+
+def test_a_tokenizer_of_bytes_keeps_words_apart():
+    tokenizer = reads_words(byte_level_bpe(["one two"], 300))
+    tokens = tokenizer([["one", "two"]], is_split_into_words=True)["input_ids"][0]
+    assert tokenizer.decode(tokens) == " one two"
+
+
+def test_built_in_sentences():
+    splits = generated.tagged_sentences()
+    names = splits["train"].features["ner_tags"].feature.names
+    seen = {split: {word for row in splits[split]["tokens"] for word in row} for split in ("train", "test")}
+    assert {"stirling", "simon"} <= seen["test"] - seen["train"]
+    ambiguous = {
+        names[tag] for row in splits["train"] for word, tag in zip(*row.values(), strict=True) if word == "jordan"
+    }
+    assert ambiguous == {"B-person", "B-place"}
+    for row in splits["validation"]["ner_tags"]:
+        tags = ["O", *(names[tag] for tag in row)]
+        assert all(before[1:] == tag[1:] for before, tag in pairwise(tags) if tag.startswith("I-"))
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "message"),
+    [
+        ({"tokens": ["a", "b"], "tags": ["O"]}, {}, "split 'train', row 1: 2 words and 1 tags; each word needs one"),
+        ({"tokens": [], "tags": []}, {}, r"row 1: text_column_name 'tokens' needs a list of words, not \[\]"),
+        ({"tokens": ["a"], "tags": ["O"]}, {"text_column_name": "text"}, "text_column_name 'text': no such column"),
+        ({"tokens": ["a"], "tags": ["O"]}, {"label_column_name": "pos"}, "label_column_name 'pos': no such column"),
+        ({"tokens": ["a"], "tags": ["O"]}, {}, r"two tags or more are needed; 'tags' holds only \['O'\]"),
+    ],
+)
+def test_bad_input_is_refused(tmp_path, row, options, message):
+    rows = [{"tokens": ["a"], "tags": ["O"]}, row, *[{"tokens": ["a"], "tags": ["O"]}] * 8]
+    (tmp_path / "train.json").write_text(json.dumps(rows))
+    with pytest.raises(ValueError, match=message):
+        load_tagged_texts(TaggedTextArguments(train_file=str(tmp_path / "train.json"), **options), seed=0)

@@ -1,0 +1,63 @@
+"""Decoders whose feed-forwards are experts: Mixtral (Jiang et al. 2024), otherwise Mistral, and Qwen3-MoE (Yang et al.
+2025), otherwise Qwen3."""
+
+from ..config_rules import Computed, Field, Fields, constants, only, same
+from ..tensor_rules import PerExpert, Rename
+from .llama import HEAD_NORMS, PROJECTIONS, TENSORS, llama
+
+ROUTER = (
+    Field("num_local_experts", "num_local_experts"),
+    *same("num_experts_per_tok", "output_router_logits", "router_aux_loss_coef", "sliding_window"),
+)
+EXPERTS = tuple(
+    Rename(name, name)
+    for name in (
+        "layers.{i}.mlp.gate.weight",
+        "layers.{i}.mlp.experts.gate_up_proj",
+        "layers.{i}.mlp.experts.down_proj",
+    )
+)
+
+
+def mlp_layer_types(official: Fields) -> list[str]:
+    """Every `decoder_sparse_step`-th layer has experts, unless it is one of `mlp_only_layers`."""
+    step, dense = official["decoder_sparse_step"], official["mlp_only_layers"]
+    layers = range(official["num_hidden_layers"])
+    return ["dense" if layer in dense or (layer + 1) % step else "sparse" for layer in layers]
+
+
+def dense_layers(types: list[str]) -> dict[str, object]:
+    return {"decoder_sparse_step": 1, "mlp_only_layers": [i for i, kind in enumerate(types) if kind == "dense"]}
+
+
+MIXTRAL = llama(
+    *("mixtral", "Mixtral", "Mixtral"),
+    *ROUTER,
+    *constants(attention_bias=False, mlp_bias=False, norm_topk_prob=True),
+    *only(router_jitter_noise=0.0),
+    tensors=(*(rule for rule in TENSORS if rule.official not in PROJECTIONS[4:]), *EXPERTS),
+    stored=(
+        Rename("layers.{i}.block_sparse_moe.gate.weight", "layers.{i}.mlp.gate.weight"),
+        PerExpert(
+            tuple(f"layers.{{i}}.block_sparse_moe.experts.{{e}}.{name}.weight" for name in ("w1", "w3")),
+            "layers.{i}.mlp.experts.gate_up_proj",
+        ),
+        PerExpert("layers.{i}.block_sparse_moe.experts.{e}.w2.weight", "layers.{i}.mlp.experts.down_proj"),
+    ),
+)
+QWEN3_MOE = llama(
+    *("qwen3_moe", "Qwen3-MoE", "Qwen3Moe"),
+    *ROUTER,
+    *same("attention_bias", "head_dim", "moe_intermediate_size", "norm_topk_prob"),
+    Computed("mlp_layer_types", mlp_layer_types, dense_layers),
+    *constants(mlp_bias=False, qk_norm="head"),
+    tensors=(*TENSORS, *HEAD_NORMS, *EXPERTS),
+    stored=(
+        PerExpert(
+            tuple(f"layers.{{i}}.mlp.experts.{{e}}.{name}_proj.weight" for name in ("gate", "up")),
+            "layers.{i}.mlp.experts.gate_up_proj",
+        ),
+        PerExpert("layers.{i}.mlp.experts.{e}.down_proj.weight", "layers.{i}.mlp.experts.down_proj"),
+    ),
+    tokenizer="Qwen2Tokenizer",
+)

@@ -1,0 +1,50 @@
+"""Labels, of whole texts or of words: their names in a model, and whether a checkpoint's head fits them."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tfm_zoo.training.arguments import option
+from tfm_zoo.training.finetuning import FineTuningArguments
+from tfm_zoo.training.models import Head, ModelAndTokenizer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LabellingArguments(FineTuningArguments):
+    """The options of a model whose head tells labels apart."""
+
+    ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
+
+
+def load_with_labels(head: Head, args: LabellingArguments, label_names: list[str], **fields: Any) -> ModelAndTokenizer:
+    """The checkpoint with a head for these labels, its own if that has as many of them; and its tokenizer. `fields`
+    of its configuration are changed."""
+    name, config = args.model_name_or_path, head.config_of_checkpoint(args)
+    has_head = any(head.suffix in architecture for architecture in config.architectures or [])
+    is_misfit = has_head and config.num_labels != len(label_names)
+    if is_misfit and not args.ignore_mismatched_sizes:
+        raise ValueError(
+            f"{name!r} classifies into {config.num_labels} labels {list(config.label2id)} and the data have"
+            f" {len(label_names)}: {label_names}; ignore_mismatched_sizes replaces its head"
+        )
+    if has_head and set(config.label2id) == set(label_names):
+        label_names = [config.id2label[index] for index in range(len(label_names))]
+    elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in config.label2id):
+        logger.warning(f"{name!r} classifies into {list(config.label2id)}: its head now learns {label_names}")
+
+    replace_head = args.ignore_mismatched_sizes and (is_misfit or not has_head)
+    return head.load(args, replace_head, **label_fields(label_names), **fields)
+
+
+def label_fields(names: list[str]) -> dict[str, Any]:
+    """The fields of a configuration that name the labels."""
+    ids = {name: index for index, name in enumerate(names)}
+    return {"num_labels": len(names), "id2label": dict(enumerate(names)), "label2id": ids}
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names in alphabetical order, whole numbers before them by value."""
+    return sorted(names, key=lambda name: (0, int(name), "") if name.lstrip("-").isdigit() else (1, 0, name))

@@ -1,0 +1,23 @@
+"""A model that finds answers in texts, with its tokenizer, from any checkpoint or with new weights."""
+
+from collections.abc import Iterable
+
+from transformers import AutoModelForQuestionAnswering
+
+import tfm_zoo
+from tfm_zoo.training.finetuning import FineTuningArguments, new_config_and_tokenizer
+from tfm_zoo.training.models import Head, ModelAndTokenizer
+
+HEAD = Head(AutoModelForQuestionAnswering, tfm_zoo.TfmBertForQuestionAnswering, "question answerer")
+SCORES = 2  # of each token: as the first and as the last of an answer
+
+
+def load_answerer(args: FineTuningArguments) -> ModelAndTokenizer:
+    """The checkpoint with a head for answers, its own if it has one; and its tokenizer."""
+    return HEAD.load(args, num_labels=SCORES)
+
+
+def new_answerer(args: FineTuningArguments, texts: Iterable[str], max_length: int) -> ModelAndTokenizer:
+    """A model with new weights and a head for answers; and the tokenizer named, or one made from the texts."""
+    config, tokenizer = new_config_and_tokenizer(HEAD, args, texts, max_length, num_labels=SCORES)
+    return HEAD.new(args, config), tokenizer

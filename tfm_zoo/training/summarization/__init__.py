@@ -1,0 +1,1 @@
+"""Summaries of texts: the task, its data and its measures."""

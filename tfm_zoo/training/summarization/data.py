@@ -1,0 +1,47 @@
+"""Texts and their summaries, from any source."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from datasets import Dataset
+
+from tfm_zoo.training import generated
+from tfm_zoo.training.arguments import option
+from tfm_zoo.training.sources import find_columns, load_source
+from tfm_zoo.training.splits import by_role, divide
+from tfm_zoo.training.text_to_text.data import SIDES, PairArguments, TextPairs, checked_texts
+
+PAIRS_OF_COLUMNS = (("text", "summary"), ("article", "highlights"), ("document", "summary"), ("dialogue", "summary"))
+
+
+@dataclass(frozen=True)
+class SummaryArguments(PairArguments):
+    """Where the texts are, and how much of them to use. Names are those of transformers' `run_summarization.py`."""
+
+    built_in: ClassVar = staticmethod(generated.summarised_passages)
+    built_in_note: ClassVar = (
+        "The data set is generated: its passages are made from templates. It tests the machinery alone."
+    )
+
+    text_column: str | None = option(None, "Column of the texts; default: by usual names, as 'text' or 'article'.")
+    summary_column: str | None = option(None, "Column of the summaries; default: likewise, as 'summary'.")
+    max_source_length: int = option(512, "Longer texts are truncated to this many tokens.", at_least=1)
+    source_prefix: str = option("", "Put before every text, such as 'summarize: ' for T5.")
+
+
+def load_summaries(args: SummaryArguments, seed: int) -> TextPairs:
+    """Load and check the pairs; the seed decides which rows a missing split and `max_*_samples` take."""
+    splits = {name: _pairs(name, split, args) for name, split in load_source(args).items()}
+    rows, own_splits, notes = by_role(splits, args)
+    return TextPairs(divide(rows, args, seed, notes), own_splits, notes)
+
+
+def _pairs(name: str, split: Dataset, args: SummaryArguments) -> Dataset:
+    """The texts of a split, in the columns "source" and "target"."""
+    texts = {}
+    for place, (side, option_name) in enumerate(zip(SIDES, ("text_column", "summary_column"), strict=True)):
+        usual = [[pair[place]] for pair in PAIRS_OF_COLUMNS]
+        asked = getattr(args, option_name)
+        (column,) = find_columns(split, asked and [asked], usual, option_name)
+        texts[side] = checked_texts(name, split, column, option_name)
+    return Dataset.from_dict(texts)

@@ -1,0 +1,44 @@
+"""What summaries are measured by: ROUGE (Lin 2004)."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+NAMES = ("rouge1", "rouge2", "rougeL")
+
+
+def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """ROUGE-1, ROUGE-2 and ROUGE-L of summaries: F1, in percent, on average.
+
+    Words are runs of a to z and digits, in small letters and not stemmed, as in the library rouge_score; so other
+    alphabets have none.
+    """
+    pairs = [(words_of(text), words_of(right)) for text, right in zip(summaries, references, strict=True)]
+    of_each = [(n_gram_f1(*pair, 1), n_gram_f1(*pair, 2), subsequence_f1(*pair)) for pair in pairs]
+    by_name = zip(NAMES, zip(*of_each, strict=True), strict=True)
+    return {name: 100 * sum(values) / len(pairs) for name, values in by_name}
+
+
+def words_of(text: str) -> list[str]:
+    """The words that ROUGE counts."""
+    return re.findall("[a-z0-9]+", text.lower())
+
+
+def n_gram_f1(summary: Sequence[str], reference: Sequence[str], n: int) -> float:
+    """F1 of the runs of `n` words that two texts have in common."""
+    mine, right = (Counter(zip(*(words[i:] for i in range(n)), strict=False)) for words in (summary, reference))
+    return f1((mine & right).total(), mine.total(), right.total())
+
+
+def subsequence_f1(summary: Sequence[str], reference: Sequence[str]) -> float:
+    """F1 of the longest sequence of words that both have in this order, whatever stands between."""
+    lengths = [0] * (len(reference) + 1)  # of the longest one, in the words so far and so many of the reference
+    for word in summary:
+        before = lengths.copy()
+        for place, other in enumerate(reference):
+            lengths[place + 1] = before[place] + 1 if word == other else max(lengths[place], before[place + 1])
+    return f1(lengths[-1], len(summary), len(reference))
+
+
+def f1(common: int, mine: int, right: int) -> float:
+    return 2 * common / max(mine + right, 1)

@@ -1,0 +1,42 @@
+"""Summarization as a task: its options, its figures, its card."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tfm_zoo.training.arguments import option
+from tfm_zoo.training.summarization.measures import NAMES, rouge_scores
+from tfm_zoo.training.text_to_text.task import TextToTextArguments, TextToTextTask
+
+
+@dataclass(frozen=True)
+class SummarizationArguments(TextToTextArguments):
+    """The options of a summarization loop."""
+
+    scores: ClassVar = NAMES
+
+    num_eval_summaries: int = option(
+        0, "Validation texts summarised at each evaluation, for ROUGE: the first ones; 0: none.", at_least=0
+    )
+
+    @property
+    def num_eval_texts(self) -> int:
+        return self.num_eval_summaries
+
+
+@dataclass(kw_only=True)
+class SummarizationTask(TextToTextTask):
+    """An encoder-decoder learns to summarise."""
+
+    args: SummarizationArguments
+
+    writes = "summary"
+    pipeline_tag = "summarization"
+    figure_names = {
+        "rouge1": "ROUGE-1",
+        "rouge2": "ROUGE-2",
+        "rougeL": "ROUGE-L",
+        "loss": "loss per token",
+        "perplexity": "perplexity",
+    }
+    headline = NAMES
+    scores = staticmethod(rouge_scores)

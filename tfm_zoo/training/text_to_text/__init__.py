@@ -1,0 +1,1 @@
+"""Texts to read and texts to write: what translation and summarization share."""

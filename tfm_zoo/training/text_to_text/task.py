@@ -1,0 +1,182 @@
+"""Writing a text that another text asks for: the options, the figures, the samples."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from accelerate.utils import gather_object
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+from transformers import DataCollatorWithPadding, GenerationConfig
+from typing_extensions import Self
+
+from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.training.arguments import LoopArguments, option
+from tfm_zoo.training.checkpoints import TrainState
+from tfm_zoo.training.sharding import is_sharded, unwrapped
+from tfm_zoo.training.task import Batch, Task, loss_and_perplexity, sums_of_rows
+from tfm_zoo.training.text_to_text.data import TextPairs
+from tfm_zoo.training.text_to_text.measures import label_smoothed_loss, labelled_logits
+
+PREDICTIONS = "generated_predictions.txt"  # the file's name in transformers' examples
+
+
+@dataclass(frozen=True)
+class TextToTextArguments(LoopArguments):
+    """The options that the loop of a model that writes texts has beyond those of any other."""
+
+    #: the figures of the texts that are written; and how many of the validation split are, at each evaluation
+    scores: ClassVar[Sequence[str]]
+    num_eval_texts: ClassVar[int]
+
+    per_device_train_batch_tokens: int = option(
+        0,
+        "Tokens per process and forward pass, source and target, padding included; 0: batches of"
+        " per_device_train_batch_size pairs.",
+        "max_tokens",
+        at_least=0,
+    )
+    label_smoothing_factor: float = option(
+        0.0, "Mass that is spread over the vocabulary in the labels; 0: none.", at_least=0, below=1
+    )
+    label_smoothing_over: Literal["others", "all"] = option(
+        "others",
+        "Which classes share that mass: all but the label (Tensor2Tensor, and so the paper), or all (torch's own).",
+    )
+    num_beams: int | None = option(
+        None, "Width of the beam search; default: the checkpoint's, or 4 for a new model.", at_least=1
+    )
+    length_penalty: float | None = option(
+        None, "Above 0 favours long texts, below 0 short ones; default: the checkpoint's, or 1."
+    )
+    num_samples: int = option(4, "Samples printed at each evaluation, and put into the card.", at_least=0)
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        return ("loss", "perplexity", *(self.scores if self.num_eval_texts else ()))
+
+    def resolved(self, is_new: bool) -> Self:
+        """These options with the defaults that depend on the model filled in."""
+        resolved = super().resolved(is_new)
+        return replace(resolved, num_beams=4) if is_new and self.num_beams is None else resolved
+
+    def set_generation(self, config: GenerationConfig) -> None:
+        """Let the model write as the options say, here and wherever it is loaded."""
+        for name in ("num_beams", "length_penalty"):
+            if getattr(self, name) is not None:
+                setattr(config, name, getattr(self, name))
+
+
+class Sample(NamedTuple):
+    """A pair, and what a model has written."""
+
+    source: str
+    reference: str
+    written: str
+    kind: str  # of what is written, such as "translation"
+
+    def __str__(self) -> str:
+        lines = {"source": self.source, "reference": self.reference, self.kind: self.written}
+        return "\n".join(f"  {name:<11}  {text}" for name, text in lines.items())
+
+
+@dataclass(kw_only=True)
+class TextToTextTask(Task):
+    """An encoder-decoder learns to write a text that another text asks for. The last ones are kept for the card."""
+
+    args: TextToTextArguments
+    data: TextPairs
+    max_length: int  # of what is written, in tokens, with the token it starts with
+
+    writes: ClassVar[str]  # what is written, such as "translation"
+    picture_metrics = ("perplexity",)
+    figures = staticmethod(loss_and_perplexity)
+
+    @staticmethod
+    @abstractmethod
+    def scores(texts: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+        """The scores of texts against what they should be."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.args.num_eval_texts and is_sharded(self.accelerator):
+            raise ValueError(
+                f"num_eval_{self.writes}: a sharded model does not write while it trains; it does with DDP"
+            )
+        lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
+        self.batch_tokens = self.args.per_device_train_batch_tokens
+        self.final_split = "test" if "test" in self.splits else "validation"  # for which the best model writes
+        self.lengths = lengths if self.batch_tokens else list(map(sum, lengths))
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The mean loss over the target's tokens, with smoothed labels."""
+        logits, labels = labelled_logits(model, batch, self.is_zoo)
+        smoothing = self.args.label_smoothing_factor, self.args.label_smoothing_over
+        return label_smoothed_loss(logits, labels, *smoothing)
+
+    def count(self, batch: Batch) -> int:
+        return int((batch["labels"] != IGNORED).sum())
+
+    def measure(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Loss and number of tokens of each target. Labels are not smoothed, so that perplexity is the text's."""
+        logits, labels = labelled_logits(model, batch, self.is_zoo)
+        losses = F.cross_entropy(logits, labels, reduction="none")
+        return sums_of_rows(torch.stack([losses, torch.ones_like(losses)], dim=1), batch["labels"] != IGNORED)
+
+    def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
+        """Loss and perplexity of a split, and the scores of the texts that are written for its first pairs."""
+        shown = 0 if is_sharded(self.accelerator) else self.args.num_samples
+        return super().evaluate(model, split) | self.score(model, split, self.args.num_eval_texts, shown)
+
+    def score(self, model: nn.Module, split: str, scored: int, shown: int) -> dict[str, float]:
+        """The scores for the first `scored` pairs of a split; the first `shown` become samples."""
+        pairs = self.data.splits[split][: max(scored, shown)]
+        self.texts = self.write(model, self.splits[split][: max(scored, shown)]["input_ids"])
+        rows = islice(zip(pairs["source"], pairs["target"], self.texts, strict=True), shown)
+        self.samples = [Sample(*row, self.writes) for row in rows]
+        return self.scores(self.texts[:scored], pairs["target"][:scored]) if scored else {}
+
+    @torch.no_grad()
+    def write(self, model: nn.Module, sources: Sequence[list[int]]) -> list[str]:
+        """Texts for the token ids of sources, in their order, on every process; all call it and share the work."""
+        accelerator, collate = self.accelerator, DataCollatorWithPadding(self.tokenizer)
+        order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))  # the longest first: little padding
+        mine = order[accelerator.process_index :: accelerator.num_processes]
+        whole, sharded = unwrapped(accelerator, model), is_sharded(accelerator)
+        training = whole.training
+        whole.eval()
+        texts: list[tuple[int, str]] = []
+        batch_size = self.args.per_device_eval_batch_size
+        is_hidden = None if accelerator.is_main_process else True  # None: only if the screen is no terminal
+        # Of a sharded model all processes write the same number of batches, some perhaps without rows of their own.
+        starts = range(0, -(-len(order) // accelerator.num_processes), batch_size)
+        for start in tqdm(starts, desc="writing", leave=False, disable=is_hidden):
+            rows = mine[start : start + batch_size]
+            batch = collate([{"input_ids": sources[row]} for row in rows or order[:1]]).to(accelerator.device)
+            ids = whole.generate(**batch, max_length=self.max_length, synced_gpus=sharded)
+            texts += zip(rows, self.tokenizer.batch_decode(ids, skip_special_tokens=True), strict=bool(rows))
+        whole.train(training)
+        return [text for _, text in sorted(gather_object(texts))]
+
+    def after_evaluation(self, model: nn.Module, state: TrainState) -> None:
+        """Print samples, and log what was written."""
+        if self.samples and self.accelerator.is_main_process:
+            state.log_history.append({"step": state.step, "samples": [sample.written for sample in self.samples]})
+            print(f"--- samples after step {state.step}", *self.samples, "---", sep="\n", flush=True)
+
+    def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
+        """Loss and scores of the test split, or without one of the validation split; its texts go to a file."""
+        split = self.final_split
+        figures = super().evaluate(best, split)
+        figures |= self.score(best, split, len(self.splits[split]), self.args.num_samples)
+        if self.accelerator.is_main_process:
+            lines = (" ".join(text.split()) for text in self.texts)
+            text = "".join(f"{line}\n" for line in lines)
+            (Path(self.args.output_dir) / PREDICTIONS).write_text(text, encoding="utf-8")
+        prefix = "test" if split == "test" else "eval"
+        return {f"{prefix}_{name}": value for name, value in figures.items()}

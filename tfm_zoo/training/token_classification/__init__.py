@@ -1,0 +1,1 @@
+"""Classification of words: the task, its model, its data and its measures."""

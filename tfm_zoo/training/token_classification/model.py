@@ -1,0 +1,46 @@
+"""A tagger of words with its tokenizer, from any checkpoint or with new weights."""
+
+from collections.abc import Iterable
+
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import AutoModelForTokenClassification, PreTrainedTokenizerBase
+
+import tfm_zoo
+from tfm_zoo.training.finetuning import new_config_and_tokenizer
+from tfm_zoo.training.labels import LabellingArguments, label_fields, load_with_labels
+from tfm_zoo.training.models import Head, ModelAndTokenizer
+
+HEAD = Head(AutoModelForTokenClassification, tfm_zoo.TfmBertForTokenClassification, "token classifier")
+
+
+def load_tagger(args: LabellingArguments, label_names: list[str]) -> ModelAndTokenizer:
+    """The checkpoint with a head for these labels, its own if that has as many of them; and its tokenizer."""
+    model, tokenizer = load_with_labels(HEAD, args, label_names)
+    return model, reads_words(tokenizer)
+
+
+def new_tagger(
+    args: LabellingArguments, label_names: list[str], texts: Iterable[str], max_length: int
+) -> ModelAndTokenizer:
+    """A model with new weights and a head for these labels; and the tokenizer named, or one made from the texts."""
+    config, tokenizer = new_config_and_tokenizer(HEAD, args, texts, max_length, **label_fields(label_names))
+    return HEAD.new(args, config), reads_words(tokenizer)
+
+
+def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """The tokenizer; one of bytes such that it puts a blank before each word of a list, and does not join them.
+
+    Raises:
+        ValueError: if it is written in Python, and so does not tell which word a token is from.
+    """
+    if not tokenizer.is_fast:
+        raise ValueError(
+            f"tokenizer {tokenizer.name_or_path!r}, a {type(tokenizer).__name__}, does not tell which word a token is"
+            " from: it is written in Python, and one of the library tokenizers is needed"
+        )
+    splitter = tokenizer.backend_tokenizer.pre_tokenizer
+    if isinstance(splitter, ByteLevel) and not splitter.add_prefix_space:
+        splitter.add_prefix_space = tokenizer.add_prefix_space = True
+        tokenizer.backend_tokenizer.pre_tokenizer = splitter
+        tokenizer.init_kwargs["add_prefix_space"] = True  # which is saved
+    return tokenizer
