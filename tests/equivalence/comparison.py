@@ -135,6 +135,8 @@ def labels_for(
         return {"labels": labels}
     if head.endswith(("MaskedLM", "ConditionalGeneration")):
         return {"labels": of_tokens(target_vocab_size(model.config))}
+    if head.endswith("ReplacedTokenDetection"):
+        return {"labels": random(2, mask.shape)}
     if head.endswith("PreTraining"):
         return {"labels": of_tokens(model.config.vocab_size), "next_sentence_label": random(2, size)}
     if head.endswith("TokenClassification"):
