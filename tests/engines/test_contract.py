@@ -78,6 +78,24 @@ MODELS = {
     "sinusoidal": (tfm_zoo.TfmGPTModel, {"position_embedding_type": "sinusoidal", "scale_embedding": True}),
     "bert": (tfm_zoo.TfmBertModel, {}),
     "roberta": (tfm_zoo.TfmBertModel, {"position_ids_from_padding": True, "pad_token_id": 1}),
+    "nomic_bert": (
+        tfm_zoo.TfmBertModel,
+        {"position_embedding_type": "rotary", "mlp_type": "gated", "attention_bias": False, "mlp_bias": False},
+    ),
+    "modernbert": (
+        tfm_zoo.TfmBertModel,
+        {
+            "norm_position": "pre",
+            "norm_bias": False,
+            "first_norm": False,
+            "position_embedding_type": "rotary",
+            "layer_types": ["full_attention", "sliding_attention"],
+            "sliding_window": 20,
+            "rope_parameters": BY_KIND,
+        },
+    ),
+    "electra": (tfm_zoo.TfmBertModel, {"embedding_size": 16, "add_pooling_layer": False}),
+    "albert": (tfm_zoo.TfmBertModel, {"embedding_size": 16, "num_hidden_groups": 1}),
 }
 
 
