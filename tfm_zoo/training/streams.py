@@ -47,7 +47,7 @@ class Stream:
     #: document, or a part of a document that is longer than a chunk; empty ones are left out.
     make_examples: Callable[[list[str], np.random.Generator], Sequence[Any]]
     seed: int
-    chunk_size: int = 2000  # documents of the chunks that all readers have at a time, which end at `CHARACTERS`, too
+    chunk_size: int = 2000  # documents of all readers' chunks together; a chunk also ends at `CHARACTERS`
     size: int | None = None  # examples of a pass, if they are known
     readers: int = 1  # a power of two
 
@@ -115,7 +115,7 @@ class Stream:
 
 
 def default_workers() -> int:
-    """How many of the cores that it may use each training process of this machine has left to read with, 4 at most."""
+    """How many reading workers each training process of this machine can have on the cores it may use, 4 at most."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(0, min(4, cores // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 1))
 

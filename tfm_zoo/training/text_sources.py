@@ -24,7 +24,7 @@ class TextSource:
 
     rows: Dataset | IterableDataset  # in memory, or streamed from shards (files)
     column: str = "text"
-    breaks: bool = True  # whether an empty line ends a text; if not, only the end of its file does, and `CHARACTERS`
+    breaks: bool = True  # whether an empty line ends a text; else only the end of its file or of `CHARACTERS` does
     held_out: int = 0  # how many of the first rows of a stream's first shard are not read
 
     def shards(
@@ -184,7 +184,7 @@ class Lane:
         self.reading = self._read(min(starts.values(), key=_position))
 
     def texts(self, reader: int) -> Iterator[tuple[Place, str]]:
-        """The texts of a reader from its start on, and their places. Those of others wait until these ask."""
+        """The texts of a reader from its start on, and their places. Texts of other readers wait until those ask."""
         waiting = self.waiting[reader]
         while True:
             while not waiting:
