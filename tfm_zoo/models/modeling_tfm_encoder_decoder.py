@@ -17,8 +17,7 @@ from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .encoder_decoder_stacks import (
     TfmDecoderStack,
-    TfmEncoderDecoderDecoder,
-    TfmEncoderDecoderEncoder,
+    TfmEncoderAlone,
     TfmEncoderDecoderPreTrainedModel,
     TfmEncoderStack,
 )
@@ -241,6 +240,14 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
         states = outputs.last_hidden_state
         last = last_ends(self.config, inputs["input_ids"]).to(states.device)
         return self.classification_head(states[torch.arange(states.shape[0], device=states.device), last])
+
+
+class TfmEncoderDecoderEncoder(TfmEncoderAlone):
+    """The encoder alone."""
+
+
+class TfmEncoderDecoderDecoder(TfmDecoderStack):
+    """The decoder alone, which reads the states of any encoder. (It has no Auto class: load it by its own.)"""
 
 
 class TfmEncoderDecoderForTokenClassification(TokenClassification, TfmEncoderDecoderPreTrainedModel):

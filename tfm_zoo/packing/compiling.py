@@ -36,7 +36,7 @@ def compile_steps(model: nn.Module, backend: str = "inductor") -> None:
         raise ValueError("compile=True needs layers without a window: transformers compiles one anew at every step.")
     if backend == "inductor":
         check_compiler()
-    options = CompileConfig(backend=backend, mode="default")
+    options = CompileConfig(backend=backend, mode="default", dynamic=False)  # a graph of unknown sizes is slower
     options._compile_all_devices = True
     generator.generation_config.cache_implementation = "static"
     generator.generation_config.compile_config = options
