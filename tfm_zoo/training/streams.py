@@ -26,7 +26,7 @@ from tfm_zoo.training.text_sources import CHARACTERS, Lane, Place, TextSource
 
 logger = logging.getLogger(__name__)
 
-READERS = 64  # at most; so many workers, of all processes together, can read without reading anything twice
+READERS = 64  # at most: with more workers, of all processes together, some texts would be read twice
 LEAST = 16  # documents in a chunk at least, which bounds the number of readers
 
 
@@ -141,7 +141,7 @@ class Reader:
             self.used -= len(self.examples)
             place, self.examples = self.stream[next(self.chunks)]
             if place.epoch > self.start.place.epoch + 100:
-                raise ValueError(f"there is no example in the texts of a hundred passes, from {place} back")
+                raise ValueError(f"there is no example in the texts of the last hundred passes, which ended at {place}")
             if self.examples:
                 self.start = Start(place, self.next_start)
                 self.next_start += len(self.examples)
