@@ -163,7 +163,7 @@ class Place:
 
 
 class Lane:
-    """Reads texts, pass after pass, and deals them out to the readers that share them, of which some are here.
+    """Reads texts, pass after pass, and deals them out to the readers that share them, some in other processes.
 
     Of the texts of a pass each reader gets every `sharers`-th. Texts without a letter are left out. A text is read in
     pieces that each fill a chunk, if it is as long as two chunks or more.
