@@ -26,8 +26,8 @@ from tfm_zoo.training.language_modeling.data import (
     CorpusArguments,
     Joining,
     StreamedBlocks,
-    identity,
     load_corpus,
+    split_digest,
 )
 from tfm_zoo.training.language_modeling.model import HEAD, LanguageModelArguments, new_language_model
 from tfm_zoo.training.language_modeling.task import LanguageModelingArguments, LanguageModelingTask, Sampler
@@ -90,8 +90,8 @@ def prepare(argv: list[str] | None = None) -> Loop:
             "block_size": block_size,
             "streaming": bool(corpus.stream),
             "train_files": data_args.files_identity,
-            "training text": corpus.stream.identity if corpus.stream else identity(tokens["train"]),
-            "validation text": identity(tokens["validation"]),
+            "training text": corpus.stream.identity if corpus.stream else split_digest(tokens["train"]),
+            "validation text": split_digest(tokens["validation"]),
             "tokenizer": vocabulary_digest(tokenizer),
         },
         sampler=sampler,

@@ -364,7 +364,8 @@ class OfficialClass:
     @property
     def is_encoder_decoder(self) -> bool:
         """Whether it reads both sides."""
-        return self.architecture.family == "tfm_encoder_decoder" and self.head.zoo.reads_target
+        reads_source = self.head.official.endswith(("EncoderModel", "ForTokenClassification"))
+        return self.architecture.family == "tfm_encoder_decoder" and not reads_source
 
     @property
     def chooses_attention(self) -> bool:

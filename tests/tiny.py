@@ -36,7 +36,8 @@ ENCODERS, DECODERS = heads_of(TfmBertConfig), heads_of(TfmGPTConfig)
 ENCODER_DECODERS = [*heads_of(TfmEncoderDecoderConfig), tfm_zoo.TfmEncoderDecoderEncoder]
 HEADS = ENCODERS + DECODERS + ENCODER_DECODERS
 #: of them, those that read both sides
-TWO_STACKS = [head for head in ENCODER_DECODERS if head.reads_target]
+ONE_SIDE = (tfm_zoo.TfmEncoderDecoderEncoder, tfm_zoo.TfmEncoderDecoderForTokenClassification)
+TWO_STACKS = [head for head in ENCODER_DECODERS if head not in ONE_SIDE]
 LENGTHS = (9, 4, 1, 6)
 TARGET_LENGTHS = (5, 1, 7, 3)
 

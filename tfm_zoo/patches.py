@@ -23,7 +23,7 @@ def add_classes_to_transformers() -> None:
     not ask the Auto classes, where the zoo's classes are registered, and has no other place to register them.
     """
     for module, config_class in FAMILIES.items():
-        for name in config_class.auto_classes.values():
+        for name in (*config_class.auto_classes.values(), *config_class.other_auto_classes):
             setattr(transformers, name, getattr(module, name))
 
 

@@ -1,4 +1,4 @@
-"""Keeps off the screen what other libraries print and its reader can do nothing about.
+"""Keeps off the screen what other libraries print and the user can do nothing about.
 
 This file switches loggers and progress bars. It never looks at what a message says, which changes between releases.
 """

@@ -24,3 +24,5 @@ def register() -> None:
             # From now on `save_pretrained` writes the code beside the weights. (Of several Auto classes it names one.)
             if model_class._auto_class is None:
                 model_class.register_for_auto_class(auto_name)
+        for name, auto_name in config_class.other_auto_classes.items():
+            getattr(module, name).register_for_auto_class(auto_name)

@@ -117,7 +117,7 @@ def test_configuration(fields, message):
         refused("token_types_as_tokens=True .* type_vocab_size=2", token_types_as_tokens=True, type_vocab_size=2),
         refused("num_local_experts=4 .*'dense', mlp_bias=True", num_local_experts=4),
         refused("num_experts_per_tok=3 .* num_local_experts=2", num_local_experts=2, num_experts_per_tok=3),
-        refused("num_experts_per_tok=2 .* num_local_experts=0", num_experts=0),
+        refused("num_experts_per_tok=2 .* num_local_experts=0", num_local_experts=0),
         refused("moe_intermediate_size=0 at least 1", num_local_experts=2, moe_intermediate_size=0),
         refused("mlp_layer_types.*sparse.*dense", mlp_layer_types=["sparse", "linear"]),  # transformers' own words
         refused("mlp_layer_types=.* num_local_experts=None", mlp_layer_types=["sparse", "dense"]),

@@ -22,7 +22,7 @@ from .timing import interleave
 
 LAYERS, REVIEWS, LENGTH, PAIRS = 3, 8, 512, 64
 #: the vocabulary of the reviews' tokens, and that of the translations', with a token for padding
-WORDS, PIECES = 30522, 8000
+WORDS, PIECES, END = 30522, 8000, 2
 ENCODERS = (
     *("modernbert-base", "nomic-embed-text-v1.5", "eurobert-210m", "gte-multilingual-base", "jina-embeddings-v3"),
     *("electra-small", "mpnet-base", "albert-base-v2", "xlm-roberta-xl"),
@@ -42,7 +42,7 @@ def encoder_pair(name: str) -> tuple[torch.nn.Module, torch.nn.Module]:
 
 def encoder_decoder_pair(name: str) -> tuple[torch.nn.Module, torch.nn.Module]:
     sizes = {"num_hidden_layers": LAYERS, "decoder_layers": LAYERS, "vocab_size": PIECES + 8}
-    tokens = {"pad_token_id": PIECES, "decoder_start_token_id": PIECES, "eos_token_id": 0}
+    tokens = {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": END}
     config = tfm_zoo.named_config(name, **sizes, **tokens)
     return twins(tfm_zoo.TfmEncoderDecoderForConditionalGeneration(config))
 
@@ -64,13 +64,15 @@ def reviews(count: int) -> tuple[Inputs, Inputs]:
 
 
 def translations(count: int) -> tuple[Inputs, Inputs]:
-    ragged, source = translation_batches("train", PAIRS, count, PIECES)
+    found, source = translation_batches("train", PAIRS, count, PIECES)
+    # M2M100's positions begin behind the number of the token for padding, so that it is to be a low one.
+    ragged = [batch | {"input_ids": (batch["input_ids"] + END) % (PIECES + END)} for batch in found]
     report(f"{count} batches of {PAIRS}, {source}", ragged, "attention_mask")
     full = []
     for seed, batch in enumerate(ragged):
         generator = torch.Generator().manual_seed(seed)
         ids, labels = (
-            torch.randint(1, PIECES, batch[name].shape, generator=generator) for name in ("input_ids", "labels")
+            torch.randint(3, PIECES, batch[name].shape, generator=generator) for name in ("input_ids", "labels")
         )
         full.append({"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels})
     return ragged, full

@@ -15,7 +15,6 @@ from typing import Annotated, Literal
 
 import torch
 import typer
-from safetensors.torch import save_file
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from transformers.utils import logging
 
@@ -50,12 +49,26 @@ def write_checkpoint(folder: Path, shape: str, layers: int, shard: int) -> list[
     weight_map, sizes = {}, []
     for number, content in enumerate(shards, 1):
         file = folder / f"model-{number:05}-of-{len(shards):05}.safetensors"
-        tensors = {name: torch.empty(sizes_of, dtype=torch.bfloat16).normal_(std=0.02) for name, sizes_of in content}
-        save_file(tensors, file, metadata={"format": "pt"})
-        weight_map |= dict.fromkeys(tensors, file.name)
+        write_shard(file, dict(content))
+        weight_map |= {name: file.name for name, _ in content}
         sizes.append(file.stat().st_size)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     return sizes
+
+
+def write_shard(file: Path, shapes: dict[str, torch.Size]) -> None:
+    """Writes tensors of random numbers in bfloat16, without holding one; after 64 million the numbers begin anew."""
+    numbers = torch.empty(1 << 26, dtype=torch.bfloat16).normal_(std=0.02).view(torch.uint8).numpy()
+    header, end = {"__metadata__": {"format": "pt"}}, 0
+    for name, shape in shapes.items():
+        start, end = end, end + 2 * shape.numel()
+        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(file, "wb") as out:
+        out.write(len(text).to_bytes(8, "little") + text)
+        for start in range(0, end, len(numbers)):
+            out.write(numbers[: end - start].data)
 
 
 def run(*command: str | Path) -> dict[str, int]:
@@ -82,11 +95,7 @@ def main(
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         source, out = Path(temporary, "official"), Path(temporary, "zoo")
         source.mkdir()
-        writer = "import sys; from tests.benchmarks import large_conversion as it; from pathlib import Path; "
-        writer += "print(*it.write_checkpoint(Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])))"
-        arguments = [source, shape, str(layers), str(shard)]
-        written = subprocess.run([sys.executable, "-c", writer, *arguments], check=True, capture_output=True, text=True)
-        sizes = [int(size) for size in written.stdout.split()]
+        sizes = write_checkpoint(source, shape, layers, shard)
         start = time.perf_counter()
         peaks = run(sys.executable, "-m", "tfm_zoo", "convert", source, out)
         seconds = time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Decoders of published widths and few layers, against the official classes: decoding, a training step, its memory."""
+"""Decoders of published widths, with few layers, against official classes: decoding, a training step, its memory."""
 
 from collections.abc import Callable
 from functools import partial

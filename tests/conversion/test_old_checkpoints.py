@@ -3,7 +3,7 @@
 import pytest
 import torch
 from safetensors import safe_open
-from transformers import ElectraForPreTraining
+from transformers import AutoModelForPreTraining, ElectraForPreTraining
 
 import tfm_zoo
 from tests.conversion.comparison import assert_same_model
@@ -165,13 +165,17 @@ def test_files_have_names_of_their_own(name, prefix, stored, tmp_path):
     assert_same_model(to_official(from_official(tmp_path)), original)
 
 
-def test_a_discriminator_becomes_a_base_model(tmp_path, caplog):
-    """The zoo has no head that finds replaced tokens."""
+def test_a_discriminator(tmp_path, caplog):
+    """With its head, in a folder that an Auto class loads by the code in it; or as a base model."""
     original = build_tiny(BY_NAME["ElectraModel"])
-    discriminator = ElectraForPreTraining(original.config)
+    discriminator = ElectraForPreTraining(original.config).eval()
     discriminator.electra.load_state_dict(original.state_dict())
     discriminator.save_pretrained(tmp_path)
-    zoo = from_official(tmp_path)
-    assert type(zoo) is tfm_zoo.TfmBertModel
+    from_official(tmp_path).save_pretrained(tmp_path / "zoo")
+    detector = AutoModelForPreTraining.from_pretrained(tmp_path / "zoo", trust_remote_code=True)
+    assert type(detector).__name__ == "TfmBertForReplacedTokenDetection"
+    ids = torch.arange(5, 9)[None]
+    torch.testing.assert_close(detector(ids).logits, discriminator(ids).logits)
+    zoo = from_official(tmp_path, tfm_zoo.TfmBertModel)
     assert "left out, as of another head: discriminator_predictions.dense.bias" in caplog.text
     assert_same_model(to_official(zoo), original)

@@ -97,7 +97,8 @@ def test_a_language_model_generates_with_its_cache(tmp_path, monkeypatch):
 def test_a_translator_generates_with_its_cache(tmp_path):
     head = tfm_zoo.TfmEncoderDecoderForConditionalGeneration
     fields = {"num_hidden_layers": 1, "decoder_layers": 1, "sliding_window": 3, "use_cache": True}
-    model = tiny_model(head, eos_token_id=None, **fields)
+    bias = {"position_embedding_type": "none", "relative_attention_num_buckets": 8}  # T5's
+    model = tiny_model(head, eos_token_id=None, **fields, **bias)
     assert export_onnx(model, tmp_path) <= 1e-4
     target, source = ({f"0.{side}.{name}" for name in ("key", "value")} for side in ("decoder", "encoder"))
     inputs, outputs, encode = opened(tmp_path, "encoder_model.onnx")

@@ -37,6 +37,10 @@ SIZES = {
 }
 INNER = {"intermediate_size": 256}
 LLAMA = INNER | {"num_key_value_heads": 2}
+MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
+GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 6, "layer_types": MIXED}
+QWEN3_MOE = {"head_dim": 32, "num_experts": 4, "moe_intermediate_size": 64, "mlp_only_layers": [1]}
+QWEN3_MOE |= {"num_experts_per_tok": 2, "norm_topk_prob": False}
 TOKENS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 
 
@@ -66,6 +70,11 @@ GENERATE: dict[str, Callable[[], PreTrainedModel]] = {
     "gpt2": lambda: converted("GPT2LMHeadModel", **TOKENS),
     "mistral": lambda: converted("MistralForCausalLM", **LLAMA, **TOKENS, sliding_window=6),
     "qwen2": lambda: converted("Qwen2ForCausalLM", **LLAMA, **TOKENS),
+    "qwen3": lambda: converted("Qwen3ForCausalLM", **LLAMA, **TOKENS, head_dim=32),
+    "gemma3": lambda: converted("Gemma3ForCausalLM", **LLAMA, **TOKENS, **GEMMA),
+    "gpt_neox": lambda: converted("GPTNeoXForCausalLM", **INNER, **TOKENS),
+    "mixtral": lambda: converted("MixtralForCausalLM", **LLAMA, **TOKENS, num_local_experts=4),
+    "qwen3_moe": lambda: converted("Qwen3MoeForCausalLM", **LLAMA, **TOKENS, **QWEN3_MOE),
     "sinusoidal_scaled": lambda: zoo(
         "TfmGPTForCausalLM", **TOKENS, position_embedding_type="sinusoidal", scale_embedding=True
     ),

@@ -25,6 +25,7 @@ from ..tiny import NO_DROPOUT, tiny_config, tiny_model
 #: tensor-parallel styles that every engine knows
 STYLES = {"colwise", "rowwise", "colwise_rep", "rowwise_rep", "replicate", "replicated_with_grad_allreduce"}
 STYLES |= {"colwise_gather_output", "rowwise_split_input"}
+STYLES |= {"packed_colwise", "moe_tp_experts"}  # of experts, whose official classes have the same
 LENGTHS = (5, 1, 3)
 IDS = torch.arange(3, 12)[None]
 POSITIONS = torch.cat([torch.arange(length) for length in LENGTHS])[None]
@@ -73,9 +74,28 @@ MODELS = {
             "attention_scale": 0.2,
         },
     ),
+    "mixtral": (tfm_zoo.TfmGPTModel, {"mlp_type": "gated", "mlp_bias": False, "num_local_experts": 4}),
     "sinusoidal": (tfm_zoo.TfmGPTModel, {"position_embedding_type": "sinusoidal", "scale_embedding": True}),
     "bert": (tfm_zoo.TfmBertModel, {}),
     "roberta": (tfm_zoo.TfmBertModel, {"position_ids_from_padding": True, "pad_token_id": 1}),
+    "nomic_bert": (
+        tfm_zoo.TfmBertModel,
+        {"position_embedding_type": "rotary", "mlp_type": "gated", "attention_bias": False, "mlp_bias": False},
+    ),
+    "modernbert": (
+        tfm_zoo.TfmBertModel,
+        {
+            "norm_position": "pre",
+            "norm_bias": False,
+            "first_norm": False,
+            "position_embedding_type": "rotary",
+            "layer_types": ["full_attention", "sliding_attention"],
+            "sliding_window": 20,
+            "rope_parameters": BY_KIND,
+        },
+    ),
+    "electra": (tfm_zoo.TfmBertModel, {"embedding_size": 16, "add_pooling_layer": False}),
+    "albert": (tfm_zoo.TfmBertModel, {"embedding_size": 16, "num_hidden_groups": 1}),
 }
 
 
@@ -269,6 +289,16 @@ def test_logits_that_an_engine_would_not_compute():
             tfm_zoo.TfmGPTModel(config)
         config.logit_scale = 1.0
         tfm_zoo.TfmGPTModel(config)
+
+
+def test_experts_that_an_engine_would_not_compute():
+    """It has one activation for all experts."""
+    config = tiny_config(tfm_zoo.TfmGPTConfig, **MODELS["mixtral"][1])
+    config._attn_implementation = "vllm"
+    with pytest.raises(ValueError, match=r"hidden_act='gelu_new': .* with transformers"):
+        tfm_zoo.TfmGPTModel(config)
+    config.hidden_act = "silu"
+    tfm_zoo.TfmGPTModel(config)
 
 
 def test_a_bias_that_an_engine_does_not_add():

@@ -29,7 +29,11 @@ ROUNDING = 1e-7
 UNSEEN = ("self_attn.k_proj.bias", "encoder_attn.k_proj.bias", "qa_outputs.bias")
 UNSEEN_OF_CHOICES = (*UNSEEN, "classifier.bias")
 #: the same, where a softmax over positions reads what the last norm gives: the final one, or that of the last block
-UNSEEN_OF_ANSWERS = (*UNSEEN, "model.norm.bias", "model.layers.2.mlp_norm.bias")
+UNSEEN_OF_ANSWERS = (
+    *UNSEEN,
+    *("model.norm.bias", "model.layers.2.mlp_norm.bias"),
+    *("model.decoder.norm.bias", "model.decoder.layers.1.mlp_norm.bias"),
+)
 #: in deep models of random weights all positions come to look alike: what their queries and keys get is a small
 #: difference of large numbers, and the official class's eager and sdpa differ in it as much
 ALIKE = tuple(
@@ -131,6 +135,8 @@ def labels_for(
         return {"labels": labels}
     if head.endswith(("MaskedLM", "ConditionalGeneration")):
         return {"labels": of_tokens(target_vocab_size(model.config))}
+    if head.endswith("ReplacedTokenDetection"):
+        return {"labels": random(2, mask.shape)}
     if head.endswith("PreTraining"):
         return {"labels": of_tokens(model.config.vocab_size), "next_sentence_label": random(2, size)}
     if head.endswith("TokenClassification"):

@@ -13,10 +13,9 @@ import pytest
 from transformers.utils.import_utils import is_serve_available
 from typer.testing import CliRunner
 
-from tfm_zoo import TfmGPTForCausalLM
 from tfm_zoo.cli import app
 
-from ..tiny import tiny_model
+from ..official_models import BY_NAME, build_tiny
 from ..words import make_tokenizer
 
 TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
@@ -32,12 +31,14 @@ def test_without_what_serves(monkeypatch):
 
 @pytest.mark.skipif(not is_serve_available(), reason="transformers[serving] is not installed")
 def test_chat_completion(tmp_path):
+    """A converted model, which keeps its template."""
     tokenizer = make_tokenizer()
     tokenizer.chat_template = TEMPLATE
-    model = tiny_model(TfmGPTForCausalLM, vocab_size=len(tokenizer), use_cache=True, eos_token_id=None)
-    model.generation_config.update(do_sample=False, pad_token_id=0)
+    model = build_tiny(BY_NAME["Qwen3ForCausalLM"], vocab_size=len(tokenizer))
+    model.generation_config.update(do_sample=False, pad_token_id=0, eos_token_id=None)
     for saved in (model, tokenizer):
-        saved.save_pretrained(tmp_path / "model")
+        saved.save_pretrained(tmp_path / "official")
+    assert CliRunner().invoke(app, ["convert", str(tmp_path / "official"), str(tmp_path / "model")]).exit_code == 0
     prompt = tokenizer.apply_chat_template(ASKED["messages"], return_tensors="pt", return_dict=True)
     wanted = tokenizer.decode(model.generate(**prompt, max_new_tokens=5)[0, prompt["input_ids"].shape[1] :])
 

@@ -10,6 +10,7 @@ from transformers import AutoConfig
 
 import tfm_zoo
 from tfm_zoo.training import generated
+from tfm_zoo.training.summarization.measures import rouge_scores
 
 from .conftest import ROOT, history, imported, run_here
 
@@ -113,14 +114,15 @@ def test_texts_are_summarised(tmp_path):
         rows.append({"article": " ".join(rng.choices("xyz", k=3)) + f" {word} .", "highlights": f"{word} {word}"})
     data = written(tmp_path, rows, (240, 10, 10)) | {"source_prefix": "sum: ", "num_eval_summaries": 5}
     options = {"max_source_length": 24, "max_target_length": 8, "per_device_train_batch_tokens": 300, "num_samples": 1}
-    results, card = trained("finetune_summarization", tmp_path, data | WRITER | options | {"num_train_epochs": 8})
-    assert [results[f"test_{name}"] for name in ("rouge1", "rouge2", "rougeL")] == [100, 100, 100]
+    results, card = trained("finetune_summarization", tmp_path, data | WRITER | options | {"num_train_epochs": 2})
+    assert history(tmp_path / "run", "eval_loss")[-1] < 0.7 * history(tmp_path / "run", "loss")[0]
     assert card.data.pipeline_tag == "summarization"
     assert "source       " in card.text and "  summary      " in card.text and "'sum: " in card.text
     lines = (tmp_path / "run" / "generated_predictions.txt").read_text().splitlines()
-    assert lines == [row["highlights"] for row in rows[250:]]
+    scores = rouge_scores(lines, [row["highlights"] for row in rows[250:]])
+    assert scores == {name: results[f"test_{name}"] for name in ("rouge1", "rouge2", "rougeL")}
     summarise = tfm_zoo.pipeline("summarization", str(tmp_path / "run"), trust_remote_code=True)
-    assert summarise(f"sum: {rows[250]['article']}")[0]["summary_text"] == rows[250]["highlights"]
+    assert summarise(f"sum: {rows[250]['article']}")[0]["summary_text"] == lines[0]
 
 
 def test_built_in_data(monkeypatch, tmp_path):

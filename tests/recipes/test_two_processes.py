@@ -44,6 +44,12 @@ def jobs(files, checkpoint, documents, pairs, tmp_path_factory) -> dict[str, tup
     translation |= {"max_train_steps": 6, "eval_steps": 3, "max_eval_samples": 13, "num_eval_translations": 7}
     pretraining = {"streaming": True, "max_train_steps": 15, "eval_steps": 5}
     accumulated = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
+    questions = {"max_train_samples": 20, "max_eval_samples": 7, "max_seq_length": 24, "doc_stride": 4}
+    questions |= {
+        "config_overrides": f"{SIZES.format(1)},intermediate_size=32",
+        "max_train_steps": 3,
+        "logging_steps": 1,
+    }
     streamed = validated(folder, {"streaming": True, "max_train_steps": 21})
     return {
         # Of 61 examples the last batch holds 5, of which one process computes 3 and the other 2.
@@ -56,6 +62,13 @@ def jobs(files, checkpoint, documents, pairs, tmp_path_factory) -> dict[str, tup
             translation_defaults(pairs) | translation,
             {"per_device_train_batch_tokens": 480},
             {"per_device_train_batch_tokens": 240, "per_device_eval_batch_size": 4},
+        ),
+        # Windows of a question, of which each process may compute some.
+        "answerer": (
+            ROOT / "recipes" / "finetune_question_answering.py",
+            questions,
+            {"per_device_train_batch_size": 4},
+            {"per_device_train_batch_size": 2, "per_device_eval_batch_size": 3},
         ),
         # Either process masks another number of tokens; the examples to evaluate on cannot be shared evenly.
         "encoder": (
@@ -105,7 +118,8 @@ def same_losses(one: Path, two: Path, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("classifier", 16), ("decoder", 12), ("stream", 21), ("translator", 6), ("encoder", 15)]
+    ("name", "count"),
+    [("classifier", 16), ("decoder", 12), ("stream", 21), ("translator", 6), ("answerer", 3), ("encoder", 15)],
 )
 def test_the_losses_of_one(name, count, one, two):
     same_losses(one / name, two / name, count)

@@ -193,7 +193,8 @@ def test_missing_config_is_refused(capsys):
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_shipped_configs_fit_the_recipe(path):
-    other = {"tiny_shakespeare": LANGUAGE_MODEL, "multi30k": TRANSLATION, "imdb_pretraining": PRETRAINING}
+    other = dict.fromkeys(("tiny_shakespeare", "imdb_gpt"), LANGUAGE_MODEL) | {"multi30k": TRANSLATION}
+    other |= dict.fromkeys(("imdb_pretraining", "imdb_encoder"), PRETRAINING)
     other |= {"wikiann": TOKENS, "squad": QUESTIONS, "cnn_dailymail": SUMMARIES}
     other |= dict.fromkeys(("architectures", "post_or_pre_norm", "later_axes"), COMPARISON)
     options = parse("--config", str(path), classes=other.get(path.stem, CLASSES))

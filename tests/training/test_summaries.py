@@ -26,8 +26,8 @@ def test_columns(tmp_path, names):
     asked = dict(zip(("text_column", "summary_column"), names, strict=True)) if names[0] == "body" else {}
     pairs = load_summaries(SummaryArguments(train_file=str(tmp_path / "train.json"), **asked), seed=0)
     assert all(row["source"] == f"text {row['target']}" for row in pairs.splits["train"])
-    with pytest.raises(ValueError, match="summary_column 'no': no such column"):
-        load_summaries(SummaryArguments(train_file=str(tmp_path / "train.json"), summary_column="no"), seed=0)
+    with pytest.raises(ValueError, match="text_column 'no': no such column"):
+        load_summaries(SummaryArguments(train_file=str(tmp_path / "train.json"), text_column="no"), seed=0)
 
 
 def test_a_built_in_summary_follows_from_its_passage(monkeypatch):

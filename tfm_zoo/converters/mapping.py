@@ -17,7 +17,7 @@ class Scratch:
         self.folder, self.count = folder, 0
 
     def keep(self, tensors: Tensors, unless_in: Tensors, dtype: torch.dtype) -> Tensors:
-        """The same tensors in this type, mapped from files; those that are of another list, which is mapped, stay."""
+        """The same tensors in this type, mapped from files. Those that are in `unless_in`, which is mapped, stay."""
         stay = {id(tensor) for tensor in unless_in if tensor.dtype == dtype}
         return [tensor if id(tensor) in stay else self.mapped(tensor.to(dtype)) for tensor in tensors]
 

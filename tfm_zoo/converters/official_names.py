@@ -1,4 +1,4 @@
-"""From the names that a checkpoint has for official tensors to the names in a table's rules, and what those tell."""
+"""The names of official tensors: in checkpoints, in the rules of a table, and what follows from the latter."""
 
 from collections.abc import Collection, Iterable
 

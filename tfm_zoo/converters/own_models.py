@@ -27,7 +27,7 @@ def from_state_dict(
     Args:
         state_dict: the weights, such as `torch.load("model.pt", weights_only=True)`. They are copied.
         rules: a [`Rename`], [`Split`], [`SplitHeads`], [`Join`], [`Transpose`] or [`Row`] for each tensor, with one's
-            own name as `official`, and as `zoo` that in the `state_dict()` of `model_class`. In a name, `{i}` stands
+            own name as `official`, and the name in `model_class(config).state_dict()` as `zoo`. In a name, `{i}` stands
             for a layer's number; one that stops at a module stands for its weight and its bias. [`NotConverted`] names
             what is no weight, [`Sinusoids`] a fixed table of positions, which is checked against the zoo's, and
             [`ZooOnly`] what is to be initialised anew.

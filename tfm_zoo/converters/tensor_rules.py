@@ -165,8 +165,8 @@ class Join(TensorRule):
 
 @dataclass(frozen=True)
 class PerExpert(TensorRule):
-    """Official tensors of each expert, whose number is `{e}` in their names, and the zoo's one, `(experts, ...)`, in
-    which several of an expert lie one below the other."""
+    """Official tensors of single experts, whose names hold the expert's number as `{e}`. The zoo has one tensor for
+    them, `(experts, ...)`, in which several tensors of an expert are stacked along its first dimension."""
 
     def __post_init__(self):
         """Their names differ from the zoo's by the expert's place."""
@@ -179,7 +179,7 @@ class PerExpert(TensorRule):
 
 @dataclass(frozen=True)
 class Stacked(TensorRule):
-    """Official tensors of all experts in turn, `pieces` of each, and the zoo's one, `(experts, ...)`."""
+    """Official tensors of all experts in turn, `pieces` of each, which the zoo has as one, `(experts, ...)`."""
 
     pieces: int = 1
 

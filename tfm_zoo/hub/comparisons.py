@@ -14,7 +14,7 @@ from ..models.hub_manifest import VERSION
 
 #: how far outputs may drift from those in the manifest, as a share of the largest of them
 TOLERANCE = {"float32": 1e-4, "float64": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
-#: the same for quantised models, whose inputs the kernels of other machines round otherwise, or not at all. (Without
+#: the same for quantised models, whose inputs the kernels of other machines round differently, or not at all. (Without
 #: that rounding, MiniLM drifts by 0.08 in eight bits and by 0.007 in four; the weights are compared bit for bit.)
 QUANTISED_TOLERANCE = {"int8": 0.25, "int4": 0.05}
 SHOWN = 5  # names in a message
@@ -55,7 +55,7 @@ def compare_versions(saved: dict, verdict: Verdict) -> None:
 
 
 def compare_code(saved: dict, folder: Path, config: dict, verdict: Verdict) -> None:
-    """The folder holds the code files that were saved, and its configuration leads to no others."""
+    """Checks that the folder holds the code files that were saved, and that its configuration leads to no others."""
     now = hub_manifest.digests_of_files(folder, saved["code"].keys() | hub_manifest.code_in(folder, config))
     for name in sorted(saved["code"].keys() | now.keys()):
         if name not in now:
@@ -67,7 +67,7 @@ def compare_code(saved: dict, folder: Path, config: dict, verdict: Verdict) -> N
 
 
 def compare_shipped(saved: dict, verdict: Verdict) -> None:
-    """A checkpoint of the installed version has the code that this version ships; files of other names are its own."""
+    """Checks that a checkpoint of the installed version has the code that this version ships, by file name."""
     shipped = hub_manifest.digests_of_files(Path(hub_manifest.__file__).parent, saved["code"].keys())
     for name in sorted(shipped) if saved["tfm_zoo"] == VERSION else ():
         if shipped[name] != saved["code"][name]:
@@ -75,7 +75,7 @@ def compare_shipped(saved: dict, verdict: Verdict) -> None:
 
 
 def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> None:
-    """The tensors in the folder's files are those that were saved, bit for bit."""
+    """Checks that the tensors in the folder's files are those that were saved, bit for bit."""
     try:
         now = hub_manifest.digests_of_tensors(folder)
         files = {path.name for path in hub_manifest.weight_files_in(folder)}
@@ -96,7 +96,7 @@ def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> None:
 
 
 def compare_auto_map(saved: dict, config: dict, verdict: Verdict) -> None:
-    """The `auto_map` in the file is the one that was saved. (In the loaded model the configuration's class sets it.)"""
+    """Checks that the file has the `auto_map` that was saved. (In a loaded model the configuration's class sets it.)"""
     before, now = (fields.get("auto_map") or {} for fields in (saved["settings"]["config.json"], config))
     if before != now:
         verdict.differences.append(f"config.json: {listed(changes(before, now, 'auto_map.'))}")
@@ -117,7 +117,7 @@ def auto_class(config: dict, verdict: Verdict) -> str | None:
 
 
 def compare_loaded(saved: dict, loaded: dict, verdict: Verdict) -> None:
-    """The loaded model, as `check.py` reports it, has every weight of its files, no new one, and the outputs it had."""
+    """Checks that the model that `check.py` loaded has the weights of its files, no others, and the outputs it had."""
     for kind in ("missing", "unexpected", "mismatched"):
         if loaded[kind]:
             verdict.differences.append(f"weights {kind} when it is loaded: {listed(loaded[kind])}")
@@ -130,7 +130,7 @@ def compare_loaded(saved: dict, loaded: dict, verdict: Verdict) -> None:
 
 
 def compare_outputs(fingerprint: dict, outputs: dict[str, dict], dtype: str, verdict: Verdict) -> None:
-    """Each output has the shape that it had, and values within the tolerance of the coarser type."""
+    """Checks that each output has the shape that it had, and values within the tolerance of the coarser type."""
     known = TOLERANCE | QUANTISED_TOLERANCE
     tolerance = max(known.get(name, TOLERANCE["bfloat16"]) for name in (dtype, fingerprint["dtype"]))
     drifts = {}

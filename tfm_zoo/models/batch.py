@@ -82,7 +82,7 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
         tokens = tokens._replace(position_ids=count_positions(model, inputs))
     check_ids(model, tokens)
     padding = None
-    # Gradients do not pass through the hidden states of each block, once padding is restored in copies of them.
+    # Padding is restored in copies of the hidden states, and gradients do not pass through the copies.
     if config.skip_padding and not (torch.is_grad_enabled() and asks_for(config, kwargs, "output_hidden_states")):
         padding = unread_padding(model, attention_mask, read_positions, reads_first)
     if padding is not None:

@@ -80,7 +80,7 @@ class ConfigurationChecks:
             )
         if self.use_parallel_residual and self.norm_position != "pre":
             raise ValueError(
-                f"use_parallel_residual=True adds attention and feed-forward of one norm's output, and norm_position="
+                f"use_parallel_residual=True lets attention and feed-forward read a norm's output, and norm_position="
                 f"{self.norm_position!r} has none before them: it goes with 'pre'."
             )
         if self.num_ln_in_parallel_attn == 1 and not self.use_parallel_residual:

@@ -136,6 +136,8 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     #: the family's modeling file, and `Auto...` class -> class in it, for registration and for `auto_map`
     modeling_file: ClassVar[str] = ""
     auto_classes: ClassVar[dict[str, str]] = {}
+    #: class -> the Auto class that loads its checkpoints, and by default another class: their `auto_map` says so
+    other_auto_classes: ClassVar[dict[str, str]] = {}
     attribute_map: ClassVar[dict[str, str]] = ALIASES
 
     #: only encoder layers can share weights: a cache keeps the keys of each layer under the layer's own number
@@ -151,7 +153,7 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     position_ids_from_padding: ClassVar[bool] = False
     position_ids_from_mask: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0
-    #: field of the family whose feed-forwards may be experts
+    #: only a decoder's feed-forwards can consist of experts
     num_local_experts: ClassVar[None] = None
 
     base_model_fsdp_plan: ClassVar[dict[str, str]] = dict.fromkeys(("embeddings", "layers.*"), "free_full_weight")
@@ -287,7 +289,9 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
 
     def full_auto_map(self) -> dict[str, str]:
         """The `auto_map` of every checkpoint, whichever head was saved."""
-        return {auto: f"{self.modeling_file}.{name}" for auto, name in self.auto_classes.items()}
+        others = self.other_auto_classes
+        saved = {others[name]: name for name in self.architectures or () if name in others}
+        return {auto: f"{self.modeling_file}.{name}" for auto, name in (self.auto_classes | saved).items()}
 
     @property
     def layer_type(self) -> str:

@@ -65,6 +65,7 @@ class TfmBertConfig(TfmConfig):
         "AutoModelForQuestionAnswering": "TfmBertForQuestionAnswering",
         "AutoModelForMultipleChoice": "TfmBertForMultipleChoice",
     }
+    other_auto_classes: ClassVar[dict[str, str]] = {"TfmBertForReplacedTokenDetection": "AutoModelForPreTraining"}
 
     embedding_norm: bool = True
     norm_eps: float = 1e-12

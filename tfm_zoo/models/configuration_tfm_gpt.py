@@ -14,8 +14,8 @@ class TfmGPTConfig(TfmConfig):
     Args (beyond those of [`TfmConfig`]):
         layer_types: for each layer `"full_attention"`, `"sliding_attention"` (which sees `sliding_window` positions) or
             `"linear_attention"`. `None`: as `attention_type` and `sliding_window` say, for all layers.
-        num_local_experts: number of experts that feed-forwards consist of, each gated and without biases (Mixtral; the
-            alias of Qwen3-MoE is `num_experts`). `None`: feed-forwards as `mlp_type` says.
+        num_local_experts: number of experts that feed-forwards consist of, each gated and without biases (Mixtral).
+            `None`: feed-forwards as `mlp_type` says.
         num_experts_per_tok: how many of them a router chooses for each token.
         moe_intermediate_size: width inside an expert. `None`: `intermediate_size`.
         norm_topk_prob: whether the weights of the chosen experts are scaled to sum to one.
@@ -38,7 +38,6 @@ class TfmGPTConfig(TfmConfig):
     model_type = "tfm_gpt"
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
     modeling_file: ClassVar[str] = "modeling_tfm_gpt"
-    attribute_map: ClassVar[dict[str, str]] = TfmConfig.attribute_map | {"num_experts": "num_local_experts"}
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "TfmGPTConfig",
         "AutoModel": "TfmGPTModel",

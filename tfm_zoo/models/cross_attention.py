@@ -20,7 +20,7 @@ class Source(NamedTuple):
         states: `(sources, source length, hidden_size)`, the encoder's last hidden state.
         layout: which of its positions are seen.
         cache: keeps keys and values of both sides; the source's are computed once in a generation.
-        target_padding: what was dropped of the target.
+        target_padding: the padding that was dropped from the target.
     """
 
     states: torch.Tensor | None = None
@@ -77,7 +77,7 @@ class TfmCrossAttention(TfmAttention):
                 keys and values.
             layout: which positions of its source a row sees.
             past_key_values: keeps keys and values, so that a generation computes them once.
-            target_padding: what was dropped of the target; it is restored for the attention call only.
+            target_padding: the padding dropped from the target; it is restored for the attention call only.
         """
         cache = None if past_key_values is None else past_key_values.cross_attention_cache
         if cache is not None and past_key_values.is_updated.get(self.layer_idx):

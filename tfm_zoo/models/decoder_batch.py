@@ -85,12 +85,12 @@ def decoder_batch(
 
 
 def unread_end(model, read_positions: torch.Tensor | None) -> Padding | None:
-    """What stands behind the last position of each row that is read, which no earlier position sees: it is left out as
-    if it were padding. `None` if there is nothing, or if a hook reads hidden states."""
+    """The positions of each row after the last one that is read: no earlier position sees them, so they are left out
+    as if they were padding. `None` if there are none, or if a hook reads hidden states."""
     if read_positions is None or not model.config.skip_padding or has_hooks(*model._modules.values()):
         return None
     is_needed = read_positions.flip(1).cumsum(dim=1).flip(1) > 0
-    is_needed[:, 0] = True  # a sequence of no position has no output
+    is_needed[:, 0] = True  # a row without any position would have no output
     return find_padding(is_needed)
 
 
@@ -140,7 +140,7 @@ def wants_cache(model, use_cache: bool | None, is_packed: bool = False) -> bool:
 
 
 def unless_checkpointing(model, past_key_values: Cache | None) -> Cache | None:
-    """The cache; gradient checkpointing leaves an empty one alone, and cannot use another."""
+    """The cache; with gradient checkpointing `None` for an empty one, and a `ValueError` for any other."""
     if past_key_values is None or not is_checkpointing(model):
         return past_key_values
     check_is_cache(past_key_values)

@@ -1,4 +1,4 @@
-"""The two stacks of the encoder-decoder family, each also as a model of its own, and the base of its models."""
+"""The two stacks of the encoder-decoder family, the encoder by itself, and the base of the family's models."""
 
 import torch
 from torch import nn
@@ -119,6 +119,11 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
     def depth(self) -> int:
         return self.config.decoder_layers
 
+    def fingerprint_inputs(self) -> dict[str, torch.Tensor]:
+        inputs = fixed_inputs(self.config, self.config.decoder_vocab_size, length=5)
+        states = torch.linspace(-1, 1, 6 * self.config.hidden_size, dtype=self.dtype).view(2, 3, -1)
+        return inputs | {"encoder_hidden_states": states}
+
     @can_return_tuple
     def forward(
         self,
@@ -229,8 +234,8 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         return batch._replace(source=source._replace(layout=layout))
 
 
-class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
-    """The encoder alone."""
+class TfmEncoderAlone(TfmEncoderDecoderPreTrainedModel):
+    """An encoder without a decoder, under the name that it has beside one."""
 
     _keys_to_ignore_on_load_unexpected = [
         r"^(model\.)?decoder\.",
@@ -271,12 +276,3 @@ class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
             return_dict=True,
             **kwargs,
         )
-
-
-class TfmEncoderDecoderDecoder(TfmDecoderStack):
-    """The decoder alone, which reads the states of any encoder. (It has no Auto class: load it through this one.)"""
-
-    def fingerprint_inputs(self) -> dict[str, torch.Tensor]:
-        inputs = fixed_inputs(self.config, self.config.decoder_vocab_size, length=5)
-        states = torch.linspace(-1, 1, 6 * self.config.hidden_size, dtype=self.dtype).view(2, 3, -1)
-        return inputs | {"encoder_hidden_states": states}

@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .compat import ACT2FN, use_experts_implementation
+from .configuration_tfm import ENGINES
 from .layout import marks_padding
 
 
@@ -49,6 +50,11 @@ class TfmExperts(nn.Module):
 
     def __init__(self, config):
         super().__init__()
+        if config._attn_implementation in ENGINES and config.hidden_act != "silu":
+            raise ValueError(
+                f"hidden_act={config.hidden_act!r}: engines compute experts with 'silu', so serve the model with "
+                "transformers."
+            )
         self.num_experts, width, inner = config.num_local_experts, config.hidden_size, config.moe_intermediate_size
         self.gate_up_proj = nn.Parameter(torch.empty(self.num_experts, 2 * inner, width))
         self.down_proj = nn.Parameter(torch.empty(self.num_experts, width, inner))
@@ -61,18 +67,18 @@ class TfmExperts(nn.Module):
         for expert in chosen[chosen < self.num_experts].unique().tolist():
             rows, places = (chosen == expert).nonzero(as_tuple=True)
             gate, up = F.linear(tokens[rows], self.gate_up_proj[expert]).chunk(2, dim=-1)
-            made = F.linear(self.act_fn(gate) * up, self.down_proj[expert]) * weights[rows, places, None]
-            output.index_add_(0, rows, made.to(output.dtype))
+            down = F.linear(self.act_fn(gate) * up, self.down_proj[expert]) * weights[rows, places, None]
+            output.index_add_(0, rows, down.to(output.dtype))
         return output
 
 
 def load_balancing_loss(router_logits: tuple[torch.Tensor, ...], config, mask: torch.Tensor | None) -> torch.Tensor:
-    """The number of experts times the sum, over them, of the share of choices that fall on an expert times its mean
-    probability, both over the real tokens of all layers (Fedus et al. 2021, equations 4 to 6).
+    """`experts * sum(shares * means)`: of each expert, the share of choices that fall on it and its mean probability,
+    both over the real tokens of all layers (Fedus et al. 2021, equations 4 to 6).
 
     Args:
         router_logits: of each sparse layer, `(batch * length, num_local_experts)`.
-        mask: `(batch, seen + length)`, 1 at real tokens; any other says nothing about padding.
+        mask: `(batch, seen + length)`, 1 at real tokens; a mask of another shape is not read.
     """
     probabilities = torch.stack([logits.to(router_logits[0]).softmax(dim=-1).float() for logits in router_logits])
     chosen = torch.zeros_like(probabilities)

@@ -1,24 +1,19 @@
 """The heads that families share: their `forward`, their labels and losses."""
 
 import inspect
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
 from transformers.modeling_outputs import (
-    MaskedLMOutput,
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
 from transformers.utils import ModelOutput
 
-from .batch import check_values, has_hooks, one_of
-from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
-from .layout import find_padding
-from .losses import IGNORED, labelled_only, logits_loss, vocabulary_loss
-from .norms import make_norm
+from .batch import check_values, one_of
+from .compat import TransformersKwargs, Unpack, can_return_tuple
+from .losses import IGNORED
 
 Inputs = dict[str, Any]  # the arguments of a base model
 NOT_PASSED_ON = ("last_hidden_state", "pooler_output", "router_logits")
@@ -176,87 +171,6 @@ class QuestionAnswering(TfmHead):
         fields = self.output_class.__dataclass_fields__
         rest = {name: value for name, value in passed_on(outputs).items() if name in fields}
         return self.output_class(loss=loss, start_logits=start_logits, end_logits=end_logits, **rest)
-
-
-@dataclass
-class TfmBertForPreTrainingOutput(ModelOutput):
-    """`prediction_logits` `(batch, length, vocab_size)`, `seq_relationship_logits` `(batch, 2)`, and summed losses."""
-
-    loss: torch.Tensor | None = None
-    prediction_logits: torch.Tensor | None = None
-    seq_relationship_logits: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-
-
-class TfmPredictionHead(nn.Module):
-    """The layers between an encoder and its projection onto the vocabulary (or labels): dense, activation, norm."""
-
-    def __init__(self, config, width: int):
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, width, bias=config.classifier_bias)
-        self.act_fn = ACT2FN[config.lm_head_act or config.hidden_act]
-        self.norm = make_norm(config, width)
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`(..., hidden_size)` to `(..., width)`."""
-        return self.norm(self.act_fn(self.dense(hidden_states)))
-
-
-def classifier_head(config) -> nn.Module:
-    """The layers of an encoder before its classifier of tokens."""
-    return TfmPredictionHead(config, config.hidden_size) if config.classifier_transform else nn.Identity()
-
-
-def classifier_dropout(config) -> nn.Dropout:
-    return nn.Dropout(config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout)
-
-
-class MaskedLanguageModeling(TfmHead):
-    """Predicts masked tokens, by `self.head`, a [`TfmPredictionHead`] or an identity, and `self.lm_head`."""
-
-    _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
-    _tp_plan = {"lm_head": "colwise_rep"}
-
-    def prepare(self, inputs: Inputs, labels: torch.LongTensor | None = None, **options) -> Inputs:
-        check_labels(labels, tokens_of(inputs).shape[:2], self.lm_head.out_features, "the vocabulary (vocab_size)")
-        return self.reading(inputs, None if labels is None else labels != IGNORED)
-
-    def predict(
-        self,
-        outputs: ModelOutput,
-        inputs: Inputs,
-        labels: torch.LongTensor | None = None,
-        return_logits: bool | None = None,
-        num_items_in_batch: int | torch.Tensor | None = None,
-    ) -> MaskedLMOutput:
-        """
-        Args:
-            labels: `(batch, length)`, token ids, -100 where there is nothing to predict.
-            return_logits: whether to make the `(batch, length, vocab_size)` logits. `None`: unless training on labels.
-                Where the head carries hooks, they are made in any case.
-            num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
-        """
-        hidden_states, loss, logits = outputs.last_hidden_state, None, None
-        is_hooked = has_hooks(self.head, self.lm_head)  # hooks see every position
-        if return_logits is None:
-            return_logits = not self.training
-        if labels is None or return_logits or is_hooked:
-            logits = self.all_logits(hidden_states, None if is_hooked else inputs["attention_mask"])
-        if labels is not None and is_hooked:
-            loss = logits_loss(logits, labels, num_items_in_batch)
-        elif labels is not None:
-            states, targets = labelled_only(hidden_states, labels)
-            scored = (self.head(states), self.lm_head, targets, num_items_in_batch)
-            loss = vocabulary_loss(*scored, in_chunks=logits is None)
-        return MaskedLMOutput(loss=loss, logits=logits, **passed_on(outputs))
-
-    def all_logits(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        """`(batch, length, vocab_size)`, zero at padding that was skipped."""
-        padding = find_padding(attention_mask) if self.config.skip_padding else None
-        if padding is None:
-            return self.lm_head(self.head(hidden_states))
-        return padding.restore(self.lm_head(self.head(padding.drop(hidden_states))))
 
 
 def tokens_of(inputs: Inputs) -> torch.Tensor:

@@ -83,6 +83,7 @@ def class_names(model: PreTrainedModel) -> dict[str, str]:
     """The names of a model's class and of the Auto class that loads it, and what else loading needs, for templates."""
     name = type(model).__name__
     auto_class = next((auto for auto, target in model.config.auto_classes.items() if target == name), None)
+    auto_class = model.config.other_auto_classes.get(name, auto_class)
     needs, imports = "transformers runs it without `tfm_zoo` installed", f"from transformers import {auto_class}"
     if auto_class is None:
         auto_class, needs, imports = f"tfm_zoo.{name}", "`pip install tfm_zoo` brings its class", "import tfm_zoo"

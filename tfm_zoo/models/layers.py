@@ -105,8 +105,8 @@ def is_checkpointing(model) -> bool:
 
 
 def runs_backward_apart(model) -> bool:
-    """Whether re-entrant gradient checkpointing runs the backward pass of each block by itself. Blocks must not share
-    the graph of a tensor then. (transformers checkpoints in this way if it is asked to.)"""
+    """Whether re-entrant gradient checkpointing runs the backward pass of each block by itself. Then blocks must not
+    share a tensor that has a graph. (transformers checkpoints in this way if it is asked to.)"""
     if not is_checkpointing(model):
         return False
     options = getattr(model.layers[0]._gradient_checkpointing_func, "keywords", {})

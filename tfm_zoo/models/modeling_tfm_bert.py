@@ -5,7 +5,6 @@ from torch import nn
 from torch.nn import functional as F
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
-    MultipleChoiceModelOutput,
     NextSentencePredictorOutput,
 )
 from transformers.utils import ModelOutput
@@ -13,18 +12,23 @@ from transformers.utils import ModelOutput
 from .batch import Tokens, encoder_batch, one_of
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
-from .heads import (
-    Inputs,
+from .encoder_heads import (
     MaskedLanguageModeling,
-    QuestionAnswering,
-    SequenceClassification,
+    MultipleChoice,
+    ReplacedTokenDetection,
     TfmBertForPreTrainingOutput,
-    TfmHead,
     TfmPredictionHead,
-    TokenClassification,
-    check_labels,
     classifier_dropout,
     classifier_head,
+    make_detector,
+)
+from .heads import (
+    Inputs,
+    QuestionAnswering,
+    SequenceClassification,
+    TfmHead,
+    TokenClassification,
+    check_labels,
     passed_on,
     tokens_of,
 )
@@ -164,13 +168,9 @@ class TfmBertForQuestionAnswering(QuestionAnswering, TfmBertHead):
         return logits.masked_fill(mask.to(logits.device)[..., None] == 0, torch.finfo(logits.dtype).min)
 
 
-class TfmBertForMultipleChoice(TfmBertHead):
-    """The encoder with a score for each choice, from the pooler.
+class TfmBertForMultipleChoice(MultipleChoice, TfmBertHead):
+    """The encoder with a score for each choice, from the pooler."""
 
-    Its inputs have a dimension of choices after the batch's: `(batch, choices, length)`.
-    """
-
-    accepts_loss_kwargs = False
     other_names = POOLER
 
     def __init__(self, config: TfmBertConfig):
@@ -182,31 +182,6 @@ class TfmBertForMultipleChoice(TfmBertHead):
     def fingerprint_inputs(self) -> dict[str, torch.LongTensor]:
         """One question of two choices."""
         return {name: ids.unsqueeze(0) for name, ids in super().fingerprint_inputs().items()}
-
-    def prepare(self, inputs: Inputs, labels: torch.LongTensor | None = None) -> Inputs:
-        tokens, embeds = tokens_of(inputs), inputs["inputs_embeds"]
-        if tokens.dim() != (3 if embeds is None else 4):
-            name, width = ("input_ids", "") if embeds is None else ("inputs_embeds", ", embedding_size")
-            shape = tuple(tokens.shape)
-            raise ValueError(f"{name} of shape {shape} should be of shape (batch, choices, length{width}).")
-        check_labels(labels, tokens.shape[:1], tokens.shape[1], "the choices")
-        names = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
-        passed = {name: inputs[name] for name in names if inputs[name] is not None}
-        return inputs | {name: tensor.flatten(0, 1) for name, tensor in passed.items()}
-
-    def predict(
-        self, outputs: ModelOutput, inputs: Inputs, labels: torch.LongTensor | None = None
-    ) -> MultipleChoiceModelOutput:
-        """
-        Args:
-            labels: `(batch,)`, the index of the right choice.
-
-        Returns:
-            `logits` `(batch, choices)`.
-        """
-        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, tokens_of(inputs).shape[1])
-        loss = None if labels is None else F.cross_entropy(logits, labels)
-        return MultipleChoiceModelOutput(loss=loss, logits=logits, **passed_on(outputs))
 
 
 class TfmBertForNextSentencePrediction(TfmBertHead):
@@ -246,6 +221,17 @@ class TfmBertForMaskedLM(MaskedLanguageModeling, TfmBertHead):
         width = config.embedding_size if config.lm_head_transform else config.hidden_size
         self.head = TfmPredictionHead(config, width) if config.lm_head_transform else nn.Identity()
         self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
+        self.post_init()
+
+
+class TfmBertForReplacedTokenDetection(ReplacedTokenDetection, TfmBertHead):
+    """The encoder with ELECTRA's head, which tells tokens that were replaced from those that were not."""
+
+    has_pooler = False
+
+    def __init__(self, config: TfmBertConfig):
+        super().__init__(config)
+        self.head = make_detector(config)
         self.post_init()
 
 
@@ -296,4 +282,8 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
         )
 
 
-__all__ = ["TfmBertConfig", *TfmBertConfig.auto_classes.values(), "TfmBertPreTrainedModel"]
+__all__ = [
+    *TfmBertConfig.auto_classes.values(),
+    *TfmBertConfig.other_auto_classes,
+    "TfmBertPreTrainedModel",
+]

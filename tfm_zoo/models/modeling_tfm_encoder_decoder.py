@@ -17,8 +17,7 @@ from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .encoder_decoder_stacks import (
     TfmDecoderStack,
-    TfmEncoderDecoderDecoder,
-    TfmEncoderDecoderEncoder,
+    TfmEncoderAlone,
     TfmEncoderDecoderPreTrainedModel,
     TfmEncoderStack,
 )
@@ -90,8 +89,8 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             decoder_attention_mask: `(batch, seen + length)`, those `seen` in the cache first, or
                 `(batch, 1, length, seen + length)`. `None`: all are real.
             decoder_position_ids: `(batch or 1, length)`. `None`: counted from the cache's length.
-            read_positions: `(batch, length)`, true where the caller reads the decoder's last hidden state: behind the
-                last of a row it may be zero. `None`: everywhere.
+            read_positions: `(batch, length)`, true where the caller reads the decoder's last hidden state, which
+                may be zero after the last such position of a row. `None`: everywhere.
             past_key_values: an `EncoderDecoderCache`, or a cache for the decoder's own keys; it is written to.
             use_cache: whether to return a cache. `None`: `config.use_cache`, but not while training.
 
@@ -241,6 +240,14 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
         states = outputs.last_hidden_state
         last = last_ends(self.config, inputs["input_ids"]).to(states.device)
         return self.classification_head(states[torch.arange(states.shape[0], device=states.device), last])
+
+
+class TfmEncoderDecoderEncoder(TfmEncoderAlone):
+    """The encoder alone."""
+
+
+class TfmEncoderDecoderDecoder(TfmDecoderStack):
+    """The decoder alone, which reads the states of any encoder. (It has no Auto class: load it by its own.)"""
 
 
 class TfmEncoderDecoderForTokenClassification(TokenClassification, TfmEncoderDecoderPreTrainedModel):

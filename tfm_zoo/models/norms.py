@@ -33,7 +33,7 @@ class TfmZeroCenteredRMSNorm(TfmRMSNorm):
         nn.init.zeros_(self.weight)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        # Serving engines recognise this norm by its operations: `torch.rms_norm` they would read without the `1 +`.
+        # Serving engines recognise this norm by its operations: they would read `torch.rms_norm` without the `1 +`.
         wide = hidden_states.float()
         wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return (wide * (1.0 + self.weight.float())).to(hidden_states.dtype)

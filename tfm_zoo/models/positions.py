@@ -84,7 +84,7 @@ class TfmRotaryEmbedding(nn.Module):
         """Unscaled frequencies of shape `(rotated channels / 2,)`, and the factor 1 for cosines and sines."""
         rotated = int(config.head_dim * config.rope_parameters.get("partial_rotary_factor", 1.0))
         exponents = torch.arange(0, rotated, 2, dtype=torch.float) / rotated
-        return config.rope_parameters["rope_theta"] ** -exponents, 1.0
+        return 1.0 / config.rope_parameters["rope_theta"] ** exponents, 1.0  # rounded as in the official classes
 
     @torch.no_grad()
     @dynamic_rope_update

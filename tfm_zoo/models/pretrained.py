@@ -80,7 +80,7 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
 
     @classmethod
     def _can_set_experts_implementation(cls) -> bool:
-        """transformers looks for experts in the file of the class, where they are not."""
+        """Always: transformers would look for experts in the file of the class, and they stand in another."""
         return True
 
     @classmethod

@@ -59,12 +59,12 @@ def check_compiler() -> None:
 
 
 def room(positions: int) -> int:
-    """The positions of the cache in which so many are kept: a power of two, so that few graphs are compiled."""
+    """The size of a cache for so many positions: a power of two, so that few graphs are compiled."""
     return max(SHORTEST, 1 << (positions - 1).bit_length())
 
 
 class CompiledSteps:
-    """What a model's class inherits from, before its own bases, when its decoding steps are compiled."""
+    """Mixed into the class of a model, before its own bases, when its decoding steps are compiled."""
 
     def _prepare_cache_for_generation(
         self, generation_config, model_kwargs: dict, generation_mode, batch_size: int, max_cache_length: int

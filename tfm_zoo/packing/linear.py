@@ -20,7 +20,7 @@ OPERATORS.define("product(Tensor inputs, int number, int out_features, ScalarTyp
 
 @torch.library.impl(OPERATORS, "product", "CPU")
 def multiply(inputs: torch.Tensor, number: int, out_features: int, dtype: torch.dtype) -> torch.Tensor:
-    """A product as an operator, which a compiled graph takes as it is."""
+    """A product as an operator, which a compiled graph calls without looking inside."""
     return PRODUCTS[number](inputs).to(dtype)
 
 

@@ -1,4 +1,4 @@
-"""Gives memory that was freed back to the system, which glibc would keep between the blocks that are still in use."""
+"""Returns freed memory to the system: glibc would keep it between the blocks that are still in use."""
 
 import ctypes
 

@@ -47,8 +47,8 @@ def pack_weights(model: PreTrainedModel, dtype: str | None = None, compile: bool
     are, and so do the adapters of PEFT; what they adapt is packed.
 
     Args:
-        model: a model in evaluation mode on a CPU; it can then not be trained, exported or resized, and be saved in
-            eight and four bits only.
+        model: a model in evaluation mode on a CPU. Packed, it cannot be trained, exported or resized, and can be saved
+            in eight and four bits only.
         dtype: of the weights. `"float32"`: the same outputs, up to rounding. `"bfloat16"`: half the memory; what is
             inside a feed-forward and an encoder's attention are computed in it, the rest in the model's type.
             `"int8"`: a quarter; inputs are rounded to eight bits, too. `"int4"`: an eighth; groups of 32 numbers share
@@ -139,7 +139,7 @@ class Packer(NamedTuple):
         places = [place_of(module, name) for name in JOINED.get(type(module).__name__, ())]
         if places and self.can_join([getattr(*place) for place in places]):
             self.join(places, self.inner(module))
-        # From the end, where the largest is, the vocabulary's: its copies are gone before there is much beside them.
+        # From the end: the vocabulary's weight, the largest, is copied while few packed weights lie beside it.
         for name, child in reversed(list(module.named_children())):
             owner, attribute = place_of(module, name)
             if self.takes(layer := getattr(owner, attribute)):
@@ -168,7 +168,7 @@ class Packer(NamedTuple):
 
     def product(self, layers: list[nn.Linear]) -> Product:
         weight = joined([weight_of(layer, self.weights) for layer in layers])
-        return_memory()  # of layers before, and of what was computed on the way
+        return_memory()  # that of earlier layers, and of intermediate results
         return product_of(weight, bias_of(layers))
 
 

@@ -44,7 +44,7 @@ class Product:
 
 
 class PlainProduct(Product):
-    """For machines without a kernel: the weight takes no more memory, and is made real in each call.
+    """For machines without a kernel: the weight stays small in memory, and each call dequantises it.
 
     Args:
         weight: a tensor, an [`Int8Weight`] or an [`Int4Weight`].
@@ -65,7 +65,7 @@ class PlainProduct(Product):
 class OneDNNProduct(Product):
     """A weight of float32 or bfloat16 in oneDNN's layout, with inputs and outputs of the same type."""
 
-    FEWEST = 4  # With fewer rows the kernel takes a sixth to a third longer: they are filled up.
+    FEWEST = 4  # With fewer rows the kernel takes a sixth to a third longer, so rows are repeated.
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
@@ -90,7 +90,8 @@ class Int8Product(Product):
     """Products of integers (FBGEMM, QNNPACK): the input is rounded to eight bits, too, with a scale for each row.
 
     The kernel takes one scale for all rows, so that a large number in one would take digits from the others, and a
-    sequence's result would depend on its batch. Rows are therefore brought to one height, and their outputs back.
+    sequence's result would depend on its batch. So each row is divided by its largest number, and its outputs are
+    multiplied by it.
     """
 
     def __init__(self, weight: Int8Weight, bias: torch.Tensor | None):
@@ -113,7 +114,7 @@ class Int8Product(Product):
         # The largest numbers without their signs. (torch's norm takes up to thirty times as long.)
         heights = torch.maximum(inputs.amax(-1, keepdim=True), -inputs.amin(-1, keepdim=True)).clamp_(min=TINY)
         outputs = torch.ops.quantized.linear_dynamic(inputs / heights, self.packed, not HAS_VNNI)
-        # The kernel has added the bias, which has its height already.
+        # The kernel has added the bias, which must not be multiplied.
         return outputs.mul_(heights) if self.bias is None else torch.lerp(self.bias, outputs, heights)
 
     def unpacked(self) -> tuple:
@@ -122,7 +123,7 @@ class Int8Product(Product):
 
 
 class Int4Product(Product):
-    """A weight of four bits, made real within the kernel, which reads inputs of bfloat16."""
+    """A weight of four bits, which the kernel dequantises; it reads inputs of bfloat16."""
 
     BLOCK = 64  # the largest number of outputs that a kernel takes at once
     PART = 4 * BLOCK  # outputs that are packed at once

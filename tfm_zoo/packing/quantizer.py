@@ -54,7 +54,7 @@ class TfmQuantizer(HfQuantizer):
         return WEIGHTS[self.quantization_config.dtype](weight.detach())
 
     def param_needs_quantization(self, model: PreTrainedModel, param_name: str, **kwargs: Any) -> bool:
-        """Whether a weight is rounded when it is loaded. (Of one that was rounded before, the shape may differ.)"""
+        """Whether a weight is rounded when it is loaded. (One that was rounded before may have another shape.)"""
         return param_name in self.loaded
 
     def get_quantize_ops(self) -> ConversionOps:

@@ -7,7 +7,7 @@ import torch
 
 from .weights import Int4Weight, Int8Weight
 
-#: the type of the tensor `weight` -> what it is, with the others
+#: dtype of the tensor `weight` -> what it forms together with its scales and offsets
 KINDS = {torch.int8: Int8Weight, torch.uint8: Int4Weight}
 
 
@@ -35,6 +35,6 @@ def layer_tensors(weight: torch.Tensor | Int8Weight | Int4Weight, bias: torch.Te
     return named(weight) | ({} if bias is None else {"bias": bias})
 
 
-def same(one: Int8Weight | Int4Weight, other: Int8Weight | Int4Weight) -> bool:
+def same(first: Int8Weight | Int4Weight, second: Int8Weight | Int4Weight) -> bool:
     """Whether two weights are equal, bit for bit."""
-    return type(one) is type(other) and all(map(torch.equal, one, other))
+    return type(first) is type(second) and all(map(torch.equal, first, second))

@@ -7,7 +7,7 @@ import torch
 
 GROUP = 32  # inputs that share a scale in four bits
 ROWS = 128  # outputs that are rounded at a time, which bounds the memory that it takes
-FITS = 3
+FITS = 3  # how often scales and offsets are fitted to the rounded numbers
 TINY = 1e-8
 
 Weight = TypeVar("Weight", torch.Tensor, "Int8Weight", "Int4Weight")
@@ -30,10 +30,10 @@ def rows(weight: Weight, start: int, end: int) -> Weight:
 
 
 def by_rows(make: Callable[[torch.Tensor], Weight], weight: torch.Tensor) -> Weight:
-    """A weight that is made of `(out_features, in_features)` a few outputs at a time, in memory laid aside for it."""
+    """Makes a weight of `(out_features, in_features)`, a few outputs at a time, in memory allocated beforehand."""
     weight = weight.detach()
-    likes = make(weight[:1].float())
-    whole = type(likes)(*(like.new_empty(len(weight), *like.shape[1:]) for like in likes))
+    sample = make(weight[:1].float())
+    whole = type(sample)(*(tensor.new_empty(len(weight), *tensor.shape[1:]) for tensor in sample))
     for start in range(0, len(weight), ROWS):
         for target, part in zip(whole, make(weight[start : start + ROWS].float()), strict=True):
             target[start : start + ROWS] = part
@@ -95,9 +95,9 @@ class Int4Weight(NamedTuple):
         scales = ((high - low) / 15).clamp(min=TINY).bfloat16()
         offsets = (low + 8 * scales).bfloat16()
         mean = groups.mean(dim=2, keepdim=True)
-        for left in reversed(range(FITS + 1)):
+        for remaining in reversed(range(FITS + 1)):
             levels = ((groups - offsets[..., None]) / scales[..., None]).round().clamp(-8, 7)
-            if left:
+            if remaining:
                 middle = levels.mean(dim=2, keepdim=True)
                 products = ((levels - middle) * (groups - mean)).sum(dim=2)
                 scales = (products / (levels - middle).square().sum(dim=2).clamp(min=TINY)).clamp(min=TINY).bfloat16()

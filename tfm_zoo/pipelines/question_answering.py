@@ -19,13 +19,13 @@ from .windows import Windows
 class QuestionAnsweringPipeline(PadsAtRight, ChunkPipeline):
     """Answers as spans of a context: `pipe(question="Who saw it?", context="The actor saw it.")`.
 
-    A call takes `question` and `context`, each a text or a list of texts, of which a single one goes with all of the
-    other; or an example `{"question": ..., "context": ...}`, which may hold more; or a list, a data set or a generator
+    A call takes `question` and `context`, each a text or a list of texts; a single text goes with every one of the
+    others; or an example `{"question": ..., "context": ...}`, which may hold more; or a list, a data set or a generator
     of examples. By name:
 
     - `top_k` (1): the most answers. `max_answer_len` (15): the most tokens in one.
-    - `handle_impossible_answer` (false): that there is no answer may be an answer, whose text is empty. Its score is
-      that of the tokenizer's CLS token, the least of all windows.
+    - `handle_impossible_answer` (false): an empty text may be returned, for "there is no answer". Its score is that of
+      the tokenizer's CLS token, the least of all windows.
     - `max_seq_len` (384, or what tokenizer and model take), `doc_stride`, `max_question_len` (64), `align_to_words`
       (true), `padding`: how a long context is cut into windows, in tokens. See `Windows`.
 
@@ -63,24 +63,24 @@ class QuestionAnsweringPipeline(PadsAtRight, ChunkPipeline):
         max_answer_len: int | None = None,
         handle_impossible_answer: bool | None = None,
         align_to_words: bool | None = None,
-        **of_windows: Any,
+        **window_options: Any,
     ) -> tuple[dict, dict, dict]:
         for name, value in {"top_k": top_k, "max_answer_len": max_answer_len}.items():
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value}: at least 1 is needed.")
-        if unknown := of_windows.keys() - {"doc_stride", "max_seq_len", "max_question_len", "padding"}:
+        if unknown := window_options.keys() - {"doc_stride", "max_seq_len", "max_question_len", "padding"}:
             raise ValueError(f"question-answering takes no {', '.join(sorted(unknown))}.")
         if handle_impossible_answer and self.tokenizer.cls_token_id is None:
             raise ValueError(
                 "handle_impossible_answer=True needs a tokenizer with a CLS token, which stands for no answer."
             )
-        of_answers = {
+        answer_options = {
             "top_k": top_k,
             "max_answer_len": max_answer_len,
             "handle_impossible_answer": handle_impossible_answer,
         }
         both = {"align_to_words": align_to_words}
-        return without_none(of_windows | both), {}, without_none(of_answers | both)
+        return without_none(window_options | both), {}, without_none(answer_options | both)
 
     def preprocess(self, example: Any, max_seq_len: int | None = None, **options: Any) -> Iterator[dict[str, Any]]:
         example = as_example(example)
@@ -94,7 +94,7 @@ class QuestionAnsweringPipeline(PadsAtRight, ChunkPipeline):
                 "is_null": [int(index == self.tokenizer.cls_token_id) for index in window.inputs["input_ids"]],
                 "places": [place or (0, 0) for place in window.places],
             }
-            tensors = {name: torch.tensor([of_tokens]) for name, of_tokens in values.items()}
+            tensors = {name: torch.tensor([row]) for name, row in values.items()}
             yield {**tensors, "example": example, "is_last": number == len(windows)}
 
     def _forward(self, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -162,10 +162,10 @@ def as_example(example: Any) -> dict[str, str]:
 def pairs(question: str | list[str] | None, context: str | list[str] | None) -> list[dict[str, Any]]:
     """An example for each question and context; a single one goes with all of the other."""
     questions, contexts = (
-        [given] if isinstance(given, str) or given is None else list(given) for given in (question, context)
+        [texts] if isinstance(texts, str) or texts is None else list(texts) for texts in (question, context)
     )
     count = max(len(questions), len(contexts))
     if {len(questions), len(contexts)} - {1, count}:
         raise ValueError(f"{len(questions)} questions do not go with {len(contexts)} contexts: pass as many, or one.")
     questions, contexts = (texts * (count if len(texts) == 1 else 1) for texts in (questions, contexts))
-    return [{"question": one, "context": other} for one, other in zip(questions, contexts, strict=True)]
+    return [{"question": text, "context": source} for text, source in zip(questions, contexts, strict=True)]

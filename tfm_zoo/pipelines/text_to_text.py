@@ -34,7 +34,7 @@ class Text2TextGenerationPipeline(PadsAtRight, Pipeline):
 
     It returns for a text a list of results, one for each of `num_return_sequences`; for a list of texts a list of
     results, or of such lists if there are several for each; for a data set or a generator an iterator over such lists.
-    A result is `{"generated_text": ..., "generated_token_ids": ...}`, of which it has what was asked for, the ids as a
+    A result is `{"generated_text": ..., "generated_token_ids": ...}` with what was asked for of the two, the ids as a
     tensor `(length,)`.
     """
 
@@ -57,8 +57,8 @@ class Text2TextGenerationPipeline(PadsAtRight, Pipeline):
         if isinstance(inputs, list) and not inputs:
             return []
         results = super().__call__(inputs, **arguments)
-        if isinstance(inputs, list) and all(len(of_text) == 1 for of_text in results):
-            return [of_text[0] for of_text in results]
+        if isinstance(inputs, list) and all(len(sequences) == 1 for sequences in results):
+            return [sequences[0] for sequences in results]
         return results
 
     def _sanitize_parameters(
@@ -123,18 +123,18 @@ class Text2TextGenerationPipeline(PadsAtRight, Pipeline):
 
     def generate_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The caller's arguments of `generate`, completed."""
-        of_caller, of_model = arguments.get("generation_config"), self.model.generation_config.to_diff_dict()
-        of_task = {
+        caller_config, model_settings = arguments.get("generation_config"), self.model.generation_config.to_diff_dict()
+        task_settings = {
             name: value for name, value in self.parameters_by_task.get(self.task, {}).items() if name != "prefix"
         }
         longest = (positions_of(self.model.config) or NEW_TOKENS + 1) - 1  # decoding begins with a token
         defaults = {"max_new_tokens": min(NEW_TOKENS, longest), "num_beams": BEAMS}
         defaults |= without_none({"pad_token_id": self.tokenizer.pad_token_id})
-        added = missing(defaults, of_model.keys() | of_task.keys()) | of_task
-        added = missing(added, arguments.keys() | (of_caller.to_diff_dict().keys() if of_caller else set()))
-        if of_caller is None:
+        added = missing(defaults, model_settings.keys() | task_settings.keys()) | task_settings
+        added = missing(added, arguments.keys() | (caller_config.to_diff_dict().keys() if caller_config else set()))
+        if caller_config is None:
             return arguments | added
-        completed = copy.deepcopy(of_caller)  # `generate` wants no other settings beside it
+        completed = copy.deepcopy(caller_config)  # `generate` wants no other settings beside it
         completed.update(**added)
         return arguments | {"generation_config": completed}
 

@@ -21,7 +21,7 @@ class Window(NamedTuple):
 class Windows:
     """How questions and contexts become windows.
 
-    A question stands before its context, or behind it if the tokenizer pads at the left: so models are trained.
+    A question stands before its context, or behind it if the tokenizer pads at the left, as models are trained.
     """
 
     tokenizer: PreTrainedTokenizerBase  # in Rust or in Python
@@ -78,31 +78,31 @@ class Windows:
             return_overflowing_tokens=True,
             return_offsets_mapping=True,
         )
-        of_context = int(self.question_first)
+        context_number = int(self.question_first)
         for number, offsets in enumerate(encoded["offset_mapping"]):
             texts = encoded.sequence_ids(number)
-            places = [offset if text == of_context else None for offset, text in zip(offsets, texts, strict=True)]
+            places = [offset if text == context_number else None for offset, text in zip(offsets, texts, strict=True)]
             if self.align_to_words:
                 places = places_of_words(places, encoded.word_ids(number))
             yield Window({name: encoded[name][number] for name in self.input_names(encoded)}, places)
 
     def cut_in_python(self, question: str, context: str) -> Iterator[Window]:
         """The windows of a tokenizer in Python, which knows no places: each word is tokenized by itself."""
-        ids_of_question = self.ids(question)[: self.max_question_len]
-        room, shared = self.room_beside(len(ids_of_question))
+        question_ids = self.ids(question)[: self.max_question_len]
+        room, shared = self.room_beside(len(question_ids))
         words = [(self.ids(word[0]), word.span()) for word in re.finditer(r"\S+", context)]
-        ids = [index for of_word, _ in words for index in of_word]
-        places = [place for of_word, place in words for _ in of_word]
-        elsewhere = [None] * len(ids_of_question)
+        ids = [index for word_ids, _ in words for index in word_ids]
+        places = [place for word_ids, place in words for _ in word_ids]
+        question_places = [None] * len(question_ids)
         for start in range(0, max(len(ids) - room, 0) + room - shared, room - shared):
-            part, of_part = ids[start : start + room], places[start : start + room]
-            pair = (ids_of_question, part) if self.question_first else (part, ids_of_question)
+            part, part_places = ids[start : start + room], places[start : start + room]
+            pair = (question_ids, part) if self.question_first else (part, question_ids)
             encoded = self.tokenizer.prepare_for_model(
                 *pair, padding=self.padding, max_length=self.max_seq_len, return_special_tokens_mask=True
             )
-            in_order = iter(elsewhere + of_part if self.question_first else of_part + elsewhere)
-            of_tokens = [None if special else next(in_order) for special in encoded["special_tokens_mask"]]
-            yield Window({name: encoded[name] for name in self.input_names(encoded)}, of_tokens)
+            in_order = iter(question_places + part_places if self.question_first else part_places + question_places)
+            token_places = [None if special else next(in_order) for special in encoded["special_tokens_mask"]]
+            yield Window({name: encoded[name] for name in self.input_names(encoded)}, token_places)
 
     def ids(self, text: str) -> list[int]:
         return self.tokenizer.convert_tokens_to_ids(self.tokenizer.tokenize(text))
@@ -113,8 +113,8 @@ class Windows:
 
 def places_of_words(places: list[Place | None], words: list[int | None]) -> list[Place | None]:
     """For each token of the context the place of its word, as far as the word is in the window."""
-    of_word: dict[int, Place] = {}
+    word_places: dict[int, Place] = {}
     for place, word in zip(places, words, strict=True):
         if place is not None and word is not None:
-            of_word[word] = (of_word.get(word, place)[0], place[1])
-    return [place and of_word.get(word, place) for place, word in zip(places, words, strict=True)]
+            word_places[word] = (word_places.get(word, place)[0], place[1])
+    return [place and word_places.get(word, place) for place, word in zip(places, words, strict=True)]

@@ -48,7 +48,7 @@ class Options:
 
 
 def fitted(options: AnyOptions, longest: int, *names: str) -> AnyOptions:
-    """The options, with those of these names, which are lengths in tokens, cut to what the model takes."""
+    """The options, in which `names`, lengths in tokens, are cut to `longest`, the most that the model takes."""
     for name in names:
         length = getattr(options, name)
         if length > longest:
@@ -74,8 +74,8 @@ class LoopArguments(Options):
     gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.", at_least=1)
     dataloader_num_workers: int | None = option(
         None,
-        "Processes that prepare batches, for each that trains; 0: that process itself. Default: 0; for examples that"
-        " are made from texts while training, up to 4, as cores allow.",
+        "Workers that prepare batches for each training process; 0: that process itself. Default: 0, or for a stream,"
+        " whose examples are made while training, up to 4, as cores allow.",
         at_least=0,
     )
 

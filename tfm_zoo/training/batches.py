@@ -20,11 +20,11 @@ class Division:
 
     @property
     def may_change(self) -> bool:
-        """Whether a run can go on with global batches of another size, since examples have an order without them."""
+        """Whether a run can go on with global batches of another size: whether examples are ordered without them."""
         return True
 
     def step_after(self, steps: int, global_batch_size: int) -> int:
-        """The step of an epoch behind so many steps of that size; rounded down: some examples may come twice."""
+        """The step of an epoch that `steps` of another size reach; rounded down: some examples may come twice."""
         return steps * global_batch_size // self.global_batch_size
 
 
@@ -122,7 +122,8 @@ class TokenBatchSampler(GlobalBatchSampler):
         return [batches[index] for index in torch.randperm(len(batches), generator=generator)]
 
     def capacity(self, batch: Tensor) -> int:
-        # At least one, though together the longest source and the longest target, of two examples, may be too long.
+        # At least one, though the longest source and the longest target may be too long together: they are of two
+        # examples.
         return max(1, self.per_device // int(self.columns[batch].amax(dim=0).sum()))
 
     def _sizes(self, lengths: Tensor) -> list[int]:

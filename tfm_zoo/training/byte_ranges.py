@@ -49,7 +49,7 @@ def _read(ranges: list[tuple[str, int, int]], names: tuple[str, ...] | None, at_
 
 
 def _boundary(file: BinaryIO, near: int, at_empty_lines: bool) -> int:
-    """Where a shard begins that may begin at a byte: behind the line that this byte is in, or the first empty one."""
+    """Where the shard of a range begins: after the line that holds byte `near`, or after the next empty line."""
     if near == 0:
         return 0
     file.seek(near - 1)

@@ -21,7 +21,7 @@ from tfm_zoo.models import hub_manifest
 STATE_FILE = "trainer_state.json"
 MANIFEST_FILE = "files.json"
 STAGING = ".unfinished"
-#: They say what other files are: gone before these change, and back after that.
+#: files that describe the others: deleted before the others are replaced, and written last
 LAST = (STATE_FILE, hub_manifest.FILE)
 
 

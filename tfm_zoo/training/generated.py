@@ -136,53 +136,34 @@ def _tagged(rng: random.Random, names: dict[str, list[str]]) -> tuple[list[str],
 
 
 def questions_on_passages(seed: int = 0) -> DatasetDict:
-    """Columns `context`, a few sentences of who did what, where and when; `question`, about one of them; and `answers`,
+    """Columns `context`, a sentence of who did what, where and when, among others; `question`, about it; and `answers`,
     which has the answer in `text` and its place in `answer_start`, each in a list."""
     rng = random.Random(seed)
-    features = Features(
-        {
-            "question": Value("string"),
-            "context": Value("string"),
-            "answers": {"text": List(Value("string")), "answer_start": List(Value("int32"))},
-        }
-    )
-    splits = {}
-    for split, size in QUESTIONS.items():
-        rows = [_question(rng) for _ in range(size)]
-        splits[split] = Dataset.from_list(rows, features=features)
-    return DatasetDict(splits)
+    lists = {"text": List(Value("string")), "answer_start": List(Value("int32"))}
+    features = Features({"question": Value("string"), "context": Value("string"), "answers": lists})
+    splits = {split: [_question(rng) for _ in range(size)] for split, size in QUESTIONS.items()}
+    return DatasetDict({split: Dataset.from_list(rows, features=features) for split, rows in splits.items()})
 
 
 def _question(rng: random.Random) -> dict[str, Any]:
-    facts = _facts(rng, rng.randint(2, 4))
-    sentences = [FACT.format(**fact) for fact in facts]
-    asked = rng.randrange(len(facts))
-    kind = rng.choice(list(PARTS["questions"]))
-    answer, question = facts[asked][kind], PARTS["questions"][kind].format(**facts[asked])
-    before = " ".join([*sentences[:asked], ""])
-    start = len(before) + sentences[asked].index(f" {answer} ") + 1
-    return {
-        "question": question,
-        "context": " ".join(sentences),
-        "answers": {"text": [answer], "answer_start": [start]},
-    }
+    (fact,) = _facts(rng, 1)
+    context, (kind, question) = _told(rng, [fact], rng.randint(1, 5)), rng.choice(list(PARTS["questions"].items()))
+    before = FACT.partition(f"{{{kind}}}")[0].format(**fact)
+    answers = {"text": [fact[kind]], "answer_start": [context.index(FACT.format(**fact)) + len(before)]}
+    return {"question": question.format(**fact), "context": context, "answers": answers}
 
 
 def summarised_passages(seed: int = 0) -> DatasetDict:
-    """Columns `text`, sentences of who did what, where and when, between others; and `summary`, who did what."""
+    """Columns `text`, sentences of who did what, where and when, among others; and `summary`, who did what."""
     rng = random.Random(seed)
-    splits = {split: [_passage(rng) for _ in range(size)] for split, size in PASSAGES.items()}
+    splits = {split: [_summarised(rng) for _ in range(size)] for split, size in PASSAGES.items()}
     return DatasetDict({split: Dataset.from_list(rows) for split, rows in splits.items()})
 
 
-def _passage(rng: random.Random) -> dict[str, str]:
+def _summarised(rng: random.Random) -> dict[str, str]:
     facts = _facts(rng, rng.randint(1, 3))
-    sentences = [FACT.format(**fact) for fact in facts]
-    for _ in range(rng.randint(1, 3)):
-        place, remark = rng.randrange(len(sentences) + 1), rng.choice(PARTS["remarks"])
-        sentences.insert(place, remark.format(**{kind: rng.choice(words) for kind, words in WORDS.items()}))
     summary = " and ".join("the {who} {did} the {what}".format(**fact) for fact in facts)
-    return {"text": " ".join(sentences), "summary": summary}
+    return {"text": _told(rng, facts, rng.randint(1, 3)), "summary": summary}
 
 
 def _facts(rng: random.Random, count: int) -> list[dict[str, str]]:
@@ -190,3 +171,12 @@ def _facts(rng: random.Random, count: int) -> list[dict[str, str]]:
     subjects = rng.sample(PARTS["subjects"], count)
     facts = ({kind: rng.choice(words.split()) for kind, words in subject.items()} for subject in subjects)
     return [{"when": rng.choice(WORDS["day"]), **fact} for fact in facts]
+
+
+def _told(rng: random.Random, facts: list[dict[str, str]], remarks: int) -> str:
+    """A sentence for each fact, in their order, and so many remarks among them."""
+    sentences = [FACT.format(**fact) for fact in facts]
+    for _ in range(remarks):
+        words = {kind: rng.choice(words) for kind, words in WORDS.items()}
+        sentences.insert(rng.randrange(len(sentences) + 1), rng.choice(PARTS["remarks"]).format(**words))
+    return " ".join(sentences)

@@ -1,4 +1,4 @@
-"""Which run a checkpoint belongs to: all of its options and data count, but for what is left out here by name."""
+"""Which run a checkpoint belongs to: all options and data of the run count, except those left out here by name."""
 
 import json
 import logging
@@ -12,10 +12,10 @@ logger = logging.getLogger(__name__)
 
 #: Options that a resumed run may change, and why it may.
 LEFT_OUT = {
-    "These name places. What lies there counts: digests of the texts and the tokenizer, weights in the checkpoint.": (
+    "These name places. Their contents do count: digests of the texts and the tokenizer, weights in the checkpoint.": (
         "output_dir model_name_or_path tokenizer_name dataset_name train_file validation_file test_file"
     ),
-    "These divide the work. What they come to counts: the global batch size, the number of steps.": (
+    "These divide the work. What follows from them does count: the global batch size, the number of steps.": (
         "per_device_train_batch_size per_device_train_batch_tokens per_device_eval_batch_size"
         " gradient_accumulation_steps gradient_checkpointing dataloader_num_workers preprocessing_num_workers"
         " num_train_epochs max_train_steps sync_each_batch ddp_timeout"
@@ -29,10 +29,10 @@ LEFT_OUT = {
         " hub_token hub_private_repo hub_revision trust_remote_code"
     ),
 }
-#: What a run has no more in common with itself if these facts change.
+#: Facts that a resumed run may change, and what then differs from one run to the end.
 CHANGES = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
-    "global_batch_size": "examples follow in the same order, but other ones share a batch, and a step is more or less",
+    "global_batch_size": "examples follow in the same order, but a step takes more of them, or fewer",
 }
 LEFT_OUT = {reason: names.split() for reason, names in LEFT_OUT.items()}
 
@@ -41,7 +41,7 @@ def identity(facts: Mapping[str, Any], *options: Any) -> dict[str, Any]:
     """What a resumed run must have in common with the run that it continues, as JSON reads it again."""
     left_out = {name for names in LEFT_OUT.values() for name in names}
     settings = {name: value for part in options for name, value in asdict(part).items() if name not in left_out}
-    # Facts are what the options came to, such as the number of steps. A fact stands for the option of its name.
+    # Facts follow from the options, such as the number of steps. A fact replaces the option of the same name.
     return json.loads(json.dumps({**facts, **settings, **facts}))  # facts first, in the order of the message, too
 
 

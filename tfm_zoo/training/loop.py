@@ -47,8 +47,8 @@ def train(loop: "Loop") -> dict[str, float]:
     results = loop.results() | final
     accelerator.log(final, step=loop.state.step)
     if accelerator.is_main_process:
-        described = whole(unwrapped(accelerator, loop.model), {})
-        Report(run, task, described, loop.state, results).finish()
+        outline = whole(unwrapped(accelerator, loop.model), {})  # without values: a card needs only shapes
+        Report(run, task, outline, loop.state, results).finish()
     loop.model = None
     end_training(accelerator)
     return results
@@ -100,7 +100,7 @@ class Loop:
             # The steps of an epoch, and so of its phase, depend on the size of batches.
             may_differ = ["global_batch_size"] if self.batches.may_change and len(phases) == 1 else []
             saved = TrainState.read(run.checkpoint)
-            check_identity(saved, self.state.run, may_differ)  # before another is loaded
+            check_identity(saved, self.state.run, may_differ)  # before the weights of another run are loaded
             check_processes(self.accelerator, saved.run.get("num_processes"))
             state = load_checkpoint(self.accelerator, run.checkpoint)
             kept = broadcast_object_list([kept_step(self.output_dir)])[0]
@@ -155,7 +155,7 @@ class Loop:
         )
         is_hidden = None if accelerator.is_main_process else True  # None: only if the screen is no terminal
         progress = tqdm(total=self.total_steps, initial=state.step, disable=is_hidden)
-        # Of this process's examples; the sum of all processes is made where it is read.
+        # The loss of this process's examples. Where it is read, it is summed over all processes.
         window_loss = torch.tensor(state.window_loss, device=accelerator.device) * accelerator.is_main_process
         clock = perf_counter()
         self.model.train()
@@ -228,7 +228,7 @@ class Loop:
         if self.accelerator.is_main_process:
             model = unwrapped(self.accelerator, self.model)
             if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
-                model = whole(model, weights)  # of the type of these weights
+                model = whole(model, weights)  # whose dtype the wrapped model does not have
             with staged(self.output_dir) as folder:
                 model.save_pretrained(folder, state_dict=weights)
                 self.task.tokenizer.save_pretrained(folder)
@@ -259,8 +259,8 @@ def train_step(
     """One optimiser step on one global batch, of which `micro_batches` are this process's share.
 
     The gradient is that of the mean loss over the items (examples or tokens) of the global batch, however the batch was
-    divided. Returns this process's part of this loss, whose sum over all processes it is, and the gradient's norm
-    before clipping.
+    divided. Returns this process's part of that loss, which is the sum of the parts of all processes, and the
+    gradient's norm before clipping.
     """
     accelerator, args = task.accelerator, task.args
     counts = torch.stack([torch.as_tensor(task.count(batch)) for batch in micro_batches])

@@ -20,8 +20,8 @@ from tfm_zoo.training.sources import DataArguments
 
 ModelAndTokenizer = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
-# Whatever a checkpoint's weights are: AdamW's small steps vanish in half precision, and `mixed_precision` casts what
-# can be cast.
+# For checkpoints in half precision too: AdamW's small steps would vanish there. `mixed_precision` casts what can be
+# cast.
 WEIGHTS = torch.float32
 
 
@@ -37,7 +37,7 @@ class ModelArguments(Options):
         "num_attention_heads": 2,
         "intermediate_size": 256,
     }
-    #: makes a tokenizer of so many tokens from texts; and how many tokens that of the small model has
+    #: makes a tokenizer from texts, with a number of tokens, by default `small_vocab_size`
     make_tokenizer: ClassVar[Callable[[Iterable[str], int], PreTrainedTokenizerBase]]
     small_vocab_size: ClassVar[int] = 8000
 

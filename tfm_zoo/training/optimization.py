@@ -60,7 +60,7 @@ class GradualUnfreezing:
         self.every, self.stage = every, -1
         depth_of = depths(model)
         self.parameters = [(p, depth_of[name]) for name, p in model.named_parameters() if p.requires_grad]
-        # A head that is tied to the embeddings learns with them; the norm that is left would learn next to nothing.
+        # A head that is tied to the embeddings learns with them; a stage of the last norm alone would learn little.
         first = min((depth for p, depth in self.parameters if p.ndim >= 2), default=0)
         self.stages = sorted({max(depth, first) for _, depth in self.parameters})  # how deep each one reaches
 
@@ -107,8 +107,8 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Two groups for the optimiser: matrices decay; vectors, which are biases and norms, do not.
 
-    With `layerwise_lr_decay` there are two of each depth, the head's first, and each layer learns at that much of the
-    rate of the one above it (discriminative fine-tuning, Howard & Ruder 2018; the factors are those of BEiT). Frozen
+    With `layerwise_lr_decay` there are two of each depth, the head's first, and each layer learns at that share of the
+    rate of the layer above it (discriminative fine-tuning, Howard & Ruder 2018; the factors are those of BEiT). Frozen
     parameters are included, since they may learn later.
     """
     depth_of = depths(model) if layerwise_lr_decay else {}

@@ -44,9 +44,9 @@ logger = logging.getLogger(__name__)
 
 #: what options, data and checkpoints raise when a user can put them right
 USER_ERRORS = (ValueError, OSError, StrictDataclassError, DatasetsError, PushError)
-#: seconds after which a process that is not the first says what its user did wrong
+#: seconds for which all processes but the first hold back an error message
 PATIENCE = 10
-#: of DeepSpeed (deepspeedai/DeepSpeed#7981)
+#: the first DeepSpeed that accumulates gradients with an offloaded optimiser (deepspeedai/DeepSpeed#7981)
 ACCUMULATES_OFFLOADED = "0.19.1"
 
 
@@ -72,7 +72,7 @@ def start_run(name: str, arguments_classes: Sequence[type], argv: Sequence[str] 
     args = args.resolved(model_args.is_new)
     data_args.check_loop(args)
     checkpoint = open_output_dir(accelerator, args)
-    if args.push_to_hub and accelerator.is_main_process:  # now, so that a missing right to write shows before the work
+    if args.push_to_hub and accelerator.is_main_process:  # now: without the right to write, it fails early
         api, repository = HfApi(token=args.hub_token), args.hub_model_id or Path(args.output_dir).resolve().name
         args = replace(args, hub_model_id=open_repository(api, repository, args.hub_private_repo, args.hub_revision))
     accelerator.wait_for_everyone()
@@ -153,7 +153,7 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
     if accelerator.is_fsdp2:
         compute_outputs_in_full(accelerator)
     if asked_for("FSDP") and engine != DistributedType.FSDP:
-        raise ValueError("FSDP: Accelerate has it for GPUs; on a CPU it would train with DDP, without a word")
+        raise ValueError("FSDP: Accelerate has it for GPUs; on a CPU it would silently train with DDP")
     if freezing and (is_sharded(accelerator) or engine == DistributedType.DEEPSPEED):
         raise ValueError(
             f"{freezing} works on one process and with DDP; {engine.value} shards the model, and all of it learns from"
@@ -192,7 +192,7 @@ def set_deepspeed(accelerator: Accelerator, args: LoopArguments) -> None:
 
 
 def compute_outputs_in_full(accelerator: Accelerator) -> None:
-    """Let FSDP2 leave outputs as they are. Accelerate has it round them, and so each loss, to the type of layers."""
+    """Let FSDP2 leave outputs as they are. Accelerate makes it round them, losses too, to the dtype of layers."""
     plugin = accelerator.state.fsdp_plugin
     if plugin.mixed_precision_policy:
         plugin.mixed_precision_policy = replace(plugin.mixed_precision_policy, output_dtype=None)
@@ -235,7 +235,7 @@ def open_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | Non
     """Make `output_dir` ready, and return the checkpoint to continue from, if any. All processes call it."""
     output_dir = Path(args.output_dir)
     checkpoint = find_checkpoint(args.resume_from_checkpoint, output_dir)
-    checkpoint = broadcast_object_list([checkpoint])[0]  # a shared folder may show a process less than the main one
+    checkpoint = broadcast_object_list([checkpoint])[0]  # other processes may see a shared folder as it was before
     if checkpoint and checkpoint.resolve().parent != output_dir.resolve():
         raise ValueError(
             f"resume_from_checkpoint {args.resume_from_checkpoint!r} is not in output_dir {args.output_dir!r},"

@@ -64,11 +64,11 @@ def check_processes(accelerator: Accelerator, before: int | None) -> None:
 def whole_weights(accelerator: Accelerator, model: nn.Module) -> dict[str, Tensor]:
     """The whole weights of a prepared model, on the main process, as precise as the optimiser has them.
 
-    All processes call it. Accelerate would give those that DeepSpeed computes with: in bf16, rounded ones.
+    All processes call it. Accelerate would return the weights that DeepSpeed computes with, rounded in bf16.
     """
     if accelerator.distributed_type != DistributedType.DEEPSPEED:
         weights = accelerator.get_state_dict(model)
-        return {plain_name(name): weight for name, weight in weights.items()}  # compiled ones have another
+        return {plain_name(name): weight for name, weight in weights.items()}  # compiled modules have others
     from deepspeed.utils import safe_get_full_fp32_param
 
     weights = dict(unwrapped(accelerator, model).state_dict())
@@ -84,8 +84,8 @@ def whole_weights(accelerator: Accelerator, model: nn.Module) -> dict[str, Tenso
 def load_saved(accelerator: Accelerator, model: nn.Module, folder: Path) -> None:
     """Load the weights that lie in a folder into a prepared model, in place. All processes call it.
 
-    The main process reads them into its memory, not a device's, and sends each tensor to the others, which keep what
-    they hold of it. So the folder need not be on a file system that they share.
+    The main process reads them into its memory, not a device's, and sends each tensor to the others, which keep their
+    part of it. So the folder need not be on a file system that they share.
     """
     weights: Mapping[str, Tensor] = {}
     if accelerator.is_main_process:
@@ -95,7 +95,7 @@ def load_saved(accelerator: Accelerator, model: nn.Module, folder: Path) -> None
     if is_zero3(accelerator):
         return _load_partitions(model, weights, accelerator.is_main_process)
     for module in model.modules() if accelerator.is_fsdp2 else ():
-        if isinstance(module, FSDPModule):  # an evaluation leaves some of them whole
+        if isinstance(module, FSDPModule):  # an evaluation leaves some modules whole
             module.reshard()
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=accelerator.num_processes > 1)
     set_model_state_dict(model, weights, options=options)

@@ -163,7 +163,7 @@ def load_source(args: DataArguments) -> Mapping[str, Dataset | IterableDataset]:
 
 
 def in_parts(rows: Dataset | IterableDataset, streaming: bool = False) -> Dataset | IterableDataset:
-    """Rows; those that are, or are to be, streamed come in as many shards as they can, if they would in few."""
+    """Rows as they are or, if they are streamed and in few shards, in as many shards as their format allows."""
     if isinstance(rows, Dataset):
         return rows.to_iterable_dataset(max(1, min(256, len(rows) // 10_000))) if streaming else rows
     return rows.reshard() if rows.num_shards < 256 else rows  # Parquet, by groups of rows; others stay as they are

@@ -26,8 +26,8 @@ from tfm_zoo.training.text_sources import CHARACTERS, Lane, Place, TextSource
 
 logger = logging.getLogger(__name__)
 
-READERS = 64  # at most: as many processes times workers can read without reading anything twice
-LEAST = 16  # documents of a chunk, of which there are few if a stream has many readers
+READERS = 64  # at most; so many workers, of all processes together, can read without reading anything twice
+LEAST = 16  # documents in a chunk at least, which bounds the number of readers
 
 
 class Chunk(NamedTuple):
@@ -69,7 +69,7 @@ class Stream:
         return -(-self.chunk_size // self.readers), min(CHARACTERS, 8 * CHARACTERS // self.readers)
 
     def lanes(self, starts: Mapping[int, Place]) -> dict[int, Lane]:
-        """What each of these readers reads from, on from its start; readers without shards of their own share it."""
+        """The lane of each of these readers, from its start on; readers without shards of their own share one."""
         lanes = self.source.most_lanes(self.readers)
         shared: dict[int, dict[int, Place]] = {}
         for reader, place in starts.items():
@@ -128,7 +128,7 @@ class Start(NamedTuple):
 
 
 class Reader:
-    """The examples of a reader, without an end, and where the chunk begins that the last of them is of."""
+    """The examples of a reader, without an end, and the place of the chunk that the last example came from."""
 
     def __init__(self, stream: Stream, number: int, start: Start, lane: Lane, used: int):
         self.stream, self.start = stream, start
@@ -153,9 +153,9 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
     """This process's micro-batches of a stream, all of the same size, and the place that they have reached.
 
     It does for streams what [`GlobalBatchSampler`] does for examples with an index. It is the data set of a loader
-    without batches, whose workers, if any, divide this process's readers. Example `i` of a run is of reader `i` modulo
-    the number of readers, and of process `i` modulo the number of processes. If that has other factors than two, or is
-    larger, several processes have the same readers, and each of these reads and tokenizes for all of them.
+    without batches, whose workers, if any, divide this process's readers. Example `i` of a run comes from reader `i`
+    modulo the number of readers, and goes to process `i` modulo the number of processes. With more processes than
+    readers, or no power of two, several processes have the same readers, and each of them reads all of their texts.
 
     If nobody knows how many examples a pass has, `max_steps` count as an epoch. `gather` joins the lists of all
     processes.
@@ -182,7 +182,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
                 f" tokenized by {self.num_processes // step} of them"
             )
         self.readers = range(self.process_index % step, stream.readers, step)
-        self.used, self.starts = 0, dict.fromkeys(self.readers, Start())  # examples of all processes; of each reader
+        self.used, self.starts = 0, dict.fromkeys(self.readers, Start())  # `used`: examples of all processes
         self.first_step = 0  # of the rest of the epoch
 
     def __len__(self) -> int:
@@ -202,9 +202,9 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state.get("readers") != self.stream.readers:
-            was = f"{state['readers']} readers" if "readers" in state else "one reader, as in version 0.1"
+            earlier = f"{state['readers']} readers" if "readers" in state else "one reader, as in version 0.1"
             raise ValueError(
-                f"resume_from_checkpoint: the checkpoint's stream had {was}, and this one has {self.stream.readers};"
+                f"resume_from_checkpoint: the checkpoint's stream had {earlier}, this one has {self.stream.readers};"
                 " a run goes on with its own texts, and in mid-stream only with the version that began it"
             )
         starts = {reader: Start(Place(**place), examples) for reader, place, examples in state["starts"]}
@@ -218,8 +218,8 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         mine, count = self.readers[worker.id :: worker.num_workers] if worker else self.readers, self.stream.readers
         starts = {reader: self.starts[reader] for reader in mine}
         lanes = self.stream.lanes({reader: start.place for reader, start in starts.items()})
-        given = {reader: len(range(reader, self.used, count)) for reader in mine}  # examples, so far
-        readers = {reader: Reader(self.stream, reader, starts[reader], lanes[reader], given[reader]) for reader in mine}
+        used = {reader: len(range(reader, self.used, count)) for reader in mine}  # examples of each, so far
+        readers = {reader: Reader(self.stream, reader, starts[reader], lanes[reader], used[reader]) for reader in mine}
         begin = self.used
         while True:
             examples = []
@@ -256,9 +256,9 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
 
 
 def pack(examples: list[Any]) -> Any:
-    """Examples as few whole arrays: those of a column as one, with the places where it is to be cut again.
+    """Packs examples into one array for each column, with the places where to cut it again.
 
-    Between processes each tensor is an open file, of which a thousand are too many, and small arrays take long.
+    A tensor that passes between processes is an open file, and a thousand are too many; many small arrays take long.
     """
     if not examples or not isinstance(examples[0], dict):
         return examples

@@ -1,4 +1,4 @@
-"""What a task is to the loop that trains it: the loss of a batch, what that is the mean over, and an evaluation."""
+"""What the training loop needs of a task: the loss of a batch, how many items it is the mean of, an evaluation."""
 
 import math
 from abc import ABC, abstractmethod

@@ -32,7 +32,8 @@ class TextSource:
     ) -> Iterator[IterableDataset]:
         """The shards of a pass, in the random order of a seed or, without one, in their own: every `lanes`-th of them.
 
-        The first of all is number `lane`; `first` of a lane's shards are left out. Rows in memory are one shard each.
+        A lane begins with shard number `lane`, and leaves out its `first` shards. Rows in memory are dealt out in the
+        same way, and those of a lane are one shard.
         """
         count = len(self.rows) if isinstance(self.rows, Dataset) else self.rows.num_shards
         order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
@@ -44,9 +45,9 @@ class TextSource:
             yield shard.skip(self.held_out) if index == 0 and self.held_out else shard
 
     def most_lanes(self, readers: int) -> int:
-        """How many readers can have shards of their own, as many each: a power of two, `readers` at most.
+        """How many lanes the shards are divided into: a power of two, `readers` at most.
 
-        Where shards are few, a lane has as many of them as any other, or at least four.
+        All lanes have the same number of shards, or each has at least four.
         """
         if isinstance(self.rows, Dataset):
             return readers
@@ -92,7 +93,7 @@ class TextSource:
 
     @property
     def identity(self) -> str:
-        """A text that differs for a source with which a run cannot continue."""
+        """A text that changes when a run can no longer continue with this source."""
         if isinstance(self.rows, Dataset):
             return digest(self.rows[self.column])
         return f"{self.rows.num_shards} shards without {self.held_out} rows"
@@ -211,7 +212,7 @@ class Lane:
             if state is not None:
                 shard.load_state_dict(state)
             pieces = 0
-            # By batch: else a data set that is read in a worker of a `DataLoader` leaves out what it takes for others'.
+            # In batches of one: read row by row in a worker of a `DataLoader`, a data set skips rows for other workers.
             rows = ({name: values[0] for name, values in batch.items()} for batch in shard.iter(batch_size=1))
             for text in self.source.texts(rows):
                 begins = [0, *range(CHARACTERS, len(text) - CHARACTERS + 1, CHARACTERS)]

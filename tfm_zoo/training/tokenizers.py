@@ -85,7 +85,7 @@ def joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
 
 
 def check_size(vocab_size: int, needed: str, count: int, specials: Sequence[str]) -> None:
-    """Refuse a vocabulary that has no room for what is needed, so many tokens, and for the special tokens."""
+    """Refuse a vocabulary with no room for `count` tokens, which `needed` names, and for the special tokens."""
     if vocab_size < count + len(specials):
         raise ValueError(
             f"tokenizer_vocab_size must be at least {count + len(specials)} ({needed}, and {', '.join(specials)}), not"

@@ -1,4 +1,4 @@
-"""An attention map: the weights of one kind of attention on one text, and the tokens between which they are."""
+"""An attention map: the weights of one kind of attention on one text, with the tokens of their rows and columns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -40,7 +40,7 @@ def attention_maps(
     """
     ids, name = read_text(model, tokenizer, text), title_of(model)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if target is not None and (classifies(model) or not has_two_stacks(model)):
+    if target is not None and (reads_again(model) or not has_two_stacks(model)):
         raise ValueError(f"target {target!r}: {name} reads no target; only an encoder-decoder that generates does.")
     with observed(model):
         if has_two_stacks(model):
@@ -93,7 +93,7 @@ def read_target(
         labels = tokenizer(text_target=target, padding=False, truncation=False, verbose=False, return_tensors="pt")
         check_length(model, labels.input_ids, "target")
         return shift(labels.input_ids.to(model.device))
-    if classifies(model):
+    if reads_again(model):
         return shift(inputs["input_ids"])
     if not model.can_generate():
         raise ValueError(f"{title_of(model)} ({type(model).__name__}) writes no target by itself: give it one.")
@@ -142,6 +142,11 @@ def has_two_stacks(model: PreTrainedModel) -> bool:
 
 def classifies(model: PreTrainedModel) -> bool:
     return type(model).__name__.endswith("ForSequenceClassification")
+
+
+def reads_again(model: PreTrainedModel) -> bool:
+    """Whether the decoder, if there is one, reads the source, shifted to the right."""
+    return classifies(model) or type(model).__name__.endswith("ForQuestionAnswering")
 
 
 def title_of(model: PreTrainedModel) -> str:

@@ -75,11 +75,11 @@ def panels(attention: AttentionMap, layer: int | None, head: int | None) -> Figu
     axes = list(grid[: len(shown)])
     for axis in grid[len(shown) :]:
         axis.set_visible(False)
-    for axis, (its_layer, its_head) in zip(axes, shown, strict=True):
-        image = draw(axis, attention.weights[attention.layers.index(its_layer), its_head])
+    for axis, (layer_number, head_number) in zip(axes, shown, strict=True):
+        image = draw(axis, attention.weights[attention.layers.index(layer_number), head_number])
         label(axis, attention, row)
         if len(shown) > 1:
-            axis.set_title(f"head {its_head}" if layer is not None else f"layer {its_layer}", fontsize=11)
+            axis.set_title(f"head {head_number}" if layer is not None else f"layer {layer_number}", fontsize=11)
     which = ", ".join(
         f"all {name}s" if number is None else f"{name} {number}" for name, number in (("layer", layer), ("head", head))
     )

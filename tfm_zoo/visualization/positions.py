@@ -83,7 +83,7 @@ def similarity_by_distance(vectors: torch.Tensor) -> torch.Tensor:
     similarity = vectors @ vectors.T
     quantiles = torch.tensor([0.1, 0.9], dtype=torch.double)
     pairs = [similarity.diagonal(distance) for distance in range(len(vectors))]
-    return torch.stack([torch.cat((some.mean()[None], some.quantile(quantiles))) for some in pairs], dim=1)
+    return torch.stack([torch.cat((values.mean()[None], values.quantile(quantiles))) for values in pairs], dim=1)
 
 
 def plot_positions(source: PreTrainedModel | TfmConfig, path: str | Path, length: int | None = None) -> None:

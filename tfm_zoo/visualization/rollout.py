@@ -1,5 +1,5 @@
-"""Attention rollout (Abnar and Zuidema 2020): it follows attention through the layers, back to the tokens that a state
-is made of."""
+"""Attention rollout (Abnar and Zuidema 2020): it follows attention back through the layers, from a state to the tokens
+that it is made of."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

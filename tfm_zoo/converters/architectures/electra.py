@@ -2,7 +2,7 @@
 
 from ..architecture import Architecture, Head
 from ..config_rules import Constant, Field, LabelCount, Requires, constants, only, same
-from ..tensor_rules import Rename, TensorRule
+from ..tensor_rules import Rename
 from .bert import CLASSIFIER, CONFIG, QUESTION_ANSWERING, ROBERTA_CLASSIFIER, TENSORS, classifier_dropout
 
 MASKED_LM = (
@@ -10,9 +10,9 @@ MASKED_LM = (
     Rename("generator_predictions.LayerNorm", "head.norm"),
     Rename("generator_lm_head", "lm_head"),
 )
-#: The zoo has no head that finds replaced tokens: what was trained with it becomes a base model, which leaves it out.
-DISCRIMINATOR = tuple(
-    TensorRule(f"discriminator_predictions.{name}", optional=True) for name in ("dense", "dense_prediction")
+DISCRIMINATOR = (
+    Rename("discriminator_predictions.dense", "head.dense"),
+    Rename("discriminator_predictions.dense_prediction", "head.out_proj"),
 )
 CHOICES = (Rename("sequence_summary.summary", "model.pooler.dense"), CLASSIFIER)
 SUMMARY = (
@@ -36,7 +36,8 @@ ELECTRA = Architecture(
     ),
     tensors=(*TENSORS, Rename("embeddings_project", "embeddings.projection")),
     heads=(
-        Head("ElectraModel", "TfmBertModel", DISCRIMINATOR),
+        Head("ElectraModel", "TfmBertModel"),
+        Head("ElectraForPreTraining", "TfmBertForReplacedTokenDetection", DISCRIMINATOR),
         Head("ElectraForMaskedLM", "TfmBertForMaskedLM", MASKED_LM),
         Head("ElectraForSequenceClassification", "TfmBertForSequenceClassification", ROBERTA_CLASSIFIER),
         Head("ElectraForMultipleChoice", "TfmBertForMultipleChoice", CHOICES, SUMMARY),

@@ -1,13 +1,13 @@
 """Decoders whose feed-forwards are experts: Mixtral (Jiang et al. 2024), otherwise Mistral, and Qwen3-MoE (Yang et al.
 2025), otherwise Qwen3."""
 
-from ..config_rules import Computed, Field, Fields, constants, only, same
+from ..config_rules import Computed, Fields, Requires, constants, only, same
 from ..tensor_rules import PerExpert, Rename
 from .llama import HEAD_NORMS, PROJECTIONS, TENSORS, llama
 
 ROUTER = (
-    Field("num_local_experts", "num_local_experts"),
-    *same("num_experts_per_tok", "output_router_logits", "router_aux_loss_coef", "sliding_window"),
+    *same("num_local_experts", "num_experts_per_tok", "output_router_logits", "router_aux_loss_coef", "sliding_window"),
+    Requires("num_local_experts", lambda count: count is not None, "a number"),
 )
 EXPERTS = tuple(
     Rename(name, name)
@@ -21,7 +21,7 @@ EXPERTS = tuple(
 
 def mlp_layer_types(official: Fields) -> list[str]:
     """Every `decoder_sparse_step`-th layer has experts, unless it is one of `mlp_only_layers`."""
-    step, dense = official["decoder_sparse_step"], official["mlp_only_layers"]
+    step, dense = official.get("decoder_sparse_step", 1), official.get("mlp_only_layers") or ()
     layers = range(official["num_hidden_layers"])
     return ["dense" if layer in dense or (layer + 1) % step else "sparse" for layer in layers]
 

@@ -110,7 +110,7 @@ class VariantLoop(Loop):
         self.memory.stop()
 
     def result(self, variant: Variant, settings: dict[str, Any]) -> Result:
-        """How training went; `settings` are all that this depends on."""
+        """How training went; `settings` are all that the result depends on."""
         history, seconds = self.state.log_history, self.stopwatch.median
         losses = [entry["eval_loss"] for entry in history if "eval_loss" in entry]
         tokens = self.batches.global_batch_size * self.task.splits["train"].block_size

@@ -56,12 +56,12 @@ class VariantArguments(without(LanguageModelArguments, "model_name_or_path", "mo
             raise ValueError(f"variants: expected a mapping of names to fields, not {changes!r}")
         if len(changes) > len(STYLES):
             raise ValueError(f"{len(changes)} variants: a picture has room for {len(STYLES)}; compare fewer at once")
-        for name, its_fields in changes.items():
+        for name, changed in changes.items():
             if Path(str(name)).name != str(name) or name in ("", ".."):
                 raise ValueError(f"variant {name!r}: its name is to be that of a folder")
-            if not isinstance(its_fields, dict | None):
-                raise ValueError(f"variant {name!r}: expected a mapping of fields to values, not {its_fields!r}")
-        return {str(name): its_fields or {} for name, its_fields in changes.items()}
+            if not isinstance(changed, dict | None):
+                raise ValueError(f"variant {name!r}: expected a mapping of fields to values, not {changed!r}")
+        return {str(name): changed or {} for name, changed in changes.items()}
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,15 @@ def make_variants(
     for name, changes in model_args.changes().items():
         try:
             options = {key: float(value) for key, value in changes.items() if key in TRAINING_OPTIONS}
-            its_fields = {key: value for key, value in changes.items() if key not in TRAINING_OPTIONS}
-            overrides = json.dumps(model_args.overrides() | its_fields)
-            its_model_args = replace(model_args, config_overrides=overrides)
-            its_args = replace(args, output_dir=str(Path(args.output_dir) / FOLDER / name), **options)
-            config = new_language_model_config(its_model_args, tokenizer, block_size)
+            changed = {key: value for key, value in changes.items() if key not in TRAINING_OPTIONS}
+            overrides = json.dumps(model_args.overrides() | changed)
+            variant_model_args = replace(model_args, config_overrides=overrides)
+            variant_args = replace(args, output_dir=str(Path(args.output_dir) / FOLDER / name), **options)
+            config = new_language_model_config(variant_model_args, tokenizer, block_size)
             room = longest_input(config, tokenizer)
             if block_size and room < block_size:
                 raise ValueError(f"block_size {block_size} is more than the {room} tokens that it takes")
         except (ValueError, TypeError, StrictDataclassError) as error:
             raise ValueError(f"variant {name!r}: {error}") from error
-        variants.append(Variant(name, changes, config, its_model_args, its_args))
+        variants.append(Variant(name, changes, config, variant_model_args, variant_args))
     return variants

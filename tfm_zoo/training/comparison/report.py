@@ -19,7 +19,7 @@ from tfm_zoo.training.reports import command_line, device, processes
 from tfm_zoo.visualization import TrainedModel, plot_comparison
 
 TEMPLATE = Path(__file__).with_name("card.md")
-#: the losses of two guesses: by nothing, and by how frequent each token is
+#: names of two guesses, whose losses are drawn: any token, and each as often as it occurs
 UNIFORM, FREQUENCIES = "uniform guess", "token frequencies"
 FILE = "result.json"  # of a variant
 CONFIG = "config."  # begins the names of settings that are fields of a configuration

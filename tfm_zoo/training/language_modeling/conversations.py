@@ -72,8 +72,9 @@ class Conversations(Data):
         """The ids that ask a question or, by default, what the first conversation to validate on begins with."""
         messages = [{"role": "user", "content": question}]
         if question is None:
-            said = self.splits["validation"][0]["messages"]
-            messages = said[: next(index for index, message in enumerate(said) if message["role"] == "assistant")]
+            messages = self.splits["validation"][0]["messages"]
+            roles = [message["role"] for message in messages]
+            messages = messages[: roles.index("assistant")]
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
@@ -154,9 +155,9 @@ class PackedConversations(torch.utils.data.Dataset):
 
 
 def best_fit(lengths: Sequence[int], size: int) -> list[list[int]]:
-    """Bins of at most `size`, lists of indices into `lengths`: the longest comes first, where it leaves least room.
+    """Packs lengths into bins of at most `size`, lists of indices into `lengths`, in the order of their first indices.
 
-    (Best fit decreasing; Ding et al. 2024 pack sequences so.) The bins are in the order of the first index in each.
+    Best fit decreasing (Ding et al. 2024): from the longest on, each goes where it leaves the least room.
     """
     rooms: list[tuple[int, int]] = []  # of bins that are not full, sorted: what is left, and the bin's number
     bins: list[list[int]] = []

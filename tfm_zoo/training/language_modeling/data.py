@@ -192,8 +192,8 @@ def load_corpus(args: CorpusArguments) -> Corpus | Conversations:
     return Corpus(DatasetDict(splits), own_splits, notes)
 
 
-def identity(encoded: Tensor | tuple[Tensor, ...]) -> str:
-    """A short name for a split that was encoded."""
+def split_digest(encoded: Tensor | tuple[Tensor, ...]) -> str:
+    """A short name for an encoded split, by its content."""
     return digest(map(bytes_of, encoded if isinstance(encoded, tuple) else (encoded,)))
 
 

@@ -68,7 +68,7 @@ class Sampler:
         training = model.training
         model.eval()
         devices = [] if model.device.type == "cpu" else [model.device]
-        with torch.random.fork_rng(devices, device_type=model.device.type):  # those of training do not change
+        with torch.random.fork_rng(devices, device_type=model.device.type):  # so that those of training do not change
             torch.manual_seed(self.args.seed + step)
             prompt = self.prompt.to(model.device)
             options = {"generation_config": self.config, "synced_gpus": is_sharded}
@@ -104,7 +104,7 @@ class LanguageModelingTask(Task):
         return int((batch["labels"][:, 1:] != IGNORED).sum())
 
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The sum of the losses of a batch, and how many tokens it is of, `(1, 2)`."""
+        """The sum of the losses of a batch, and the number of its tokens, `(1, 2)`."""
         # A zoo model computes its loss without logits if told to; an official model always makes them.
         options = {"return_logits": False} if self.is_zoo else {}
         loss_sum = model(**batch, num_items_in_batch=1, use_cache=False, **options).loss

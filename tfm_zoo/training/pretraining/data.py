@@ -35,8 +35,8 @@ class DocumentArguments(StreamedArguments):
     max_train_samples: int | None = option(None, "Use this many training documents.", at_least=1)
     max_eval_samples: int | None = option(
         None,
-        f"Likewise of those to validate on; default: all. Of a stream they have {CHARACTERS:,} characters at most, and"
-        f" are {HELD_OUT:,} by default.",
+        f"Likewise of those to validate on; default: all, or {HELD_OUT:,} of a stream, from which they have at most"
+        f" {CHARACTERS:,} characters.",
         at_least=1,
     )
 

@@ -75,7 +75,7 @@ def join(texts: Sequence[Text]) -> Text:
 
 
 def _reach(document: Sequence[Text], start: int, length: int, at_least: int) -> int:
-    """The end of the fewest sentences from `start` on, `at_least` as many, that have `length` tokens, if there are."""
+    """The end of the fewest sentences from `start` on, `at_least` or more, with `length` tokens; else of all."""
     end, tokens = start, 0
     while end < len(document) and (tokens < length or end - start < at_least):
         tokens += document[end].shape[1]
@@ -84,7 +84,7 @@ def _reach(document: Sequence[Text], start: int, length: int, at_least: int) -> 
 
 
 def _cut_to(first: Text, second: Text, room: int, rng: np.random.Generator) -> tuple[Text, Text]:
-    """Two segments, of which the longer loses tokens, at either end by chance, until both fit into 2 tokens or more."""
+    """Two segments, cut to fit into `room` (at least 2) together: the longer one loses tokens at random ends."""
     lengths = first.shape[1], second.shape[1]
     if sum(lengths) > room:
         length = min(lengths[0], max(room - lengths[1], room // 2))

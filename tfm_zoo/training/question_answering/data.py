@@ -42,7 +42,11 @@ class QuestionArguments(SplitArguments):
         "max_length",
         at_least=8,
     )
-    doc_stride: int = option(128, "Tokens of the context that a window shares with the next.", at_least=0)
+    doc_stride: int | None = option(
+        None,
+        "Tokens of the context that a window shares with the next; default: 128, or half of a window if that is less.",
+        at_least=0,
+    )
     pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest window.")
 
 

@@ -13,14 +13,11 @@ class SummarizationArguments(TextToTextArguments):
     """The options of a summarization loop."""
 
     scores: ClassVar = NAMES
+    counted_by: ClassVar = "num_eval_summaries"
 
     num_eval_summaries: int = option(
         0, "Validation texts summarised at each evaluation, for ROUGE: the first ones; 0: none.", at_least=0
     )
-
-    @property
-    def num_eval_texts(self) -> int:
-        return self.num_eval_summaries
 
 
 @dataclass(kw_only=True)

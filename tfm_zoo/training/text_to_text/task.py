@@ -30,9 +30,9 @@ PREDICTIONS = "generated_predictions.txt"  # the file's name in transformers' ex
 class TextToTextArguments(LoopArguments):
     """The options that the loop of a model that writes texts has beyond those of any other."""
 
-    #: the figures of the texts that are written; and how many of the validation split are, at each evaluation
+    #: the figures of the texts that are written; and the option that says how many are, at each evaluation
     scores: ClassVar[Sequence[str]]
-    num_eval_texts: ClassVar[int]
+    counted_by: ClassVar[str]
 
     per_device_train_batch_tokens: int = option(
         0,
@@ -55,6 +55,11 @@ class TextToTextArguments(LoopArguments):
         None, "Above 0 favours long texts, below 0 short ones; default: the checkpoint's, or 1."
     )
     num_samples: int = option(4, "Samples printed at each evaluation, and put into the card.", at_least=0)
+
+    @property
+    def num_eval_texts(self) -> int:
+        """For how many of the validation split's pairs a text is written at each evaluation."""
+        return getattr(self, self.counted_by)
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -106,7 +111,7 @@ class TextToTextTask(Task):
         super().__post_init__()
         if self.args.num_eval_texts and is_sharded(self.accelerator):
             raise ValueError(
-                f"num_eval_{self.writes}: a sharded model does not write while it trains; it does with DDP"
+                f"{self.args.counted_by}: a sharded model does not write while it trains; it does with DDP"
             )
         lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
         self.batch_tokens = self.args.per_device_train_batch_tokens

@@ -16,6 +16,7 @@ class TranslationArguments(TextToTextArguments):
     """The options of a translation loop. Defaults are *Attention Is All You Need*'s."""
 
     scores: ClassVar = measures.NAMES
+    counted_by: ClassVar = "num_eval_translations"
 
     per_device_train_batch_tokens: int = option(
         4096,
@@ -35,10 +36,6 @@ class TranslationArguments(TextToTextArguments):
         "Validation pairs translated at each evaluation, for BLEU, chrF and exact match: the first ones; 0: none.",
         at_least=0,
     )
-
-    @property
-    def num_eval_texts(self) -> int:
-        return self.num_eval_translations
 
 
 @dataclass(kw_only=True)
