@@ -22,7 +22,7 @@ class TfmGPTConfig(TfmConfig):
         mlp_layer_types: for each layer `"sparse"`, with experts, or `"dense"`. `None`: `"sparse"` if there are experts.
         output_router_logits: whether models return the router's logits and a language model its loss, which balances
             the use of the experts (Fedus et al. 2021) and is added to the loss of labels.
-        router_aux_loss_coef: what that loss is multiplied by first.
+        router_aux_loss_coef: what that loss is multiplied by first. `None`: 0.001 if there are experts, else 0.
         position_ids_from_mask: count positions over the tokens that the attention mask shows, where a caller passes
             none; padding has position -1 (OPT).
         position_offset: rows of the learned position table before that of the first position (OPT: 2).
@@ -74,7 +74,7 @@ class TfmGPTConfig(TfmConfig):
     norm_topk_prob: bool = True
     mlp_layer_types: list[str] | None = None
     output_router_logits: bool = False
-    router_aux_loss_coef: float | int = 0.001
+    router_aux_loss_coef: float | int | None = None
     position_ids_from_mask: bool = False
     position_offset: int = 0
     scaled_residual_init: bool = True
@@ -90,6 +90,11 @@ class TfmGPTConfig(TfmConfig):
             plan, is_mixed = self.base_model_tp_plan, "dense" in self.mlp_layer_types
             dense = {name: style for name, style in plan.items() if is_mixed or ".mlp." not in name}
             self.base_model_tp_plan = dense | self.experts_tp_plan
+
+    @property
+    def num_experts(self) -> int | None:
+        """`num_local_experts`, under the name by which trl asks for it."""
+        return self.num_local_experts
 
     @property
     def base_model_ep_plan(self) -> dict[str, str] | None:
@@ -114,5 +119,6 @@ for field, rule in {
     "layer_types": lambda config: [config.layer_type] * config.num_hidden_layers,
     "mlp_layer_types": lambda config: ["sparse" if config.num_local_experts else "dense"] * config.num_hidden_layers,
     "moe_intermediate_size": lambda config: config.intermediate_size,
+    "router_aux_loss_coef": lambda config: 0.001 if config.num_local_experts else 0.0,
 }.items():
     setattr(TfmGPTConfig, field, FollowingField(field, rule))
