@@ -21,10 +21,11 @@ def test_rouge():
 @pytest.mark.parametrize("names", [("text", "summary"), ("article", "highlights"), ("body", "title")])
 def test_columns(tmp_path, names):
     (tmp_path / "train.json").write_text(
-        json.dumps([dict(zip(names, (f"text {i}", f"{i}"), strict=True)) for i in range(10)])
+        json.dumps([dict(zip(names, (f"text {i}", f"{i}" if i else " "), strict=True)) for i in range(10)])
     )
     asked = dict(zip(("text_column", "summary_column"), names, strict=True)) if names[0] == "body" else {}
     pairs = load_summaries(SummaryArguments(train_file=str(tmp_path / "train.json"), **asked), seed=0)
+    assert pairs.notes[0].startswith("1 of the 10 rows of the train split, whose 'source' or 'target' is empty, were")
     assert all(row["source"] == f"text {row['target']}" for row in pairs.splits["train"])
     with pytest.raises(ValueError, match="text_column 'no': no such column"):
         load_summaries(SummaryArguments(train_file=str(tmp_path / "train.json"), text_column="no"), seed=0)
