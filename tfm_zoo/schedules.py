@@ -17,9 +17,8 @@ SCHEDULES = (
     "noam",
 )
 
-DECAY = (
-    0.2  # share of the steps, if the warm-up leaves so many, in which "warmup_stable_decay" falls (Hägele et al. 2024)
-)
+#: share of the steps, if the warm-up leaves so many, in which "warmup_stable_decay" falls (Hägele et al. 2024)
+DECAY = 0.2
 
 
 def create_schedule(

@@ -107,8 +107,17 @@ def attend_in_blocks(attend: Callable, window: Window, module, query, key, value
     """Attention within a window: each block of positions attends to itself and the blocks beside it.
 
     The work grows with length times window; a mask over all pairs would cost the square of the length. `attend`, a
-    function of the same interface, is called once for all blocks.
+    function of the same interface, is called once for all blocks (on a CPU for those of each sequence, which fit into
+    its caches).
     """
+    if len(query) > 1 and query.device.type == "cpu":
+        places = window.positions.expand(len(query), -1)
+        sequences = zip(*(states.split(1) for states in (places, query, key, value)), strict=True)
+        parts = [
+            attend_in_blocks(attend, window._replace(positions=places), module, *heads, None, **kwargs)[0]
+            for places, *heads in sequences
+        ]
+        return torch.cat(parts), None
     batch, _, length, _ = query.shape
     block = max(window.left, window.right, 1)
     blocks = -(-length // block)

@@ -34,9 +34,9 @@ def _as_text(value: Any) -> str:
 
 
 def by_role(splits: Mapping[str, Rows], args: DataArguments) -> tuple[dict[str, Rows], list[str], list[str]]:
-    """The splits "train" and, if there are such, "validation" and "test"; which of them the data set came with; notes.
+    """The splits "train" and, if there are any, "validation" and "test"; which of them the data set came with; notes.
 
-    They are the first ones whose names begin so. A split that is alone is trained on, whatever its name is; and so is
+    Each is the first split with such a name. The only split of a data set is trained on, whatever its name; so is
     the one that `train_split_name` names.
     """
     if name := args.train_split_name:
@@ -65,7 +65,7 @@ def without_empty(rows: Mapping[str, Dataset], columns: Sequence[str], notes: li
         values = zip(*(split[column][:] for column in columns), strict=True)
         kept = [number for number, row in enumerate(values) if not any(map(_is_empty, row))]
         if left_out := len(split) - len(kept):
-            what = f"'{columns[0]}'" if len(columns) == 1 else " or ".join(map(repr, columns))
+            what = " or ".join(map(repr, columns))
             notes.append(
                 f"{left_out:,} of the {len(split):,} rows of the {name} split, whose {what} is empty, were left out."
             )

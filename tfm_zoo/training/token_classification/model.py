@@ -28,8 +28,8 @@ def new_tagger(
 
 
 def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer, which can pad; one of bytes such that it puts a blank before each word of a list, and does not
-    join them.
+    """The tokenizer, made to read lists of words: one of bytes puts a blank before each, so that they are not joined.
+    It can pad.
 
     Raises:
         ValueError: if it is written in Python, and so does not tell which word a token is from.
@@ -44,5 +44,5 @@ def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
         if isinstance(part, ByteLevel) and not part.add_prefix_space:
             part.add_prefix_space = tokenizer.add_prefix_space = True
             tokenizer.backend_tokenizer.pre_tokenizer = splitter
-            tokenizer.init_kwargs["add_prefix_space"] = True  # which is saved
+            tokenizer.init_kwargs["add_prefix_space"] = True  # so that it is saved
     return with_padding(tokenizer)
