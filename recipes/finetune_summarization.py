@@ -42,10 +42,8 @@ def prepare(argv: list[str] | None = None) -> Loop:
             run.data_args, longest_input(model.config, tokenizer), "max_source_length", "max_target_length"
         )
         encoded = texts.encode(tokenizer, data_args)
-    args.set_generation(model.generation_config)
     max_length = data_args.max_target_length + 1  # with the token that every summary starts with
-    if model_args.is_new:
-        model.generation_config.max_length = max_length
+    args.set_generation(model.generation_config, max_length, model_args.is_new)
 
     task = SummarizationTask(
         accelerator=run.accelerator,

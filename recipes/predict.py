@@ -16,8 +16,10 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-#: the heads of what is no classifier of texts, and the pipelines for them
-PIPELINES = {"TokenClassification": "token-classification", "QuestionAnswering": "question-answering"}
+#: what a model does, by its head; and the scripts that take those of other heads
+TASKS = {"SequenceClassification": "classify", "TokenClassification": "tag", "QuestionAnswering": "answer"}
+SCRIPTS = {"ConditionalGeneration": "translate.py", "MTModel": "translate.py", "CausalLM": "generate.py"}
+SCRIPTS |= {"LMHeadModel": "generate.py"}
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -37,10 +39,15 @@ def main(argv: list[str] | None = None) -> None:
 
     args.trust_remote_code |= Path(args.model).is_dir()
     config = AutoConfig.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
-    task = PIPELINES.get((config.architectures or [""])[0].partition("For")[2])
-    if (task == "question-answering") != (args.question is not None):
+    name = (config.architectures or ["no known class"])[0]
+    task = next((task for head, task in TASKS.items() if name.endswith(head)), None)
+    if task is None:
+        script = next((script for head, script in SCRIPTS.items() if name.endswith(head)), None)
+        mend = f": recipes/{script} takes it" if script else f"; a head is one of {', '.join(TASKS)}"
+        parser.error(f"{args.model} is of {name}, which neither classifies texts, tags words nor finds answers{mend}")
+    if (task == "answer") != (args.question is not None):
         parser.error("--question and a model that answers questions belong together")
-    {"token-classification": tag, "question-answering": answer}.get(task, classify)(args, texts)
+    {"classify": classify, "tag": tag, "answer": answer}[task](args, texts)
 
 
 def classify(args: argparse.Namespace, texts: Sequence[str]) -> None:
@@ -73,7 +80,10 @@ def classify(args: argparse.Namespace, texts: Sequence[str]) -> None:
 
 
 def tag(args: argparse.Namespace, texts: Sequence[str]) -> None:
-    """Print the words that are tagged, with their kinds and probabilities; an empty line after each text."""
+    """Print the words that are tagged, with their kinds and probabilities; an empty line after each text.
+
+    transformers joins words by the marks B- and I- alone: tags with E- and S- are printed as kinds of their own.
+    """
     options = {"aggregation_strategy": "first", "trust_remote_code": args.trust_remote_code}
     for found in pipeline("token-classification", args.model, **options)(texts, batch_size=args.batch_size):
         for entity in found:
@@ -82,12 +92,25 @@ def tag(args: argparse.Namespace, texts: Sequence[str]) -> None:
 
 
 def answer(args: argparse.Namespace, texts: Sequence[str]) -> None:
-    """Print the answer that each text gives, with its probability; nothing where there is none."""
+    """Print the answer that each text gives, with its probability; nothing where there is none.
+
+    Texts are cut, and answers limited, as in the training of which the folder tells, else by the recipe's defaults.
+    """
     import tfm_zoo
+    from tfm_zoo.training.checkpoints import STATE_FILE, TrainState
 
     find = tfm_zoo.pipeline("question-answering", args.model, trust_remote_code=args.trust_remote_code)
+    run = TrainState.read(Path(args.model)).run if (Path(args.model) / STATE_FILE).is_file() else {}
+    options = {
+        "max_answer_len": run.get("max_answer_length", 30),
+        "handle_impossible_answer": run.get("version_2_with_negative") and find.tokenizer.cls_token is not None,
+        "doc_stride": run.get("doc_stride"),
+        "align_to_words": False,
+    }
+    if longest := run.get("max_seq_length"):
+        options |= {"max_seq_len": longest, "max_question_len": longest}
     for text in texts:
-        found = find(question=args.question, context=text)
+        found = find(question=args.question, context=text, **options)
         print(f"{found['score']:.3f}  {found['answer']}")
 
 

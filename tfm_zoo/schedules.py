@@ -17,7 +17,8 @@ SCHEDULES = (
     "noam",
 )
 
-DECAY = 0.2  # share of the steps in which "warmup_stable_decay" falls (Hägele et al. 2024)
+#: share of the steps, if the warm-up leaves so many, in which "warmup_stable_decay" falls (Hägele et al. 2024)
+DECAY = 0.2
 
 
 def create_schedule(
@@ -26,7 +27,7 @@ def create_schedule(
     """The schedule of this name. `hidden_size`, the width of the model, scales "noam" and no other."""
     if name == "noam":
         return noam_schedule(optimizer, hidden_size, warmup_steps)
-    decay_steps = int(DECAY * total_steps)
+    decay_steps = max(0, min(int(DECAY * total_steps), total_steps - warmup_steps))
     own = {"num_decay_steps": decay_steps, "decay_type": "1-sqrt"} if name == "warmup_stable_decay" else None
     return get_scheduler(name, optimizer, warmup_steps, total_steps, own)
 

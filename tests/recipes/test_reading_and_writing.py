@@ -104,9 +104,12 @@ def test_answers_are_found(tmp_path, capsys):
     capsys.readouterr()
     PREDICT.main([str(tmp_path / "run"), "--question", "welche ?", "und oder blau und", "oder rot"])
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["blau", "rot"]
+    PREDICT.main([str(tmp_path / "run"), "--question", "welche ?", "und oder und"])
+    assert len(capsys.readouterr().out.split()) == 1  # a probability, and no answer, as in training
+    assert '"max_answer_len": 30, "handle_impossible_answer": True' in card.text
 
 
-def test_texts_are_summarised(tmp_path):
+def test_texts_are_summarised(tmp_path, capsys):
     rng = random.Random(0)
     rows = []
     for _ in range(260):
@@ -123,19 +126,25 @@ def test_texts_are_summarised(tmp_path):
     assert scores == {name: results[f"test_{name}"] for name in ("rouge1", "rouge2", "rougeL")}
     summarise = tfm_zoo.pipeline("summarization", str(tmp_path / "run"), trust_remote_code=True)
     assert summarise(f"sum: {rows[250]['article']}")[0]["summary_text"] == lines[0]
+    with pytest.raises(SystemExit):
+        PREDICT.main([str(tmp_path / "run"), "x y z a ."])
+    assert "nor finds answers: recipes/translate.py takes it" in capsys.readouterr().err
 
 
 def test_built_in_data(monkeypatch, tmp_path):
     """The small model that is the default learns from the data that need no network."""
     few = {"train": 16, "validation": 4, "test": 4}
     names = {
-        "token_classification": ("SENTENCES", "test_f1"),
+        "token_classification": ("SENTENCES", "eval_f1"),
         "question_answering": ("QUESTIONS", "test_exact_match"),
         "summarization": ("PASSAGES", "test_rougeL"),
     }
     for name, (sizes, figure) in names.items():
-        monkeypatch.setattr(generated, sizes, few)
+        splits = few if figure.startswith("test_") else {name: few[name] for name in ("train", "validation")}
+        monkeypatch.setattr(generated, sizes, splits)
         recipe = imported(ROOT / "recipes" / f"finetune_{name}.py")
         options = {"max_train_steps": 1, "max_target_length": 8, "output_dir": tmp_path / name}
         assert figure in run_here(recipe, options if name == "summarization" else options | {"max_target_length": None})
         assert "The data set is generated" in (tmp_path / name / "README.md").read_text()
+        if splits != few:  # a run that is done evaluates its best model again
+            run_here(recipe, options | {"max_target_length": None, "resume_from_checkpoint": "auto"})

@@ -56,6 +56,9 @@ def test_schedules_by_name():
     adam = optimizer(0.1)
     taken = rates(create_schedule("inverse_sqrt", adam, 10, 50, 64), adam, 41)
     assert (taken[0], taken[10], taken[40]) == pytest.approx((0.0, 0.1, 0.05))
+    adam = optimizer(0.1)
+    taken = rates(create_schedule("warmup_stable_decay", adam, 9, 10, 64), adam, 10)  # which leaves a step to fall in
+    assert taken == pytest.approx([0.1 * step / 9 for step in range(10)])
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -1,6 +1,7 @@
 """Questions and answers: scores, spans, windows, and what is refused."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from tfm_zoo.training import generated
 from tfm_zoo.training.question_answering.data import QuestionArguments, load_questions
 from tfm_zoo.training.question_answering.measures import answer_scores, best_spans, normalised, word_f1
+from tfm_zoo.training.question_answering.model import padded_at_right
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 
@@ -58,8 +60,23 @@ def test_windows_and_their_answers(load):
     assert [window["row"] for window in windows] == [0, 0] and windows[0]["context_start"] == 3
     assert "The 9 contexts of the train split were cut into 18 windows." in questions.notes
     questions, args = load([row("b", 2)] * 10, max_seq_length=8, doc_stride=1)
-    outside = questions.encode(word_piece_tokenizer(["q a b c d e f"]), args)["train"][1]
+    tokenizer = word_piece_tokenizer(["q a b c d e f"])
+    outside = questions.encode(tokenizer, args)["train"][1]
     assert (outside["start_positions"], outside["end_positions"]) == (0, 0)  # the CLS token stands for no answer
+    # A question is not cut. It comes first, and padding last, whatever the tokenizer's side was.
+    tokenizer.padding_side, tokenizer.pad_token = "left", None
+    tokenizer.eos_token = "[SEP]"
+    long = row("b", 2) | {"question": "q " * 70}
+    blank = row() | {"context": " ", "answers": {"text": [], "answer_start": []}}
+    options = {"max_seq_length": 80, "version_2_with_negative": True}
+    questions, args = load([blank, *[long] * 20], **options)
+    window = questions.encode(padded_at_right(tokenizer), args)["train"][0]
+    assert tokenizer.pad_token == "[SEP]" and window["start_positions"] == 1 + 70 + 1 + 1
+    assert (
+        "1 of the 21 rows of the train split, whose 'question' or 'context' is empty, were left out." in questions.notes
+    )
+    with pytest.raises(ValueError, match="max_seq_length 60 is too few for 'q q q"):
+        questions.encode(tokenizer, replace(args, max_seq_length=60))
 
 
 def test_built_in_questions(monkeypatch):
@@ -67,6 +84,12 @@ def test_built_in_questions(monkeypatch):
     for each in generated.questions_on_passages()["train"]:
         ((text,), (start,)) = each["answers"]["text"], each["answers"]["answer_start"]
         assert each["context"].startswith(text, start)
+
+
+def test_an_answer_without_lists_is_refused(load):
+    plain = row() | {"answers": {"text": "c", "answer_start": 4}}
+    with pytest.raises(ValueError, match="row 0: answer_column needs lists `text` and `answer_start`, not "):
+        load([plain] * 10)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from transformers import GenerationConfig
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.summarization.data import SummaryArguments, load_summaries
 from tfm_zoo.training.summarization.measures import rouge_scores
+from tfm_zoo.training.summarization.task import SummarizationArguments
 
 
 def test_rouge():
@@ -21,13 +23,23 @@ def test_rouge():
 @pytest.mark.parametrize("names", [("text", "summary"), ("article", "highlights"), ("body", "title")])
 def test_columns(tmp_path, names):
     (tmp_path / "train.json").write_text(
-        json.dumps([dict(zip(names, (f"text {i}", f"{i}"), strict=True)) for i in range(10)])
+        json.dumps([dict(zip(names, (f"text {i}", f"{i}" if i else " "), strict=True)) for i in range(10)])
     )
     asked = dict(zip(("text_column", "summary_column"), names, strict=True)) if names[0] == "body" else {}
     pairs = load_summaries(SummaryArguments(train_file=str(tmp_path / "train.json"), **asked), seed=0)
+    assert pairs.notes[0].startswith("1 of the 10 rows of the train split, whose 'source' or 'target' is empty, were")
     assert all(row["source"] == f"text {row['target']}" for row in pairs.splits["train"])
     with pytest.raises(ValueError, match="text_column 'no': no such column"):
         load_summaries(SummaryArguments(train_file=str(tmp_path / "train.json"), text_column="no"), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("own", "is_new", "length"), [({}, False, 9), ({"max_length": 5}, False, 5), ({"max_length": 5}, True, 9)]
+)
+def test_the_length_that_is_evaluated_is_saved(own, is_new, length):
+    config = GenerationConfig(**own)
+    SummarizationArguments().set_generation(config, 9, is_new)
+    assert config.max_length == length
 
 
 def test_a_built_in_summary_follows_from_its_passage(monkeypatch):

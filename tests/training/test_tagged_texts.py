@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import generated
@@ -54,10 +55,12 @@ def test_labels_of_tokens():
 
 def test_names_of_class_labels_and_words_that_are_cut(tmp_path):
     features = Features({"tokens": List(Value("string")), "ner_tags": List(ClassLabel(names=["O", "B-x"]))})
-    rows = Dataset.from_dict({"tokens": [["ab", "c", "d"]] * 10, "ner_tags": [[1, 0, 0]] * 10}, features=features)
+    columns = {"tokens": [["ab", "c", "d"]] * 10 + [[]], "ner_tags": [[1, 0, 0]] * 10 + [[]]}
+    rows = Dataset.from_dict(columns, features=features)
     DatasetDict(train=rows).save_to_disk(tmp_path)
     args = TaggedTextArguments(dataset_name=str(tmp_path), max_seq_length=5, label_all_tokens=True)
     data = load_tagged_texts(args, seed=0)
+    assert data.notes[0] == "1 of the 11 rows of the train split, whose 'words' is empty, were left out."
     assert data.label_names == ["O", "B-x"] and next(iter(data.texts())) == "ab c d"
     tokenizer = word_piece_tokenizer(["a b c d"])
     encoded = data.encode(tokenizer, args, {"O": 0, "B-x": 1})
@@ -69,6 +72,10 @@ def test_names_of_class_labels_and_words_that_are_cut(tmp_path):
 def test_a_tokenizer_of_bytes_keeps_words_apart():
     tokenizer = reads_words(byte_level_bpe(["one two"], 300))
     tokens = tokenizer([["one", "two"]], is_split_into_words=True)["input_ids"][0]
+    assert tokenizer.decode(tokens) == " one two" and tokenizer.pad_token == "<|endoftext|>"
+    in_parts = byte_level_bpe(["one two"], 300)  # as those of Llama 3 and Qwen2
+    in_parts.backend_tokenizer.pre_tokenizer = Sequence([Digits(), ByteLevel(add_prefix_space=False)])
+    tokens = reads_words(in_parts)([["one", "two"]], is_split_into_words=True)["input_ids"][0]
     assert tokenizer.decode(tokens) == " one two"
 
 
@@ -91,7 +98,7 @@ def test_built_in_sentences(monkeypatch):
     ("row", "options", "message"),
     [
         ({"tokens": ["a", "b"], "tags": ["O"]}, {}, "split 'train', row 1: 2 words and 1 tags; each word needs one"),
-        ({"tokens": [], "tags": []}, {}, r"row 1: text_column_name 'tokens' needs a list of words, not \[\]"),
+        ({"tokens": None, "tags": ["O"]}, {}, "row 1: text_column_name 'tokens' needs a list of words, not None"),
         ({"tokens": ["a"], "tags": ["O"]}, {"text_column_name": "text"}, "text_column_name 'text': no such column"),
         ({"tokens": ["a"], "tags": ["O"]}, {"label_column_name": "pos"}, "label_column_name 'pos': no such column"),
         ({"tokens": ["a"], "tags": ["O"]}, {}, r"two tags or more are needed; 'tags' holds only \['O'\]"),

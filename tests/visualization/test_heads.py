@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from tfm_zoo.training.tokenizers import byte_level_bpe
 from tfm_zoo.visualization import attention_maps, head_shares
+from tfm_zoo.visualization.heads import PLACES, pairs_of
 
 from .conftest import TARGET, TEXT, model_of
 
@@ -17,6 +19,13 @@ def target_of(tokens: list[str], query: int, key: int) -> str:
     if key - query in near:
         return near[key - query]
     return "the same token elsewhere" if tokens[key] == tokens[query] else "the rest"
+
+
+def test_a_part_of_a_character_is_no_punctuation():
+    tokenizer = byte_level_bpe(["a"], 257)  # each byte is a token
+    pairs = pairs_of(tokenizer, tokenizer("abé,", return_tensors="pt").input_ids[0], [])
+    places = [PLACES[target] for target in pairs[:, 0].float().argmax(0).tolist()]
+    assert places == ["itself", "the token after", "the rest", "the rest", "punctuation"]
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])

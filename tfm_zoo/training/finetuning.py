@@ -39,6 +39,19 @@ class FineTuningArguments(ModelArguments):
         return "bert" if self.model_class == "native" else "tfm_bert"
 
 
+def with_padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """The tokenizer; one without a token for padding, as GPT-2's, pads with the end of a text, which masks hide.
+
+    Raises:
+        ValueError: if it has neither.
+    """
+    if tokenizer.pad_token is None and tokenizer.eos_token is None:
+        raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no pad_token, which batches need, and no eos_token")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
 def new_config_and_tokenizer(
     head: Head, args: FineTuningArguments, texts: Iterable[str], max_length: int, **fields: object
 ) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:

@@ -1,7 +1,7 @@
 """Which split of a data set is which, and what is cut from the training rows where a split is missing."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
@@ -55,6 +55,26 @@ def by_role(splits: Mapping[str, Rows], args: DataArguments) -> tuple[dict[str, 
         raise ValueError(f"no split to train on among {list(splits)}: none has a name that begins with 'train'")
     ((name, train),) = splits.items()
     return {"train": train}, [], [*notes, f"The data set has only the split {name!r}; all others are cut from it."]
+
+
+def without_empty(rows: Mapping[str, Dataset], columns: Sequence[str], notes: list[str]) -> dict[str, Dataset]:
+    """The splits without the rows in which a text of these columns is blank, or a list empty; `notes` then say how
+    many these were."""
+    found = {}
+    for name, split in rows.items():
+        values = zip(*(split[column][:] for column in columns), strict=True)
+        kept = [number for number, row in enumerate(values) if not any(map(_is_empty, row))]
+        if left_out := len(split) - len(kept):
+            what = " or ".join(map(repr, columns))
+            notes.append(
+                f"{left_out:,} of the {len(split):,} rows of the {name} split, whose {what} is empty, were left out."
+            )
+        found[name] = split.select(kept) if left_out else split
+    return found
+
+
+def _is_empty(value: str | list) -> bool:
+    return not (value.strip() if isinstance(value, str) else value)
 
 
 def divide(rows: Mapping[str, Dataset], args: SplitArguments, seed: int, notes: list[str]) -> DatasetDict:

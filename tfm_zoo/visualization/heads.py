@@ -82,8 +82,9 @@ def pairs_of(tokenizer: PreTrainedTokenizerBase, ids: torch.LongTensor, special:
     length = len(ids)
     ones, place = torch.ones(length, length, dtype=torch.bool), torch.arange(length)
     distance = place - place[:, None]  # of the key from the query
+    # A part of a character, as tokenizers of bytes have them, reads as the replacement character.
     is_punctuation = torch.tensor(
-        [not any(sign.isalnum() for sign in tokenizer.decode([index])) for index in ids.tolist()]
+        [not any(sign.isalnum() or sign == "\ufffd" for sign in tokenizer.decode([index])) for index in ids.tolist()]
     )
     candidates = [
         *(ones & (ids == index) for index in special),

@@ -12,11 +12,12 @@ from tfm_zoo.pipelines.windows import Window, Windows
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.sources import SplitArguments, check_texts, load_source
-from tfm_zoo.training.splits import Data, by_role, divide
+from tfm_zoo.training.splits import Data, by_role, divide, without_empty
 
 #: what a window has beyond the model's inputs: where the answer stands, and where the context and "no answer" stand
 LABELS = ("start_positions", "end_positions")
 CONTEXT = ("context_start", "context_end", "no_answer")
+ANSWER = ("text", "answer_start")  # lists, of the same length
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ class Questions(Data):
     def encode(self, tokenizer: PreTrainedTokenizerBase, args: QuestionArguments) -> DatasetDict:
         """The windows of each split: the model's inputs, `LABELS`, `CONTEXT`, "row" (the question's number) and
         "places" (where in the context each of its tokens begins and ends, in characters)."""
-        windows = Windows(tokenizer, args.max_seq_length, doc_stride=args.doc_stride, align_to_words=False)
+        longest = args.max_seq_length
+        windows = Windows(tokenizer, longest, args.doc_stride, max_question_len=longest, align_to_words=False)
 
         def encode_batch(rows: dict[str, list], numbers: list[int]) -> dict[str, list]:
             found = []
@@ -76,7 +78,11 @@ class Questions(Data):
                 numbers, rows["question"], rows["context"], rows["answers"], strict=True
             ):
                 answer = first_answer(answers)
-                for window in windows.of(question, context):
+                try:
+                    cut = windows.of(question, context)
+                except ValueError as error:
+                    raise ValueError(f"max_seq_length {longest} is too few for {question!r}: {error}") from error
+                for window in cut:
                     found.append(labelled(window, answer, tokenizer.cls_token_id) | {"row": number})
             return {name: [each[name] for each in found] for name in found[0]}
 
@@ -120,6 +126,7 @@ def load_questions(args: QuestionArguments, seed: int) -> Questions:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
     splits = {name: _questions(name, split, args) for name, split in load_source(args).items()}
     rows, own_splits, notes = by_role(splits, args)
+    rows = without_empty(rows, ("question", "context"), notes)
     return Questions(divide(rows, args, seed, notes), own_splits, notes)
 
 
@@ -132,7 +139,7 @@ def _questions(name: str, split: Dataset, args: QuestionArguments) -> Dataset:
     contexts, answers = split[args.context_column][:], split[args.answer_column][:]
     for row, (context, answer) in enumerate(zip(contexts, answers, strict=True)):
         where = f"split {name!r}, row {row}"
-        if not isinstance(answer, Mapping) or not {"text", "answer_start"} <= answer.keys():
+        if not isinstance(answer, Mapping) or not all(isinstance(answer.get(key), list) for key in ANSWER):
             raise ValueError(f"{where}: answer_column needs lists `text` and `answer_start`, not {answer!r}")
         if not answer["text"] and not args.version_2_with_negative:
             raise ValueError(f"{where} has no answer: give version_2_with_negative if questions may have none")
@@ -143,6 +150,6 @@ def _questions(name: str, split: Dataset, args: QuestionArguments) -> Dataset:
         "id": [str(each) for each in split["id"]] if "id" in split.column_names else list(map(str, range(len(split)))),
         "question": split[args.question_column][:],
         "context": contexts,
-        "answers": [{key: answer[key] for key in ("text", "answer_start")} for answer in answers],
+        "answers": [{key: answer[key] for key in ANSWER} for answer in answers],
     }
     return Dataset.from_dict(columns)

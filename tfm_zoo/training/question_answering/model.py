@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from transformers import AutoModelForQuestionAnswering
+from transformers import AutoModelForQuestionAnswering, PreTrainedTokenizerBase
 
 import tfm_zoo
-from tfm_zoo.training.finetuning import FineTuningArguments, new_config_and_tokenizer
+from tfm_zoo.training.finetuning import FineTuningArguments, new_config_and_tokenizer, with_padding
 from tfm_zoo.training.models import Head, ModelAndTokenizer
 
 HEAD = Head(AutoModelForQuestionAnswering, tfm_zoo.TfmBertForQuestionAnswering, "question answerer")
@@ -14,10 +14,18 @@ SCORES = 2  # of each token: as the first and as the last of an answer
 
 def load_answerer(args: FineTuningArguments) -> ModelAndTokenizer:
     """The checkpoint with a head for answers, its own if it has one; and its tokenizer."""
-    return HEAD.load(args, num_labels=SCORES)
+    model, tokenizer = HEAD.load(args, num_labels=SCORES)
+    return model, padded_at_right(tokenizer)
 
 
 def new_answerer(args: FineTuningArguments, texts: Iterable[str], max_length: int) -> ModelAndTokenizer:
     """A model with new weights and a head for answers; and the tokenizer named, or one made from the texts."""
     config, tokenizer = new_config_and_tokenizer(HEAD, args, texts, max_length, num_labels=SCORES)
-    return HEAD.new(args, config), tokenizer
+    return HEAD.new(args, config), padded_at_right(tokenizer)
+
+
+def padded_at_right(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """The tokenizer, such that it pads at the right: places in a window are known before it is padded. The question
+    then comes first, so that a decoder has read it, and so that the first token is none of the context."""
+    tokenizer.padding_side = "right"
+    return with_padding(tokenizer)

@@ -7,9 +7,9 @@ from datasets import Dataset
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.sources import find_columns, load_source
-from tfm_zoo.training.splits import by_role, divide
-from tfm_zoo.training.text_to_text.data import SIDES, PairArguments, TextPairs, checked_texts
+from tfm_zoo.training.sources import check_texts, find_columns, load_source
+from tfm_zoo.training.splits import by_role, divide, without_empty
+from tfm_zoo.training.text_to_text.data import SIDES, PairArguments, TextPairs
 
 PAIRS_OF_COLUMNS = (("text", "summary"), ("article", "highlights"), ("document", "summary"), ("dialogue", "summary"))
 
@@ -33,6 +33,7 @@ def load_summaries(args: SummaryArguments, seed: int) -> TextPairs:
     """Load and check the pairs; the seed decides which rows a missing split and `max_*_samples` take."""
     splits = {name: _pairs(name, split, args) for name, split in load_source(args).items()}
     rows, own_splits, notes = by_role(splits, args)
+    rows = without_empty(rows, SIDES, notes)
     return TextPairs(divide(rows, args, seed, notes), own_splits, notes)
 
 
@@ -43,5 +44,6 @@ def _pairs(name: str, split: Dataset, args: SummaryArguments) -> Dataset:
         usual = [[pair[place]] for pair in PAIRS_OF_COLUMNS]
         asked = getattr(args, option_name)
         (column,) = find_columns(split, asked and [asked], usual, option_name)
-        texts[side] = checked_texts(name, split, column, option_name)
+        check_texts(name, split, column, option_name)
+        texts[side] = split[column][:]
     return Dataset.from_dict(texts)

@@ -70,8 +70,11 @@ class TextToTextArguments(LoopArguments):
         resolved = super().resolved(is_new)
         return replace(resolved, num_beams=4) if is_new and self.num_beams is None else resolved
 
-    def set_generation(self, config: GenerationConfig) -> None:
-        """Let the model write as the options say, here and wherever it is loaded."""
+    def set_generation(self, config: GenerationConfig, max_length: int, is_new: bool) -> None:
+        """Let the model write as the options say, here and wherever it is loaded: at most `max_length` tokens, unless
+        a checkpoint has a length of its own."""
+        if is_new or (config.max_length is None and config.max_new_tokens is None):
+            config.max_length = max_length
         for name in ("num_beams", "length_penalty"):
             if getattr(self, name) is not None:
                 setattr(config, name, getattr(self, name))

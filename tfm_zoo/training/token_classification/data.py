@@ -13,7 +13,7 @@ from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.labels import in_order
 from tfm_zoo.training.sources import SplitArguments, find_columns, load_source
-from tfm_zoo.training.splits import Data, by_role, divide
+from tfm_zoo.training.splits import Data, by_role, divide, without_empty
 
 WORD_COLUMNS = [["tokens"], ["words"]]
 TAG_COLUMNS = [["ner_tags"], ["pos_tags"], ["chunk_tags"], ["tags"], ["labels"]]
@@ -103,6 +103,7 @@ def load_tagged_texts(args: TaggedTextArguments, seed: int) -> TaggedTexts:
     (tags,) = find_columns(first, asked[1], TAG_COLUMNS, "label_column_name")
     splits = {name: _tagged(name, split, words, tags) for name, split in raw.items()}
     rows, own_splits, notes = by_role(splits, args)
+    rows = without_empty(rows, ["words"], notes)
     label_names = _class_names(raw, tags) or in_order(set(chain.from_iterable(rows["train"]["tags"])))
     if len(label_names) < 2:
         raise ValueError(f"two tags or more are needed; {tags!r} holds only {label_names}")
@@ -127,7 +128,7 @@ def _tagged(name: str, split: Dataset, word_column: str, tag_column: str) -> Dat
     found: dict[str, list[list[str]]] = {"words": [], "tags": []}
     for row, (words, tags) in enumerate(zip(split[word_column], split[tag_column], strict=True)):
         where = f"split {name!r}, row {row}"
-        if not _are(words, str) or not words:
+        if not _are(words, str):
             raise ValueError(f"{where}: text_column_name {word_column!r} needs a list of words, not {words!r}")
         if not _are(tags, (str, int)):
             raise ValueError(f"{where}: label_column_name {tag_column!r} needs a list of tags, not {tags!r}")

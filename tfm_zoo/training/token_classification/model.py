@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.pre_tokenizers import ByteLevel, Sequence
 from transformers import AutoModelForTokenClassification, PreTrainedTokenizerBase
 
 import tfm_zoo
-from tfm_zoo.training.finetuning import new_config_and_tokenizer
+from tfm_zoo.training.finetuning import new_config_and_tokenizer, with_padding
 from tfm_zoo.training.labels import LabellingArguments, label_fields, load_with_labels
 from tfm_zoo.training.models import Head, ModelAndTokenizer
 
@@ -29,6 +29,7 @@ def new_tagger(
 
 def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     """The tokenizer, made to read lists of words: one of bytes puts a blank before each, so that they are not joined.
+    It can pad.
 
     Raises:
         ValueError: if it is written in Python, and so does not tell which word a token is from.
@@ -39,8 +40,9 @@ def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
             " from: it is written in Python, and one of the library tokenizers is needed"
         )
     splitter = tokenizer.backend_tokenizer.pre_tokenizer
-    if isinstance(splitter, ByteLevel) and not splitter.add_prefix_space:
-        splitter.add_prefix_space = tokenizer.add_prefix_space = True
-        tokenizer.backend_tokenizer.pre_tokenizer = splitter
-        tokenizer.init_kwargs["add_prefix_space"] = True  # so that it is saved
-    return tokenizer
+    for part in splitter if isinstance(splitter, Sequence) else [splitter]:  # Llama 3 and Qwen2 have several
+        if isinstance(part, ByteLevel) and not part.add_prefix_space:
+            part.add_prefix_space = tokenizer.add_prefix_space = True
+            tokenizer.backend_tokenizer.pre_tokenizer = splitter
+            tokenizer.init_kwargs["add_prefix_space"] = True  # so that it is saved
+    return with_padding(tokenizer)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.arguments import LoopArguments, option
+from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.task import Batch, Task, inputs_of
 from tfm_zoo.training.token_classification.data import TaggedTexts
 from tfm_zoo.training.token_classification.measures import Scores, entity_scores
@@ -73,3 +74,8 @@ class TokenClassificationTask(Task):
         accuracy = (predictions == labels)[labelled].double().mean().item()
         figures = {"loss": losses[labelled].mean().item(), "accuracy": accuracy}
         return figures | {name: getattr(total, name) for name in Scores._fields[:3]}
+
+    def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
+        """Figures of the test split, or without one of the validation split; the card's scores by kind are theirs."""
+        prefix, split = ("test", "test") if "test" in self.splits else ("eval", "validation")
+        return {f"{prefix}_{name}": value for name, value in self.evaluate(best, split).items()}
