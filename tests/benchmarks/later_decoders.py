@@ -15,7 +15,8 @@ from .settings import Result, Settings, remembered, training_step
 from .timing import interleave
 
 LAYERS = 3  # at most
-TRAINED = (2, 256)  # (batch, length) of a training step
+TRAINED = (2, 256)  # (batch, length) of a training step that is timed
+REMEMBERED = (2, 512)  # and of one whose memory is measured
 #: name -> official class, its fields, and how much memory a training step may take: logits are most of it where the
 #: vocabulary is large
 DECODERS = {
@@ -67,7 +68,7 @@ def trained(name: str, settings: Settings, which: str) -> Result:
 def memory_case(settings: Settings, kind: str) -> tuple[nn.Module, nn.Module, dict]:
     """Official and zoo model, `kind` of them, and the batch for [`peak_memory`]."""
     official, zoo = pair(settings, kind, training=True)
-    return official, zoo, labelled(batches(settings, *TRAINED, official.config.vocab_size))[0]
+    return official, zoo, labelled(batches(settings, *REMEMBERED, official.config.vocab_size))[0]
 
 
 def benchmarks(settings: Settings) -> dict[str, Callable[[str], Result]]:

@@ -40,7 +40,8 @@ def test_chat_completion(tmp_path):
         saved.save_pretrained(tmp_path / "official")
     assert CliRunner().invoke(app, ["convert", str(tmp_path / "official"), str(tmp_path / "model")]).exit_code == 0
     prompt = tokenizer.apply_chat_template(ASKED["messages"], return_tensors="pt", return_dict=True)
-    wanted = tokenizer.decode(model.generate(**prompt, max_new_tokens=5)[0, prompt["input_ids"].shape[1] :])
+    made = model.generate(**prompt, max_new_tokens=5)[0, prompt["input_ids"].shape[1] :]
+    wanted = tokenizer.decode(made, skip_special_tokens=True)
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -59,7 +59,7 @@ class TfmLayer(GradientCheckpointingLayer):
         normed = self.self_attn_norm(hidden_states)
         attended = self.self_attn_dropout(self.self_attn(normed, **kwargs)[0])
         fed = self.mlp(normed if self.mlp_norm is None else self.mlp_norm(hidden_states))
-        return hidden_states + attended + self.mlp_dropout(fed)
+        return hidden_states + (attended + self.mlp_dropout(fed))  # summed as in the official classes
 
     def attend(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:
         normed = hidden_states if self.is_post_norm else self.self_attn_norm(hidden_states)
