@@ -34,7 +34,7 @@ from .packing import DTYPES
 BATCH_SIZE, BLOCK = 32, 128
 
 
-def perplexity(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, count: int) -> float:
+def perplexity(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, count: int, _) -> float:
     """Of the first `count` blocks of the last tenth of Tiny Shakespeare."""
     text = (SHARED / "datasets/tiny_shakespeare/input.txt").read_text("utf-8")
     ids = torch.tensor(tokenizer(text[-len(text) // 10 :], verbose=False)["input_ids"])
@@ -46,18 +46,18 @@ def perplexity(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, count
     return torch.cat(losses).mean().exp().item()
 
 
-def accuracy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, count: int) -> float:
-    """Percent of `count` reviews that are classified rightly."""
+def accuracy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, count: int, length: int) -> float:
+    """Percent of `count` reviews, cut at `length` tokens, that are classified rightly."""
     reviews = load_dataset(str(SHARED / "datasets/imdb"), split="test").shuffle(seed=42)[:count]
     right = 0
     for start in range(0, len(reviews["text"]), BATCH_SIZE):
         part = {name: column[start : start + BATCH_SIZE] for name, column in reviews.items()}
-        batch = tokenizer(part["text"], padding=True, truncation=True, max_length=256, return_tensors="pt")
+        batch = tokenizer(part["text"], padding=True, truncation=True, max_length=length, return_tensors="pt")
         right += (model(**batch).logits.argmax(dim=-1) == torch.tensor(part["label"])).sum().item()
     return 100 * right / len(reviews["text"])
 
 
-def bleu(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, count: int) -> float:
+def bleu(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, count: int, _) -> float:
     """Of the first `count` pairs."""
     pairs = load_dataset(str(SHARED / "datasets/multi30k"), split="test")[:count]
     translations = []
@@ -80,6 +80,7 @@ MEASURES: dict[str, tuple[type, Callable, int, str]] = {
 def main(
     folders: list[Path],
     count: Annotated[int | None, typer.Option(help="Blocks, reviews or pairs; by default all, or 2,000.")] = None,
+    max_length: Annotated[int, typer.Option(help="Tokens of a review, as in the training.")] = 256,
 ) -> None:
     """Prints a figure for the model as it was saved, and one for each type."""
     for folder in folders:
@@ -91,7 +92,8 @@ def main(
             model = auto_class.from_pretrained(folder, trust_remote_code=True).eval()
             if dtype is not None:
                 tfm_zoo.pack_weights(model, dtype)
-            figures[dtype or "as saved"] = measure(model, tokenizer, count or usual)
+            figures[dtype or "as saved"] = measure(model, tokenizer, count or usual, max_length)
+            print(folder, dtype or "as saved", figures[dtype or "as saved"], flush=True)
         table = Table("weights", title, "change", title=str(folder))
         for name, figure in figures.items():
             table.add_row(name, f"{figure:.2f}", f"{100 * (figure / figures['as saved'] - 1):+.2f} %")

@@ -100,8 +100,11 @@ class Int8Product(Product):
         with warnings.catch_warnings():
             # Quantised tensors are deprecated. The kernel takes its weight in no other form.
             warnings.simplefilter("ignore")
-            scales = weight.scales.double()
-            tensor = torch._make_per_channel_quantized_tensor(weight.values, scales, zeros, axis=0)
+            values = weight.values.contiguous()
+            like = {"scales": weight.scales.double(), "zero_points": zeros, "axis": 0, "dtype": torch.qint8}
+            tensor = torch._empty_per_channel_affine_quantized(values.shape, **like)
+            # In the same memory: packing makes a copy, and this would be another.
+            tensor.set_(values.untyped_storage(), values.storage_offset(), values.shape, values.stride())
             self.packed = torch.ops.quantized.linear_prepack(tensor, bias)
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
