@@ -43,7 +43,7 @@ def switched_off(name: str) -> Iterator[None]:
 
 
 def quiet_trying() -> AbstractContextManager:
-    """While it is open, transformers does not warn of values of a configuration, which is only tried."""
+    """While it is open, transformers does not warn of a configuration's values: the configuration is only tried."""
     return switched_off("transformers.configuration_utils")
 
 

@@ -1,11 +1,12 @@
 """Names and settings that only old checkpoints have, or that they lack."""
 
 import copy
+import json
 
 import pytest
 import torch
 from safetensors import safe_open
-from transformers import AutoModelForPreTraining, ElectraForPreTraining
+from transformers import ElectraForPreTraining
 
 import tfm_zoo
 from tests.conversion.comparison import assert_same_model
@@ -171,7 +172,7 @@ def test_files_have_names_of_their_own(name, prefix, stored, tmp_path):
 
 
 def test_a_discriminator(tmp_path, caplog):
-    """With its head, in a folder that an Auto class loads by the code in it; or as a base model."""
+    """With its head, in a folder whose code an Auto class finds; or as a base model."""
     original = build_tiny(BY_NAME["ElectraModel"])
     discriminator = ElectraForPreTraining(original.config).eval()
     discriminator.electra.load_state_dict(original.state_dict())
@@ -185,6 +186,8 @@ def test_a_discriminator(tmp_path, caplog):
     assert "head.dense.weight" in loading["missing_keys"]
     halved = copy.deepcopy(detector).bfloat16()(torch.arange(5, 9)[None], labels=torch.ones(1, 4).long())
     assert halved.loss.dtype == torch.float32
+    auto_map = json.loads((tmp_path / "zoo/config.json").read_text())["auto_map"]
+    assert auto_map["AutoModelForPreTraining"] == "modeling_tfm_bert.TfmBertForReplacedTokenDetection"
     ids = torch.arange(5, 9)[None]
     torch.testing.assert_close(detector(ids).logits, discriminator(ids).logits)
     zoo = from_official(tmp_path, tfm_zoo.TfmBertModel)

@@ -30,7 +30,7 @@ class Verdict:
 
     source: str  # the folder or Hub id
     differences: list[str] = field(default_factory=list)  # what has changed since
-    warnings: list[str] = field(default_factory=list)  # what could make a difference, but was not seen to make one
+    warnings: list[str] = field(default_factory=list)  # what could make a difference, though none was found
     figures: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -55,7 +55,7 @@ def compare_versions(saved: dict, verdict: Verdict) -> None:
 
 
 def compare_code(saved: dict, folder: Path, config: dict, verdict: Verdict) -> None:
-    """Checks that the folder holds the code files that were saved, and that its configuration leads to no others."""
+    """Checks that the folder holds the code files that were saved, and that its configuration names no others."""
     now = hub_manifest.digests_of_files(folder, saved["code"].keys() | hub_manifest.code_in(folder, config))
     for name in sorted(saved["code"].keys() | now.keys()):
         if name not in now:

@@ -34,8 +34,8 @@ class TfmBertConfig(TfmConfig):
             for padding, and the next row for the first real token (RoBERTa).
         add_pooling_layer: whether the bare `TfmBertModel` has a pooler. Heads that read one always have it.
         pooler_act: activation of the pooler, or of the classifier in its place (BERT: `"tanh"`, DistilBERT: `"relu"`).
-        pooler_dropout: dropout of the input of either (RoBERTa's classifier).
-        classifier_pooling: what either reads: `"cls"`, the first position; `"mean"` of the real tokens; `"attention"`,
+        pooler_dropout: dropout before the pooler or that classifier (RoBERTa).
+        classifier_pooling: what they read: `"cls"`, the first position; `"mean"` of the real tokens; `"attention"`,
             a mean weighted by the softmax of their products with one learned query; or `"late"`, each real token, whose
             outputs are then averaged (EuroBERT).
         classifier_dense: whether the classifier of sequences has a dense layer and activation before its projection.

@@ -57,7 +57,7 @@ class TfmEncoderDecoderPreTrainedModel(TwoVocabularies, TfmPreTrainedModel):
         return dict(self._tied_weights_keys or {})
 
     def init_parallel_plans(self) -> None:
-        """Keeps what the configuration's plans, which name both stacks, say of modules that this model has."""
+        """Keeps the entries of the configuration's plans, which name both stacks, for modules that this model has."""
         super().init_parallel_plans()
         # Tensor parallelism cannot shard a bias that is a buffer: the head stays whole, with what it is tied to.
         whole = ("embed_tokens", "lm_head") if self.config.final_logits_bias else ()

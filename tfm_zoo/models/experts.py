@@ -61,8 +61,8 @@ class TfmExperts(nn.Module):
         self.act_fn = ACT2FN[config.hidden_act]
 
     def forward(self, tokens: torch.Tensor, chosen: torch.LongTensor, weights: torch.Tensor) -> torch.Tensor:
-        """`(tokens, hidden_size)` in and out; the others as [`TfmRouter`] gives them. (Under expert parallelism, those
-        of other processes have the number `num_experts`.)"""
+        """`(tokens, hidden_size)` in and out; `chosen` and `weights` are [`TfmRouter`]'s. (Under expert parallelism,
+        experts of other processes have the number `num_experts`.)"""
         output = torch.zeros_like(tokens)
         for expert in chosen[chosen < self.num_experts].unique().tolist():
             rows, places = (chosen == expert).nonzero(as_tuple=True)

@@ -38,7 +38,7 @@ class TfmHead:
         return inputs
 
     def reading(self, inputs: Inputs, positions: torch.BoolTensor | None) -> Inputs:
-        """Adds to the inputs where `(batch, length)` the head reads hidden states, if the base model wants to know."""
+        """Adds to the inputs the positions `(batch, length)` that the head reads, if the base model takes them."""
         return inputs
 
     def rule_out_padding(self, logits: torch.Tensor, inputs: Inputs) -> torch.Tensor:

@@ -95,5 +95,5 @@ def _copied(
 
 
 def _without_values(parameter: nn.Parameter) -> nn.Parameter:
-    shape = getattr(parameter, "ds_shape", parameter.shape)  # ZeRO-3 leaves a shape of nothing
+    shape = getattr(parameter, "ds_shape", parameter.shape)  # ZeRO-3 leaves an empty shape
     return nn.Parameter(torch.empty(shape, dtype=parameter.dtype, device="meta"), parameter.requires_grad)

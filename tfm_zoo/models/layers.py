@@ -43,7 +43,7 @@ class TfmLayer(GradientCheckpointingLayer):
         self.add_sub_layer("self_attn", TfmAttention(config, layer_idx, **options), config)
 
     def add_sub_layer(self, name: str, module: nn.Module, config, dropout: float | None = None) -> None:
-        """Adds a sub-layer and what stands around it; `dropout` is by default that of attention's output."""
+        """Makes the modules of a sub-layer: itself, its norms, its dropout (by default that of attention's output)."""
         dropout = config.attention_output_dropout if dropout is None else dropout
         has_output_norm = config.norm_position in ("output", "both")
         output_norm = make_norm(config) if has_output_norm else multiplier(config.residual_multiplier)

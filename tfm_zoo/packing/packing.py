@@ -46,8 +46,8 @@ def pack_weights(model: PreTrainedModel, dtype: str | None = None, compile: bool
     """Lays out the weights of every linear layer, the vocabulary's too, for the kernels of this CPU, in place.
 
     Decoding spends its time reading weights. Products of the same input (query, key and value; gate and up) are
-    computed as one. Embeddings, also one that the vocabulary's projection was tied to, norms and attention stay as they
-    are, and so do the adapters of PEFT; what they adapt is packed.
+    computed as one. Norms, attention and embeddings (also one tied to the vocabulary's projection) stay as they are. So
+    do the adapters of PEFT; the layers that they adapt are packed.
 
     Args:
         model: a model in evaluation mode on a CPU. Packed, it cannot be trained, exported or resized, and can be saved

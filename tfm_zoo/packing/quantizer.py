@@ -22,8 +22,8 @@ class TfmQuantizer(HfQuantizer):
     """Loads linear layers in eight or four bits, as they are in a checkpoint or rounded one by one, and packs them.
 
     A layer that the checkpoint lacks, such as a new head, is initialised in floating point and rounded then. So is a
-    projection to the vocabulary that is tied to an embedding: the embedding stays as it is, and the checkpoint holds it
-    alone.
+    projection to the vocabulary that is tied to an embedding: the embedding stays as it is, and only it is in
+    the checkpoint.
     """
 
     def is_serializable(self) -> bool:
@@ -38,7 +38,7 @@ class TfmQuantizer(HfQuantizer):
         return True
 
     def _process_model_before_weight_loading(self, model: PreTrainedModel, **kwargs: Any) -> None:
-        """Chooses the layers; those of a quantised checkpoint get the names that are in it."""
+        """Chooses the layers. If the checkpoint is quantised, they get tensors with the names in its files."""
         skipped, tied = self.quantization_config.modules_to_not_convert, model.all_tied_weights_keys
         chosen = {name: module for name, module in model.named_modules() if is_plain(module)}
         chosen = {name: layer for name, layer in chosen.items() if should_convert_module(name, skipped)}

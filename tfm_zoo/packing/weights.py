@@ -14,7 +14,7 @@ Weight = TypeVar("Weight", torch.Tensor, "Int8Weight", "Int4Weight")
 
 
 def joined(weights: list[Weight]) -> Weight:
-    """Weights of one kind as one, whose outputs are theirs one after another."""
+    """One weight from several of one kind: its outputs are those of the first, then those of the second, ..."""
     if len(weights) == 1:
         return weights[0]
     if isinstance(weights[0], torch.Tensor):

@@ -19,8 +19,8 @@ from .windows import Windows
 class QuestionAnsweringPipeline(PadsAtRight, ChunkPipeline):
     """Answers as spans of a context: `pipe(question="Who saw it?", context="The actor saw it.")`.
 
-    A call takes `question` and `context`, each a text or a list of texts; a single text goes with every one of the
-    others; or an example `{"question": ..., "context": ...}`, which may hold more; or a list, a data set or a generator
+    A call takes `question` and `context`, each a text or a list of texts (a single text goes with every text of the
+    other); or an example `{"question": ..., "context": ...}`, which may hold more; or a list, a data set or a generator
     of examples. By name:
 
     - `top_k` (1): the most answers. `max_answer_len` (15): the most tokens in one.
@@ -31,7 +31,7 @@ class QuestionAnsweringPipeline(PadsAtRight, ChunkPipeline):
 
     It returns for an example an answer `{"score": ..., "start": ..., "end": ..., "answer": ...}`: a probability, two
     numbers of characters in the context, and the text between them; a list of answers if there are several. For several
-    examples it returns a list of that, for a data set or a generator an iterator. Answers of the same text are one,
+    examples it returns a list of these, for a data set or a generator an iterator. Answers of the same text are one,
     with the sum of their scores in the window where that is highest.
     """
 

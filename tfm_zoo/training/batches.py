@@ -20,7 +20,7 @@ class Division:
 
     @property
     def may_change(self) -> bool:
-        """Whether a run can go on with global batches of another size: whether examples are ordered without them."""
+        """Whether a run can go on with global batches of another size: whether the order of examples ignores them."""
         return True
 
     def step_after(self, steps: int, global_batch_size: int) -> int:
@@ -122,7 +122,7 @@ class TokenBatchSampler(GlobalBatchSampler):
         return [batches[index] for index in torch.randperm(len(batches), generator=generator)]
 
     def capacity(self, batch: Tensor) -> int:
-        # At least one, though the longest source and the longest target may be too long together: they are of two
+        # At least one. The longest source and the longest target may be too long together, but they belong to two
         # examples.
         return max(1, self.per_device // int(self.columns[batch].amax(dim=0).sum()))
 

@@ -7,17 +7,17 @@ from typing import Any, BinaryIO
 
 from datasets import Features, IterableDataset, Value
 
-#: bytes of a shard at least, and how many shards there are at most, or a few more; a reader that goes on in the midst
-#: of a shard reads it again up to its place
+#: the fewest bytes of a shard, and about how many shards there are at most; a reader that continues in the middle of
+#: a shard reads that shard again from its beginning
 SHARD, SHARDS = 4 << 20, 4096
-#: bytes in which the end of a document is looked for; a longer one is cut at the end of a line
+#: within how many bytes the end of a document is searched; a longer document is cut at the end of a line
 LONGEST = 2 << 20
 
 
 def in_ranges(files: Sequence[Path], at_empty_lines: bool = False) -> IterableDataset:
     """The lines of text files, or the rows of JSON lines: in order, as the readers of `datasets` give them.
 
-    Shards end at the end of a line or, where `at_empty_lines` end documents, of an empty one.
+    A shard ends with a line or, if empty lines end documents (`at_empty_lines`), with an empty line.
     """
     sizes = {str(path): path.stat().st_size for path in files}
     size = max(SHARD, sum(sizes.values()) // SHARDS)

@@ -116,7 +116,7 @@ def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
 
 
 def kept_step(output_dir: Path) -> int | None:
-    """The step of the model in a folder, if any: that of the best evaluation when it was saved."""
+    """After how many steps the model in a folder was saved, if there is one: those of the best evaluation then."""
     return TrainState.read(output_dir).best_step if (output_dir / STATE_FILE).exists() else None
 
 
@@ -138,7 +138,7 @@ def staged(folder: Path) -> Iterator[Path]:
     try:
         yield staging
         files = sorted(_files(staging), key=lambda path: path.name in LAST)
-        _sync(path for path in files if path.suffix == ".safetensors" or path.name in LAST)  # not all: it takes time
+        _sync(path for path in files if path.suffix == ".safetensors" or path.name in LAST)  # not all: syncing is slow
         for name in {path.name for path in files}.intersection(LAST):
             (folder / name).unlink(missing_ok=True)
         for path in files:

@@ -1,4 +1,4 @@
-"""A model that is fine-tuned to read texts: a checkpoint, MiniLM by default, or on built-in data a small new one."""
+"""A model to fine-tune on texts: a checkpoint, MiniLM by default, or for built-in data a small new model."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -42,8 +42,8 @@ class FineTuningArguments(ModelArguments):
 def new_config_and_tokenizer(
     head: Head, args: FineTuningArguments, texts: Iterable[str], max_length: int, **fields: object
 ) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:
-    """The configuration of a new model for texts of at most `max_length` tokens, if it is the small one, with these
-    fields; and the tokenizer named, or one made from the texts."""
+    """The configuration of a new model for texts of at most `max_length` tokens (the small one gets these fields);
+    and the tokenizer named, or one made from the texts."""
     tokenizer = new_tokenizer(args, texts)
     if not args.tokenizer_name:
         tokenizer.model_max_length = max_length

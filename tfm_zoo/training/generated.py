@@ -86,15 +86,15 @@ def _review(rng: random.Random, label: str, adjectives: dict[str, list[str]]) ->
 def _opinion(rng: random.Random, side: str, adjectives: dict[str, list[str]]) -> str:
     """A sentence on this side, positive or negative."""
     same, other = adjectives[side], adjectives[LABELS[1 - LABELS.index(side)]]
-    this, that = rng.sample(WORDS["aspect"], 2)
+    aspect, second = rng.sample(WORDS["aspect"], 2)
     form = rng.random()
     if form < 0.5:
-        return f"the {this} was {rng.choice(same)} ."
+        return f"the {aspect} was {rng.choice(same)} ."
     if form < 0.75:
-        return f"a {rng.choice(same)} and {rng.choice(same)} {this} ."
+        return f"a {rng.choice(same)} and {rng.choice(same)} {aspect} ."
     if form < 0.9:
-        return f"the {this} was not {rng.choice(other)} ."
-    return f"the {this} seemed {rng.choice(other)} but the {that} was {rng.choice(same)} ."
+        return f"the {aspect} was not {rng.choice(other)} ."
+    return f"the {aspect} seemed {rng.choice(other)} but the {second} was {rng.choice(same)} ."
 
 
 def tagged_sentences(seed: int = 0) -> DatasetDict:

@@ -21,7 +21,7 @@ class LabellingArguments(FineTuningArguments):
 
 def load_with_labels(head: Head, args: LabellingArguments, label_names: list[str], **fields: Any) -> ModelAndTokenizer:
     """The checkpoint with a head for these labels, its own if that has as many of them; and its tokenizer. `fields`
-    of its configuration are changed."""
+    replace those of its configuration."""
     name, config = args.model_name_or_path, head.config_of_checkpoint(args)
     has_head = any(head.suffix in architecture for architecture in config.architectures or [])
     is_misfit = has_head and config.num_labels != len(label_names)

@@ -40,8 +40,8 @@ def train(loop: "Loop") -> dict[str, float]:
     run, task, accelerator = loop.run, loop.task, loop.accelerator
     accelerator.init_trackers(run.name, tracker_values(run.model_args, run.data_args, run.args))
     loop.train()
-    # What was saved is loaded again, so that the figures are those of the folder; in place, since a model may be too
-    # large to be there twice.
+    # The saved weights are loaded again, so that the figures are those of the folder; in place, since memory may not
+    # hold the model twice.
     load_saved(accelerator, loop.model, loop.output_dir)
     final = task.final_figures(loop.model, loop.state)
     results = loop.results() | final
@@ -228,7 +228,7 @@ class Loop:
         if self.accelerator.is_main_process:
             model = unwrapped(self.accelerator, self.model)
             if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
-                model = whole(model, weights)  # whose dtype the wrapped model does not have
+                model = whole(model, weights)  # whose dtype may differ from the wrapped model's
             with staged(self.output_dir) as folder:
                 model.save_pretrained(folder, state_dict=weights)
                 self.task.tokenizer.save_pretrained(folder)

@@ -62,7 +62,7 @@ class GradualUnfreezing:
         self.parameters = [(p, depth_of[name]) for name, p in model.named_parameters() if p.requires_grad]
         # A head that is tied to the embeddings learns with them; a stage of the last norm alone would learn little.
         first = min((depth for p, depth in self.parameters if p.ndim >= 2), default=0)
-        self.stages = sorted({max(depth, first) for _, depth in self.parameters})  # how deep each one reaches
+        self.stages = sorted({max(depth, first) for _, depth in self.parameters})  # the depths that learn in turn
 
     def advance(self, epoch: int, step: int) -> bool:
         """Let the layers learn that are due after these epochs and steps; returns whether that changed anything."""
@@ -84,7 +84,7 @@ def depths(model: PreTrainedModel) -> dict[str, int]:
     """
     body = list(model.base_model.named_parameters(remove_duplicate=False))
     matches = [LAYER.match(name) for name, _ in body]
-    layers: dict[str, int] = {}  # of each stack
+    layers: dict[str, int] = {}  # how many each stack has
     for match in filter(None, matches):
         layers[match[1]] = max(layers.get(match[1], 0), int(match[2]) + 1)
     lowest = max(layers.values(), default=0) + 1

@@ -104,7 +104,7 @@ class Report:
         """The variables of the templates."""
         return vars(self) | {
             "card": template(SHARED_TEMPLATE),
-            "parent_card": template(card_beside(type(self.task).__base__)),  # of a family of tasks
+            "parent_card": template(card_beside(type(self.task).__base__)),  # of similar tasks
             "args": self.run.args,
             "splits": {prefix: split for prefix, split in SPLITS.items() if f"{prefix}_loss" in self.results},
             "remote_code": ", trust_remote_code=True" if self.is_zoo else "",

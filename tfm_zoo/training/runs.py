@@ -72,7 +72,7 @@ def start_run(name: str, arguments_classes: Sequence[type], argv: Sequence[str] 
     args = args.resolved(model_args.is_new)
     data_args.check_loop(args)
     checkpoint = open_output_dir(accelerator, args)
-    if args.push_to_hub and accelerator.is_main_process:  # now: without the right to write, it fails early
+    if args.push_to_hub and accelerator.is_main_process:  # now, so that a missing right to write shows early
         api, repository = HfApi(token=args.hub_token), args.hub_model_id or Path(args.output_dir).resolve().name
         args = replace(args, hub_model_id=open_repository(api, repository, args.hub_private_repo, args.hub_revision))
     accelerator.wait_for_everyone()

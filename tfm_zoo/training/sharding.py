@@ -68,13 +68,13 @@ def whole_weights(accelerator: Accelerator, model: nn.Module) -> dict[str, Tenso
     """
     if accelerator.distributed_type != DistributedType.DEEPSPEED:
         weights = accelerator.get_state_dict(model)
-        return {plain_name(name): weight for name, weight in weights.items()}  # compiled modules have others
+        return {plain_name(name): weight for name, weight in weights.items()}  # compiled modules have longer names
     from deepspeed.utils import safe_get_full_fp32_param
 
     weights = dict(unwrapped(accelerator, model).state_dict())
     precise: dict[nn.Parameter, Tensor] = {}
     for name, parameter in unwrapped(accelerator, model).named_parameters(remove_duplicate=False):
-        if parameter not in precise:  # else it is tied to one that has been gathered
+        if parameter not in precise:  # a tied parameter is gathered once
             weight = safe_get_full_fp32_param(parameter)
             precise[parameter] = weight.cpu() if accelerator.is_main_process else None
         weights[name] = precise[parameter]

@@ -143,7 +143,7 @@ class SplitArguments(DataArguments):
 
 
 def load_source(args: DataArguments) -> Mapping[str, Dataset | IterableDataset]:
-    """The splits that the options name, as they are; an error names the file or data set that cannot be read."""
+    """The splits that the options name, unchanged; an error names the file or data set that cannot be read."""
     if files := args.files():
         return {split: args.load_file(split, file) for split, file in files.items()}
     name = args.dataset_name
@@ -181,7 +181,7 @@ def bytes_of(row: Tensor) -> memoryview:
 
 
 def digest(parts: Iterable[str | bytes | memoryview]) -> str:
-    """A short name for texts or bytes, which others do not have."""
+    """A short name for texts or bytes; no others have the same."""
     sha = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part

@@ -34,9 +34,9 @@ def _as_text(value: Any) -> str:
 
 
 def by_role(splits: Mapping[str, Rows], args: DataArguments) -> tuple[dict[str, Rows], list[str], list[str]]:
-    """The splits "train" and, if there are such, "validation" and "test"; which of them the data set came with; notes.
+    """The splits "train" and, if there are any, "validation" and "test"; which of them the data set came with; notes.
 
-    They are the first ones whose names begin so. A split that is alone is trained on, whatever its name is; and so is
+    Each is the first split with such a name. The only split of a data set is trained on, whatever its name; so is
     the one that `train_split_name` names.
     """
     if name := args.train_split_name:

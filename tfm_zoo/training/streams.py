@@ -26,7 +26,7 @@ from tfm_zoo.training.text_sources import CHARACTERS, Lane, Place, TextSource
 
 logger = logging.getLogger(__name__)
 
-READERS = 64  # at most; so many workers, of all processes together, can read without reading anything twice
+READERS = 64  # at most: with more workers, of all processes together, some texts would be read twice
 LEAST = 16  # documents in a chunk at least, which bounds the number of readers
 
 
@@ -47,7 +47,7 @@ class Stream:
     #: document, or a part of a document that is longer than a chunk; empty ones are left out.
     make_examples: Callable[[list[str], np.random.Generator], Sequence[Any]]
     seed: int
-    chunk_size: int = 2000  # documents of the chunks that all readers have at a time, which end at `CHARACTERS`, too
+    chunk_size: int = 2000  # documents of all readers' chunks together; a chunk also ends at `CHARACTERS`
     size: int | None = None  # examples of a pass, if they are known
     readers: int = 1  # a power of two
 
@@ -115,7 +115,7 @@ class Stream:
 
 
 def default_workers() -> int:
-    """How many of the cores that it may use each training process of this machine has left to read with, 4 at most."""
+    """How many reading workers each training process of this machine can have on the cores it may use, 4 at most."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(0, min(4, cores // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 1))
 
@@ -141,7 +141,7 @@ class Reader:
             self.used -= len(self.examples)
             place, self.examples = self.stream[next(self.chunks)]
             if place.epoch > self.start.place.epoch + 100:
-                raise ValueError(f"there is no example in the texts of a hundred passes, from {place} back")
+                raise ValueError(f"there is no example in the texts of the last hundred passes, which ended at {place}")
             if self.examples:
                 self.start = Start(place, self.next_start)
                 self.next_start += len(self.examples)

@@ -28,7 +28,7 @@ class Task(ABC):
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     args: LoopArguments
-    data: Any = None  # the texts, for the card
+    data: Any = None  # where the examples come from, for the card
     #: examples: "train" (or a Stream, from which batches of one size are cut), "validation" and perhaps "test"
     splits: Mapping[str, Any]
     collate: Callable[[list[Any]], Batch] | None = None  # None: torch's own
@@ -41,7 +41,7 @@ class Task(ABC):
 
     pipeline_tag: ClassVar[str]
     languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows
-    figure_names: ClassVar[dict[str, str]]  # in the card's table, by their names in the results
+    figure_names: ClassVar[dict[str, str]]  # names of figures in the results, to what the card's table calls them
     headline: ClassVar[Sequence[str]]  # the figures that the card's metadata name
     picture_metrics: ClassVar[Sequence[str]]  # the figures that are drawn under the losses
 

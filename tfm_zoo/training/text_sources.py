@@ -24,7 +24,7 @@ class TextSource:
 
     rows: Dataset | IterableDataset  # in memory, or streamed from shards (files)
     column: str = "text"
-    breaks: bool = True  # whether an empty line ends a text; if not, only the end of its file does, and `CHARACTERS`
+    breaks: bool = True  # whether an empty line ends a text; else only the end of its file or of `CHARACTERS` does
     held_out: int = 0  # how many of the first rows of a stream's first shard are not read
 
     def shards(
@@ -163,7 +163,7 @@ class Place:
 
 
 class Lane:
-    """Reads texts, pass after pass, and deals them out to the readers that share them, of which some are here.
+    """Reads texts, pass after pass, and deals them out to the readers that share them, some in other processes.
 
     Of the texts of a pass each reader gets every `sharers`-th. Texts without a letter are left out. A text is read in
     pieces that each fill a chunk, if it is as long as two chunks or more.
@@ -184,7 +184,7 @@ class Lane:
         self.reading = self._read(min(starts.values(), key=_position))
 
     def texts(self, reader: int) -> Iterator[tuple[Place, str]]:
-        """The texts of a reader from its start on, and their places. Those of others wait until these ask."""
+        """The texts of a reader from its start on, and their places. Texts of other readers wait until those ask."""
         waiting = self.waiting[reader]
         while True:
             while not waiting:

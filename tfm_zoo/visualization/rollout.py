@@ -25,7 +25,7 @@ class Rollout:
     """What a classifier's decision is made of.
 
     Args:
-        tokens: those of the text; for an encoder-decoder, after its decoder's start token.
+        tokens: the text's; for an encoder-decoder, the decoder's start token and then the text's.
         shares: `(tokens,)`; they sum to 1.
         reads: what the classifier reads.
         decision: the label that it chooses, and its probability.

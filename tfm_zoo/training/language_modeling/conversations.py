@@ -159,7 +159,7 @@ def best_fit(lengths: Sequence[int], size: int) -> list[list[int]]:
 
     Best fit decreasing (Ding et al. 2024): from the longest on, each goes where it leaves the least room.
     """
-    rooms: list[tuple[int, int]] = []  # of bins that are not full, sorted: what is left, and the bin's number
+    rooms: list[tuple[int, int]] = []  # of bins that are not full, sorted: the room that is left, and the bin's number
     bins: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         place = bisect_left(rooms, (lengths[index], -1))

@@ -89,7 +89,7 @@ class Joining:
 
 @dataclass
 class Corpus(Data):
-    """Splits with documents in the column "text"; that to train on may be a stream instead."""
+    """Splits with documents in the column "text"; the training split may be a stream instead."""
 
     stream: TextSource | None = None
 

@@ -38,7 +38,7 @@ class Sampler:
 
     args: LanguageModelingArguments
     tokenizer: PreTrainedTokenizerBase
-    config: GenerationConfig  # the model's own, of which a copy takes the options
+    config: GenerationConfig  # the model's own; a copy of it takes the options
     longest: int  # tokens that the model takes
     prompt_ids: list[int] | None = None  # None: those of `args.sample_prompt`
 
@@ -121,7 +121,7 @@ class LanguageModelingTask(Task):
             print(f"--- sample after step {state.step}\n{sample}\n---", flush=True)
 
     def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
-        """None more: there is no test split. The card gets samples of this model."""
+        """No figures are added, as there is no test split. The card gets samples of this model."""
         accelerator = self.accelerator
         self.samples = self.sampler.draw(unwrapped(accelerator, best), state.best_step, is_sharded(accelerator))
         return {}

@@ -84,7 +84,7 @@ class PretrainingExamples:
 
     @property
     def needs(self) -> str:
-        """What it takes to make an example, for messages."""
+        """What the documents must have for an example to be made, for messages."""
         if not self.pairs:
             return "a token"
         return (

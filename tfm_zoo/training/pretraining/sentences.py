@@ -39,8 +39,8 @@ def sentence_pairs(
 
     A is a few sentences of a document in a row. B is the sentences after them, up to `room` tokens of both together; or
     it is as many tokens of another document, from a random sentence on, and then the next A begins where B would have.
-    A document's last sentence, left alone, begins no pair. A pair has `room` tokens at most, without special ones, or,
-    with `short_probability`, a random number below. If sentences do not fit, the longer segment is cut at both ends.
+    A document's last sentence, left alone, begins no pair. A pair has at most `room` tokens, not counting special ones
+    (with `short_probability`, a smaller random number). If they do not fit, the longer segment is cut at both ends.
     """
     if len(documents) < 2:
         return

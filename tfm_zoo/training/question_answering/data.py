@@ -14,7 +14,7 @@ from tfm_zoo.training.arguments import option
 from tfm_zoo.training.sources import SplitArguments, check_texts, load_source
 from tfm_zoo.training.splits import Data, by_role, divide
 
-#: what a window has beyond the model's inputs: the tokens of the answer, and what its tokens are
+#: what a window has beyond the model's inputs: where the answer stands, and where the context and "no answer" stand
 LABELS = ("start_positions", "end_positions")
 CONTEXT = ("context_start", "context_end", "no_answer")
 
@@ -66,8 +66,8 @@ class Questions(Data):
         return chain.from_iterable(self.splits["train"][column] for column in ("question", "context"))
 
     def encode(self, tokenizer: PreTrainedTokenizerBase, args: QuestionArguments) -> DatasetDict:
-        """The windows of each split: the model's inputs, `LABELS`, `CONTEXT`, "row", the number of the question, and
-        "places", the characters of the context that each token of it is."""
+        """The windows of each split: the model's inputs, `LABELS`, `CONTEXT`, "row" (the question's number) and
+        "places" (where in the context each of its tokens begins and ends, in characters)."""
         windows = Windows(tokenizer, args.max_seq_length, doc_stride=args.doc_stride, align_to_words=False)
 
         def encode_batch(rows: dict[str, list], numbers: list[int]) -> dict[str, list]:
@@ -99,8 +99,8 @@ def first_answer(answers: Mapping[str, list]) -> Answer | None:
 
 
 def labelled(window: Window, answer: Answer | None, cls_token_id: int | None) -> dict[str, Any]:
-    """A window with the first and the last token of the answer. Where it does not lie wholly in the window, both are
-    the token that stands for no answer: the tokenizer's CLS token, or without one the first."""
+    """A window with the first and the last token of the answer. If the window does not hold the whole answer, both
+    are the token that stands for no answer: the CLS token, or the first one if the tokenizer has no CLS token."""
     ids, context = window.inputs["input_ids"], [index for index, place in enumerate(window.places) if place]
     no_answer = ids.index(cls_token_id) if cls_token_id in ids else 0
     start = end = no_answer

@@ -14,7 +14,7 @@ ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def answer_scores(answers: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Exact match and F1 (Rajpurkar et al. 2016), in percent: of the best reference of each question, on average.
+    """Exact match and F1 (Rajpurkar et al. 2016), in percent: the mean over questions, each with its best reference.
 
     A question without references has no answer, and "" is right (Rajpurkar et al. 2018).
     """
@@ -26,10 +26,10 @@ def answer_scores(answers: Sequence[str], references: Sequence[Sequence[str]]) -
 
 def word_f1(answer: str, reference: str) -> float:
     """F1 of the words of an answer; 1 if both have none, 0 if one has none."""
-    mine, right = normalised(answer).split(), normalised(reference).split()
-    if not mine or not right:
-        return float(mine == right)
-    return 2 * (Counter(mine) & Counter(right)).total() / (len(mine) + len(right))
+    given, right = normalised(answer).split(), normalised(reference).split()
+    if not given or not right:
+        return float(given == right)
+    return 2 * (Counter(given) & Counter(right)).total() / (len(given) + len(right))
 
 
 def normalised(text: str) -> str:

@@ -28,7 +28,7 @@ class QuestionAnsweringArguments(LoopArguments):
     max_answer_length: int = option(30, "The most tokens of an answer.", at_least=1)
     n_best_size: int = option(20, "How many answers to a question are compared, and written down.", at_least=1)
     null_score_diff_threshold: float = option(
-        0.0, "That there is no answer has to score so much better than the best answer (version_2_with_negative)."
+        0.0, "By how much no answer has to score better than the best answer (version_2_with_negative)."
     )
 
 

@@ -8,10 +8,10 @@ NAMES = ("rouge1", "rouge2", "rougeL")
 
 
 def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    """ROUGE-1, ROUGE-2 and ROUGE-L of summaries: F1, in percent, on average.
+    """ROUGE-1, ROUGE-2 and ROUGE-L of summaries: the mean F1, in percent.
 
-    Words are runs of a to z and digits, in small letters and not stemmed, as in the library rouge_score; so other
-    alphabets have none.
+    Words are runs of a to z and digits, in small letters and not stemmed, as in the library rouge_score; so
+    texts in other alphabets have no words.
     """
     pairs = [(words_of(text), words_of(right)) for text, right in zip(summaries, references, strict=True)]
     of_each = [(n_gram_f1(*pair, 1), n_gram_f1(*pair, 2), subsequence_f1(*pair)) for pair in pairs]
@@ -26,19 +26,19 @@ def words_of(text: str) -> list[str]:
 
 def n_gram_f1(summary: Sequence[str], reference: Sequence[str], n: int) -> float:
     """F1 of the runs of `n` words that two texts have in common."""
-    mine, right = (Counter(zip(*(words[i:] for i in range(n)), strict=False)) for words in (summary, reference))
-    return f1((mine & right).total(), mine.total(), right.total())
+    given, right = (Counter(zip(*(words[i:] for i in range(n)), strict=False)) for words in (summary, reference))
+    return f1((given & right).total(), given.total(), right.total())
 
 
 def subsequence_f1(summary: Sequence[str], reference: Sequence[str]) -> float:
     """F1 of the longest sequence of words that both have in this order, whatever stands between."""
-    lengths = [0] * (len(reference) + 1)  # of the longest one, in the words so far and so many of the reference
+    lengths = [0] * (len(reference) + 1)  # [n]: of the longest one in the words so far and the reference's first n
     for word in summary:
         before = lengths.copy()
-        for place, other in enumerate(reference):
-            lengths[place + 1] = before[place] + 1 if word == other else max(lengths[place], before[place + 1])
+        for place, reference_word in enumerate(reference):
+            lengths[place + 1] = before[place] + 1 if word == reference_word else max(lengths[place], before[place + 1])
     return f1(lengths[-1], len(summary), len(reference))
 
 
-def f1(common: int, mine: int, right: int) -> float:
-    return 2 * common / max(mine + right, 1)
+def f1(common: int, given: int, right: int) -> float:
+    return 2 * common / max(given + right, 1)

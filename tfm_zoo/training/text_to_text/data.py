@@ -19,7 +19,7 @@ SIDES = ("source", "target")  # the columns of pairs
 class PairArguments(SplitArguments):
     """Where the pairs are, and how much of them to use."""
 
-    source_prefix: ClassVar[str] = ""  # of every source
+    source_prefix: ClassVar[str] = ""  # put before every source
 
     max_source_length: int = option(128, "Longer sources are truncated to this many tokens.", at_least=1)
     max_target_length: int = option(

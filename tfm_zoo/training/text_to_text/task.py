@@ -30,7 +30,7 @@ PREDICTIONS = "generated_predictions.txt"  # the file's name in transformers' ex
 class TextToTextArguments(LoopArguments):
     """The options that the loop of a model that writes texts has beyond those of any other."""
 
-    #: the figures of the texts that are written; and the option that says how many are, at each evaluation
+    #: the figures that rate written texts; and the option that says how many texts each evaluation writes
     scores: ClassVar[Sequence[str]]
     counted_by: ClassVar[str]
 
@@ -92,7 +92,7 @@ class Sample(NamedTuple):
 
 @dataclass(kw_only=True)
 class TextToTextTask(Task):
-    """An encoder-decoder learns to write a text that another text asks for. The last ones are kept for the card."""
+    """An encoder-decoder learns to write a text that another text asks for. The last samples are kept for the card."""
 
     args: TextToTextArguments
     data: TextPairs
@@ -105,7 +105,7 @@ class TextToTextTask(Task):
     @staticmethod
     @abstractmethod
     def scores(texts: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-        """The scores of texts against what they should be."""
+        """The scores of written texts against their references."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,7 +115,7 @@ class TextToTextTask(Task):
             )
         lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
         self.batch_tokens = self.args.per_device_train_batch_tokens
-        self.final_split = "test" if "test" in self.splits else "validation"  # for which the best model writes
+        self.final_split = "test" if "test" in self.splits else "validation"  # the best model writes its texts
         self.lengths = lengths if self.batch_tokens else list(map(sum, lengths))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -81,8 +81,8 @@ class TaggedTexts(Data):
 def labels_of_tokens(
     words: Sequence[int | None], tags: Sequence[str], label2id: dict[str, int], all_tokens: bool
 ) -> list[int]:
-    """A label id for each token, of whose word `words` holds the number: that of the word's tag for its first token,
-    -100 for special tokens and, unless `all_tokens`, for the rest. There a `B-` becomes an `I-`, if that is a label."""
+    """A label id for each token; `words` are the numbers of the tokens' words. A word's first token gets its tag. So
+    do the others if `all_tokens` (`B-` becomes `I-`, if that is a label), else -100, as do special tokens."""
     labels = []
     for before, word in zip([None, *words], words, strict=False):
         if word is None or (word == before and not all_tokens):

@@ -21,15 +21,15 @@ class Scores(NamedTuple):
     precision: float
     recall: float
     f1: float
-    number: int  # of those that are there
+    number: int  # of entities in the right tags
 
 
 def entities(tags: Sequence[str]) -> set[Entity]:
     """The entities that the tags of a text mark, as seqeval and, before it, conlleval count them.
 
     Tags are `O`, for a word outside of all entities, and `B-...` and `I-...` (also `S-...` and `E-...`), with a kind.
-    An entity begins at a `B` or an `S`, ends at an `E` or an `S`, and also ends where the kind changes: that there is
-    no `B` at its beginning is forgiven. Any other tag is a kind by itself; words in a row that have it are an entity.
+    An entity begins at a `B` or an `S`, ends at an `E` or an `S`, and also ends where the kind changes: it need not
+    begin with a `B`. Any other tag is a kind of its own; words in a row with that tag are one entity.
     """
     found: list[Entity] = []
     mark_before, kind_before = "O", ""
@@ -50,18 +50,18 @@ def entity_scores(
 ) -> tuple[Scores, dict[str, Scores]]:
     """Scores of all entities together (the micro average) and of each kind, from the tags of texts.
 
-    An entity is found if its kind, its first and its last word are right. Where nothing was predicted, or nothing is
-    there, precision or recall is 0.
+    A predicted entity is right if its kind, its first and its last word are. Precision is 0 if none is predicted,
+    and recall is 0 if there are none.
     """
-    found, there, both = Counter(), Counter(), Counter()
+    found, expected, common = Counter(), Counter(), Counter()
     for tags, right_tags in zip(predicted, right, strict=True):
-        mine, expected = entities(tags), entities(right_tags)
-        for counter, some in ((found, mine), (there, expected), (both, mine & expected)):
-            counter.update(entity.kind for entity in some)
-    by_kind = {kind: scores(both[kind], found[kind], there[kind]) for kind in sorted(found | there)}
-    return scores(both.total(), found.total(), there.total()), by_kind
+        found_here, expected_here = entities(tags), entities(right_tags)
+        for counter, group in ((found, found_here), (expected, expected_here), (common, found_here & expected_here)):
+            counter.update(entity.kind for entity in group)
+    by_kind = {kind: scores(common[kind], found[kind], expected[kind]) for kind in sorted(found | expected)}
+    return scores(common.total(), found.total(), expected.total()), by_kind
 
 
-def scores(both: int, found: int, there: int) -> Scores:
-    """Precision, recall and F1 from how many were found and there, found, and there."""
-    return Scores(both / max(found, 1), both / max(there, 1), 2 * both / max(found + there, 1), there)
+def scores(common: int, found: int, expected: int) -> Scores:
+    """Precision, recall and F1 of `found` entities, of which `common` are among the `expected` ones."""
+    return Scores(common / max(found, 1), common / max(expected, 1), 2 * common / max(found + expected, 1), expected)

@@ -28,7 +28,7 @@ def new_tagger(
 
 
 def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer; one of bytes such that it puts a blank before each word of a list, and does not join them.
+    """The tokenizer, made to read lists of words: one of bytes puts a blank before each, so that they are not joined.
 
     Raises:
         ValueError: if it is written in Python, and so does not tell which word a token is from.
@@ -42,5 +42,5 @@ def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     if isinstance(splitter, ByteLevel) and not splitter.add_prefix_space:
         splitter.add_prefix_space = tokenizer.add_prefix_space = True
         tokenizer.backend_tokenizer.pre_tokenizer = splitter
-        tokenizer.init_kwargs["add_prefix_space"] = True  # which is saved
+        tokenizer.init_kwargs["add_prefix_space"] = True  # so that it is saved
     return tokenizer

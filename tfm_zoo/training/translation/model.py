@@ -1,4 +1,4 @@
-"""A checkpoint that translates, with its tokenizer: of many languages, which two."""
+"""A checkpoint that translates, with its tokenizer; if they know many languages, set to two of them."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,7 +17,7 @@ class TranslationModelArguments(TextToTextModelArguments):
 
 
 def load_translation_model(args: TranslationModelArguments, source_lang: str, target_lang: str) -> ModelAndTokenizer:
-    """The checkpoint that translates, and its tokenizer. One of many languages is told which two these are."""
+    """The checkpoint that translates, and its tokenizer, set to these languages if it knows many."""
     model, tokenizer = load_text_to_text(args)
     if hasattr(tokenizer, "tgt_lang"):
         set_languages(model, tokenizer, source_lang, target_lang)
