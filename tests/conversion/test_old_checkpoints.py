@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 from safetensors import safe_open
-from transformers import ElectraForPreTraining
+from transformers import AutoModelForPreTraining, ElectraForPreTraining
 
 import tfm_zoo
 from tests.conversion.comparison import assert_same_model
