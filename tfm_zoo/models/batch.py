@@ -81,10 +81,9 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
     if tokens.position_ids is None:
         tokens = tokens._replace(position_ids=count_positions(model, inputs))
     check_ids(model, tokens)
-    padding = None
     # Padding is restored in copies of the hidden states, and gradients do not pass through the copies.
-    if config.skip_padding and not (torch.is_grad_enabled() and asks_for(config, kwargs, "output_hidden_states")):
-        padding = unread_padding(model, attention_mask, read_positions, reads_first)
+    skips = config.skip_padding and not (torch.is_grad_enabled() and asks_for(config, kwargs, "output_hidden_states"))
+    padding = unread_padding(model, attention_mask, read_positions, reads_first) if skips else None
     if padding is not None:
         tokens, padding = drop_padding(config, tokens, padding, asks_for(config, kwargs, "output_attentions"))
     masking = (empty_states(model, inputs), attention_mask, padding)
@@ -273,8 +272,7 @@ def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ign
     """
     if ids is None or ids.device.type != "cpu" or is_traced(ids):
         return
-    if ignored is not None:
-        ids = ids[ids != ignored]
+    ids = ids if ignored is None else ids[ids != ignored]
     if ids.numel():
         check_range(name, [value.item() for value in ids.aminmax()], size, table)
 
