@@ -13,16 +13,18 @@ FAMILIES = {
 
 
 def register() -> None:
-    """Register every class of every family under the names in its configuration's `auto_classes`."""
+    """Register every class of every family under the names in its configuration's `auto_classes`, and the others."""
     for module, config_class in FAMILIES.items():
         transformers.AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
         for auto_name, name in config_class.auto_classes.items():
             if auto_name == "AutoConfig":
                 continue
-            model_class = getattr(module, name)
-            getattr(transformers, auto_name).register(config_class, model_class, exist_ok=True)
+            others = [other for other, auto in config_class.other_auto_classes.items() if auto == auto_name]
+            classes = tuple(getattr(module, each) for each in (name, *others))
+            # Of several classes, the Auto class takes the one that `config.architectures` names, or else the first.
+            registered = classes if others else classes[0]
+            getattr(transformers, auto_name).register(config_class, registered, exist_ok=True)
             # From now on `save_pretrained` writes the code beside the weights. (Of several Auto classes it names one.)
-            if model_class._auto_class is None:
-                model_class.register_for_auto_class(auto_name)
-        for name, auto_name in config_class.other_auto_classes.items():
-            getattr(module, name).register_for_auto_class(auto_name)
+            for model_class in classes:
+                if model_class._auto_class is None:
+                    model_class.register_for_auto_class(auto_name)

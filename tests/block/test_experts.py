@@ -97,10 +97,11 @@ def test_checkpointed_blocks_route_as_others():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
-def test_packed(dtype):
+def test_packed(dtype, caplog):
     """What is packed are linear layers; experts stay as they are."""
     model = tiny_model(TfmGPTForCausalLM, **EXPERTS)
     twin = pack_weights(copy.deepcopy(model), dtype)
+    assert "Experts stay as they are" in caplog.text and "% of the weights are packed" in caplog.text
     with torch.no_grad():
         wanted, made = model(IDS).logits, twin(IDS).logits
     assert (made - wanted).norm() < {"float32": 1e-5, "bfloat16": 0.05, "int8": 0.15}[dtype] * wanted.norm()

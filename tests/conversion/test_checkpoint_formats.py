@@ -8,6 +8,7 @@ import torch
 
 from tests.conversion.comparison import assert_same_model, assert_same_weights
 from tfm_zoo.converters import ConversionError, from_official, to_official
+from tfm_zoo.converters.checkpoint import open_checkpoint
 
 
 def test_sharded_safetensors(original, tmp_path):
@@ -22,6 +23,8 @@ def test_bin(original, folder, zipped):
     torch.save(original.state_dict(), folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
     zoo = from_official(folder)
     assert_same_model(to_official(zoo), original)
+    mapped = open_checkpoint(folder, mapped=True).tensors
+    assert mapped.keys() == original.state_dict().keys()
     zoo.save_pretrained(folder / "zoo")
     assert_same_weights(type(zoo).from_pretrained(folder / "zoo"), zoo)
 

@@ -36,6 +36,7 @@ SERIAL = {"new_decoder_architecture": False, "parallel_attn": False}
         ("Qwen2Model", {"use_sliding_window": False}, {"layer_types": ["full_attention"] * 3, "sliding_window": None}),
         ("Qwen2Model", {"sliding_window": None}, {"layer_types": ["full_attention"] * 3, "sliding_window": None}),
         ("Qwen2Model", {"max_window_layers": 28}, {"layer_types": ["full_attention"] * 3, "sliding_window": 4}),
+        ("Qwen3MoeModel", {"use_sliding_window": True, "sliding_window": 4}, {"sliding_window": 4}),
         ("Qwen2Model", {}, {"layer_types": ["full_attention"] + ["sliding_attention"] * 2}),
         ("GPTJModel", {"n_embd": 88, "n_head": 2, "rotary_dim": 30}, {"head_dim": 44}),
         ("FalconModel", {"attention_dropout": 0.3}, {"attention_output_dropout": 0.0}),

@@ -362,6 +362,15 @@ def test_the_encoder_alone(name, tmp_path, caplog):
         to_official(zoo)
 
 
+def test_answers_from_an_encoded_source():
+    original = build_tiny(BY_NAME["T5ForQuestionAnswering"])
+    batch = {"encoder_outputs": (torch.randn(*IDS.shape, original.config.d_model),), "decoder_input_ids": IDS}
+    places = dict.fromkeys(("start_positions", "end_positions"), torch.ones(len(IDS), dtype=torch.long))
+    made, expected = (model(**batch, **places) for model in (from_official(original), original))
+    torch.testing.assert_close(made.start_logits, expected.start_logits)
+    torch.testing.assert_close(made.loss, expected.loss)
+
+
 def test_classifier_from_a_denoiser(caplog):
     original = build_tiny(BY_NAME["BartForConditionalGeneration"])
     model = from_official(original, tfm_zoo.TfmEncoderDecoderForSequenceClassification, num_labels=7)

@@ -10,10 +10,10 @@ import torch
 from tests.benchmarks.peak_memory import resident
 from tests.conversion.comparison import assert_same_weights
 from tests.official_models import BY_NAME, build
-from tfm_zoo.converters import from_official
+from tfm_zoo.converters import ConversionError, from_official
 from tfm_zoo.converters.checkpoint import open_checkpoint
 from tfm_zoo.converters.conversion import convert
-from tfm_zoo.converters.mapping import scratch_in
+from tfm_zoo.converters.mapping import Scratch, scratch_in
 
 MEGABYTE = 1 << 20
 #: peaks of a fresh process, in bytes: after the conversion of something tiny, and after that and a pass over the
@@ -69,3 +69,6 @@ def test_weights_that_stay_in_files(tmp_path):
         assert size > 140 * MEGABYTE and resident("RssAnon") - before < 0.3 * size
         zoo.save_pretrained(tmp_path / "zoo")
     assert_same_weights(type(zoo).from_pretrained(tmp_path / "zoo"), from_official(original))
+    (tmp_path / "0").symlink_to("/dev/full")
+    with pytest.raises(ConversionError, match="takes no 4,000,000 bytes more"):
+        Scratch(tmp_path).mapped(torch.ones(1_000_000))

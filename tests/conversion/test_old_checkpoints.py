@@ -1,17 +1,21 @@
 """Names and settings that only old checkpoints have, or that they lack."""
 
+import copy
 import json
 
 import pytest
 import torch
 from safetensors import safe_open
-from transformers import ElectraForPreTraining
+from transformers import AutoModelForPreTraining, ElectraForPreTraining
 
 import tfm_zoo
 from tests.conversion.comparison import assert_same_model
 from tests.conversion.folders import edit_config, rewrite
 from tests.official_models import BY_NAME, build_tiny
+from tfm_zoo.commands.models import load
 from tfm_zoo.converters import from_official, to_official
+
+TINY = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
 
 
 def test_gamma_and_beta(original, folder):
@@ -174,7 +178,14 @@ def test_a_discriminator(tmp_path, caplog):
     discriminator.electra.load_state_dict(original.state_dict())
     discriminator.save_pretrained(tmp_path)
     from_official(tmp_path).save_pretrained(tmp_path / "zoo")
-    detector = tfm_zoo.TfmBertForReplacedTokenDetection.from_pretrained(tmp_path / "zoo")
+    detector = AutoModelForPreTraining.from_pretrained(tmp_path / "zoo", trust_remote_code=True)
+    assert type(detector).__name__ == "TfmBertForReplacedTokenDetection"
+    assert type(detector) is tfm_zoo.TfmBertForReplacedTokenDetection is type(load(tmp_path / "zoo"))
+    assert type(AutoModelForPreTraining.from_config(tfm_zoo.TfmBertConfig(**TINY))) is tfm_zoo.TfmBertForPreTraining
+    _, loading = tfm_zoo.TfmBertForMaskedLM.from_pretrained(tmp_path / "zoo", output_loading_info=True)
+    assert "head.dense.weight" in loading["missing_keys"]
+    halved = copy.deepcopy(detector).bfloat16()(torch.arange(5, 9)[None], labels=torch.ones(1, 4).long())
+    assert halved.loss.dtype == torch.float32
     auto_map = json.loads((tmp_path / "zoo/config.json").read_text())["auto_map"]
     assert auto_map["AutoModelForPreTraining"] == "modeling_tfm_bert.TfmBertForReplacedTokenDetection"
     ids = torch.arange(5, 9)[None]

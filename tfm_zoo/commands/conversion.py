@@ -52,14 +52,16 @@ def convert(
             model, title, tokenizer = load(checkpoint_folder, dtype=dtype or "auto"), "zoo", None
         else:
             # Weights stay in files: they may be more than the memory there is.
-            scratch = files.enter_context(scratch_in(folder))
+            scratch = files.enter_context(scratch_in(folder.parent))
             model, title, tokenizer = from_official(checkpoint_folder, model_class, dtype, scratch)
         if quantize:
             pack_weights(model, quantize)
         save(model, folder, source)
         copy_companions(checkpoint_folder, folder, tokenizer)
         write_conversion_card(folder, model, source, title, out.resolve().name)
-    report(f"{title} as {type(model).__name__} in {out}")
+        result = f"{title} as {type(model).__name__} in {out}"
+        del model  # Some systems do not delete scratch files while it maps them.
+    report(result)
 
 
 def from_official(

@@ -20,8 +20,8 @@ def find_class(name: str, family: str | None = None) -> type[PreTrainedModel]:
     classes = {
         class_name: getattr(module, class_name)
         for module, config_class in FAMILIES.items()
-        for auto_name, class_name in config_class.auto_classes.items()
-        if family in (None, config_class.model_type) and auto_name != "AutoConfig"
+        for class_name in (*config_class.auto_classes.values(), *config_class.other_auto_classes)
+        if family in (None, config_class.model_type) and class_name != config_class.__name__
     }
     wanted = name.replace("-", "").replace("_", "").lower()
     for class_name, model_class in classes.items():

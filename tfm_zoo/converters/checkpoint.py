@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -191,7 +192,8 @@ def open_safetensors(file: Path, mapped: bool) -> dict[str, LazyTensor]:
 
 def open_bin(file: Path, mapped: bool) -> dict[str, LazyTensor]:
     try:
-        values = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
+        is_mapped = mapped and zipfile.is_zipfile(file)  # torch maps no file of the format before its version 1.6
+        values = torch.load(file, map_location="cpu", weights_only=True, mmap=is_mapped)
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise ConversionError(f"{file} is truncated, or no file of PyTorch weights: {error}.") from error
     tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from .errors import ConversionError
 from .tensor_rules import Tensors
 
 
@@ -24,12 +25,16 @@ class Scratch:
     def mapped(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same tensor in a file of its own; writing to it does not change the file."""
         file, self.count = self.folder / str(self.count), self.count + 1
-        tensor.contiguous().view(-1).view(torch.uint8).numpy().tofile(file)
+        content = tensor.contiguous().view(-1).view(torch.uint8).numpy()
+        try:
+            content.tofile(file)
+        except OSError as error:  # of a full disk, numpy says no more than two numbers
+            raise ConversionError(f"{self.folder} takes no {content.nbytes:,} bytes more: {error}.") from error
         return torch.from_file(str(file), shared=False, size=tensor.numel(), dtype=tensor.dtype).view(tensor.shape)
 
 
 @contextmanager
 def scratch_in(folder: Path) -> Iterator[Scratch]:
-    """A scratch folder in `folder`, which is deleted at the end; what is mapped from it stays usable."""
-    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+    """A scratch folder in `folder`, which is deleted at the end. (Windows and NFS delete no file that is mapped.)"""
+    with tempfile.TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as temporary:
         yield Scratch(Path(temporary))

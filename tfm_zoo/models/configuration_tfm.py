@@ -136,7 +136,7 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     #: the family's modeling file, and `Auto...` class -> class in it, for registration and for `auto_map`
     modeling_file: ClassVar[str] = ""
     auto_classes: ClassVar[dict[str, str]] = {}
-    #: class -> the Auto class that loads its checkpoints, and by default another class: their `auto_map` says so
+    #: class -> the Auto class that loads its checkpoints, and by default another class; `architectures` says which
     other_auto_classes: ClassVar[dict[str, str]] = {}
     attribute_map: ClassVar[dict[str, str]] = ALIASES
 

@@ -87,11 +87,12 @@ def decoder_batch(
 def unread_end(model, read_positions: torch.Tensor | None) -> Padding | None:
     """The positions of each row after the last one that is read: no earlier position sees them, so they are left out
     as if they were padding. `None` if there are none, or if a hook reads hidden states."""
-    if read_positions is None or not model.config.skip_padding or has_hooks(*model._modules.values()):
+    if read_positions is None or not model.config.skip_padding or is_traced(read_positions):
         return None
     is_needed = read_positions.flip(1).cumsum(dim=1).flip(1) > 0
     is_needed[:, 0] = True  # a row without any position would have no output
-    return find_padding(is_needed)
+    padding = find_padding(is_needed)
+    return None if padding is None or has_hooks(*model._modules.values()) else padding
 
 
 def decoder_layout(

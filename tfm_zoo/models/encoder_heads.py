@@ -105,7 +105,7 @@ def make_detector(config) -> nn.Sequential:
 
 
 class ReplacedTokenDetection(TfmHead):
-    """Finds the tokens that a generator has replaced (Clark et al. 2020), by `self.head`, of [`make_detector`]."""
+    """Finds the tokens that a generator has replaced (Clark et al. 2020), by `self.detector`, of [`make_detector`]."""
 
     accepts_loss_kwargs = False
 
@@ -124,13 +124,14 @@ class ReplacedTokenDetection(TfmHead):
         Returns:
             `logits` `(batch, length)`, above 0 where the token looks replaced.
         """
-        logits, loss = self.head(outputs.last_hidden_state).squeeze(-1), None
+        logits, loss = self.detector(outputs.last_hidden_state).squeeze(-1), None
         if labels is not None:
-            weights = (labels != IGNORED).to(logits)
+            scores = logits.float()
+            weights = (labels != IGNORED).to(scores)
             if marks_padding(inputs["attention_mask"]):
                 weights = weights * inputs["attention_mask"].to(weights)
-            targets = labels.to(logits).clamp(min=0)
-            loss = F.binary_cross_entropy_with_logits(logits, targets, weights, reduction="sum") / weights.sum()
+            targets = labels.to(scores).clamp(min=0)
+            loss = F.binary_cross_entropy_with_logits(scores, targets, weights, reduction="sum") / weights.sum()
         return TokenClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
 
 

@@ -139,7 +139,8 @@ class QuestionAnswering(TfmHead):
         start_positions: torch.LongTensor | None = None,
         end_positions: torch.LongTensor | None = None,
     ) -> Inputs:
-        tokens = tokens_of(inputs)
+        encoded = inputs.get("encoder_outputs")
+        tokens = tokens_of(inputs) if encoded is None else encoded[0]
         check_labels(start_positions, tokens.shape[:1], None, "", name="start_positions")
         check_labels(end_positions, tokens.shape[:1], None, "", name="end_positions")
         if start_positions is None or end_positions is None:

@@ -231,7 +231,7 @@ class TfmBertForReplacedTokenDetection(ReplacedTokenDetection, TfmBertHead):
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        self.head = make_detector(config)
+        self.detector = make_detector(config)
         self.post_init()
 
 

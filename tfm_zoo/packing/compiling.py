@@ -21,6 +21,8 @@ SHORTEST = 128  # positions of the smallest cache
 def compile_steps(model: nn.Module, backend: str = "inductor") -> None:
     """Makes a model compile its decoding steps when it generates: one graph for each [`room`] and number of sequences.
 
+    (Beyond `torch._dynamo.config.recompile_limit` graphs, 8 by default, torch runs further ones uncompiled.)
+
     Args:
         model: a model that generates, or one that holds it, such as PEFT's.
         backend: torch's name of the compiler.

@@ -1,5 +1,6 @@
 """Replaces the linear layers of a model by packed ones."""
 
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from .memory import return_memory
 from .products import HAS_BFLOAT16, HAS_INT8, Product, has_onednn, product_of
 from .tensors import KINDS, names_of
 from .weights import GROUP, Int4Weight, Int8Weight, joined
+
+logger = logging.getLogger(__name__)
 
 #: a module of the zoo -> its layers that read the same input. (By name: a checkpoint's own code defines other classes.)
 JOINED = {
@@ -66,6 +69,7 @@ def pack_weights(model: PreTrainedModel, dtype: str | None = None, compile: bool
     """
     dtype = fastest(model) if dtype is None else dtype
     check(model, dtype)
+    tell_of_experts(model)
     if compile:
         compile_steps(model)
     inner = torch.bfloat16 if dtype == "bfloat16" and has_onednn(torch.bfloat16) else model.dtype
@@ -106,6 +110,14 @@ def check(model: nn.Module, dtype: str) -> None:
     if packed or getattr(model, "hf_quantizer", None) is not None or not any(map(is_plain, model.modules())):
         state = "packed" if packed else "quantised, or it has no linear layer"
         raise ValueError(f"pack_weights takes a model with plain linear layers; this one is {state}.")
+
+
+def tell_of_experts(model: nn.Module) -> None:
+    """Warns that experts stay as they are, and says how much of the model is packed."""
+    if any(type(module).__name__ == "TfmExperts" for module in model.modules()):
+        layers = [module.weight for module in model.modules() if is_plain(module)]
+        share = sum(weight.numel() for weight in layers) / sum(weight.numel() for weight in model.parameters())
+        logger.warning(f"Experts stay as they are: {share:.0%} of the weights are packed.")
 
 
 def is_plain(module: nn.Module | None) -> bool:

@@ -10,6 +10,7 @@ import torch
 import transformers
 import yaml
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.models.auto.auto_factory import _get_model_class
 from typing_extensions import Self
 
 import tfm_zoo
@@ -139,7 +140,8 @@ class Head:
 
     def official_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
         """transformers' class with this head for this configuration, if there is one."""
-        return self.auto_class._model_mapping.get(type(config), None)
+        classes = self.auto_class._model_mapping  # in which a configuration may have several
+        return _get_model_class(config, classes) if type(config) in classes else None
 
     def config_of_checkpoint(self, args: ModelArguments) -> PreTrainedConfig:
         """The configuration of the checkpoint that the options name."""

@@ -11,8 +11,8 @@ MASKED_LM = (
     Rename("generator_lm_head", "lm_head"),
 )
 DISCRIMINATOR = (
-    Rename("discriminator_predictions.dense", "head.dense"),
-    Rename("discriminator_predictions.dense_prediction", "head.out_proj"),
+    Rename("discriminator_predictions.dense", "detector.dense"),
+    Rename("discriminator_predictions.dense_prediction", "detector.out_proj"),
 )
 CHOICES = (Rename("sequence_summary.summary", "model.pooler.dense"), CLASSIFIER)
 SUMMARY = (

@@ -3,10 +3,10 @@
 
 from ..config_rules import Computed, Fields, Requires, constants, only, same
 from ..tensor_rules import PerExpert, Rename
-from .llama import HEAD_NORMS, PROJECTIONS, TENSORS, llama
+from .llama import HEAD_NORMS, PROJECTIONS, TENSORS, WINDOW, llama
 
 ROUTER = (
-    *same("num_local_experts", "num_experts_per_tok", "output_router_logits", "router_aux_loss_coef", "sliding_window"),
+    *same("num_local_experts", "num_experts_per_tok", "output_router_logits", "router_aux_loss_coef"),
     Requires("num_local_experts", lambda count: count is not None, "a number"),
 )
 EXPERTS = tuple(
@@ -33,6 +33,7 @@ def dense_layers(types: list[str]) -> dict[str, object]:
 MIXTRAL = llama(
     *("mixtral", "Mixtral", "Mixtral"),
     *ROUTER,
+    *same("sliding_window"),
     *constants(attention_bias=False, mlp_bias=False, norm_topk_prob=True),
     *only(router_jitter_noise=0.0),
     tensors=(*(rule for rule in TENSORS if rule.official not in PROJECTIONS[4:]), *EXPERTS),
@@ -48,6 +49,7 @@ MIXTRAL = llama(
 QWEN3_MOE = llama(
     *("qwen3_moe", "Qwen3-MoE", "Qwen3Moe"),
     *ROUTER,
+    WINDOW,
     *same("attention_bias", "head_dim", "moe_intermediate_size", "norm_topk_prob"),
     Computed("mlp_layer_types", mlp_layer_types, dense_layers),
     *constants(mlp_bias=False, qk_norm="head"),

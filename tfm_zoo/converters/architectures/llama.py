@@ -106,10 +106,10 @@ MISTRAL = llama(
     *constants(attention_bias=False, mlp_bias=False),
     *only(layer_types=None),
 )
-WINDOWS = (
-    Computed("sliding_window", window, lambda size: {"sliding_window": size, "use_sliding_window": size is not None}),
-    Computed("layer_types", layer_types),
+WINDOW = Computed(
+    "sliding_window", window, lambda size: {"sliding_window": size, "use_sliding_window": size is not None}
 )
+WINDOWS = (WINDOW, Computed("layer_types", layer_types))
 #: for classes that need a window to make masks, even if no layer slides
 ALWAYS_A_WINDOW = (*same("sliding_window"), Requires("sliding_window", lambda size: size is not None, "a number"))
 #: Yang et al. 2024: with biases of queries, keys and values, and a window in some layers
