@@ -204,8 +204,9 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         if state.get("readers") != self.stream.readers:
             earlier = f"{state['readers']} readers" if "readers" in state else "one reader, as in version 0.1"
             raise ValueError(
-                f"resume_from_checkpoint: the checkpoint's stream had {earlier}, and this one has {self.stream.readers};"
-                " a run goes on with its own texts, and in mid-stream only with the version that began it"
+                f"resume_from_checkpoint: the checkpoint's stream had {earlier}, and this one has "
+                f"{self.stream.readers}; a run goes on with its own texts, and in mid-stream only with the version "
+                "that began it"
             )
         starts = {reader: Start(Place(**place), examples) for reader, place, examples in state["starts"]}
         self.used, self.starts = state["used"], {reader: starts[reader] for reader in self.readers}
