@@ -22,6 +22,8 @@ TRAINED = {
     "TfmGPTForCausalLM": "AutoModelForCausalLM",
     "TfmEncoderDecoderForConditionalGeneration": "AutoModelForSeq2SeqLM",
 }
+#: of the encoder-decoder family, what reads the source alone
+ENCODERS_ALONE = ("TfmEncoderDecoderEncoder", "TfmEncoderDecoderForTokenClassification")
 
 
 def sources(checkpoints, name: str) -> list[str]:
@@ -54,7 +56,7 @@ def test_every_head_loads_from_every_save(checkpoints, do_jobs, plain_python):
         assert from_folder.keys() == auto_classes.keys() - {"AutoConfig"}
         auto_class = next(auto for auto, named in auto_classes.items() if named == name)
         assert_same(from_folder[auto_class], saved["outputs"])
-        base = "encoder_last_hidden_state" if auto_class == "AutoModelForTextEncoding" else "last_hidden_state"
+        base = "encoder_last_hidden_state" if name in ENCODERS_ALONE else "last_hidden_state"
         assert_same(from_folder["AutoModel"][base], saved["last_hidden_state"])
         if "encoder_last_hidden_state" in saved["outputs"]:  # of which the encoder alone is loaded too
             encoded = from_folder["AutoModelForTextEncoding"]["last_hidden_state"]
