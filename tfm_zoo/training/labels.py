@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from transformers import PreTrainedConfig
+
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.finetuning import FineTuningArguments
 from tfm_zoo.training.models import Head, ModelAndTokenizer
@@ -19,10 +21,12 @@ class LabellingArguments(FineTuningArguments):
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
 
 
-def load_with_labels(head: Head, args: LabellingArguments, label_names: list[str], **fields: Any) -> ModelAndTokenizer:
-    """The checkpoint with a head for these labels, its own if that has as many of them; and its tokenizer. `fields`
-    replace those of its configuration."""
-    name, config = args.model_name_or_path, head.config_of_checkpoint(args)
+def load_with_labels(
+    head: Head, args: LabellingArguments, config: PreTrainedConfig, label_names: list[str], **fields: Any
+) -> ModelAndTokenizer:
+    """The checkpoint with a head for these labels, its own if that has as many of them; and its tokenizer. `config` is
+    the checkpoint's, whose fields `fields` replace."""
+    name = args.model_name_or_path
     has_head = any(head.suffix in architecture for architecture in config.architectures or [])
     is_misfit = has_head and config.num_labels != len(label_names)
     if is_misfit and not args.ignore_mismatched_sizes:

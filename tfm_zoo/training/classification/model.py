@@ -44,7 +44,8 @@ class ClassifierArguments(LabellingArguments):
 
 def load_classifier(args: ClassifierArguments, label_names: list[str]) -> ModelAndTokenizer:
     """The checkpoint with a head for these labels, its own if that has as many of them; and its tokenizer."""
-    return load_with_labels(HEAD, args, label_names, **args.pooling(HEAD.config_of_checkpoint(args)))
+    config = HEAD.config_of_checkpoint(args)
+    return load_with_labels(HEAD, args, config, label_names, **args.pooling(config))
 
 
 def new_classifier(

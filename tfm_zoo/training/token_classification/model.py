@@ -15,7 +15,7 @@ HEAD = Head(AutoModelForTokenClassification, tfm_zoo.TfmBertForTokenClassificati
 
 def load_tagger(args: LabellingArguments, label_names: list[str]) -> ModelAndTokenizer:
     """The checkpoint with a head for these labels, its own if that has as many of them; and its tokenizer."""
-    model, tokenizer = load_with_labels(HEAD, args, label_names)
+    model, tokenizer = load_with_labels(HEAD, args, HEAD.config_of_checkpoint(args), label_names)
     return model, reads_words(tokenizer)
 
 
