@@ -11,6 +11,8 @@ from rich.table import Table
 from . import decoder, encoder, encoder_decoder, later_decoders, overhead
 from .settings import Settings
 
+FAMILIES = (encoder, decoder, later_decoders, encoder_decoder, overhead)
+
 
 def main(
     only: Annotated[str, typer.Option(help="Run those whose name holds this.")] = "",
@@ -24,8 +26,7 @@ def main(
     dtype = dtype or ("bfloat16" if device == "cuda" else "float32")
     settings = Settings(device, getattr(torch, dtype), attention, rounds, layers)
     table = Table("benchmark", "official", "zoo", "ratio", "goal", title=f"{device}, {dtype}, {attention}")
-    families = (encoder, decoder, later_decoders, encoder_decoder, overhead)
-    for name, benchmark in ChainMap(*(family.benchmarks(settings) for family in reversed(families))).items():
+    for name, benchmark in ChainMap(*(family.benchmarks(settings) for family in reversed(FAMILIES))).items():
         if only.lower() not in name.lower():
             continue
         result = benchmark(name)

@@ -18,7 +18,7 @@ from tfm_zoo.cli import app
 from tfm_zoo.training import runs
 from tfm_zoo.training.arguments import LoopArguments
 
-from ..benchmarks import decoder, encoder, encoder_decoder, later_decoders, overhead
+from ..benchmarks.__main__ import FAMILIES
 from ..benchmarks.settings import Settings
 from ..recipes.conftest import imported
 
@@ -122,5 +122,4 @@ def run_script(script: str, options: list[str]) -> Path | None:
 
 def benchmarks() -> set[str]:
     settings = Settings("cpu", torch.float32, "sdpa", rounds=1, layers=1)
-    families = (encoder, decoder, later_decoders, encoder_decoder, overhead)
-    return {name for family in families for name in family.benchmarks(settings)}
+    return {name for family in FAMILIES for name in family.benchmarks(settings)}
