@@ -273,6 +273,14 @@ def as_argv(options: dict) -> list[str]:
     return argv
 
 
+def run_in_a_row(jobs: list[dict], launcher: str, folder: Path) -> None:
+    """Run jobs of `in_a_row.py` in the processes that a shipped launcher starts, in float32 unless a job says more."""
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    config = ROOT / "recipes" / "accelerate" / f"{launcher}.yaml"
+    options = ["--config_file", config, "--mixed_precision", "no", "--module"]
+    run_python("-m", "accelerate.commands.launch", *options, "tests.recipes.in_a_row", folder / "jobs.json")
+
+
 def run_python(*command: object, check: bool = True, timeout: int = 240, **env: str) -> subprocess.CompletedProcess:
     """Run Python in a fresh process that sees the repository, but no network."""
     ended = subprocess.run(

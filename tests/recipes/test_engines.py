@@ -34,6 +34,7 @@ from .conftest import (
     lm_defaults,
     pretraining_defaults,
     run_here,
+    run_in_a_row,
     run_python,
     translation_defaults,
 )
@@ -114,9 +115,7 @@ def two(jobs, tmp_path_factory) -> dict[str, Path]:
         for precision in ("no", "bf16"):
             arguments = [str(folder / f"unequal {precision}.json"), precision]
             listed.append({"function": "unequal", "arguments": arguments, "environment": environment})
-        (folder / "jobs.json").write_text(json.dumps(listed))
-        launcher = ["--config_file", CONFIGS / f"{engine}.yaml", "--mixed_precision", "no", "--module"]
-        run_python("-m", "accelerate.commands.launch", *launcher, "tests.recipes.in_a_row", folder / "jobs.json")
+        run_in_a_row(listed, engine, folder)
     return folders
 
 

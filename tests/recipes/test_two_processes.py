@@ -22,6 +22,7 @@ from .conftest import (
     lm_defaults,
     pretraining_defaults,
     run_here,
+    run_in_a_row,
     run_python,
     translation_defaults,
     validated,
@@ -99,9 +100,7 @@ def two(jobs, tmp_path_factory) -> Path:
         }
         for name, (recipe, options, _, batches) in jobs.items()
     ]
-    (folder / "jobs.json").write_text(json.dumps(listed))
-    launcher = ["--config_file", ROOT / "recipes" / "accelerate" / "ddp.yaml", "--mixed_precision", "no", "--module"]
-    run_python("-m", "accelerate.commands.launch", *launcher, "tests.recipes.in_a_row", folder / "jobs.json")
+    run_in_a_row(listed, "ddp", folder)
     return folder
 
 
