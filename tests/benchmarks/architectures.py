@@ -96,16 +96,11 @@ def without_labels(batches: Inputs) -> Inputs:
     return [{name: states for name, states in batch.items() if name != "labels"} for batch in batches]
 
 
-def encoder_row(name: str, ragged: Inputs, full: Inputs) -> list[str]:
-    official, zoo = encoder_pair(name)
-    inference = ratios(official.eval(), zoo.eval(), forward, without_labels(ragged), without_labels(full))
-    training = ratios(official.train(), zoo.train(), training_step, ragged, full)
-    return [type(official).__name__, *inference, *training]
-
-
-def encoder_decoder_row(name: str, ragged: Inputs, full: Inputs) -> list[str]:
-    official, zoo = encoder_decoder_pair(name)
-    inference = ratios(official.eval(), zoo.eval(), forward, ragged, full)
+def row(official: torch.nn.Module, zoo: torch.nn.Module, ragged: Inputs, full: Inputs) -> list[str]:
+    read = (ragged, full)
+    if not official.config.is_encoder_decoder:  # whose decoder reads them
+        read = map(without_labels, read)
+    inference = ratios(official.eval(), zoo.eval(), forward, *read)
     training = ratios(official.train(), zoo.train(), training_step, ragged, full)
     return [type(official).__name__, *inference, *training]
 
@@ -115,14 +110,15 @@ def main(
     rounds: Annotated[int, typer.Option(help="Batches that count.")] = 3,
 ) -> None:
     """Times each pair: interleaved, medians, ratio."""
-    kinds = ("inference, ragged", "inference, full", "training step, ragged", "training step, full")
-    table = Table("official class", *kinds, title="seconds, official / zoo = ratio")
-    for names, make, row in ((ENCODERS, reviews, encoder_row), (ENCODER_DECODERS, translations, encoder_decoder_row)):
+    steps = ("inference, ragged", "inference, full", "training step, ragged", "training step, full")
+    table = Table("official class", *steps, title="seconds, official / zoo = ratio")
+    kinds = ((ENCODERS, reviews, encoder_pair), (ENCODER_DECODERS, translations, encoder_decoder_pair))
+    for names, make, pair in kinds:
         chosen = [name for name in names if only in name]
         batches = make(rounds) if chosen else ()
         for name in chosen:
             torch.manual_seed(0)
-            cells = row(name, *batches)
+            cells = row(*pair(name), *batches)
             print(*cells, sep=" | ", flush=True)
             table.add_row(*cells)
     Console().print(table)

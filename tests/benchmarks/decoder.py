@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedConfig, PreTrainedModel
 
 import tfm_zoo
 
@@ -17,17 +17,24 @@ TRAINED = (8, 512)  # (batch, length) of a training step
 
 def pair(settings: Settings, training: bool = False) -> tuple[torch.nn.Module, torch.nn.Module]:
     """A GPT-2 of random weights and its zoo twin."""
+    return twins(GPT2LMHeadModel, GPT2Config(n_layer=settings.layers), settings, training)
+
+
+def twins(
+    model_class: type[PreTrainedModel], config: PreTrainedConfig, settings: Settings, training: bool
+) -> tuple[torch.nn.Module, torch.nn.Module]:
+    """An official model of random weights and its zoo twin."""
     torch.manual_seed(0)
-    config = GPT2Config(n_layer=settings.layers)
     config._attn_implementation = settings.attention
-    official = GPT2LMHeadModel(config).to(settings.dtype)
+    official = model_class(config).to(settings.dtype)
     zoo = tfm_zoo.from_official(official, attn_implementation=settings.attention)
     return tuple(model.to(settings.device).train(training) for model in (official, zoo))
 
 
-def batches(settings: Settings, batch: int, length: int) -> list[dict]:
+def batches(settings: Settings, batch: int, length: int, low: int = 0, high: int = 50257) -> list[dict]:
+    """Batches of ids from `low` to below `high`."""
     generator = torch.Generator().manual_seed(0)
-    ids = [torch.randint(0, 50257, (batch, length), generator=generator) for _ in range(settings.rounds)]
+    ids = [torch.randint(low, high, (batch, length), generator=generator) for _ in range(settings.rounds)]
     return [{"input_ids": one.to(settings.device)} for one in ids]
 
 
@@ -53,13 +60,24 @@ def decoded(name: str, settings: Settings, batch: int, goal: str, int8: bool = F
     official, zoo = pair(settings)
     if int8:
         tfm_zoo.quantize_int8(zoo)
-    result = interleave(decode(official), decode(zoo), batches(settings, batch, PROMPT))
+    return compared_decoding(name, official, zoo, batches(settings, batch, PROMPT), goal)
+
+
+def compared_decoding(
+    name: str, official: torch.nn.Module, zoo: torch.nn.Module, inputs: list[dict], goal: str
+) -> Result:
+    result = interleave(decode(official), decode(zoo), inputs)
     times = (f"{1000 * seconds / NEW_TOKENS:.1f} ms/token" for seconds in (result.official, result.zoo))
     return Result(name, *times, result.ratio, goal)
 
 
 def timed(name: str, settings: Settings, step: Callable, inputs: list[dict], goal: str) -> Result:
-    official, zoo = pair(settings, training="labels" in inputs[0])
+    return compared(name, *pair(settings, training="labels" in inputs[0]), step, inputs, goal)
+
+
+def compared(
+    name: str, official: torch.nn.Module, zoo: torch.nn.Module, step: Callable, inputs: list[dict], goal: str
+) -> Result:
     result = interleave(step(official), step(zoo), inputs)
     return Result(name, f"{result.official:.3f} s", f"{result.zoo:.3f} s", result.ratio, goal)
 

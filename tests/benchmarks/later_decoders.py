@@ -3,16 +3,12 @@
 from collections.abc import Callable
 from functools import partial
 
-import torch
 import transformers
 from torch import nn
 
-import tfm_zoo
-
 from ..official_models import PUBLISHED
-from .decoder import NEW_TOKENS, PROMPT, decode, labelled
+from .decoder import PROMPT, batches, compared, compared_decoding, labelled, twins
 from .settings import Result, Settings, remembered, training_step
-from .timing import interleave
 
 LAYERS = 3  # at most
 TRAINED = (2, 256)  # (batch, length) of a training step that is timed
@@ -34,41 +30,30 @@ DECODERS = {
 
 def pair(settings: Settings, name: str, training: bool = False) -> tuple[nn.Module, nn.Module]:
     """An official model of random weights and its zoo twin."""
-    torch.manual_seed(0)
     model_class = getattr(transformers, DECODERS[name][0])
-    layers = min(settings.layers, LAYERS)
-    config = model_class.config_class(**DECODERS[name][1] | {"num_hidden_layers": layers})
-    config._attn_implementation = settings.attention
-    official = model_class(config).to(settings.dtype)
-    zoo = tfm_zoo.from_official(official, attn_implementation=settings.attention)
-    return tuple(model.to(settings.device).train(training) for model in (official, zoo))
+    fields = DECODERS[name][1] | {"num_hidden_layers": min(settings.layers, LAYERS)}
+    return twins(model_class, model_class.config_class(**fields), settings, training)
 
 
-def batches(settings: Settings, batch: int, length: int, vocab_size: int) -> list[dict]:
-    generator = torch.Generator().manual_seed(0)
-    ids = [torch.randint(5, vocab_size, (batch, length), generator=generator) for _ in range(settings.rounds)]
-    return [{"input_ids": one.to(settings.device)} for one in ids]
+def inputs_for(model: nn.Module, settings: Settings, batch: int, length: int) -> list[dict]:
+    return batches(settings, batch, length, low=5, high=model.config.vocab_size)
 
 
 def decoded(name: str, settings: Settings, which: str, batch: int) -> Result:
     official, zoo = pair(settings, which)
-    inputs = batches(settings, batch, PROMPT, official.config.vocab_size)
-    result = interleave(decode(official), decode(zoo), inputs)
-    times = (f"{1000 * seconds / NEW_TOKENS:.1f} ms/token" for seconds in (result.official, result.zoo))
-    return Result(name, *times, result.ratio, ">= 1.0")
+    return compared_decoding(name, official, zoo, inputs_for(official, settings, batch, PROMPT), ">= 1.0")
 
 
 def trained(name: str, settings: Settings, which: str) -> Result:
     official, zoo = pair(settings, which, training=True)
-    inputs = labelled(batches(settings, *TRAINED, official.config.vocab_size))
-    result = interleave(training_step(official), training_step(zoo), inputs)
-    return Result(name, f"{result.official:.3f} s", f"{result.zoo:.3f} s", result.ratio, ">= 1.2")
+    inputs = labelled(inputs_for(official, settings, *TRAINED))
+    return compared(name, official, zoo, training_step, inputs, ">= 1.2")
 
 
 def memory_case(settings: Settings, kind: str) -> tuple[nn.Module, nn.Module, dict]:
     """Official and zoo model, `kind` of them, and the batch for [`peak_memory`]."""
     official, zoo = pair(settings, kind, training=True)
-    return official, zoo, labelled(batches(settings, *REMEMBERED, official.config.vocab_size))[0]
+    return official, zoo, labelled(inputs_for(official, settings, *REMEMBERED))[0]
 
 
 def benchmarks(settings: Settings) -> dict[str, Callable[[str], Result]]:
