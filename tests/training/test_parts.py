@@ -6,7 +6,13 @@ import pytest
 import torch
 from huggingface_hub import ModelCard, ModelCardData
 from matplotlib.figure import Figure
-from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+)
 
 import tfm_zoo
 from tfm_zoo.hub.cards import licence_of, write_card
@@ -20,6 +26,7 @@ from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.optimization import freeze_base_model, parameter_groups
 from tfm_zoo.training.reports import command_line
 from tfm_zoo.training.runs import tracker_values
+from tfm_zoo.training.tokenizers import byte_level_bpe
 from tfm_zoo.visualization import plot_training
 
 from ..recipes.conftest import TINY
@@ -95,6 +102,19 @@ def test_zoo_checkpoint_stays_what_it_is(checkpoint, tmp_path):
         again, _ = load_classifier(args, ["a", "b"])
         assert isinstance(again, tfm_zoo.TfmBertForSequenceClassification)
         assert torch.equal(again.classifier.out_proj.weight, model.classifier.out_proj.weight)
+
+
+@pytest.mark.parametrize("model_class", ["zoo", "native"])
+def test_a_decoder_without_padding_learns_to_classify(model_class, tmp_path):
+    """GPT-2's tokenizer pads with the end of a text, and the classifier knows which tokens to pass over."""
+    tokenizer = byte_level_bpe(["a film"], 257)
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(tmp_path)
+    GPT2LMHeadModel(GPT2Config(vocab_size=257, n_embd=16, n_head=2, n_layer=1)).save_pretrained(tmp_path)
+    args = ClassifierArguments(model_name_or_path=str(tmp_path), model_class=model_class)
+    model, tokenizer = load_classifier(args, ["a", "b"])
+    short, long = (tokenizer(texts, padding=True, return_tensors="pt") for texts in (["film"], ["film", "a film"]))
+    torch.testing.assert_close(model.eval()(**short).logits[0], model(**long).logits[0])
 
 
 def test_tokenizer_of_another_model_is_refused(checkpoint, tmp_path):

@@ -209,7 +209,7 @@ def check_inputs(model, tokens: Tokens, attention_mask, seen: int | None = 0, ha
         seen: number of positions in a cache, which the mask covers too. `None`: only the device knows.
         has_cache: whether a 4-D mask may cover more keys: those of a static, sliding or paged cache.
     """
-    config, prefix, shape = model.config, model.argument_prefix, tuple(tokens.inputs.shape)
+    prefix, shape = model.argument_prefix, tuple(tokens.inputs.shape)
     is_ids = not tokens.inputs.is_floating_point()
     if is_ids and len(shape) != 2:
         raise ValueError(f"{prefix}input_ids of shape {shape} should be of shape (batch, length).")
@@ -228,9 +228,7 @@ def check_inputs(model, tokens: Tokens, attention_mask, seen: int | None = 0, ha
             raise ValueError(f"{misfit} should be of shape ({batch}, {length}), as the inputs.")
 
 
-def check_full_mask(
-    model, attention_mask: torch.Tensor, batch: int, length: int, seen: int, has_cache: bool
-) -> None:
+def check_full_mask(model, attention_mask: torch.Tensor, batch: int, length: int, seen: int, has_cache: bool) -> None:
     """Raises a `ValueError` for a mask that is not `(batch or 1, heads or 1, length or 1, seen + length)`."""
     prefix, shape, whole = model.argument_prefix, tuple(attention_mask.shape), seen + length
     sizes = ((1, batch), (1, model.num_heads), (1, length))
