@@ -307,6 +307,12 @@ def test_a_run_is_not_overwritten_unasked(finetune, tmp_path):
         finetune()
     finetune(max_train_steps=1, overwrite_output_dir=True)
     assert not list((tmp_path / "run").glob("checkpoint-*"))  # those of the old run are not left to resume from
+    for auto, message in [(None, "a run: give another folder, or --o"), ("auto", "a run and no checkpoint to go on f")]:
+        with pytest.raises(FileExistsError, match=f"holds {message}"):  # a finished one
+            finetune(max_train_steps=1, resume_from_checkpoint=auto)
+    # Killed before its first checkpoint, it begins again, as where a cluster restarts it.
+    (tmp_path / "run" / "all_results.json").unlink()
+    assert finetune(max_train_steps=1, resume_from_checkpoint="auto")["train_steps"] == 1
 
 
 def test_an_error_is_one_line(files, tmp_path):
