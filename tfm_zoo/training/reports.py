@@ -48,6 +48,8 @@ class Report:
 
     def __post_init__(self) -> None:
         args = self.run.args
+        given = [word.rpartition("=")[2] for word in sys.argv[1:]]
+        self.paths_are_cut = any(shortened(value) != value for value in given)  # in the command
         self.name = (args.hub_model_id or Path(args.output_dir).resolve().name).split("/")[-1]  # of the model
         self.is_zoo = is_zoo(self.model.config)
         self.base_model = self.run.model_args.model_name_or_path  # None: training started from new weights
