@@ -209,8 +209,9 @@ WHOLE_TARGET = len(TARGET_LENGTHS) * max(TARGET_LENGTHS)
         ({}, {"labels": torch.tensor([[-100] * 6 + [5], [-100] * 7, [4] + [-100] * 6, [-100, 4] + [-100] * 5])}, 11),
         ({}, {"output_hidden_states": True}, WHOLE_TARGET),
         ({}, {"decoder_attention_mask": torch.ones(4, 7)}, WHOLE_TARGET),
+        ({}, {"decoder_attention_mask": ragged_mask((5, 2, 7, 4))}, sum(TARGET_LENGTHS) + 2),
     ],
-    ids=["default", "window", "bias", "linear", "few labels", "hidden states", "mask"],
+    ids=["default", "window", "bias", "linear", "few labels", "hidden states", "mask", "padding in a mask"],
 )
 @pytest.mark.parametrize("mode", ["split", "padded"])
 def test_tokens_of_a_target_computed(fields, inputs, computed, mode, monkeypatch):

@@ -88,13 +88,14 @@ def decoder_batch(
 def unread_end(model, read_positions: torch.Tensor | None, attention_mask: torch.Tensor | None) -> Padding | None:
     """The end of each row that is not read: no earlier position sees it, so it is left out as if it were padding.
     `None` if all is read, if a hook reads hidden states, or if the mask hides other positions too."""
-    padding = find_unread_end(read_positions) if model.config.skip_padding else None
+    if read_positions is None or not model.config.skip_padding:
+        return None
+    padding = find_unread_end(read_positions)
     if padding is None or has_hooks(*model._modules.values()):
         return None
-    hides_others = attention_mask is not None and not (
-        marks_padding(attention_mask) and padding.drop(attention_mask).all()
-    )
-    return None if hides_others else padding
+    if attention_mask is None:
+        return padding
+    return padding if marks_padding(attention_mask) and padding.drop(attention_mask).all() else None
 
 
 def decoder_layout(
