@@ -28,6 +28,7 @@ from tests.official_models import (
     keep_every_layer,
 )
 from tfm_zoo.converters import from_official
+from tfm_zoo.visualization.attention_maps import choose_attention
 
 LENGTHS = [13, 5, 9, 1]
 LONGEST = [13] * 4
@@ -59,7 +60,7 @@ class Pair(NamedTuple):
     def prepare(self, attention: str, training: bool = False) -> None:
         for model in (self.official, *self.zoo_models):
             if attention == "eager" or model._supports_sdpa:
-                model.set_attn_implementation(attention)
+                choose_attention(model, attention)
             model.train(training).zero_grad()
 
 
@@ -164,7 +165,7 @@ def test_published_size(name):
     for attention, side in SETTINGS:
         batch = ragged_batch(official_class, official, side, [40, 23])
         for model in (official, zoo):
-            model.set_attn_implementation(attention)
+            choose_attention(model, attention)
             model.zero_grad()
         with torch.no_grad():
             expected, outputs = (model(**batch, output_hidden_states=True) for model in (official, zoo))

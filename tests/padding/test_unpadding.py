@@ -1,5 +1,6 @@
 """Padding is not computed, wherever it can be left out, by every way of running attention."""
 
+from collections.abc import Iterable
 from functools import partial
 from itertools import pairwise
 
@@ -95,14 +96,19 @@ def test_attention_weights_are_those_of_the_padded_batch(name, side):
 
 def count_tokens(stack) -> list[int]:
     """Fills with the number of tokens that each layer's feed-forward sees. (A hook would have padding computed.)"""
+    return count_rows(layer.mlp for layer in stack.layers)
+
+
+def count_rows(modules: Iterable[nn.Module]) -> list[int]:
+    """Fills with the number of states that each of these modules sees."""
     seen = []
 
     def counted(forward, states):
         seen.append(states.shape[:-1].numel())
         return forward(states)
 
-    for layer in stack.layers:
-        layer.mlp.forward = partial(counted, layer.mlp.forward)
+    for module in modules:
+        module.forward = partial(counted, module.forward)
     return seen
 
 
@@ -203,8 +209,9 @@ WHOLE_TARGET = len(TARGET_LENGTHS) * max(TARGET_LENGTHS)
         ({}, {"labels": torch.tensor([[-100] * 6 + [5], [-100] * 7, [4] + [-100] * 6, [-100, 4] + [-100] * 5])}, 11),
         ({}, {"output_hidden_states": True}, WHOLE_TARGET),
         ({}, {"decoder_attention_mask": torch.ones(4, 7)}, WHOLE_TARGET),
+        ({}, {"decoder_attention_mask": ragged_mask((5, 2, 7, 4))}, sum(TARGET_LENGTHS) + 2),
     ],
-    ids=["default", "window", "bias", "linear", "few labels", "hidden states", "mask"],
+    ids=["default", "window", "bias", "linear", "few labels", "hidden states", "mask", "padding in a mask"],
 )
 @pytest.mark.parametrize("mode", ["split", "padded"])
 def test_tokens_of_a_target_computed(fields, inputs, computed, mode, monkeypatch):
@@ -221,6 +228,56 @@ def test_tokens_of_a_target_computed(fields, inputs, computed, mode, monkeypatch
         assert outputs.logits is None and decoded == [computed if skip else WHOLE_TARGET] * 3
         results.append((outputs.loss, {name: parameter.grad for name, parameter in model.named_parameters()}))
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+MADE = {"decoder_input_ids": None}  # of labels
+LAST_LABELS = sum(TARGET_LENGTHS)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "computed"),
+    [
+        (MADE, LAST_LABELS),
+        ({}, LAST_LABELS + 3),  # where labels end, three of the targets have one more token, and then padding
+        ({"decoder_attention_mask": ragged_mask(TARGET_LENGTHS)}, LAST_LABELS),
+        (MADE | {"decoder_attention_mask": ragged_mask(TARGET_LENGTHS)}, LAST_LABELS),
+        ({"decoder_attention_mask": ragged_mask((5, 2, 7, 4))}, LAST_LABELS + 2),
+        ({"decoder_attention_mask": ragged_mask(TARGET_LENGTHS, "left")}, WHOLE_TARGET),
+        ({"decoder_attention_mask": ragged_mask(TARGET_LENGTHS), "labels": torch.ones(4, 7).long()}, WHOLE_TARGET),
+        (MADE | {"return_logits": True}, WHOLE_TARGET),
+        (MADE | {"output_attentions": True}, WHOLE_TARGET),
+        (MADE | {"logits_to_keep": 2}, WHOLE_TARGET),
+    ],
+    ids=["made", "given", "mask", "made, mask", "longer mask", "left", "labels", "logits", "attentions", "some logits"],
+)
+@pytest.mark.parametrize("fields", [{}, {"position_embedding_type": "none", "relative_attention_num_buckets": 8}])
+@torch.no_grad()
+def test_tokens_of_a_target_evaluated(fields, inputs, computed):
+    """In evaluation the padding at the end of a target has no logits, and the others and the loss are the same."""
+    head = TfmEncoderDecoderForConditionalGeneration
+    batch = ragged_batch(head, labels=True) | inputs
+    model, reference = (tiny_model(head, skip_padding=skip, **fields) for skip in (True, False))
+    decoded = count_tokens(model.model.decoder)
+    outputs, expected = model(**batch), reference(**batch)
+    torch.testing.assert_close(outputs.loss, expected.loss, rtol=1e-6, atol=0)
+    assert decoded == [computed] * 3
+    assert outputs.logits.shape == expected.logits.shape
+    real = outputs.logits.any(dim=-1)
+    assert real.sum() == min(computed, real.numel())
+    torch.testing.assert_close(outputs.logits[real], expected.logits[real], rtol=1e-5, atol=1e-5)
+
+
+def test_source_read_without_its_padding():
+    """Its keys and values are made of real tokens alone, for an attention whose weights and gradients are the same."""
+    head = TfmEncoderDecoderForConditionalGeneration
+    results = []
+    for skip in (True, False):
+        model = tiny_model(head, skip_padding=skip, attention_bias=True).eval()
+        projected = count_rows(layer.encoder_attn.k_proj for layer in model.model.decoder.layers)
+        model(**ragged_batch(head, labels=True)).loss.backward()
+        assert projected == [REAL if skip else ALL] * 3
+        results.append([parameter.grad for parameter in model.parameters()])
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-6)
 
 
 def test_hidden_states_without_gradients_are_restored():

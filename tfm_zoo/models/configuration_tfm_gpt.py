@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from huggingface_hub.dataclasses import strict
+from transformers import MixtralConfig
 
 from .configuration_tfm import FollowingField, NormPosition, TfmConfig
 
@@ -53,11 +54,8 @@ class TfmGPTConfig(TfmConfig):
         "layers.*.mlp.experts.down_proj": "rowwise",
         "layers.*.mlp.experts": "moe_tp_experts",
     }
-    experts_ep_plan: ClassVar[dict[str, str]] = {
-        "layers.*.mlp.experts.gate_up_proj": "grouped_gemm",
-        "layers.*.mlp.experts.down_proj": "grouped_gemm",
-        "layers.*.mlp.experts": "ep_dispatch_experts",
-    }
+    #: that of Mixtral, whose experts have these names: the styles of a plan change between releases of transformers
+    experts_ep_plan: ClassVar[dict[str, str]] = MixtralConfig.base_model_ep_plan
 
     vocab_size: int = 50257
     hidden_act: str = "gelu_new"

@@ -18,7 +18,7 @@ from .batch import (
 from .cache import add_states, new_cache
 from .compat import CacheLayerMixin, create_causal_mask, create_sliding_window_causal_mask
 from .layers import is_checkpointing
-from .layout import EVERYTHING, Layout, Padding, find_padding, is_traced, marks_padding
+from .layout import EVERYTHING, Layout, Padding, find_unread_end, is_traced, marks_padding
 from .linear_attention import padding_mask
 
 MASKS = {
@@ -67,6 +67,10 @@ def decoder_batch(
     use_cache = wants_cache(model, use_cache, is_packed)
     if use_cache and past_key_values is None:
         past_key_values = new_cache(config)
+    padding = None
+    if passed_positions is None and past_key_values is None:
+        padding = unread_end(model, read_positions, attention_mask)
+    attention_mask = attention_mask if padding is None else None
 
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
         layouts = {layer_type: Layout(mask) for layer_type, mask in attention_mask.items()}
@@ -75,24 +79,23 @@ def decoder_batch(
     else:
         masking = (empty_states(model, inputs), attention_mask, past_key_values, passed_positions)
         layouts = {kind: decoder_layout(config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
-    padding = None
-    if attention_mask is None and passed_positions is None and past_key_values is None:
-        padding = unread_end(model, read_positions)
     if padding is not None:
         tokens, padding = drop_padding(config, tokens, padding)
         layouts = {kind: layout._replace(padding=padding) for kind, layout in layouts.items()}
     return Batch(tokens, layouts, padding, past_key_values, returned_cache=past_key_values if use_cache else None)
 
 
-def unread_end(model, read_positions: torch.Tensor | None) -> Padding | None:
-    """The positions of each row after the last one that is read: no earlier position sees them, so they are left out
-    as if they were padding. `None` if there are none, or if a hook reads hidden states."""
-    if read_positions is None or not model.config.skip_padding or is_traced(read_positions):
+def unread_end(model, read_positions: torch.Tensor | None, attention_mask: torch.Tensor | None) -> Padding | None:
+    """The end of each row that is not read: no earlier position sees it, so it is left out as if it were padding.
+    `None` if all is read, if a hook reads hidden states, or if the mask hides other positions too."""
+    if read_positions is None or not model.config.skip_padding:
         return None
-    is_needed = read_positions.flip(1).cumsum(dim=1).flip(1) > 0
-    is_needed[:, 0] = True  # a row without any position would have no output
-    padding = find_padding(is_needed)
-    return None if padding is None or has_hooks(*model._modules.values()) else padding
+    padding = find_unread_end(read_positions)
+    if padding is None or has_hooks(*model._modules.values()):
+        return None
+    if attention_mask is None:
+        return padding
+    return padding if marks_padding(attention_mask) and padding.drop(attention_mask).all() else None
 
 
 def decoder_layout(
