@@ -12,7 +12,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput
 
-from .batch import Tokens, asks_for, encoder_batch, one_of
+from .batch import Tokens, encoder_batch, one_of
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .encoder_decoder_stacks import (
@@ -31,8 +31,7 @@ from .heads import (
     check_labels,
     passed_on,
 )
-from .losses import IGNORED
-from .next_tokens import makes_logits, next_tokens
+from .next_tokens import next_tokens, read_positions
 from .stack import make_classifier, make_pooler
 from .targets import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right
 from .vocabularies import TfmOutputProjection
@@ -174,10 +173,9 @@ class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTra
             ids = self.prepare_decoder_input_ids_from_labels(labels)
         table, target = "the vocabulary (decoder_vocab_size)", one_of(ids, embeds, "decoder_")
         check_labels(labels, target.shape[:2], self.lm_head.out_features, table, inputs="the decoder's inputs")
-        reads_all = makes_logits(self, labels, return_logits) or any(
-            asks_for(self.config, inputs, name) for name in ("output_hidden_states", "output_attentions")
-        )
-        read = None if reads_all else labels != IGNORED
+        read = None
+        if inputs["decoder_attention_mask"] is None:
+            read = read_positions(self, inputs, labels, return_logits)
         return inputs | {"decoder_input_ids": ids, "use_cache": False, "read_positions": read}
 
     def predict(
