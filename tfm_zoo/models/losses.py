@@ -10,8 +10,8 @@ from .kernels import soft_capped
 from .layout import is_traced
 
 IGNORED = -100  # the label of a position that has none
-CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
-FEW = 1 << 18  # up to this many logits are made at once
+CHUNK = 512  # tokens projected at a time, at most: as fast as all at once on a CPU, with little memory
+FEW, MANY = 1 << 18, 1 << 26  # so few logits are made at once; there are never so many, 256 MiB, in a chunk
 
 
 def labelled_only(hidden_states: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.Tensor, torch.LongTensor]:
@@ -44,18 +44,20 @@ def vocabulary_loss(
         softcap: logits become `softcap * tanh(logits / softcap)`.
     """
     labels = labels.to(hidden_states.device)
-    at_once = not in_chunks or labels.numel() * getattr(lm_head, "out_features", FEW) <= FEW
+    vocabulary = getattr(lm_head, "out_features", FEW)
+    at_once = not in_chunks or labels.numel() * vocabulary <= FEW
+    chunk = min(CHUNK, max(1, MANY // vocabulary))
     # Every call of a divided layer has all processes gather its parts, so that all must call it equally often.
     if at_once or is_traced(hidden_states) or is_divided(lm_head):
         loss = summed_loss(lm_head, hidden_states, labels, softcap)
     elif softcap is None and can_fuse(lm_head, hidden_states):
-        options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)
+        options = nn.LinearCrossEntropyOptions(batch_chunk_size=chunk, chunking_method=None)
         projection = (hidden_states, lm_head.weight, labels)
         loss = F.linear_cross_entropy(*projection, linear_bias=lm_head.bias, reduction="sum", options=options)
         loss = WithoutSecondDerivative.apply(loss)
     else:
-        chunks = zip(hidden_states.split(CHUNK), labels.split(CHUNK), strict=True)
-        loss = sum(checkpoint(summed_loss, lm_head, *chunk, softcap, use_reentrant=False) for chunk in chunks)
+        chunks = zip(hidden_states.split(chunk), labels.split(chunk), strict=True)
+        loss = sum(checkpoint(summed_loss, lm_head, *part, softcap, use_reentrant=False) for part in chunks)
     return loss / ((labels != IGNORED).sum() if num_items is None else num_items)
 
 
