@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import flash_attention_mask
 
@@ -16,6 +17,8 @@ from tfm_zoo import (
     TfmBertForSequenceClassification,
     TfmBertModel,
     TfmEncoderDecoderForConditionalGeneration,
+    TfmGPTForCausalLM,
+    TfmGPTForSequenceClassification,
 )
 from tfm_zoo.models.layout import Layout, Padding, attend_padded, attend_split, find_padding
 
@@ -278,6 +281,55 @@ def test_source_read_without_its_padding():
         assert projected == [REAL if skip else ALL] * 3
         results.append([parameter.grad for parameter in model.parameters()])
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-6)
+
+
+FEW_LABELS = torch.tensor([-100, 3, 4, -100, 5, *[-100] * 4]).expand(4, -1).where(ragged_mask().bool(), -100)
+NEEDED = 5 + 3 + 1 + 5  # up to the last of these labels, or the first token
+AT_LEFT = {"attention_mask": LEFT, "labels": F.pad(torch.tensor([[5], [5], [-100], [5]]), (8, 0), value=-100)}
+EXPERTS = {"num_local_experts": 3, "mlp_type": "gated", "mlp_bias": False, "hidden_act": "silu"}
+LONG = {"rope_type": "longrope", "original_max_position_embeddings": 8, "rope_theta": 100.0, "factor": 3.0}
+LONG |= {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+
+
+@pytest.mark.parametrize(
+    ("fields", "inputs", "computed"),
+    [
+        ({}, {}, REAL),
+        ({"position_embedding_type": "alibi"}, {"labels": FEW_LABELS}, NEEDED),
+        ({"sliding_window": 2, "position_embedding_type": "rotary"}, AT_LEFT, REAL),
+        ({"attention_type": "linear"}, {"attention_mask": None, "labels": FEW_LABELS}, NEEDED),
+        (EXPERTS, {"labels": FEW_LABELS}, NEEDED),
+        (EXPERTS | {"output_router_logits": True}, {}, ALL),
+        ({"position_embedding_type": "rotary", "rope_parameters": LONG}, {}, ALL),
+        ({}, {"attention_mask": None, "labels": torch.ones(4, 9, dtype=torch.long)}, ALL),
+        ({}, {"labels": LABELS_AT_PADDING}, ALL),
+        ({}, {"return_logits": True}, ALL),
+        ({"skip_padding": False}, {}, ALL),
+    ],
+)
+@pytest.mark.parametrize("mode", ["split", "padded"])
+def test_tokens_of_a_text_computed(fields, inputs, computed, mode, monkeypatch):
+    """By a decoder in training, up to the last label of each row; the loss and every gradient are the same."""
+    monkeypatch.setattr("tfm_zoo.models.batch.attention_mode", lambda *args: mode)
+    batch = ragged_batch(TfmGPTForCausalLM, labels=True) | inputs
+    results = []
+    for skip in (True, False):
+        model = tiny_model(TfmGPTForCausalLM, **NO_DROPOUT | {"skip_padding": skip} | fields).train()
+        seen = count_tokens(model.model)
+        loss = model(**batch).loss
+        loss.backward()
+        assert seen == [computed if skip else ALL] * 2
+        results.append((loss, {name: parameter.grad for name, parameter in model.named_parameters()}))
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_classifier_of_texts_computes_no_padding(side):
+    batch = ragged_batch(TfmGPTForSequenceClassification, side, labels=True)
+    model, reference = (tiny_model(TfmGPTForSequenceClassification, skip_padding=skip) for skip in (True, False))
+    seen = count_tokens(model.model)
+    torch.testing.assert_close(model(**batch).logits, reference(**batch).logits, rtol=1e-5, atol=1e-5)
+    assert seen == [REAL] * 2
 
 
 def test_hidden_states_without_gradients_are_restored():

@@ -34,6 +34,7 @@ class TfmGPTConfig(TfmConfig):
         final_logit_softcapping: a soft cap: logits become `cap * tanh(logits / cap)` (Gemma 2).
         classifier_dropout: dropout before the classifier of tokens.
         use_cache: whether a forward pass in evaluation mode returns its keys and values.
+        skip_padding: in training, compute no padding, and nothing behind the last position of a row that a loss reads.
     """
 
     model_type = "tfm_gpt"
@@ -81,6 +82,7 @@ class TfmGPTConfig(TfmConfig):
     final_logit_softcapping: float | int | None = None
     classifier_dropout: float | int = 0.1
     use_cache: bool = True
+    skip_padding: bool = True
 
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)

@@ -169,6 +169,11 @@ def find_padding(attention_mask: torch.Tensor | None, mode: str = "padded") -> P
     return Padding(real.flatten().nonzero().flatten(), tuple(real.shape), lengths, mode)
 
 
+def up_to_last(positions: torch.BoolTensor) -> torch.BoolTensor:
+    """`(batch, length)`: true up to the last true one of each row."""
+    return positions.flip(1).cumsum(dim=1).flip(1) > 0
+
+
 def find_unread_end(read_positions: torch.Tensor | None) -> Padding | None:
     """The positions of each row after the last one that is read, as padding; `None` if there are none.
 
@@ -176,7 +181,7 @@ def find_unread_end(read_positions: torch.Tensor | None) -> Padding | None:
     """
     if read_positions is None or is_traced(read_positions):
         return None
-    is_needed = read_positions.flip(1).cumsum(dim=1).flip(1) > 0
+    is_needed = up_to_last(read_positions)
     is_needed[:, 0] = True  # a row without any position would have no output
     return find_padding(is_needed)
 

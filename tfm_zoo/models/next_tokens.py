@@ -5,12 +5,12 @@ from torch import nn
 from transformers.modeling_outputs import CausalLMOutputWithPast, MoeCausalLMOutputWithPast
 from transformers.utils import ModelOutput
 
-from .batch import has_hooks
+from .batch import has_hooks, shows_layers
 from .experts import load_balancing_loss
-from .heads import passed_on
+from .heads import Inputs, passed_on
 from .kernels import soft_capped
 from .layout import find_unread_end
-from .losses import labelled_only, logits_loss, vocabulary_loss
+from .losses import IGNORED, labelled_only, logits_loss, vocabulary_loss
 
 
 def next_tokens(
@@ -70,6 +70,17 @@ def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logit
     if return_logits is None:
         return_logits = not (model.training and labels is not None)
     return return_logits or has_hooks(model.lm_head)  # hooks see every position
+
+
+def read_positions(
+    model: nn.Module, inputs: Inputs, labels: torch.LongTensor, return_logits: bool | None
+) -> torch.BoolTensor | None:
+    """Where a language model reads the last hidden state of its base model, `(batch, length)`; `None`: everywhere.
+
+    `labels`: `(batch, length)`, -100 at positions that are not read.
+    """
+    reads_all = makes_logits(model, labels, return_logits) or shows_layers(model.config, inputs)
+    return None if reads_all else labels != IGNORED
 
 
 def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ import torch
 from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from .batch import asks_for, has_hooks
+from .batch import has_hooks, shows_layers
 from .heads import Inputs
 from .layout import is_traced
 from .losses import IGNORED
@@ -66,9 +66,8 @@ def read_targets(
     Args:
         inputs: of the base model, without decoder inputs where they are to be made of the labels.
     """
-    asks_more = any(asks_for(model.config, inputs, name) for name in ("output_hidden_states", "output_attentions"))
     picks = not isinstance(logits_to_keep, int) or logits_to_keep != 0
-    if labels is None or return_logits or asks_more or picks or not model.config.skip_padding:
+    if labels is None or return_logits or shows_layers(model.config, inputs) or picks or not model.config.skip_padding:
         return None
     if has_hooks(model.lm_head):
         return None
