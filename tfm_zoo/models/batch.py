@@ -145,9 +145,7 @@ def find_window(
     return Window(positions, size - 1, 0) if is_causal else Window(positions, size, size)
 
 
-def unread_padding(
-    model, attention_mask, read_positions: torch.Tensor | None = None, reads_first: bool = False
-) -> Padding | None:
+def unread_padding(model, attention_mask, read_positions=None, reads_first: bool = False) -> Padding | None:
     """The padding of a batch; `None` if there is none, or if the caller or a hook reads hidden states at it."""
     padding = find_padding(attention_mask)
     if padding is None or (reads_first and not attention_mask[:, 0].all()) or has_hooks(*model._modules.values()):
