@@ -39,12 +39,7 @@ class TfmCrossLayer(TfmLayer):
         super().add_attention(config, layer_idx, sizes=sizes, **options)
         self.add_sub_layer("encoder_attn", TfmCrossAttention(config, layer_idx, sizes), config)
 
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        *source: object,
-        **kwargs,
-    ) -> torch.Tensor:
+    def forward(self, hidden_states: torch.Tensor, *source: object, **kwargs) -> torch.Tensor:
         """Hidden states `(batch, length, hidden_size)` in and out; `source` are the fields of a [`Source`]."""
         hidden_states = self.attend(hidden_states, **kwargs)
         normed = hidden_states if self.is_post_norm else self.encoder_attn_norm(hidden_states)
