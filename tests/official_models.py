@@ -92,9 +92,9 @@ TINY_BART = {
     "encoder_layers": 3,
     "decoder_layers": 2,
     "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
+    "decoder_attention_heads": 8,
     "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 48,
+    "decoder_ffn_dim": 40,
     "max_position_embeddings": 40,
     "activation_function": "silu",
 }

@@ -32,6 +32,7 @@ pictures.command()(show.positions)
 pictures.command()(show.block)
 pictures.command()(show.masks)
 pictures.command()(show.schedule)
+pictures.command()(show.training)
 app.add_typer(pictures, name="show")
 
 

@@ -210,6 +210,7 @@ def translators(draw) -> dict:
     fields = draw(blocks()) | {
         "encoder_layers": draw(st.integers(1, 2)),
         "decoder_layers": draw(st.integers(1, 2)),
+        "decoder_ffn_dim": draw(st.sampled_from([None, 12])),
         "sinusoid_type": draw(st.sampled_from(["interleaved", "halves", "tensor2tensor"])),
         "share_encoder_decoder_embeddings": draw(st.booleans()),
         "final_logit_softcapping": draw(st.sampled_from([None, 3])),
@@ -220,6 +221,9 @@ def translators(draw) -> dict:
         "weight_init": draw(st.sampled_from(["xavier", "normal"])),
     }
     del fields["num_hidden_layers"]
+    is_grouped = fields["num_key_value_heads"] not in (None, fields["num_attention_heads"])
+    if not is_grouped and fields.get("rope_parameters", {}).get("rope_type") != "longrope":  # it counts channels
+        fields["decoder_attention_heads"] = draw(st.sampled_from([None, 1]))
     counted = draw(st.booleans())
     if counted:
         fields["position_ids_from_padding"] = True

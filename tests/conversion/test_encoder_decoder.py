@@ -88,8 +88,6 @@ def test_fields(name, fields, expected, tmp_path):
     [
         {"encoder_layerdrop": 0.1},
         {"decoder_layerdrop": 0.1},
-        {"encoder_attention_heads": 8, "decoder_attention_heads": 4},
-        {"encoder_ffn_dim": 32, "decoder_ffn_dim": 48},
         {"is_decoder": True},
     ],
     ids=str,

@@ -68,9 +68,9 @@ def test_dropout_can_be_replaced():
 
 
 def test_conflicting_names_of_a_field_are_refused():
-    with pytest.raises(ValueError, match=r"encoder_ffn_dim.*decoder_ffn_dim.*names of one field, 'intermediate_size'"):
-        TfmEncoderDecoderConfig(encoder_ffn_dim=64, decoder_ffn_dim=128)
-    assert TfmEncoderDecoderConfig(encoder_ffn_dim=64, decoder_ffn_dim=64).intermediate_size == 64
+    with pytest.raises(ValueError, match=r"encoder_ffn_dim.*d_ff.*names of one field, 'intermediate_size'"):
+        TfmEncoderDecoderConfig(encoder_ffn_dim=64, d_ff=128)
+    assert TfmEncoderDecoderConfig(encoder_ffn_dim=64, d_ff=64).intermediate_size == 64
 
 
 def test_layers_that_a_user_has_taken_out():

@@ -248,6 +248,10 @@ def lm_defaults(folder: Path) -> dict:
     }
 
 
+#: what differs between the logs of two equal runs
+CLOCK = {"eval_samples_per_second", "train_runtime"}
+
+
 def history(folder: Path, key: str) -> list:
     """The entries of a run's log that have a key."""
     entries = json.loads((folder / "trainer_state.json").read_text())["log_history"]

@@ -22,6 +22,7 @@ from ..hub.conftest import make_environment, run_jobs
 from ..tiny import tiny_model
 from . import in_a_row
 from .conftest import (
+    CLOCK,
     LM_RECIPE,
     PRETRAINING_RECIPE,
     RECIPE,
@@ -122,8 +123,7 @@ def two(jobs, tmp_path_factory) -> dict[str, Path]:
 def history(folder: Path) -> list[dict]:
     """The log without samples, which are not drawn of a sharded model, and without times."""
     entries = json.loads((folder / "trainer_state.json").read_text())["log_history"]
-    times = "eval_samples_per_second"
-    return [{key: entry[key] for key in entry.keys() - {times}} for entry in entries if "samples" not in entry]
+    return [{key: entry[key] for key in entry.keys() - CLOCK} for entry in entries if "samples" not in entry]
 
 
 def same_history(one: Path, two: Path, tolerance: float = 1e-5) -> None:

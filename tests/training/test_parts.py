@@ -6,7 +6,13 @@ import pytest
 import torch
 from huggingface_hub import ModelCard, ModelCardData
 from matplotlib.figure import Figure
-from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+)
 
 import tfm_zoo
 from tfm_zoo.hub.cards import licence_of, write_card
@@ -20,7 +26,8 @@ from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.optimization import freeze_base_model, parameter_groups
 from tfm_zoo.training.reports import command_line
 from tfm_zoo.training.runs import tracker_values
-from tfm_zoo.visualization import plot_training
+from tfm_zoo.training.tokenizers import byte_level_bpe
+from tfm_zoo.visualization import plot_runs, plot_training
 
 from ..recipes.conftest import TINY
 
@@ -95,6 +102,19 @@ def test_zoo_checkpoint_stays_what_it_is(checkpoint, tmp_path):
         again, _ = load_classifier(args, ["a", "b"])
         assert isinstance(again, tfm_zoo.TfmBertForSequenceClassification)
         assert torch.equal(again.classifier.out_proj.weight, model.classifier.out_proj.weight)
+
+
+@pytest.mark.parametrize("model_class", ["zoo", "native"])
+def test_a_decoder_without_padding_learns_to_classify(model_class, tmp_path):
+    """GPT-2's tokenizer pads with the end of a text, and the classifier knows which tokens to pass over."""
+    tokenizer = byte_level_bpe(["a film"], 257)
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(tmp_path)
+    GPT2LMHeadModel(GPT2Config(vocab_size=257, n_embd=16, n_head=2, n_layer=1)).save_pretrained(tmp_path)
+    args = ClassifierArguments(model_name_or_path=str(tmp_path), model_class=model_class)
+    model, tokenizer = load_classifier(args, ["a", "b"])
+    short, long = (tokenizer(texts, padding=True, return_tensors="pt") for texts in (["film"], ["film", "a film"]))
+    torch.testing.assert_close(model.eval()(**short).logits[0], model(**long).logits[0])
 
 
 def test_tokenizer_of_another_model_is_refused(checkpoint, tmp_path):
@@ -174,12 +194,18 @@ def test_another_metric_is_refused():
     check_identity(TrainState(**evaluated), {"metric_for_best_model": "loss"})
 
 
-def test_picture_shows_losses_and_metric_with_labelled_axes(tmp_path, monkeypatch):
+@pytest.fixture
+def drawn(monkeypatch):
+    """Has under "axes" those of the picture that was saved last."""
     drawn = {}
     save = Figure.savefig
     monkeypatch.setattr(
         Figure, "savefig", lambda self, path, **k: (drawn.update(axes=self.axes), save(self, path, **k))
     )
+    return drawn
+
+
+def test_picture_shows_losses_and_metric_with_labelled_axes(tmp_path, drawn):
     history = [
         {"step": 1, "loss": 0.9},
         {"step": 2, "loss": 0.7},
@@ -199,3 +225,17 @@ def test_picture_shows_losses_and_metric_with_labelled_axes(tmp_path, monkeypatc
     assert [panel.get_xlabel() for panel in drawn["axes"]] == ["optimiser step"]
     plot_training(history, tmp_path / "curves.png", "f1", "accuracy")
     assert [panel.get_ylabel() for panel in drawn["axes"]] == ["loss", "validation f1", "validation accuracy"]
+
+
+def test_runs_side_by_side(tmp_path, drawn):
+    one = [{"step": 5, "loss": 9.0}, {"step": 5, "eval_loss": 3.0, "train_runtime": 60.0}]
+    two = [{"step": 4, "eval_loss": 2.5, "train_runtime": 30.0}, {"step": 8, "eval_loss": 2.0, "train_runtime": 90.0}]
+    plot_runs({"one": one, "two": two}, tmp_path / "runs.png")
+    steps, minutes = drawn["axes"]
+    assert [line.get_xydata().tolist() for line in steps.lines] == [[[5, 3.0]], [[4, 2.5], [8, 2.0]]]
+    assert [line.get_xydata().tolist() for line in minutes.lines] == [[[1, 3.0]], [[0.5, 2.5], [1.5, 2.0]]]
+    assert [text.get_text() for text in minutes.get_legend().get_texts()] == ["one: 3.000", "two: 2.000"]
+    plot_runs({"one": [{"step": 5, "eval_loss": 3.0}], "two": two}, tmp_path / "runs.png")  # a time is not known
+    assert [panel.get_xlabel() for panel in drawn["axes"]] == ["optimiser step"]
+    with pytest.raises(ValueError, match="one: no validation loss"):
+        plot_runs({"one": one[:1]}, tmp_path / "runs.png")

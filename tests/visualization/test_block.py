@@ -1,5 +1,8 @@
 """Pictures of the block, box by box, and of masks."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -67,8 +70,21 @@ def test_masks_are_those_of_the_models(kind):
 
 def test_commands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    for run in ("runs/one", "runs/two/checkpoint-3"):  # as recipes leave it, and as the Trainer does
+        history = [{"step": 3, "eval_loss": 2.0, "train_runtime": 60}]
+        Path(run).mkdir(parents=True)
+        Path(run, "trainer_state.json").write_text(json.dumps({"log_history": history}))
     positions = ["positions", "sinusoidal", "--hidden-size", "64", "--length", "100"]
-    for command in (["block", "t5-small"], ["masks"], positions, ["positions", "smollm-135m"]):
+    for command in (
+        ["block", "t5-small"],
+        ["masks"],
+        positions,
+        ["positions", "smollm-135m"],
+        ["training", "runs/one", "runs/two"],
+    ):
         result = CliRunner().invoke(app, ["show", *command])
         assert result.exit_code == 0, result.output
-    assert {path.name for path in tmp_path.iterdir()} == {"block.png", "masks.png", "positions.png"}
+    pictures = {"block.png", "masks.png", "positions.png", "training.png"}
+    assert {path.name for path in tmp_path.iterdir()} == pictures | {"runs"}
+    result = CliRunner().invoke(app, ["show", "training", "runs"])
+    assert result.exit_code == 1 and "runs has no trainer_state.json" in result.output

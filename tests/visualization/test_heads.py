@@ -21,11 +21,11 @@ def target_of(tokens: list[str], query: int, key: int) -> str:
     return "the same token elsewhere" if tokens[key] == tokens[query] else "the rest"
 
 
-def test_a_part_of_a_character_is_no_punctuation():
+def test_a_part_of_a_character_and_a_blank_are_no_punctuation():
     tokenizer = byte_level_bpe(["a"], 257)  # each byte is a token
-    pairs = pairs_of(tokenizer, tokenizer("abé,", return_tensors="pt").input_ids[0], [])
+    pairs = pairs_of(tokenizer, tokenizer("abé ,", return_tensors="pt").input_ids[0], [])
     places = [PLACES[target] for target in pairs[:, 0].float().argmax(0).tolist()]
-    assert places == ["itself", "the token after", "the rest", "the rest", "punctuation"]
+    assert places == ["itself", "the token after", *["the rest"] * 3, "punctuation"]
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])

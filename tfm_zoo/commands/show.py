@@ -1,5 +1,6 @@
 """`tfm-zoo show`: pictures of what a model does, and of learning-rate schedules."""
 
+import json
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
@@ -156,6 +157,27 @@ def schedule(
     with errors_in_one_line(debug):
         visualization().plot_schedules(names, out, steps, warmup_steps, learning_rate, hidden_size)
     report(f"{', '.join(names)} in {out}")
+
+
+def training(
+    runs: Annotated[list[Path], typer.Argument(help="Folders that recipes, or transformers' Trainer, trained in.")],
+    out: Picture = Path("training.png"),
+    debug: Debug = False,
+) -> None:
+    """Draw the validation losses of several runs side by side, by the step and by the time."""
+    with errors_in_one_line(debug):
+        visualization().plot_runs({str(run): history_of(run) for run in runs}, out)
+    report(f"Losses of {', '.join(map(str, runs))} in {out}")
+
+
+def history_of(run: Path) -> list[dict]:
+    """What was logged while a model was trained, as `trainer_state.json` has it."""
+    path = run / "trainer_state.json"
+    if not path.exists():  # the Trainer leaves it in its checkpoints
+        path = max(run.glob("checkpoint-*/trainer_state.json"), key=lambda each: each.stat().st_mtime, default=path)
+    if not path.exists():
+        raise FileNotFoundError(f"{run} has no trainer_state.json: it is not the output_dir of a training.")
+    return json.loads(path.read_text())["log_history"]
 
 
 def published(name: str) -> "TfmConfig | None":

@@ -22,27 +22,30 @@ class TfmAttention(nn.Module):
         layer_idx: the layer's number, by which it finds its part of a cache.
         layer_type: `"full_attention"`, `"sliding_attention"` or `"linear_attention"`. `None`: `config.layer_type`.
         is_causal: whether a position sees only itself and those before it.
+        sizes: the configuration that says how many heads there are. `None`: `config`.
     """
 
-    def __init__(self, config, layer_idx: int, layer_type: str | None = None, is_causal: bool = False):
+    def __init__(self, config, layer_idx: int, layer_type: str | None = None, is_causal: bool = False, sizes=None):
         super().__init__()
         self.config = config
         self.layer_idx = layer_idx
         self.layer_type = config.layer_type if layer_type is None else layer_type
         self.is_rotary = bool(config.no_rope_layers[layer_idx])
         self.is_causal = is_causal
-        self.head_dim = config.head_dim
-        self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
-        self.scaling = config.attention_scale
+        sizes = config if sizes is None else sizes
+        heads, key_heads = sizes.num_attention_heads, sizes.num_key_value_heads
+        self.head_dim = sizes.head_dim
+        self.num_key_value_groups = heads // key_heads
+        self.scaling = sizes.attention_scale
         self.softcap = config.attn_logit_softcapping
         self.attention_dropout = config.attention_dropout
-        query_width, key_width = (n * self.head_dim for n in (config.num_attention_heads, config.num_key_value_heads))
+        query_width, key_width = heads * self.head_dim, key_heads * self.head_dim
         self.q_proj = nn.Linear(config.hidden_size, query_width, bias=config.attention_bias)
         self.k_proj = nn.Linear(config.hidden_size, key_width, bias=config.attention_bias)
         self.v_proj = nn.Linear(config.hidden_size, key_width, bias=config.attention_bias)
         self.o_proj = nn.Linear(query_width, config.hidden_size, bias=config.attention_output_bias)
-        self.q_norm = make_head_norm(config, config.num_attention_heads)
-        self.k_norm = make_head_norm(config, config.num_key_value_heads)
+        self.q_norm = make_head_norm(sizes, heads)
+        self.k_norm = make_head_norm(sizes, key_heads)
         self.sliding_window = None
         if self.layer_type == "sliding_attention":
             # Only flash attention reads it, and counts the position itself; other kernels read the layout.

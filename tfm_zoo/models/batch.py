@@ -217,7 +217,7 @@ def check_inputs(model, tokens: Tokens, attention_mask, seen: int | None = 0, ha
         seen: number of positions in a cache, which the mask covers too. `None`: only the device knows.
         has_cache: whether a 4-D mask may cover more keys: those of a static, sliding or paged cache.
     """
-    config, prefix, shape = model.config, model.argument_prefix, tuple(tokens.inputs.shape)
+    prefix, shape = model.argument_prefix, tuple(tokens.inputs.shape)
     is_ids = not tokens.inputs.is_floating_point()
     if is_ids and len(shape) != 2:
         raise ValueError(f"{prefix}input_ids of shape {shape} should be of shape (batch, length).")
@@ -228,7 +228,7 @@ def check_inputs(model, tokens: Tokens, attention_mask, seen: int | None = 0, ha
     if batch == 0 or length == 0:
         raise ValueError(f"Inputs of shape {shape} hold no token.")
     if isinstance(attention_mask, torch.Tensor) and seen is not None and attention_mask.shape != (batch, seen + length):
-        check_full_mask(config, attention_mask, batch, length, seen, has_cache, prefix)
+        check_full_mask(model, attention_mask, batch, length, seen, has_cache)
     for name, ids in (("token_type_ids", tokens.token_type_ids), ("position_ids", tokens.position_ids)):
         # Not `in`: in a graph, sizes may be symbols, which have no hash.
         if ids is not None and ids.shape != (batch, length) and ids.shape != (1, length):
@@ -236,12 +236,10 @@ def check_inputs(model, tokens: Tokens, attention_mask, seen: int | None = 0, ha
             raise ValueError(f"{misfit} should be of shape ({batch}, {length}), as the inputs.")
 
 
-def check_full_mask(
-    config, attention_mask: torch.Tensor, batch: int, length: int, seen: int, has_cache: bool, prefix: str
-) -> None:
+def check_full_mask(model, attention_mask: torch.Tensor, batch: int, length: int, seen: int, has_cache: bool) -> None:
     """Raises a `ValueError` for a mask that is not `(batch or 1, heads or 1, length or 1, seen + length)`."""
-    shape, whole = tuple(attention_mask.shape), seen + length
-    sizes = ((1, batch), (1, config.num_attention_heads), (1, length))
+    prefix, shape, whole = model.argument_prefix, tuple(attention_mask.shape), seen + length
+    sizes = ((1, batch), (1, model.num_heads), (1, length))
     fits = len(shape) == 4 and all(size in allowed for size, allowed in zip(shape[:3], sizes, strict=True))
     if not fits or not (shape[3] == length or (has_cache and shape[3] > length)):
         cached = f" and the {seen} positions in the cache" if seen else ""
@@ -249,7 +247,7 @@ def check_full_mask(
             f"{prefix}attention_mask of shape {shape} does not fit the inputs{cached}: it should be of shape "
             f"({batch}, {whole}), or ({batch}, 1, {length}, {whole})."
         )
-    if config.has_linear_attention:
+    if model.config.has_linear_attention:
         raise ValueError(
             f"{prefix}attention_mask of shape {shape} says who attends to whom, and linear attention compares no two "
             f"positions: it should be of shape ({batch}, {whole}), 0 at padding."

@@ -17,6 +17,9 @@ class TfmEncoderDecoderConfig(TfmConfig):
     Args (beyond those of [`TfmConfig`], where `vocab_size` and `num_hidden_layers` are the encoder's):
         encoder_layers: another name of `num_hidden_layers`: number of blocks of the encoder.
         decoder_layers: number of blocks of the decoder. `None`: as many as the encoder's.
+        decoder_attention_heads: number of query heads of the decoder, in self- and in cross-attention: together as wide
+            as the encoder's, with as many to a key. `None`: as many as the encoder's.
+        decoder_ffn_dim: width inside the decoder's feed-forward. `None`: as the encoder's, `intermediate_size`.
         decoder_vocab_size: number of tokens in the target's vocabulary. `None`: `vocab_size`.
         share_encoder_decoder_embeddings: whether source and target share one embedding. `None`: if their vocabularies
             have the same size. (`tie_word_embeddings` ties the output projection to the target's embedding.)
@@ -51,8 +54,8 @@ class TfmEncoderDecoderConfig(TfmConfig):
     }
 
     attribute_map: ClassVar[dict[str, str]] = ALIASES | {
-        **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), "num_attention_heads"),
-        **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), "intermediate_size"),
+        "encoder_attention_heads": "num_attention_heads",
+        "encoder_ffn_dim": "intermediate_size",
         "src_vocab_size": "vocab_size",
         "tgt_vocab_size": "decoder_vocab_size",
         "encoder_layers": "num_hidden_layers",
@@ -80,6 +83,8 @@ class TfmEncoderDecoderConfig(TfmConfig):
     is_encoder_decoder: bool = True
 
     decoder_layers: int | None = None
+    decoder_attention_heads: int | None = None
+    decoder_ffn_dim: int | None = None
     decoder_vocab_size: int | None = None
     share_encoder_decoder_embeddings: bool | None = None
     decoder_start_token_id: int | None = 1
@@ -109,6 +114,12 @@ class TfmEncoderDecoderConfig(TfmConfig):
             return self
         config = copy.copy(self)
         config.num_hidden_layers, config.vocab_size = self.decoder_layers, self.decoder_vocab_size
+        config.intermediate_size = self.decoder_ffn_dim
+        config.num_attention_heads = heads = self.decoder_attention_heads
+        config.num_key_value_heads = heads * self.num_key_value_heads // self.num_attention_heads
+        config.head_dim = self.head_dim * self.num_attention_heads // heads
+        is_default = self.attention_scale == type(self).attention_scale.rule(self)
+        config.attention_scale = None if is_default else self.attention_scale
         config.layer_types = self.decoder_layer_types
         config.share_encoder_decoder_embeddings = self.share_encoder_decoder_embeddings
         return config
@@ -120,9 +131,10 @@ class TfmEncoderDecoderConfig(TfmConfig):
 
     def validate_encoder_decoder(self):
         """The family's own fields fit each other."""
-        for name in ("decoder_layers", "decoder_vocab_size"):
+        for name in ("decoder_layers", "decoder_vocab_size", "decoder_attention_heads", "decoder_ffn_dim"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1.")
+        self.check_decoder_heads()
         if self.use_parallel_residual:
             raise ValueError(
                 "use_parallel_residual=True has no meaning with cross-attention, which reads what attention added."
@@ -149,6 +161,18 @@ class TfmEncoderDecoderConfig(TfmConfig):
             self.check_counting()
         self.check_offset()
 
+    def check_decoder_heads(self):
+        """The decoder's heads fit the encoder's."""
+        heads, width = self.decoder_attention_heads, self.num_attention_heads * self.head_dim
+        group = self.num_attention_heads // self.num_key_value_heads
+        pairs = 2 if self.position_embedding_type == "rotary" else 1
+        if width % (heads * pairs) or heads % group:
+            even = "an even number of" if pairs == 2 else "whole"
+            raise ValueError(
+                f"decoder_attention_heads={heads} should give each head {even} channels of {width}, the width of the "
+                f"encoder's heads together, and be a multiple of {group}, the query heads that share a key."
+            )
+
     def check_counting(self):
         """The other fields fit `position_ids_from_padding`."""
         if self.pad_token_id is None:
@@ -169,6 +193,8 @@ class TfmEncoderDecoderConfig(TfmConfig):
 
 for field, rule in {
     "decoder_layers": lambda config: config.num_hidden_layers,
+    "decoder_attention_heads": lambda config: config.num_attention_heads,
+    "decoder_ffn_dim": lambda config: config.intermediate_size,
     "decoder_vocab_size": lambda config: config.vocab_size,
     "share_encoder_decoder_embeddings": lambda config: config.decoder_vocab_size == config.vocab_size,
 }.items():

@@ -32,9 +32,9 @@ class Source(NamedTuple):
 class TfmCrossLayer(TfmLayer):
     """A [`TfmLayer`] with attention to the source, in slots of its own."""
 
-    def add_attention(self, config, layer_idx: int, **options) -> None:
-        super().add_attention(config, layer_idx, **options)
-        self.add_sub_layer("encoder_attn", TfmCrossAttention(config, layer_idx), config)
+    def add_attention(self, config, layer_idx: int, sizes, **options) -> None:
+        super().add_attention(config, layer_idx, sizes=sizes, **options)
+        self.add_sub_layer("encoder_attn", TfmCrossAttention(config, layer_idx, sizes), config)
 
     def forward(
         self,
@@ -56,8 +56,8 @@ class TfmCrossLayer(TfmLayer):
 class TfmCrossAttention(TfmAttention):
     """Attention of the decoder to the encoder's last hidden state, without positions and windows."""
 
-    def __init__(self, config, layer_idx: int):
-        super().__init__(config, layer_idx, layer_type="full_attention")
+    def __init__(self, config, layer_idx: int, sizes):
+        super().__init__(config, layer_idx, layer_type="full_attention", sizes=sizes)
 
     def forward(
         self,

@@ -30,12 +30,13 @@ class TfmLayer(GradientCheckpointingLayer):
         super().__init__()
         self.is_post_norm = config.norm_position == "post"
         self.is_parallel = config.use_parallel_residual
-        self.add_attention(config, layer_idx, layer_type=layer_type, is_causal=is_causal)
+        sizes = config.get_text_config(decoder=is_causal)  # the two stacks of an encoder-decoder may differ
+        self.add_attention(config, layer_idx, layer_type=layer_type, is_causal=is_causal, sizes=sizes)
         self.layer_type = self.self_attn.layer_type
         if layer_idx == 0 and not config.first_norm:
             self.self_attn_norm = nn.Identity()
         mlp_class = TfmSparseMLP if config.is_sparse(layer_idx) else TfmMLP
-        self.add_sub_layer("mlp", mlp_class(config), config, config.hidden_dropout)
+        self.add_sub_layer("mlp", mlp_class(sizes), config, config.hidden_dropout)
         if self.is_parallel and config.num_ln_in_parallel_attn == 1:
             self.mlp_norm = None
 

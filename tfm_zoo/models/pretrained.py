@@ -108,8 +108,9 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
 def check_shards(config, processes: int) -> None:
     """Raises a `ValueError` where the processes of tensor parallelism would hold parts of a key or value head."""
     divides = any(how == "colwise" and name.endswith("k_proj") for name, how in config.base_model_tp_plan.items())
-    if divides and config.num_key_value_heads % processes:
-        raise ValueError(
-            f"num_key_value_heads={config.num_key_value_heads} heads are not divided among tp_size={processes} "
-            "processes: their number should be a multiple of tp_size."
-        )
+    for sizes in (config, config.get_text_config(decoder=True)):
+        if divides and sizes.num_key_value_heads % processes:
+            raise ValueError(
+                f"num_key_value_heads={sizes.num_key_value_heads} heads are not divided among tp_size={processes} "
+                "processes: their number should be a multiple of tp_size."
+            )

@@ -89,22 +89,22 @@ class TfmStack:
 
     def add_stack(self, layer_types: list[str], vocab_size: int, is_causal: bool = False) -> None:
         """Makes the modules; `layer_types` names the kind of attention of each layer (see [`TfmAttention`])."""
-        config = self.config
+        config, sizes = self.config, self.config.get_text_config(decoder=is_causal)
         self.layer_types, self.vocab_size, self.input_width = layer_types, vocab_size, config.embedding_size
-        self.cache_sizes = (config.num_key_value_heads, config.head_dim)
+        self.num_heads, self.cache_sizes = sizes.num_attention_heads, (sizes.num_key_value_heads, sizes.head_dim)
         # How many positions there are; sinusoids have no last one, and rotary positions are not checked.
         self.first_position = config.pad_token_id + 1 if config.position_ids_from_padding else 0
         rows = config.max_position_embeddings - self.first_position
         self.num_positions = {"learned": rows, "sinusoidal": sys.maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)
-        self.rotary_emb = make_rotary(config, layer_types)
+        self.rotary_emb = make_rotary(sizes, layer_types)
         depth, groups = len(layer_types), layer_types[: config.num_hidden_groups]
         # Where layers share weights, one module runs several times in succession: its number at each depth.
         self.order = [index * len(groups) // depth for index in range(depth)] if len(groups) < depth else None
         self.layers = nn.ModuleList(
             self.layer_class(config, index, layer_type, is_causal) for index, layer_type in enumerate(groups)
         )
-        self.position_bias = make_position_bias(config, len(groups), is_causal)
+        self.position_bias = make_position_bias(sizes, len(groups), is_causal)
         self.norm = norm_or_identity(config, config.final_norm)
         self.dropout = nn.Dropout(config.final_dropout) if config.final_dropout else None
 

@@ -100,7 +100,7 @@ def check_source(
         )
     if isinstance(attention_mask, torch.Tensor) and attention_mask.shape != shape:
         mask_shape = tuple(attention_mask.shape)
-        sizes = ((1, shape[0]), (1, config.num_attention_heads), (1, target[1]), shape[1:])
+        sizes = ((1, shape[0]), (1, config.decoder_attention_heads), (1, target[1]), shape[1:])
         if len(mask_shape) != 4 or any(size not in fit for size, fit in zip(mask_shape, sizes, strict=True)):
             raise ValueError(
                 f"attention_mask of shape {mask_shape} does not fit the source: it should be of shape {tuple(shape)}."

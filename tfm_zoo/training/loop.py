@@ -198,7 +198,8 @@ class Loop:
     def evaluate(self) -> None:
         """Log the figures of the model, and keep it if it is the best so far."""
         figures = self.task.evaluate(self.model)
-        self.log({f"eval_{name}": value for name, value in figures.items()})
+        figures_of_model = {f"eval_{name}": value for name, value in figures.items()}
+        self.log(figures_of_model | {"train_runtime": self.state.train_seconds})
         shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
         logger.info(f"step {self.state.step}: {shown}")
         if self.state.is_best(figures[self.args.metric_for_best_model], self.args.higher_is_better):

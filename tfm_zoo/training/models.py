@@ -14,6 +14,7 @@ from transformers.models.auto.auto_factory import _get_model_class
 from typing_extensions import Self
 
 import tfm_zoo
+from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.converters.checkpoint import is_path
 from tfm_zoo.limits import positions_of
 from tfm_zoo.training.arguments import Options, nearest, option
@@ -124,14 +125,13 @@ def vocabulary_option(kind: str, default: int = ModelArguments.small_vocab_size)
 class Head:
     """The head that a task needs: loads models that have it, and makes new ones."""
 
-    auto_class: type  # makes official models with it
-    zoo_class: type[PreTrainedModel]
+    auto_class: type  # makes models with it
     title: str  # what a model with it is called
 
     @property
     def suffix(self) -> str:
         """How the names of the classes that have it end, such as `ForSequenceClassification`."""
-        return f"For{self.zoo_class.__name__.partition('For')[2]}"
+        return f"For{self.auto_class.__name__.partition('For')[2]}"
 
     def check(self, config: PreTrainedConfig) -> None:
         """Refuse a configuration for which neither transformers nor its own code has a class with the head."""
@@ -142,6 +142,16 @@ class Head:
         """transformers' class with this head for this configuration, if there is one."""
         classes = self.auto_class._model_mapping  # in which a configuration may have several
         return _get_model_class(config, classes) if type(config) in classes else None
+
+    def zoo_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
+        """The zoo's class with this head for an official configuration; `None` if the zoo converts no such model."""
+        family = family_of(config)
+        if family is None:
+            return None
+        name = transformers.CONFIG_MAPPING[family].auto_classes.get(self.auto_class.__name__)
+        if name is None:
+            raise ValueError(f"model_type {config.model_type!r} becomes a {family!r}, which is not a {self.title}")
+        return getattr(tfm_zoo, name)
 
     def config_of_checkpoint(self, args: ModelArguments) -> PreTrainedConfig:
         """The configuration of the checkpoint that the options name."""
@@ -154,7 +164,7 @@ class Head:
         name, config = args.model_name_or_path, self.config_of_checkpoint(args)
         if args.becomes_zoo(config):
             source = transformers.AutoModel.from_pretrained(name) if replace_head else name
-            model = tfm_zoo.from_official(source, self.zoo_class, dtype=WEIGHTS, **fields)
+            model = tfm_zoo.from_official(source, self.zoo_class(config), dtype=WEIGHTS, **fields)
         else:
             options = {"trust_remote_code": args.trust_remote_code, "ignore_mismatched_sizes": replace_head}
             model = self.auto_class.from_pretrained(name, dtype=WEIGHTS, **options, **fields)
@@ -166,7 +176,7 @@ class Head:
         """A model of this configuration with new weights; `fields` are changed when an official one is converted."""
         # With the same seed the official model and the converted one start with the same weights.
         model = self.auto_class.from_config(config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code)
-        return tfm_zoo.from_official(model, self.zoo_class, **fields) if args.becomes_zoo(config) else model
+        return tfm_zoo.from_official(model, self.zoo_class(config), **fields) if args.becomes_zoo(config) else model
 
     def new_config(self, args: ModelArguments, tokenizer: PreTrainedTokenizerBase, **fields: Any) -> PreTrainedConfig:
         """The configuration of a new model, as the options name it; `fields` change it, and `config_overrides` win."""
@@ -189,6 +199,14 @@ class Head:
 def is_zoo(config: PreTrainedConfig) -> bool:
     """Whether a configuration is of the zoo's own models."""
     return config.model_type.startswith("tfm_")
+
+
+def family_of(config: PreTrainedConfig) -> str | None:
+    """The zoo's `model_type` of a model, converted if it is official; `None` if the zoo does not convert it."""
+    if is_zoo(config):
+        return config.model_type
+    table = ARCHITECTURES.get(config.model_type)
+    return table and table.family
 
 
 def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:

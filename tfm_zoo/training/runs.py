@@ -33,7 +33,7 @@ from transformers.integrations import unset_hf_deepspeed_config
 
 from tfm_zoo.hub import PushError
 from tfm_zoo.models.hub_saving import open_repository
-from tfm_zoo.quiet import hush_progress_bars, hush_tokenizers
+from tfm_zoo.quiet import hush_deepspeed, hush_progress_bars, hush_tokenizers
 from tfm_zoo.training.arguments import LoopArguments, parse_arguments
 from tfm_zoo.training.checkpoints import STAGING, find_checkpoint, holds_a_run
 from tfm_zoo.training.models import ModelArguments
@@ -132,6 +132,8 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
     _start_missing_processes()
     freezing = next((name for name in (*args.freezing_options, "freeze") if getattr(args, name)), None)
     on_cpu, with_deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
+    if not with_deepspeed:
+        hush_deepspeed()
     backend = {"backend": "gloo"} if on_cpu and with_deepspeed else {}
     accelerator = Accelerator(
         # Where there is no device, processes launched for several GPUs work together on the CPU, and not each alone.

@@ -15,7 +15,7 @@ from .masks import mask_of, plot_masks
 from .positions import plot_positions, position_vectors, similarity_by_distance
 from .rollout import Rollout, attention_rollout, decision_rollout, plot_rollout
 from .schedules import plot_schedules, schedule_rates
-from .training import plot_training
+from .training import plot_runs, plot_training
 
 __all__ = [
     "IMAGES",
@@ -39,6 +39,7 @@ __all__ = [
     "plot_masks",
     "plot_positions",
     "plot_rollout",
+    "plot_runs",
     "plot_schedules",
     "plot_training",
     "position_vectors",

@@ -49,7 +49,8 @@ def stacks_of(config: TfmConfig) -> list[Stack]:
         is_causal = config.model_type == "tfm_gpt"
         return [stack_of(config, "decoder" if is_causal else "encoder", config.num_hidden_layers, is_causal)]
     encoder = stack_of(config, "encoder", config.num_hidden_layers, is_causal=False)
-    decoder = stack_of(config, "decoder", config.decoder_layers, is_causal=True)
+    config = config.get_text_config(decoder=True)
+    decoder = stack_of(config, "decoder", config.num_hidden_layers, is_causal=True)
     attention, *rest = decoder.sub_layers
     text = f"cross-attention\n{heads_of(config)}"
     cross = SubLayer("attention", text, attention.before, attention.inside, attention.after, source=True)

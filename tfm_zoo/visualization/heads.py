@@ -83,8 +83,9 @@ def pairs_of(tokenizer: PreTrainedTokenizerBase, ids: torch.LongTensor, special:
     ones, place = torch.ones(length, length, dtype=torch.bool), torch.arange(length)
     distance = place - place[:, None]  # of the key from the query
     # A part of a character, as tokenizers of bytes have them, reads as the replacement character.
+    tokens = [tokenizer.decode([index]).strip() for index in ids.tolist()]
     is_punctuation = torch.tensor(
-        [not any(sign.isalnum() or sign == "\ufffd" for sign in tokenizer.decode([index])) for index in ids.tolist()]
+        [bool(token) and not any(sign.isalnum() or sign == "\ufffd" for sign in token) for token in tokens]
     )
     candidates = [
         *(ones & (ids == index) for index in special),

@@ -1,11 +1,12 @@
-"""How a model was trained: its losses and metrics by the step."""
+"""How models were trained: losses and metrics of one by the step, losses of several side by side."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from .figures import DPI, plain
+from .figures import DPI, LINES, check_suffix, plain, save
 
 
 def plot_training(log_history: list[dict[str, Any]], path: str | Path, *metrics: str) -> None:
@@ -34,7 +35,43 @@ def plot_training(log_history: list[dict[str, Any]], path: str | Path, *metrics:
     figure.savefig(path, dpi=DPI)
 
 
-def curve(log_history: list[dict[str, Any]], key: str) -> tuple[list[int], list[float]]:
-    """The steps of the entries that have a value under `key`, and these values."""
+def plot_runs(histories: Mapping[str, list[dict[str, Any]]], path: str | Path) -> None:
+    """Draw the validation losses of several runs, by the optimiser step and by the time that training took.
+
+    Args:
+        histories: the name of a run -> its `log_history`, as [`plot_training`] takes it. The time is drawn if all
+            entries with "eval_loss" have "train_runtime", in seconds, as those of the recipes do.
+        path: the image file to write.
+
+    Raises:
+        ValueError: if there is no run, too many, or one without a validation loss; or if the suffix is not that of an
+            image.
+    """
+    check_suffix(path)
+    if not 0 < len(histories) <= len(LINES):
+        raise ValueError(f"{len(histories)} runs to compare; a picture has room for 1 to {len(LINES)}.")
+    if without := [name for name, history in histories.items() if not curve(history, "eval_loss")[0]]:
+        raise ValueError(f"{', '.join(without)}: no validation loss in the history.")
+    times = {name: curve(history, "eval_loss", by="train_runtime") for name, history in histories.items()}
+    has_times = all(None not in seconds for seconds, _ in times.values())
+    figure = Figure(figsize=(11 if has_times else 6.5, 4), layout="constrained")
+    panels = figure.subplots(1, 1 + has_times, sharey=True, squeeze=False)[0]
+    for colour, (name, history) in zip(LINES, histories.items(), strict=False):
+        steps, losses = curve(history, "eval_loss")
+        style = {"color": colour, "marker": ".", "label": f"{name}: {losses[-1]:.3f}"}
+        panels[0].plot(steps, losses, **style)
+        if has_times:
+            panels[1].plot([seconds / 60 for seconds in times[name][0]], losses, **style)
+    for panel, label in zip(panels, ("optimiser step", "minutes of training"), strict=False):
+        panel.set_xlabel(label)
+        panel.set_xlim(left=0)
+        plain(panel)
+    panels[0].set_ylabel("validation loss")
+    panels[-1].legend(frameon=False, title="at the end", alignment="left")
+    save(figure, path)
+
+
+def curve(log_history: list[dict[str, Any]], key: str, by: str = "step") -> tuple[list[Any], list[float]]:
+    """What the entries that have a value under `key` have under `by` (`None` if nothing), and these values."""
     entries = [entry for entry in log_history if key in entry]
-    return [entry["step"] for entry in entries], [entry[key] for entry in entries]
+    return [entry.get(by) for entry in entries], [entry[key] for entry in entries]

@@ -4,15 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from transformers import AutoModelForSequenceClassification, PreTrainedConfig
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-import tfm_zoo
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.finetuning import new_config_and_tokenizer
+from tfm_zoo.training.finetuning import new_config_and_tokenizer, with_padding
 from tfm_zoo.training.labels import LabellingArguments, label_fields, load_with_labels
-from tfm_zoo.training.models import Head, ModelAndTokenizer
+from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of
 
-HEAD = Head(AutoModelForSequenceClassification, tfm_zoo.TfmBertForSequenceClassification, "sequence classifier")
+HEAD = Head(AutoModelForSequenceClassification, "sequence classifier")
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class ClassifierArguments(LabellingArguments):
         """`classifier_pooling` as a field of the model's configuration; empty if it is not given."""
         if self.classifier_pooling is None:
             return {}
-        if not self.becomes_zoo(config) and config.model_type != "tfm_bert":
+        if (family_of(config) if self.becomes_zoo(config) else config.model_type) != "tfm_bert":
             raise ValueError(f"classifier_pooling is for encoders, and {config.model_type!r} is not one")
         return {"classifier_pooling": self.classifier_pooling}
 
@@ -45,7 +44,7 @@ class ClassifierArguments(LabellingArguments):
 def load_classifier(args: ClassifierArguments, label_names: list[str]) -> ModelAndTokenizer:
     """The checkpoint with a head for these labels, its own if that has as many of them; and its tokenizer."""
     config = HEAD.config_of_checkpoint(args)
-    return load_with_labels(HEAD, args, config, label_names, **args.pooling(config))
+    return padded(*load_with_labels(HEAD, args, config, label_names, **args.pooling(config)))
 
 
 def new_classifier(
@@ -56,4 +55,12 @@ def new_classifier(
     pooling = args.pooling(config)
     if not args.becomes_zoo(config):
         config.update(pooling)
-    return HEAD.new(args, config, **pooling), tokenizer
+    return padded(HEAD.new(args, config, **pooling), tokenizer)
+
+
+def padded(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> ModelAndTokenizer:
+    """Both, such that they pad: the classifier of a decoder looks for the last token that is not padding."""
+    tokenizer = with_padding(tokenizer)
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = tokenizer.pad_token_id
+    return model, tokenizer

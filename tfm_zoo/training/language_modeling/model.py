@@ -6,11 +6,10 @@ from typing import ClassVar
 
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerBase
 
-import tfm_zoo
 from tfm_zoo.training.models import Head, ModelAndTokenizer, ModelArguments, new_tokenizer, vocabulary_option
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
-HEAD = Head(AutoModelForCausalLM, tfm_zoo.TfmGPTForCausalLM, "causal language model")
+HEAD = Head(AutoModelForCausalLM, "causal language model")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, PreTrainedConfig
 
-import tfm_zoo
 from tfm_zoo.training.models import Head, ModelAndTokenizer, ModelArguments, new_tokenizer, vocabulary_option
 from tfm_zoo.training.tokenizers import learned_word_piece
 
@@ -27,8 +26,8 @@ class PairsHead(Head):
             )
 
 
-MASKED = Head(AutoModelForMaskedLM, tfm_zoo.TfmBertForMaskedLM, "masked language model")
-PAIRS = PairsHead(AutoModelForPreTraining, tfm_zoo.TfmBertForPreTraining, "masked language model")
+MASKED = Head(AutoModelForMaskedLM, "masked language model")
+PAIRS = PairsHead(AutoModelForPreTraining, "masked language model")
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,10 @@ from collections.abc import Iterable
 
 from transformers import AutoModelForQuestionAnswering, PreTrainedTokenizerBase
 
-import tfm_zoo
 from tfm_zoo.training.finetuning import FineTuningArguments, new_config_and_tokenizer, with_padding
 from tfm_zoo.training.models import Head, ModelAndTokenizer
 
-HEAD = Head(AutoModelForQuestionAnswering, tfm_zoo.TfmBertForQuestionAnswering, "question answerer")
+HEAD = Head(AutoModelForQuestionAnswering, "question answerer")
 SCORES = 2  # of each token: as the first and as the last of an answer
 
 

@@ -6,13 +6,10 @@ from typing import ClassVar
 
 from transformers import AutoModelForSeq2SeqLM
 
-import tfm_zoo
 from tfm_zoo.training.models import Head, ModelAndTokenizer, ModelArguments, new_tokenizer, vocabulary_option
 from tfm_zoo.training.tokenizers import joint_bpe
 
-HEAD = Head(
-    AutoModelForSeq2SeqLM, tfm_zoo.TfmEncoderDecoderForConditionalGeneration, "sequence-to-sequence language model"
-)
+HEAD = Head(AutoModelForSeq2SeqLM, "sequence-to-sequence language model")
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,11 @@ from collections.abc import Iterable
 from tokenizers.pre_tokenizers import ByteLevel, Sequence
 from transformers import AutoModelForTokenClassification, PreTrainedTokenizerBase
 
-import tfm_zoo
 from tfm_zoo.training.finetuning import new_config_and_tokenizer, with_padding
 from tfm_zoo.training.labels import LabellingArguments, label_fields, load_with_labels
 from tfm_zoo.training.models import Head, ModelAndTokenizer
 
-HEAD = Head(AutoModelForTokenClassification, tfm_zoo.TfmBertForTokenClassification, "token classifier")
+HEAD = Head(AutoModelForTokenClassification, "token classifier")
 
 
 def load_tagger(args: LabellingArguments, label_names: list[str]) -> ModelAndTokenizer:
