@@ -9,8 +9,9 @@ from .kernels import soft_capped
 from .layout import is_traced
 
 IGNORED = -100  # the label of a position that has none
-CHUNK = 512  # tokens projected at a time, at most: as fast as all at once on a CPU, with little memory
-FEW, MANY = 1 << 18, 1 << 26  # so few logits are made at once; there are never so many, 256 MiB, in a chunk
+CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
+FEW = 1 << 18  # up to this many logits are made at once
+MANY = 1 << 26  # and no more than this in a chunk where autograd keeps copies of them
 
 
 def labelled_only(hidden_states: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.Tensor, torch.LongTensor]:
@@ -45,16 +46,16 @@ def vocabulary_loss(
     labels = labels.to(hidden_states.device)
     vocabulary = getattr(lm_head, "out_features", FEW)
     at_once = not in_chunks or labels.numel() * vocabulary <= FEW
-    chunk = min(CHUNK, max(1, MANY // vocabulary))
     # Every call of a divided layer has all processes gather its parts, so that all must call it equally often.
     if at_once or is_traced(hidden_states) or is_divided(lm_head):
         loss = summed_loss(lm_head, hidden_states, labels, softcap)
     elif softcap is None and can_fuse(lm_head, hidden_states):
-        options = nn.LinearCrossEntropyOptions(batch_chunk_size=chunk, chunking_method=None)
+        options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)
         projection = (hidden_states, lm_head.weight, labels)
         loss = F.linear_cross_entropy(*projection, linear_bias=lm_head.bias, reduction="sum", options=options)
         loss = WithoutSecondDerivative.apply(loss)
     else:
+        chunk = min(CHUNK, max(1, MANY // vocabulary))
         loss = ChunkedLoss.apply(lm_head, labels, softcap, chunk, hidden_states, *lm_head.parameters())
     return loss / ((labels != IGNORED).sum() if num_items is None else num_items)
 
