@@ -124,9 +124,17 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     quiet.hush_progress_bars()
     quiet.hush_deepspeed()
-    say = Console(highlight=False, soft_wrap=True).print
+    screen = Console(highlight=False, soft_wrap=True)
+    say = screen.print
+
+    def begin(stage: str) -> None:
+        """Say in a log what takes a while; a terminal has a bar for the longest stage."""
+        if not screen.is_terminal:
+            print(f"{stage} ...", flush=True)
+
     torch.manual_seed(0)
 
+    begin("Making a model and reviews")
     reviews = generated_reviews()
     official, tokenizer = official_model(args.model_name_or_path, reviews["train"]["text"])
     reviews = reviews.map(lambda rows: tokenizer(rows["text"]), batched=True, remove_columns="text")
@@ -145,7 +153,8 @@ def main(argv: list[str] | None = None) -> None:
     precision = torch.bfloat16 if args.mixed_precision == "bf16" else None
     models = {"official": official, "zoo": zoo}
     trainings = {name: Training(model, rate, len(batches), precision) for name, model in models.items()}
-    for batch in track(batches, "Fine-tuning both, in turn", transient=True):
+    begin(f"Fine-tuning both, in turn, for {len(batches)} steps")
+    for batch in track(batches, "Fine-tuning both, in turn", transient=True, disable=not screen.is_terminal):
         for training in trainings.values():
             training.step(batch)
     padding = 1 - sum(batch["attention_mask"].float().mean().item() for batch in batches) / len(batches)
@@ -156,13 +165,16 @@ def main(argv: list[str] | None = None) -> None:
         f"padding: official {speeds[0]:.0f} reviews a second, zoo {speeds[1]:.0f}, {speeds[1] / speeds[0]:.1f} times "
         f"as fast. Accuracy on other reviews: {accuracies[0]:.1%} and {accuracies[1]:.1%}."
     )
+    begin("Saving the zoo model, and loading it in a fresh process")
     folder = args.output_dir
     zoo.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     say(f"[bold]3.[/] {folder} holds weights and code. A process that cannot import tfm_zoo loads it, and predicts:")
     say(in_a_fresh_process("-c", WITHOUT_ZOO, PREDICT, folder, *REVIEWS))
     say("[bold]4.[/] tfm-zoo verify asks whether it still computes what it did when it was saved:")
+    begin("Verifying")
     say(in_a_fresh_process("-m", "tfm_zoo", "verify", str(folder)))
+    begin("Turning it back, and drawing")
     back = tfm_zoo.to_official(zoo)
     say(
         f"[bold]5.[/] tfm_zoo.to_official made a {type(back).__name__} of it again: its logits differ by "

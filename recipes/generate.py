@@ -16,6 +16,7 @@ from time import perf_counter
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 FIGURES = """figures of the text, the prompts left out:
   perplexity    of the text, as the model itself sees it: low for what beams find, higher for samples
@@ -93,6 +94,7 @@ def diversity(texts: list[list[int]]) -> str:
 
 
 def load(args: argparse.Namespace) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+    logging.disable_progress_bar()
     trust = args.trust_remote_code or Path(args.model).is_dir()
     try:
         tokenizer = AutoTokenizer.from_pretrained(args.model, trust_remote_code=trust)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from transformers.utils import logging
 
 #: what a model does, by its head; and the scripts that take those of other heads
 TASKS = {"SequenceClassification": "classify", "TokenClassification": "tag", "QuestionAnswering": "answer"}
@@ -38,7 +39,11 @@ def main(argv: list[str] | None = None) -> None:
         parser.error("give texts, or a --file with one text per line")
 
     args.trust_remote_code |= Path(args.model).is_dir()
-    config = AutoConfig.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
+    logging.disable_progress_bar()
+    try:
+        config = AutoConfig.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
+    except (OSError, ValueError) as error:
+        parser.error(f"{args.model} is no folder and no Hub id of a model: {str(error).splitlines()[0]}")
     name = (config.architectures or ["no known class"])[0]
     task = next((task for head, task in TASKS.items() if name.endswith(head)), None)
     if task is None:

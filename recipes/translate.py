@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers.utils import logging
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -32,6 +33,7 @@ def main(argv: list[str] | None = None) -> None:
     if not any(sentence.strip() for sentence in sentences):
         parser.error("give sentences, or a --file with one sentence per line")
 
+    logging.disable_progress_bar()
     trust = args.trust_remote_code or Path(args.model).is_dir()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:

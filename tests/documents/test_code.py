@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from transformers import PreTrainedConfig
@@ -62,6 +63,14 @@ def test_reader(document, follow):
 def test_what_fails_is_found(text, complaint, follow):
     with pytest.raises(AssertionError, match=complaint):
         follow(Document(ROOT / "use.md", f"{text}\n"))
+
+
+def test_each_training_has_a_folder_of_its_own(clone):
+    """Else a reader who pastes one after the other is refused."""
+    (document,) = (each for each in DOCUMENTS if each.path == ROOT / "recipes" / "README.md")
+    trainings = ("recipes/finetune", "recipes/train", "recipes/pretrain", "recipes/compare")
+    folders = [check(words) for words in document.commands if any(word.startswith(trainings) for word in words)]
+    assert len(folders) == len(set(folders)) > 15 and Path("output") not in folders
 
 
 def test_every_axis_is_named():

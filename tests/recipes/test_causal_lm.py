@@ -3,12 +3,13 @@
 import functools
 import json
 import math
+import re
 import runpy
 
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
+from transformers import AutoConfig, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 import tfm_zoo
 from tfm_zoo.training import loop
@@ -65,8 +66,12 @@ def test_learns_and_leaves_everything(train_lm, tmp_path):
 
 
 def test_built_in_text_and_generation_where_there_is_no_zoo(train_lm, tmp_path, capsys):
-    train_lm(train_file=None, max_train_samples=32, max_eval_samples=8)
-    assert "The text is generated" in (tmp_path / "run" / "README.md").read_text()
+    train_lm(train_file=None, max_train_samples=32, max_eval_samples=8, sample_length=100)
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert "The text is generated" in card
+    config, tokenizer = (auto.from_pretrained(tmp_path / "run") for auto in (AutoConfig, AutoTokenizer))
+    asked = int(re.search(r"generate\('Once', max_new_tokens=(\d+)\)", card)[1])
+    assert asked + len(tokenizer("Once")["input_ids"]) == config.max_position_embeddings == 32
     script = "import runpy, sys; sys.modules['tfm_zoo'] = None; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
     options = ["--max_new_tokens", 9, "--num_samples", 2, "--seed", 1]
     shown = run_python("-c", script, ROOT / "recipes" / "generate.py", tmp_path / "run", "the film", "", *options)

@@ -16,6 +16,7 @@ def test_it_shows_what_it_says(tmp_path, monkeypatch, capsys):
     demo.main(["--output_dir", str(tmp_path / "run"), "--max_train_steps", "60", "--learning_rate", "5e-3"])
     shown = capsys.readouterr().out
     assert "made a TfmBertForSequenceClassification of a BertForSequenceClassification" in shown
+    assert "Fine-tuning both, in turn, for 60 steps ...\n" in shown and "\n\n" not in shown  # in a log, no bar
     differences = [float(value) for value in re.findall(r"logits differ by ([\de.+-]+)\.", shown)]
     assert len(differences) == 2 and max(differences) < 1e-5
     official, zoo = map(float, re.search(r"Accuracy on other reviews: ([\d.]+)% and ([\d.]+)%", shown).groups())

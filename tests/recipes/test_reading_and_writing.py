@@ -144,6 +144,7 @@ def test_built_in_data(monkeypatch, tmp_path):
         monkeypatch.setattr(generated, sizes, splits)
         recipe = imported(ROOT / "recipes" / f"finetune_{name}.py")
         options = {"max_train_steps": 1, "max_target_length": 8, "output_dir": tmp_path / name}
+        options["checkpointing_steps"] = 1
         assert figure in run_here(recipe, options if name == "summarization" else options | {"max_target_length": None})
         assert "The data set is generated" in (tmp_path / name / "README.md").read_text()
         if splits != few:  # a run that is done evaluates its best model again

@@ -1,6 +1,7 @@
 """The recipe, run in this process on a tiny model."""
 
 import json
+import warnings
 
 import pytest
 import torch
@@ -105,9 +106,12 @@ def test_accumulation_does_not_change_the_steps(finetune, tmp_path, grouped):
         assert parts != pytest.approx(history(tmp_path / "whole", key), abs=1e-5)
 
 
-def test_frozen_epochs_train_the_head_alone(finetune, checkpoint, tmp_path):
+def test_frozen_epochs_train_the_head_alone(finetune, checkpoint, tmp_path, caplog):
     start = tfm_zoo.from_official(checkpoint, tfm_zoo.TfmBertForSequenceClassification).state_dict()
     finetune(freeze_epochs=1, checkpointing_steps="epoch")
+    told = [line for line in caplog.messages if "parameters learn" in line]
+    assert told[0].startswith("epoch 1, one of 1 with the base model frozen: ") and len(told) == 2
+    assert told[1].startswith("epoch 2, the first with the whole model: ")
 
     def changed(checkpoint: str) -> set[str]:
         after = load_file(tmp_path / "run" / checkpoint / "model.safetensors")
@@ -295,7 +299,12 @@ def test_padding_to_the_maximum_changes_nothing_but_shapes(finetune, tmp_path):
 
 def test_bf16_and_gradient_checkpointing_run(finetune, tmp_path):
     finetune(output_dir=tmp_path / "fp32", num_train_epochs=1)
-    finetune(output_dir=tmp_path / "bf16", num_train_epochs=1, mixed_precision="bf16", gradient_checkpointing=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        finetune(output_dir=tmp_path / "bf16", num_train_epochs=1, mixed_precision="bf16", gradient_checkpointing=True)
+    for name, precision in (("fp32", "none"), ("bf16", "bf16")):
+        card = (tmp_path / name / "README.md").read_text()
+        assert f"| mixed precision | {precision} |" in card and "warm-up 0.1 of the steps |" in card
     exact, rounded = history(tmp_path / "fp32", "loss"), history(tmp_path / "bf16", "loss")
     assert rounded == pytest.approx(exact, abs=0.02) and rounded != exact
     assert load_file(tmp_path / "bf16" / "model.safetensors")["classifier.out_proj.weight"].dtype == torch.float32
@@ -307,6 +316,12 @@ def test_a_run_is_not_overwritten_unasked(finetune, tmp_path):
         finetune()
     finetune(max_train_steps=1, overwrite_output_dir=True)
     assert not list((tmp_path / "run").glob("checkpoint-*"))  # those of the old run are not left to resume from
+    for auto, message in [(None, "a run: give another folder, or --o"), ("auto", "a run and no checkpoint to go on f")]:
+        with pytest.raises(FileExistsError, match=f"holds {message}"):  # a finished one
+            finetune(max_train_steps=1, resume_from_checkpoint=auto)
+    # Killed before its first checkpoint, it begins again, as where a cluster restarts it.
+    (tmp_path / "run" / "all_results.json").unlink()
+    assert finetune(max_train_steps=1, resume_from_checkpoint="auto")["train_steps"] == 1
 
 
 def test_an_error_is_one_line(files, tmp_path):

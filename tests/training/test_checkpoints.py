@@ -9,7 +9,15 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
 
 from tfm_zoo.training import checkpoints
-from tfm_zoo.training.checkpoints import TrainState, find_checkpoint, load_checkpoint, save_checkpoint, staged
+from tfm_zoo.training.checkpoints import (
+    TrainState,
+    find_checkpoint,
+    holds_a_dead_run,
+    holds_a_run,
+    load_checkpoint,
+    save_checkpoint,
+    staged,
+)
 
 
 @pytest.fixture
@@ -47,6 +55,20 @@ def test_damaged_checkpoint_is_passed_over(saved, tmp_path, damage):
     assert find_checkpoint("auto", tmp_path) == saved[1]
     with pytest.raises(FileNotFoundError, match="checkpoint-100': not a complete checkpoint"):
         find_checkpoint(str(saved[-1]), tmp_path)
+
+
+def test_only_a_killed_run_may_begin_again(tmp_path):
+    assert not holds_a_dead_run(tmp_path / "nowhere")
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).touch()
+    assert holds_a_run(tmp_path) and not holds_a_dead_run(tmp_path)  # a model, whoever made it
+    for sign in ("trainer_state.json", ".unfinished", "checkpoint-3"):
+        (tmp_path / sign).touch()
+        assert holds_a_dead_run(tmp_path)
+        (tmp_path / "all_results.json").touch()
+        assert not holds_a_dead_run(tmp_path)
+        for name in (sign, "all_results.json"):
+            (tmp_path / name).unlink()
 
 
 def test_interrupted_save_leaves_the_older_ones(accelerator, saved, tmp_path, monkeypatch):

@@ -79,6 +79,22 @@ def test_windows_and_their_answers(load):
         questions.encode(tokenizer, replace(args, max_seq_length=60))
 
 
+def test_the_json_of_squad(tmp_path):
+    asked = {"id": "x", "question": "q", "answers": [{"text": "c", "answer_start": 4}], "is_impossible": False}
+    refused = {"id": "y", "question": "r", "answers": [], "plausible_answers": [], "is_impossible": True}
+    articles = [{"title": "t", "paragraphs": [{"context": "a b c d", "qas": [asked, refused]}] * 5}]
+    (tmp_path / "train.json").write_text(json.dumps({"version": "v2.0", "data": articles}, indent=1))
+    args = QuestionArguments(train_file=str(tmp_path / "train.json"), version_2_with_negative=True)
+    splits = load_questions(args, seed=0).splits
+    rows = {each["id"]: each for part in splits.values() for each in part}
+    assert sum(map(len, splits.values())) == 10 and rows["y"]["answers"] == {"text": [], "answer_start": []}
+    answers = {"text": ["c"], "answer_start": [4]}
+    assert rows["x"] == {"id": "x", "question": "q", "context": "a b c d", "answers": answers}
+    (tmp_path / "train.json").write_text(json.dumps({"data": [{"text": "a"}]}))
+    with pytest.raises(ValueError, match="'data' is not as SQuAD has it, with 'paragraphs' and 'qas'"):
+        load_questions(args, seed=0)
+
+
 def test_built_in_questions(monkeypatch):
     monkeypatch.setattr(generated, "QUESTIONS", {"train": 200})
     for each in generated.questions_on_passages()["train"]:

@@ -40,6 +40,7 @@ def test_the_length_that_is_evaluated_is_saved(own, is_new, length):
     config = GenerationConfig(**own)
     SummarizationArguments().set_generation(config, 9, is_new)
     assert config.max_length == length
+    assert config.num_beams == 1  # of an unset width: what is evaluated, and not a pipeline's own
 
 
 def test_a_built_in_summary_follows_from_its_passage(monkeypatch):

@@ -109,6 +109,8 @@ def test_pairs_and_label_ids(tmp_path):
         ({"text_column_name": ["label"]}, ValueError, "'label' cannot be both"),
         ({"text_column_name": ["number"]}, ValueError, "text_column_name 'number' holds .*int64.*, not text"),
         ({"label_column_name": "share"}, ValueError, "'share' holds .*float64"),
+        ({"label_column_name": "share"}, ValueError, "such as 0.5; .* write them as names, such as 'low'"),
+        ({"label_column_name": "emptied"}, ValueError, r"first is row 2 of column 'emptied' \(rows are counted from 0"),
         ({"text_column_name": ["holes"]}, ValueError, "split 'train' has no text in row 3 of column 'holes'"),
         ({"label_column_name": "holes"}, ValueError, "split 'train' has 1 rows without a label, the first is row 3"),
         ({"label_column_name": "same"}, ValueError, r"two labels or more; 'same' holds only \['one'\]"),
@@ -119,6 +121,7 @@ def test_pairs_and_label_ids(tmp_path):
 def test_bad_input_is_refused(tmp_path, options, error, message):
     holes = ["a", "b", "a", None] + ["b"] * 6
     columns = {"number": [1] * 10, "share": [0.5] * 10, "holes": holes, "same": ["one"] * 10}
+    columns["emptied"] = [1.0, 0.0, None] + [1.0] * 7  # as `datasets` reads an empty cell among whole numbers
     if "train_file" not in options:
         options = {"dataset_name": saved(tmp_path / "data", train=texts(10, **columns)), **options}
     with pytest.raises(error, match=message):
@@ -129,6 +132,19 @@ def test_labels_that_train_has_not_are_refused(tmp_path):
     folder = saved(tmp_path / "data", train=texts(8), validation=texts(6, labels=("bad", "ugly", "good")))
     with pytest.raises(ValueError, match=r"split 'validation' has labels that train has not: \['ugly'\]"):
         load(dataset_name=folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("text,label\n", r"train_file '.*train.csv' gives no row; does it hold only a header\?"),
+        ("text;label\na;1\n", r"usual names \(text, sentence, .*\) is among .*; is the file separated by semicolons\?"),
+    ],
+)
+def test_csv_files_that_hold_no_table_are_refused(tmp_path, text, message):
+    (tmp_path / "train.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load(train_file=str(tmp_path / "train.csv"))
 
 
 def test_splits_with_other_columns_are_refused(tmp_path):

@@ -24,6 +24,8 @@ from .tensor_rules import Sinusoids, Step, plan
 from .torch_modules import settings_of
 
 logger = logging.getLogger(__name__)
+#: how many tensors of another head a message names
+SHOWN = 4
 
 
 def from_official(
@@ -106,7 +108,9 @@ def convert(
     if model.can_generate():
         model.generation_config = checkpoint.generation_config
     model.name_or_path = model.config.name_or_path = checkpoint.source or getattr(original, "name_or_path", "")
-    notices = {"initialised anew, to be trained first": matched.fresh, "left out, as of another head": matched.unused}
+    unused, rest = matched.unused[:SHOWN], len(matched.unused) - SHOWN
+    unused += [f"and {rest} more"] if rest > 0 else []
+    notices = {"initialised anew, to be trained first": matched.fresh, "left out, as of another head": unused}
     for notice, names in notices.items():
         if names:
             logger.warning(f"{model_class.__name__} from {checkpoint.title}: {notice}: {', '.join(names)}.")

@@ -134,7 +134,11 @@ class LoopArguments(Options):
 
     checkpointing_steps: str | None = option(None, "Steps between two checkpoints, or 'epoch'; default: none.")
     save_total_limit: int | None = option(2, "How many checkpoints to keep.", at_least=1)
-    resume_from_checkpoint: str | None = option(None, "A checkpoint, or 'auto': the newest complete one in output_dir.")
+    resume_from_checkpoint: str | None = option(
+        None,
+        "A checkpoint, or 'auto': the newest complete one in output_dir; a run that was killed before its first one"
+        " begins again.",
+    )
 
     with_tracking: bool = option(False, "Log to the trackers of Accelerate.")
     report_to: str | None = option(None, "Which tracker (tensorboard, wandb, ...); default: all installed.")

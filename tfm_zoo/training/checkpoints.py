@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tfm_zoo.models import hub_manifest
 from tfm_zoo.quiet import quiet_checkpoint
 
 STATE_FILE = "trainer_state.json"
+RESULTS_FILE = "all_results.json"  # the last that a run writes for itself
 MANIFEST_FILE = "files.json"
 STAGING = ".unfinished"
 #: files that describe the others: deleted before the others are replaced, and written last
@@ -124,8 +126,15 @@ def kept_step(output_dir: Path) -> int | None:
 
 def holds_a_run(output_dir: Path) -> bool:
     """Whether a folder holds a model or other files of a recipe. A card that the user wrote does not count."""
-    names = (STATE_FILE, "all_results.json", "config.json", "model.safetensors")
+    names = (STATE_FILE, RESULTS_FILE, "config.json", "model.safetensors")
     return any((output_dir / name).exists() for name in names) or any(output_dir.glob("checkpoint-*"))
+
+
+def holds_a_dead_run(output_dir: Path) -> bool:
+    """Whether a folder holds a run of a recipe that was killed, and so neither results nor a model from elsewhere."""
+    # Where it was killed while it replaced files, the staging folder alone tells that they are a recipe's.
+    signs = chain.from_iterable(map(output_dir.glob, (STATE_FILE, f"{STAGING}*", "checkpoint-*")))
+    return any(signs) and not (output_dir / RESULTS_FILE).exists()
 
 
 @contextmanager

@@ -65,7 +65,8 @@ class Loop:
             logger.warning(note)
         if self.args.gradient_checkpointing:
             # Not reentrant, so that gradients reach the layers above frozen embeddings.
-            task.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            options, old = {"use_reentrant": False}, task.model.gradient_checkpointing_enable
+            getattr(task.model, "activation_checkpointing_enable", old)(options)  # its name in later releases
         if self.args.freeze:
             freeze(task.model, self.args.freeze)
             logger.info(what_learns(task.model))

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from tfm_zoo.hub import push
 from tfm_zoo.hub.cards import facts_of_zoo_model, licence_of, tags_of, write_card
-from tfm_zoo.training.checkpoints import TrainState
+from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
 from tfm_zoo.training.models import is_zoo
 from tfm_zoo.training.runs import Run
 from tfm_zoo.training.task import Task
@@ -48,6 +48,8 @@ class Report:
 
     def __post_init__(self) -> None:
         args = self.run.args
+        given = [word.rpartition("=")[2] for word in sys.argv[1:]]
+        self.paths_are_cut = any(shortened(value) != value for value in given)  # in the command
         self.name = (args.hub_model_id or Path(args.output_dir).resolve().name).split("/")[-1]  # of the model
         self.is_zoo = is_zoo(self.model.config)
         self.base_model = self.run.model_args.model_name_or_path  # None: training started from new weights
@@ -56,7 +58,7 @@ class Report:
     def finish(self) -> None:
         """Write everything beside the model, push it if `push_to_hub` says so, and log the result."""
         args, output_dir = self.run.args, Path(self.run.args.output_dir)
-        (output_dir / "all_results.json").write_text(json.dumps(self.results, indent=2) + "\n", encoding="utf-8")
+        (output_dir / RESULTS_FILE).write_text(json.dumps(self.results, indent=2) + "\n", encoding="utf-8")
         self.state.write(output_dir)
         plot_training(self.state.log_history, output_dir / PICTURE, *self.task.picture_metrics)
         values = self.values() | (facts_of_zoo_model(self.model) if self.is_zoo else {})

@@ -35,7 +35,14 @@ from tfm_zoo.hub import PushError
 from tfm_zoo.models.hub_saving import open_repository
 from tfm_zoo.quiet import hush_deepspeed, hush_progress_bars, hush_tokenizers
 from tfm_zoo.training.arguments import LoopArguments, parse_arguments
-from tfm_zoo.training.checkpoints import STAGING, find_checkpoint, holds_a_run
+from tfm_zoo.training.checkpoints import (
+    RESULTS_FILE,
+    STAGING,
+    complete_checkpoints,
+    find_checkpoint,
+    holds_a_dead_run,
+    holds_a_run,
+)
 from tfm_zoo.training.models import ModelArguments
 from tfm_zoo.training.sharding import is_sharded
 from tfm_zoo.training.sources import DataArguments
@@ -243,16 +250,21 @@ def open_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | Non
             f"resume_from_checkpoint {args.resume_from_checkpoint!r} is not in output_dir {args.output_dir!r},"
             " where the best model of its run is"
         )
-    if holds_a_run(output_dir) and not (args.overwrite_output_dir or args.resume_from_checkpoint):
+    resumes = (args.resume_from_checkpoint or "false").lower() != "false"
+    may_replace = args.overwrite_output_dir or (resumes and holds_a_dead_run(output_dir))
+    if checkpoint is None and holds_a_run(output_dir) and not may_replace:
+        lacks = " and no checkpoint to go on from" if resumes else ""
+        resume = " --resume_from_checkpoint auto to go on with it," if complete_checkpoints(output_dir) else ""
         raise FileExistsError(
-            f"output_dir {args.output_dir!r} holds a run: give another folder, --resume_from_checkpoint auto to go"
-            " on with it, or --overwrite_output_dir to replace it"
+            f"output_dir {args.output_dir!r} holds a run{lacks}: give another folder,{resume} or --overwrite_output_dir"
+            " to replace it"
         )
     accelerator.wait_for_everyone()  # every process has looked before one writes
     if accelerator.is_main_process:
         if checkpoint is None:
             for leftover in (*output_dir.glob("checkpoint-*"), *output_dir.glob(f"{STAGING}*")):
                 shutil.rmtree(leftover)
+            (output_dir / RESULTS_FILE).unlink(missing_ok=True)  # else the new run, if killed, would pass for finished
         output_dir.mkdir(parents=True, exist_ok=True)
     accelerator.wait_for_everyone()
     if args.checkpointing_steps and not output_dir.is_dir():
@@ -260,7 +272,7 @@ def open_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | Non
             f"checkpointing_steps: output_dir {args.output_dir!r} is on the first machine alone; checkpoints need a"
             " file system that all machines share"
         )
-    if args.resume_from_checkpoint and checkpoint is None:
+    if resumes and checkpoint is None:
         logger.info(f"No complete checkpoint in {output_dir}: starting from the beginning")
     return checkpoint
 

@@ -112,6 +112,8 @@ class DataArguments(Options):
             return in_parts(load_dataset(self.file_types[suffix], **options))
         except DatasetGenerationError as error:
             raise ValueError(f"{split}_file {file!r} cannot be read: {error.__cause__ or error}") from error
+        except ValueError as error:  # of a CSV file that ends after its header, too
+            raise ValueError(f"{split}_file {file!r} gives no row; does it hold only a header? ({error})") from error
 
 
 @dataclass(frozen=True)
@@ -203,20 +205,39 @@ def find_columns(
     columns = split.column_names or list(next(iter(split), {}))  # a stream may know them only when it is read
     for name in asked or ():
         if name not in columns:
-            raise ValueError(f"{option_name} {name!r}: no such column; the columns are {columns}")
+            raise ValueError(f"{option_name} {name!r}: no such column; the columns are {listed(columns)}")
     names = asked or next((names for names in usual if set(names) <= set(columns)), None)
     if names is None:
-        raise ValueError(f"give {option_name}: none of the usual names is among the columns {columns}")
+        raise ValueError(
+            f"give {option_name}: none of the usual names ({names_in(usual)}) is among the columns {listed(columns)}"
+        )
     return names
+
+
+def names_in(usual: Sequence[list[str]]) -> str:
+    """The usual names of a column, or of several, in words."""
+    return ", ".join(dict.fromkeys(" and ".join(names) for names in usual))
+
+
+def listed(columns: list[str]) -> str:
+    """The columns of a table, for an error; with a question, if they look like the header of another kind of file."""
+    is_other = len(columns) == 1 and ";" in columns[0]
+    hint = "; is the file separated by semicolons? A .csv file needs commas, a .tsv file tabs" if is_other else ""
+    return f"{columns}{hint}"
+
+
+def row_error(message: str) -> ValueError:
+    """The error for a row; it says how rows are counted."""
+    return ValueError(f"{message} (rows are counted from 0, without a header)")
 
 
 def check_texts(name: str, split: Dataset, column: str, option_name: str = "text_column_name") -> None:
     """Refuse a column that is missing, or that holds anything but texts."""
     if column not in split.column_names:
-        raise ValueError(f"split {name!r} has no column {column!r}; its columns: {split.column_names}")
+        raise ValueError(f"split {name!r} has no column {column!r}; its columns: {listed(split.column_names)}")
     feature = split.features[column]
     if getattr(feature, "dtype", None) not in ("string", "large_string"):
         raise ValueError(f"{option_name} {column!r} holds {feature}, not text")
     texts = split[column][:]
     if None in texts:
-        raise ValueError(f"split {name!r} has no text in row {texts.index(None)} of column {column!r}")
+        raise row_error(f"split {name!r} has no text in row {texts.index(None)} of column {column!r}")

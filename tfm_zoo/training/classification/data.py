@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
+from math import isnan
 from typing import ClassVar
 
 from datasets import ClassLabel, Dataset, DatasetDict, Value, load_dataset
@@ -13,7 +14,7 @@ from typing_extensions import Self
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.labels import in_order
-from tfm_zoo.training.sources import SplitArguments, check_texts, find_columns, load_source
+from tfm_zoo.training.sources import SplitArguments, check_texts, find_columns, listed, load_source, names_in, row_error
 from tfm_zoo.training.splits import Data, by_role, divide
 
 logger = logging.getLogger(__name__)
@@ -37,7 +38,9 @@ class TextDataArguments(SplitArguments):
         None, f"Hub id or local folder; default: {DEFAULT_DATASET}. 'generated': the built-in data set."
     )
     text_column_name: list[str] | None = option(
-        None, "One text column or two; default: by usual names.", "text_column_names"
+        None,
+        f"One text column or two; default: the first that there is of {names_in(TEXT_COLUMNS)}.",
+        "text_column_names",
     )
     label_column_name: str | None = option(None, "Column of the labels; default: 'label' or 'labels'.")
     max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length", at_least=1)
@@ -100,7 +103,9 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
         for column in text_columns:
             check_texts(name, split, column)
         if label_column not in split.column_names:
-            raise ValueError(f"split {name!r} has no column {label_column!r}; its columns: {split.column_names}")
+            raise ValueError(
+                f"split {name!r} has no column {label_column!r}; its columns: {listed(split.column_names)}"
+            )
         labelled = _with_label_names(name, split.select_columns([*text_columns, label_column]), label_column)
         if labelled is None:
             unlabelled.append(f"Split {name!r} is not labelled and was not used.")
@@ -128,11 +133,23 @@ def _with_label_names(name: str, split: Dataset, column: str) -> Dataset | None:
     labels = split[column][:]
     if isinstance(feature, ClassLabel):
         labels = [feature.int2str(label) if label is not None and label >= 0 else None for label in labels]
-    elif not isinstance(feature, Value) or feature.dtype.startswith(("float", "double")):
+    elif not isinstance(feature, Value):
         raise ValueError(f"label_column_name {column!r} holds {feature}; expected text, whole numbers or booleans")
+    elif feature.dtype.startswith(("float", "double")):  # as an empty cell makes of a column of whole numbers, too
+        labels = [None if label is None or isnan(label) else label for label in labels]
+        real = next((label for label in labels if label is not None and not label.is_integer()), None)
+        if real is not None:
+            raise ValueError(
+                f"label_column_name {column!r} holds {feature}, such as {real}; expected text, whole numbers or"
+                " booleans: to learn ranges of numbers, write them as names, such as 'low' and 'high'"
+            )
+        labels = [None if label is None else int(label) for label in labels]
     missing = labels.count(None)
     if missing == len(labels):
         return None
     if missing:
-        raise ValueError(f"split {name!r} has {missing} rows without a label, the first is row {labels.index(None)}")
+        raise row_error(
+            f"split {name!r} has {missing} rows without a label, the first is row {labels.index(None)} of column"
+            f" {column!r}"
+        )
     return split.remove_columns(column).add_column("label", [str(label) for label in labels])

@@ -1,5 +1,6 @@
 """Classification of texts as a task: its options, its figures, its card. The loss is the model's own."""
 
+import logging
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,8 +11,10 @@ from transformers import PreTrainedModel
 
 from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.classification.data import TextClassificationData
-from tfm_zoo.training.optimization import freeze, freeze_base_model
+from tfm_zoo.training.optimization import freeze, freeze_base_model, what_learns
 from tfm_zoo.training.task import Batch, Task, inputs_of
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,14 @@ class ClassificationTask(Task):
 
     def before_epoch(self, model: PreTrainedModel, epoch: int) -> None:
         if self.args.freeze_epochs:
-            freeze_base_model(model, epoch < self.args.freeze_epochs)
+            frozen = epoch < self.args.freeze_epochs
+            freeze_base_model(model, frozen)
             freeze(model, self.args.freeze or [])  # for good
+            if frozen:
+                left = f"epoch {epoch + 1}, one of {self.args.freeze_epochs} with the base model frozen"
+                logger.info(f"{left}: {what_learns(model)}")
+            elif epoch == self.args.freeze_epochs:
+                logger.info(f"epoch {epoch + 1}, the first with the whole model: {what_learns(model)}")
 
 
 def accuracy_and_f1(predictions: Tensor, references: Tensor) -> dict[str, float]:

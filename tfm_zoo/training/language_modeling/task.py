@@ -95,6 +95,17 @@ class LanguageModelingTask(Task):
     def is_chat(self) -> bool:
         return isinstance(self.data, Conversations)
 
+    @property
+    def example_prompt(self) -> str:
+        """What the card's example asks the model to continue."""
+        return self.args.sample_prompt or "Once"
+
+    @property
+    def example_length(self) -> int:
+        """How many tokens it asks for: no more than the model has positions for."""
+        begun = len(self.sampler.prompt_ids or self.tokenizer(self.example_prompt)["input_ids"])
+        return max(1, min(self.args.sample_length or 100, self.sampler.longest - begun))
+
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The model's own. (With a cache, the official classes would not see where packed conversations begin.)"""
         return model(**batch, use_cache=False).loss

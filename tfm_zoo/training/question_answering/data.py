@@ -1,6 +1,6 @@
 """Questions whose answers are spans of a text, from any source, as windows of tokens."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, NamedTuple
@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from tfm_zoo.pipelines.windows import Window, Windows
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.sources import SplitArguments, check_texts, load_source
+from tfm_zoo.training.sources import SplitArguments, check_texts, listed, load_source, row_error
 from tfm_zoo.training.splits import Data, by_role, divide, without_empty
 
 #: what a window has beyond the model's inputs: where the answer stands, and where the context and "no answer" stand
@@ -49,6 +49,11 @@ class QuestionArguments(SplitArguments):
         at_least=0,
     )
     pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest window.")
+
+    def load_file(self, split: str, file: str) -> Dataset:
+        """The rows of a file, which may be SQuAD's own JSON."""
+        rows = super().load_file(split, file)
+        return squad_rows(rows["data"][0]) if {*rows.column_names} in ({"data"}, {"version", "data"}) else rows
 
 
 class Answer(NamedTuple):
@@ -97,6 +102,25 @@ class Questions(Data):
         return encoded
 
 
+def squad_rows(articles: Iterable[Mapping[str, Any]]) -> Dataset:
+    """A row for each question of SQuAD's own JSON, which has them by article and paragraph."""
+    try:
+        rows = [
+            {
+                "id": question["id"],
+                "question": question["question"],
+                "context": paragraph["context"],
+                "answers": {key: [answer[key] for answer in question["answers"]] for key in ANSWER},
+            }
+            for article in articles
+            for paragraph in article["paragraphs"]
+            for question in paragraph["qas"]
+        ]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"'data' is not as SQuAD has it, with 'paragraphs' and 'qas': no {error}") from error
+    return Dataset.from_list(rows)
+
+
 def first_answer(answers: Mapping[str, list]) -> Answer | None:
     """The first of several answers, which is the one to learn."""
     if not answers["text"]:
@@ -135,17 +159,19 @@ def _questions(name: str, split: Dataset, args: QuestionArguments) -> Dataset:
     for option_name in ("question_column", "context_column"):
         check_texts(name, split, getattr(args, option_name), option_name)
     if args.answer_column not in split.column_names:
-        raise ValueError(f"answer_column {args.answer_column!r}: no such column; the columns are {split.column_names}")
+        raise ValueError(
+            f"answer_column {args.answer_column!r}: no such column; the columns are {listed(split.column_names)}"
+        )
     contexts, answers = split[args.context_column][:], split[args.answer_column][:]
     for row, (context, answer) in enumerate(zip(contexts, answers, strict=True)):
         where = f"split {name!r}, row {row}"
         if not isinstance(answer, Mapping) or not all(isinstance(answer.get(key), list) for key in ANSWER):
-            raise ValueError(f"{where}: answer_column needs lists `text` and `answer_start`, not {answer!r}")
+            raise row_error(f"{where}: answer_column needs lists `text` and `answer_start`, not {answer!r}")
         if not answer["text"] and not args.version_2_with_negative:
-            raise ValueError(f"{where} has no answer: give version_2_with_negative if questions may have none")
+            raise row_error(f"{where} has no answer: give version_2_with_negative if questions may have none")
         for text, start in zip(answer["text"], answer["answer_start"], strict=True):
             if not text or not context.startswith(text, start):
-                raise ValueError(f"{where}: the answer {text!r} does not stand at character {start} of its context")
+                raise row_error(f"{where}: the answer {text!r} does not stand at character {start} of its context")
     columns = {
         "id": [str(each) for each in split["id"]] if "id" in split.column_names else list(map(str, range(len(split)))),
         "question": split[args.question_column][:],

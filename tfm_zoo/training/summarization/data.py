@@ -7,11 +7,12 @@ from datasets import Dataset
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.sources import check_texts, find_columns, load_source
+from tfm_zoo.training.sources import check_texts, find_columns, load_source, names_in
 from tfm_zoo.training.splits import by_role, divide, without_empty
 from tfm_zoo.training.text_to_text.data import SIDES, PairArguments, TextPairs
 
 PAIRS_OF_COLUMNS = (("text", "summary"), ("article", "highlights"), ("document", "summary"), ("dialogue", "summary"))
+USUAL = [[[pair[place]] for pair in PAIRS_OF_COLUMNS] for place in range(2)]  # of each side
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class SummaryArguments(PairArguments):
         "The data set is generated: its passages are made from templates. It tests the machinery alone."
     )
 
-    text_column: str | None = option(None, "Column of the texts; default: by usual names, as 'text' or 'article'.")
-    summary_column: str | None = option(None, "Column of the summaries; default: likewise, as 'summary'.")
+    text_column: str | None = option(None, f"Column of the texts; default: the first of {names_in(USUAL[0])}.")
+    summary_column: str | None = option(None, f"Column of the summaries; default: the first of {names_in(USUAL[1])}.")
     max_source_length: int = option(512, "Longer texts are truncated to this many tokens.", at_least=1)
     source_prefix: str = option("", "Put before every text, such as 'summarize: ' for T5.")
 
@@ -40,8 +41,7 @@ def load_summaries(args: SummaryArguments, seed: int) -> TextPairs:
 def _pairs(name: str, split: Dataset, args: SummaryArguments) -> Dataset:
     """The texts of a split, in the columns "source" and "target"."""
     texts = {}
-    for place, (side, option_name) in enumerate(zip(SIDES, ("text_column", "summary_column"), strict=True)):
-        usual = [[pair[place]] for pair in PAIRS_OF_COLUMNS]
+    for side, option_name, usual in zip(SIDES, ("text_column", "summary_column"), USUAL, strict=True):
         asked = getattr(args, option_name)
         (column,) = find_columns(split, asked and [asked], usual, option_name)
         check_texts(name, split, column, option_name)

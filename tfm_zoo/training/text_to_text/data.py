@@ -9,7 +9,7 @@ from datasets import Dataset, DatasetDict
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.sources import SplitArguments, check_texts
+from tfm_zoo.training.sources import SplitArguments, check_texts, row_error
 from tfm_zoo.training.splits import Data
 
 SIDES = ("source", "target")  # the columns of pairs
@@ -66,5 +66,5 @@ def checked_texts(name: str, split: Dataset, column: str, option_name: str) -> l
     texts = split[column][:]
     empty = next((row for row, text in enumerate(texts) if not text.strip()), None)
     if empty is not None:
-        raise ValueError(f"split {name!r} has an empty text in row {empty} of column {column!r}")
+        raise row_error(f"split {name!r} has an empty text in row {empty} of column {column!r}")
     return texts

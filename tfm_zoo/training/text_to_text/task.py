@@ -78,6 +78,8 @@ class TextToTextArguments(LoopArguments):
         for name in ("num_beams", "length_penalty"):
             if getattr(self, name) is not None:
                 setattr(config, name, getattr(self, name))
+        if config.num_beams is None:
+            config.num_beams = 1  # what `generate` takes, and so evaluations; a pipeline would take more
 
 
 class Sample(NamedTuple):

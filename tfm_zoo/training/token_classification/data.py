@@ -12,7 +12,7 @@ from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.labels import in_order
-from tfm_zoo.training.sources import SplitArguments, find_columns, load_source
+from tfm_zoo.training.sources import SplitArguments, find_columns, listed, load_source, names_in, row_error
 from tfm_zoo.training.splits import Data, by_role, divide, without_empty
 
 WORD_COLUMNS = [["tokens"], ["words"]]
@@ -28,9 +28,11 @@ class TaggedTextArguments(SplitArguments):
         "The data set is generated: its sentences are made from templates. It tests the machinery alone."
     )
 
-    text_column_name: str | None = option(None, "Column of lists of words; default: 'tokens' or 'words'.")
+    text_column_name: str | None = option(
+        None, f"Column of lists of words; default: the first of {names_in(WORD_COLUMNS)}."
+    )
     label_column_name: str | None = option(
-        None, "Column of lists of tags, one for each word; default: by usual names, such as 'ner_tags'."
+        None, f"Column of lists of tags, one for each word; default: the first of {names_in(TAG_COLUMNS)}."
     )
     label_all_tokens: bool = option(
         False,
@@ -123,17 +125,17 @@ def _tagged(name: str, split: Dataset, word_column: str, tag_column: str) -> Dat
     """The words and tags of a split, in the columns "words" and "tags"; tags by their names."""
     for column in (word_column, tag_column):
         if column not in split.column_names:
-            raise ValueError(f"split {name!r} has no column {column!r}; its columns: {split.column_names}")
+            raise ValueError(f"split {name!r} has no column {column!r}; its columns: {listed(split.column_names)}")
     names = _class_names({name: split}, tag_column)
     found: dict[str, list[list[str]]] = {"words": [], "tags": []}
     for row, (words, tags) in enumerate(zip(split[word_column], split[tag_column], strict=True)):
         where = f"split {name!r}, row {row}"
         if not _are(words, str):
-            raise ValueError(f"{where}: text_column_name {word_column!r} needs a list of words, not {words!r}")
+            raise row_error(f"{where}: text_column_name {word_column!r} needs a list of words, not {words!r}")
         if not _are(tags, (str, int)):
-            raise ValueError(f"{where}: label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
+            raise row_error(f"{where}: label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
         if len(words) != len(tags):
-            raise ValueError(f"{where}: {len(words)} words and {len(tags)} tags; each word needs one")
+            raise row_error(f"{where}: {len(words)} words and {len(tags)} tags; each word needs one")
         found["words"].append(words)
         found["tags"].append([names[tag] if names else str(tag) for tag in tags])
     return Dataset.from_dict(found)

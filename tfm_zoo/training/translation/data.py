@@ -9,7 +9,7 @@ from datasets import Dataset
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.sources import find_columns, load_source
+from tfm_zoo.training.sources import find_columns, listed, load_source
 from tfm_zoo.training.splits import by_role, divide
 from tfm_zoo.training.text_to_text.data import SIDES, PairArguments, TextPairs, checked_texts
 
@@ -82,7 +82,7 @@ def _pairs(name: str, split: Dataset, languages: Sequence[str | None]) -> Datase
     texts = {}
     for side, option_name, language in zip(SIDES, ("source_lang", "target_lang"), languages, strict=True):
         if language is None:
-            raise ValueError(f"give source_lang and target_lang: the columns are {split.column_names}")
+            raise ValueError(f"give source_lang and target_lang: the columns are {listed(split.column_names)}")
         short = language.split("_")[0]
         asked = short if short in split.column_names and language not in split.column_names else language
         (column,) = find_columns(split, [asked], [], option_name)
