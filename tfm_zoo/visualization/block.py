@@ -144,13 +144,14 @@ class Column:
     def point(self, to: tuple[float, float], start: tuple[float, float], short: float = 0.0) -> None:
         """An arrow that ends so many points before its aim."""
         style = {"arrowstyle": "-|>", "color": "#555555", "lw": 1, "shrinkA": 0, "shrinkB": short}
-        self.panel.annotate("", to, start, arrowprops=style | {"mutation_scale": 8}, zorder=1)
+        self.panel.annotate("", to, start, arrowprops=style | {"mutation_scale": 8}, annotation_clip=False, zorder=1)
 
-    def fork(self, half: float) -> None:
-        """A line across, from which two boxes go up, or on which they meet."""
+    def fork(self, half: float, joins: bool = False) -> None:
+        """A line across, from which two boxes go up or, if it `joins` them, on which they meet."""
         self.top += 0.15
         self.panel.plot([self.middle - half, self.middle + half], [self.top] * 2, color="#555555", lw=1, zorder=1)
-        self.line(self.middle, self.top - 0.15, self.top)
+        if not joins:
+            self.line(self.middle, self.top - 0.15, self.top)
 
     def sum(self, start: float, side: float = SIDE) -> None:
         """A residual sum on top: what was there at the height `start` comes around the boxes between."""
@@ -221,7 +222,7 @@ def draw_side_by_side(column: Column, stack: Stack) -> None:
         column.box(sub_layer.kind, sub_layer.text, offset, rise=offset > 0, lines=lines)
     column.line(middle - half, column.top, column.top + 0.15)
     column.line(middle + half, column.top, column.top + 0.15)
-    column.fork(half)
+    column.fork(half, joins=True)
     column.sum(start, side=2 * half + 0.4)
 
 
