@@ -23,6 +23,9 @@ LIKE_BART = ("marian", "bart", "mbart", "fsmt", "m2m_100", "pegasus", "blenderbo
 LIKE_T5 = ("t5", "mt5", "umt5")
 WITH_CLASSIFIER = ("bart", "mbart")
 
+# Before transformers 5.21, the class takes sdpa, which leaves out the cap on its scores: a bug of those releases.
+transformers.Gemma2PreTrainedModel._supports_sdpa = False
+
 
 def without(fields: dict, *names: str) -> dict:
     return {name: value for name, value in fields.items() if name not in names}

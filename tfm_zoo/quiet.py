@@ -52,6 +52,11 @@ def quiet_retrying() -> AbstractContextManager:
     return switched_off("huggingface_hub.utils._http")
 
 
+def quiet_checkpoint() -> AbstractContextManager:
+    """While it is open, Accelerate does not warn that it writes tied weights once: loading ties them again."""
+    return switched_off("accelerate.utils.other")
+
+
 @contextmanager
 def quiet_loading() -> Iterator[None]:
     """While it is open, transformers shows no progress bar and does not list the parameters that a model initialises.

@@ -55,19 +55,19 @@ def twins(zoo: torch.nn.Module) -> tuple[torch.nn.Module, torch.nn.Module]:
     return official, zoo
 
 
-def reviews(count: int) -> tuple[Inputs, Inputs]:
+def reviews(count: int, size: int) -> tuple[Inputs, Inputs]:
     """Ragged batches with labels, and full ones."""
-    ragged, source = review_batches(count, REVIEWS, LENGTH)
-    report(f"{count} batches of {REVIEWS}, {source}", ragged, "attention_mask")
-    labels = {"labels": torch.arange(REVIEWS) % 2}
+    ragged, source = review_batches(count, size, LENGTH)
+    report(f"{count} batches of {size}, {source}", ragged, "attention_mask")
+    labels = {"labels": torch.arange(size) % 2}
     return [batch | labels for batch in ragged], [batch | labels for batch in without_padding(ragged, LENGTH)]
 
 
-def translations(count: int) -> tuple[Inputs, Inputs]:
-    found, source = translation_batches("train", PAIRS, count, PIECES)
+def translations(count: int, size: int) -> tuple[Inputs, Inputs]:
+    found, source = translation_batches("train", size, count, PIECES)
     # M2M100's positions begin behind the number of the token for padding, so that it is to be a low one.
     ragged = [batch | {"input_ids": (batch["input_ids"] + END) % (PIECES + END)} for batch in found]
-    report(f"{count} batches of {PAIRS}, {source}", ragged, "attention_mask")
+    report(f"{count} batches of {size}, {source}", ragged, "attention_mask")
     full = []
     for seed, batch in enumerate(ragged):
         generator = torch.Generator().manual_seed(seed)
@@ -108,14 +108,18 @@ def row(official: torch.nn.Module, zoo: torch.nn.Module, ragged: Inputs, full: I
 def main(
     only: Annotated[str, typer.Option(help="Run those whose name holds this.")] = "",
     rounds: Annotated[int, typer.Option(help="Batches that count.")] = 3,
+    smaller: Annotated[int, typer.Option(help="Divides the sizes of the batches, for wide models.")] = 1,
 ) -> None:
     """Times each pair: interleaved, medians, ratio."""
     steps = ("inference, ragged", "inference, full", "training step, ragged", "training step, full")
     table = Table("official class", *steps, title="seconds, official / zoo = ratio")
-    kinds = ((ENCODERS, reviews, encoder_pair), (ENCODER_DECODERS, translations, encoder_decoder_pair))
-    for names, make, pair in kinds:
+    kinds = (
+        (ENCODERS, reviews, REVIEWS, encoder_pair),
+        (ENCODER_DECODERS, translations, PAIRS, encoder_decoder_pair),
+    )
+    for names, make, size, pair in kinds:
         chosen = [name for name in names if only in name]
-        batches = make(rounds) if chosen else ()
+        batches = make(rounds, size // smaller) if chosen else ()
         for name in chosen:
             torch.manual_seed(0)
             cells = row(*pair(name), *batches)

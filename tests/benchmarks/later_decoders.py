@@ -1,8 +1,12 @@
-"""Decoders of published widths, with few layers, against official classes: decoding, a training step, its memory."""
+"""Decoders of published widths, with few layers, against official classes: decoding, a training step, its memory.
+
+A batch to train on is full, with a label everywhere, or ragged: conversations, of which the answers alone have labels.
+"""
 
 from collections.abc import Callable
 from functools import partial
 
+import torch
 import transformers
 from torch import nn
 
@@ -11,8 +15,11 @@ from .decoder import PROMPT, batches, compared, compared_decoding, labelled, twi
 from .settings import Result, Settings, remembered, training_step
 
 LAYERS = 3  # at most
-TRAINED = (2, 256)  # (batch, length) of a training step that is timed
-REMEMBERED = (2, 512)  # and of one whose memory is measured
+TRAINED = 256  # tokens of the longest row of a training step that is timed
+REMEMBERED = 512  # and of one whose memory is measured
+FULL = 2  # rows of a full batch
+CONVERSATIONS = (1.0, 0.6, 0.35, 0.1)  # rows of a ragged one: parts of the longest, so that half of it is padding
+ANSWERED = 0.4  # the part of a conversation, at its end, that is an answer
 #: name -> official class, its fields, and how much memory a training step may take: logits are most of it where the
 #: vocabulary is large
 DECODERS = {
@@ -44,16 +51,35 @@ def decoded(name: str, settings: Settings, which: str, batch: int) -> Result:
     return compared_decoding(name, official, zoo, inputs_for(official, settings, batch, PROMPT), ">= 1.0")
 
 
-def trained(name: str, settings: Settings, which: str) -> Result:
+def learned(model: nn.Module, settings: Settings, length: int, is_ragged: bool) -> list[dict]:
+    """Batches to train on, whose longest rows have this `length`."""
+    if not is_ragged:
+        return labelled(inputs_for(model, settings, FULL, length))
+    places, ends = torch.arange(length, device=settings.device), [round(part * length) for part in CONVERSATIONS]
+    ends = torch.tensor(ends, device=settings.device)[:, None]
+    mask, answers = places < ends, (places >= (1 - ANSWERED) * ends) & (places < ends)
+    found = inputs_for(model, settings, len(ends), length)
+    return [
+        {
+            "input_ids": batch["input_ids"] * mask,
+            "attention_mask": mask.long(),
+            "labels": batch["input_ids"].where(answers, -100),
+        }
+        for batch in found
+    ]
+
+
+def trained(name: str, settings: Settings, which: str, is_ragged: bool) -> Result:
     official, zoo = pair(settings, which, training=True)
-    inputs = labelled(inputs_for(official, settings, *TRAINED))
+    inputs = learned(official, settings, TRAINED, is_ragged)
     return compared(name, official, zoo, training_step, inputs, ">= 1.2")
 
 
 def memory_case(settings: Settings, kind: str) -> tuple[nn.Module, nn.Module, dict]:
-    """Official and zoo model, `kind` of them, and the batch for [`peak_memory`]."""
-    official, zoo = pair(settings, kind, training=True)
-    return official, zoo, labelled(inputs_for(official, settings, *REMEMBERED))[0]
+    """Official and zoo model and the batch for [`peak_memory`]; `kind` names the model and the batch."""
+    which, _, ragged = kind.partition(" ")
+    official, zoo = pair(settings, which, training=True)
+    return official, zoo, learned(official, settings, REMEMBERED, bool(ragged))[0]
 
 
 def benchmarks(settings: Settings) -> dict[str, Callable[[str], Result]]:
@@ -62,7 +88,9 @@ def benchmarks(settings: Settings) -> dict[str, Callable[[str], Result]]:
     for which, (_, _, memory_goal) in DECODERS.items():
         for batch in (1, 4):
             found[f"{which} decoding, batch {batch}"] = partial(decoded, settings=settings, which=which, batch=batch)
-        found[f"{which} training step"] = partial(trained, settings=settings, which=which)
-        memory = {"family": "later_decoders", "kind": which, "settings": settings, "goal": memory_goal}
-        found[f"{which} peak memory"] = partial(remembered, **memory)
+        for batch, is_ragged in (("", False), (" ragged", True)):
+            step = partial(trained, settings=settings, which=which, is_ragged=is_ragged)
+            memory = {"family": "later_decoders", "kind": which + batch, "settings": settings, "goal": memory_goal}
+            found[f"{which}{batch} training step"] = step
+            found[f"{which}{batch} peak memory"] = partial(remembered, **memory)
     return found

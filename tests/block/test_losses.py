@@ -42,6 +42,30 @@ def test_vocabulary_loss(tokens, num_items, bias):
         assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
 
 
+@pytest.mark.parametrize("trained", ["all", "adapter", "states", "nothing"])
+def test_no_logits_are_computed_twice(trained):
+    """Of a head that torch's own chunked loss does not take, under a soft cap; gradients of what learns are exact."""
+    torch.manual_seed(0)
+    head = nn.Sequential(nn.Linear(16, 600), nn.Linear(600, 600, bias=False))
+    head.out_features, calls = 600, []
+    head.register_forward_hook(lambda module, args, logits: calls.append(len(logits)))
+    states, labels = torch.randn(2 * CHUNK + 3, 16), torch.randint(0, 600, (2 * CHUNK + 3,))
+    states.requires_grad_(trained in ("all", "states"))
+    head.requires_grad_(trained == "all")
+    head[1].requires_grad_(trained in ("all", "adapter"))
+    learned = [tensor for tensor in (states, *head.parameters()) if tensor.requires_grad]
+    loss, wanted = (vocabulary_loss(states, head, labels, 7, chunked, softcap=3.0) for chunked in (True, False))
+    assert calls == [CHUNK, CHUNK, 3, 2 * CHUNK + 3]
+    torch.testing.assert_close(loss, wanted, rtol=1e-6, atol=0)
+    if learned:
+        gradients = (torch.autograd.grad(each, learned, retain_graph=True) for each in (loss, wanted))
+        for ours, theirs in zip(*gradients, strict=True):
+            assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+        with pytest.raises(RuntimeError, match="twice"):  # these gradients are kept once
+            torch.autograd.grad(loss, learned)
+    assert len(calls) == 4
+
+
 def test_vocabulary_loss_without_labels():
     head = torch.nn.Linear(16, 50)
     none = torch.empty(0, dtype=torch.long)

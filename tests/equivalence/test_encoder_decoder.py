@@ -54,6 +54,11 @@ def test_labels_alone(official_class, training):
     assert_same_loss(outputs.loss, expected.loss)
     real = target_mask(batch).bool()
     assert_close(outputs.logits[real], expected.logits[real], "logits")
+    if not training:
+        evaluated = zoo(**source, labels=labels)
+        assert_same_loss(evaluated.loss, expected.loss)
+        assert_close(evaluated.logits[real], expected.logits[real], "logits in evaluation")
+        assert not evaluated.logits[~real].any()
     summed = nn.functional.cross_entropy(expected.logits.flatten(0, 1), labels.flatten(), reduction="sum")
     assert_same_loss(zoo(**source, labels=labels, num_items_in_batch=57).loss, summed / 57)
 

@@ -1,11 +1,13 @@
 """Padding is not computed, wherever it can be left out, by every way of running attention."""
 
+from collections.abc import Iterable
 from functools import partial
 from itertools import pairwise
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import flash_attention_mask
 
@@ -15,6 +17,8 @@ from tfm_zoo import (
     TfmBertForSequenceClassification,
     TfmBertModel,
     TfmEncoderDecoderForConditionalGeneration,
+    TfmGPTForCausalLM,
+    TfmGPTForSequenceClassification,
 )
 from tfm_zoo.models.layout import Layout, Padding, attend_padded, attend_split, find_padding
 
@@ -95,14 +99,19 @@ def test_attention_weights_are_those_of_the_padded_batch(name, side):
 
 def count_tokens(stack) -> list[int]:
     """Fills with the number of tokens that each layer's feed-forward sees. (A hook would have padding computed.)"""
+    return count_rows(layer.mlp for layer in stack.layers)
+
+
+def count_rows(modules: Iterable[nn.Module]) -> list[int]:
+    """Fills with the number of states that each of these modules sees."""
     seen = []
 
     def counted(forward, states):
         seen.append(states.shape[:-1].numel())
         return forward(states)
 
-    for layer in stack.layers:
-        layer.mlp.forward = partial(counted, layer.mlp.forward)
+    for module in modules:
+        module.forward = partial(counted, module.forward)
     return seen
 
 
@@ -203,8 +212,9 @@ WHOLE_TARGET = len(TARGET_LENGTHS) * max(TARGET_LENGTHS)
         ({}, {"labels": torch.tensor([[-100] * 6 + [5], [-100] * 7, [4] + [-100] * 6, [-100, 4] + [-100] * 5])}, 11),
         ({}, {"output_hidden_states": True}, WHOLE_TARGET),
         ({}, {"decoder_attention_mask": torch.ones(4, 7)}, WHOLE_TARGET),
+        ({}, {"decoder_attention_mask": ragged_mask((5, 2, 7, 4))}, sum(TARGET_LENGTHS) + 2),
     ],
-    ids=["default", "window", "bias", "linear", "few labels", "hidden states", "mask"],
+    ids=["default", "window", "bias", "linear", "few labels", "hidden states", "mask", "padding in a mask"],
 )
 @pytest.mark.parametrize("mode", ["split", "padded"])
 def test_tokens_of_a_target_computed(fields, inputs, computed, mode, monkeypatch):
@@ -221,6 +231,105 @@ def test_tokens_of_a_target_computed(fields, inputs, computed, mode, monkeypatch
         assert outputs.logits is None and decoded == [computed if skip else WHOLE_TARGET] * 3
         results.append((outputs.loss, {name: parameter.grad for name, parameter in model.named_parameters()}))
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+MADE = {"decoder_input_ids": None}  # of labels
+LAST_LABELS = sum(TARGET_LENGTHS)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "computed"),
+    [
+        (MADE, LAST_LABELS),
+        ({}, LAST_LABELS + 3),  # where labels end, three of the targets have one more token, and then padding
+        ({"decoder_attention_mask": ragged_mask(TARGET_LENGTHS)}, LAST_LABELS),
+        (MADE | {"decoder_attention_mask": ragged_mask(TARGET_LENGTHS)}, LAST_LABELS),
+        ({"decoder_attention_mask": ragged_mask((5, 2, 7, 4))}, LAST_LABELS + 2),
+        ({"decoder_attention_mask": ragged_mask(TARGET_LENGTHS, "left")}, WHOLE_TARGET),
+        ({"decoder_attention_mask": ragged_mask(TARGET_LENGTHS), "labels": torch.ones(4, 7).long()}, WHOLE_TARGET),
+        (MADE | {"return_logits": True}, WHOLE_TARGET),
+        (MADE | {"output_attentions": True}, WHOLE_TARGET),
+        (MADE | {"logits_to_keep": 2}, WHOLE_TARGET),
+    ],
+    ids=["made", "given", "mask", "made, mask", "longer mask", "left", "labels", "logits", "attentions", "some logits"],
+)
+@pytest.mark.parametrize("fields", [{}, {"position_embedding_type": "none", "relative_attention_num_buckets": 8}])
+@torch.no_grad()
+def test_tokens_of_a_target_evaluated(fields, inputs, computed):
+    """In evaluation the padding at the end of a target has no logits, and the others and the loss are the same."""
+    head = TfmEncoderDecoderForConditionalGeneration
+    batch = ragged_batch(head, labels=True) | inputs
+    model, reference = (tiny_model(head, skip_padding=skip, **fields) for skip in (True, False))
+    decoded = count_tokens(model.model.decoder)
+    outputs, expected = model(**batch), reference(**batch)
+    torch.testing.assert_close(outputs.loss, expected.loss, rtol=1e-6, atol=0)
+    assert decoded == [computed] * 3
+    assert outputs.logits.shape == expected.logits.shape
+    real = outputs.logits.any(dim=-1)
+    assert real.sum() == min(computed, real.numel())
+    torch.testing.assert_close(outputs.logits[real], expected.logits[real], rtol=1e-5, atol=1e-5)
+
+
+def test_source_read_without_its_padding():
+    """Its keys and values are made of real tokens alone, for an attention whose weights and gradients are the same."""
+    head = TfmEncoderDecoderForConditionalGeneration
+    results = []
+    for skip in (True, False):
+        model = tiny_model(head, skip_padding=skip, attention_bias=True).eval()
+        projected = count_rows(layer.encoder_attn.k_proj for layer in model.model.decoder.layers)
+        model(**ragged_batch(head, labels=True)).loss.backward()
+        assert projected == [REAL if skip else ALL] * 3
+        results.append([parameter.grad for parameter in model.parameters()])
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-6)
+
+
+FEW_LABELS = torch.tensor([-100, 3, 4, -100, 5, *[-100] * 4]).expand(4, -1).where(ragged_mask().bool(), -100)
+NEEDED = 5 + 3 + 1 + 5  # up to the last of these labels, or the first token
+AT_LEFT = {"attention_mask": LEFT, "labels": F.pad(torch.tensor([[5], [5], [-100], [5]]), (8, 0), value=-100)}
+EXPERTS = {"num_local_experts": 3, "mlp_type": "gated", "mlp_bias": False, "hidden_act": "silu"}
+LONG = {"rope_type": "longrope", "original_max_position_embeddings": 8, "rope_theta": 100.0, "factor": 3.0}
+LONG |= {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+
+
+@pytest.mark.parametrize(
+    ("fields", "inputs", "computed"),
+    [
+        ({}, {}, REAL),
+        ({"position_embedding_type": "alibi"}, {"labels": FEW_LABELS}, NEEDED),
+        ({"sliding_window": 2, "position_embedding_type": "rotary"}, AT_LEFT, REAL),
+        ({"attention_type": "linear"}, {"attention_mask": None, "labels": FEW_LABELS}, NEEDED),
+        (EXPERTS, {"labels": FEW_LABELS}, NEEDED),
+        (EXPERTS | {"output_router_logits": True}, {}, ALL),
+        ({"position_embedding_type": "rotary", "rope_parameters": LONG}, {}, ALL),
+        ({}, {"attention_mask": None, "labels": torch.ones(4, 9, dtype=torch.long)}, ALL),
+        ({}, {"labels": LABELS_AT_PADDING}, ALL),
+        ({}, {"return_logits": True}, ALL),
+        ({"skip_padding": False}, {}, ALL),
+    ],
+)
+@pytest.mark.parametrize("mode", ["split", "padded"])
+def test_tokens_of_a_text_computed(fields, inputs, computed, mode, monkeypatch):
+    """By a decoder in training, up to the last label of each row; the loss and every gradient are the same."""
+    monkeypatch.setattr("tfm_zoo.models.batch.attention_mode", lambda *args: mode)
+    batch = ragged_batch(TfmGPTForCausalLM, labels=True) | inputs
+    results = []
+    for skip in (True, False):
+        model = tiny_model(TfmGPTForCausalLM, **NO_DROPOUT | {"skip_padding": skip} | fields).train()
+        seen = count_tokens(model.model)
+        loss = model(**batch).loss
+        loss.backward()
+        assert seen == [computed if skip else ALL] * 2
+        results.append((loss, {name: parameter.grad for name, parameter in model.named_parameters()}))
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_classifier_of_texts_computes_no_padding(side):
+    batch = ragged_batch(TfmGPTForSequenceClassification, side, labels=True)
+    model, reference = (tiny_model(TfmGPTForSequenceClassification, skip_padding=skip) for skip in (True, False))
+    seen = count_tokens(model.model)
+    torch.testing.assert_close(model(**batch).logits, reference(**batch).logits, rtol=1e-5, atol=1e-5)
+    assert seen == [REAL] * 2
 
 
 def test_hidden_states_without_gradients_are_restored():

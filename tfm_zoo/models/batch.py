@@ -99,7 +99,15 @@ def drop_padding(config, tokens: Tokens, padding: Padding, output_attentions: bo
 
 def asks_for(config, options: dict, name: str) -> bool:
     """Whether the caller, or else the configuration, asks for an output."""
-    return getattr(config, name) if options.get(name) is None else options[name]
+    return getattr(config, name, False) if options.get(name) is None else options[name]
+
+
+def shows_layers(config, options: dict) -> bool:
+    """Whether a caller, or else the configuration, asks for something that each layer computes."""
+    return any(
+        asks_for(config, options, name)
+        for name in ("output_hidden_states", "output_attentions", "output_router_logits")
+    )
 
 
 def encoder_layout(config, layer_type: str, states: torch.Tensor, attention_mask, padding: Padding | None) -> Layout:
@@ -137,7 +145,7 @@ def find_window(
     return Window(positions, size - 1, 0) if is_causal else Window(positions, size, size)
 
 
-def unread_padding(model, attention_mask, read_positions: torch.Tensor | None, reads_first: bool) -> Padding | None:
+def unread_padding(model, attention_mask, read_positions=None, reads_first: bool = False) -> Padding | None:
     """The padding of a batch; `None` if there is none, or if the caller or a hook reads hidden states at it."""
     padding = find_padding(attention_mask)
     if padding is None or (reads_first and not attention_mask[:, 0].all()) or has_hooks(*model._modules.values()):

@@ -36,8 +36,8 @@ class TfmEncoderDecoderConfig(TfmConfig):
             distribution of standard deviation `hidden_size ** -0.5`; or `"normal"`, of `initializer_range`.
         classifier_dropout: dropout in the classification head.
         use_cache: whether a forward pass in evaluation mode returns its keys and values.
-        skip_padding: compute no padding in the encoder (see [`TfmBertConfig`]) and, in training, nothing behind the
-            last label of a target.
+        skip_padding: compute no padding in the encoder (see [`TfmBertConfig`]) and, where there are labels, nothing
+            behind the end of a target, where logits are zero.
     """
 
     model_type = "tfm_encoder_decoder"

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from huggingface_hub.dataclasses import strict
+from transformers import MixtralConfig
 
 from .configuration_tfm import FollowingField, NormPosition, TfmConfig
 
@@ -33,6 +34,7 @@ class TfmGPTConfig(TfmConfig):
         final_logit_softcapping: a soft cap: logits become `cap * tanh(logits / cap)` (Gemma 2).
         classifier_dropout: dropout before the classifier of tokens.
         use_cache: whether a forward pass in evaluation mode returns its keys and values.
+        skip_padding: in training, compute no padding, and nothing behind the last position of a row that a loss reads.
     """
 
     model_type = "tfm_gpt"
@@ -53,11 +55,8 @@ class TfmGPTConfig(TfmConfig):
         "layers.*.mlp.experts.down_proj": "rowwise",
         "layers.*.mlp.experts": "moe_tp_experts",
     }
-    experts_ep_plan: ClassVar[dict[str, str]] = {
-        "layers.*.mlp.experts.gate_up_proj": "grouped_gemm",
-        "layers.*.mlp.experts.down_proj": "grouped_gemm",
-        "layers.*.mlp.experts": "ep_dispatch_experts",
-    }
+    #: that of Mixtral, whose experts have these names: the styles of a plan change between releases of transformers
+    experts_ep_plan: ClassVar[dict[str, str]] = MixtralConfig.base_model_ep_plan
 
     vocab_size: int = 50257
     hidden_act: str = "gelu_new"
@@ -83,6 +82,7 @@ class TfmGPTConfig(TfmConfig):
     final_logit_softcapping: float | int | None = None
     classifier_dropout: float | int = 0.1
     use_cache: bool = True
+    skip_padding: bool = True
 
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)

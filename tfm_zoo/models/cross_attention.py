@@ -17,13 +17,16 @@ class Source(NamedTuple):
     """What the decoder reads of the source.
 
     Args:
-        states: `(sources, source length, hidden_size)`, the encoder's last hidden state.
+        states: `(sources, source length, hidden_size)`, the encoder's last hidden state, or `(1, real tokens,
+            hidden_size)` where its `padding` was dropped.
+        padding: of the states; it is restored in their keys and values.
         layout: which of its positions are seen.
         cache: keeps keys and values of both sides; the source's are computed once in a generation.
         target_padding: the padding that was dropped from the target.
     """
 
     states: torch.Tensor | None = None
+    padding: Padding | None = None
     layout: Layout = EVERYTHING
     cache: EncoderDecoderCache | None = None
     target_padding: Padding | None = None
@@ -36,19 +39,11 @@ class TfmCrossLayer(TfmLayer):
         super().add_attention(config, layer_idx, sizes=sizes, **options)
         self.add_sub_layer("encoder_attn", TfmCrossAttention(config, layer_idx, sizes), config)
 
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        states: torch.Tensor | None,
-        source_layout: Layout,
-        cache: EncoderDecoderCache | None,
-        target_padding: Padding | None,
-        **kwargs,
-    ) -> torch.Tensor:
-        """Hidden states `(batch, length, hidden_size)` in and out; the other arguments are fields of a [`Source`]."""
+    def forward(self, hidden_states: torch.Tensor, *source: object, **kwargs) -> torch.Tensor:
+        """Hidden states `(batch, length, hidden_size)` in and out; `source` are the fields of a [`Source`]."""
         hidden_states = self.attend(hidden_states, **kwargs)
         normed = hidden_states if self.is_post_norm else self.encoder_attn_norm(hidden_states)
-        attended = self.encoder_attn(normed, states, source_layout, cache, target_padding)[0]
+        attended = self.encoder_attn(normed, *source)[0]
         slots = (self.encoder_attn_norm, self.encoder_attn_output_norm, self.encoder_attn_dropout)
         return self.feed(self.add(hidden_states, attended, *slots))
 
@@ -63,6 +58,7 @@ class TfmCrossAttention(TfmAttention):
         self,
         hidden_states: torch.Tensor,
         encoder_hidden_states: torch.Tensor | None,
+        source_padding: Padding | None = None,
         layout: Layout = EVERYTHING,
         past_key_values: EncoderDecoderCache | None = None,
         target_padding: Padding | None = None,
@@ -73,8 +69,8 @@ class TfmCrossAttention(TfmAttention):
         Args:
             hidden_states: `(rows, length, hidden_size)`, the decoder's. Consecutive rows may read the same source, as
                 the beams of a sentence do.
-            encoder_hidden_states: `(sources, source length, hidden_size)`; not read once `past_key_values` holds its
-                keys and values.
+            encoder_hidden_states: `(sources, source length, hidden_size)`, without the `source_padding` if that was
+                dropped; not read once `past_key_values` holds its keys and values.
             layout: which positions of its source a row sees.
             past_key_values: keeps keys and values, so that a generation computes them once.
             target_padding: the padding dropped from the target; it is restored for the attention call only.
@@ -83,9 +79,11 @@ class TfmCrossAttention(TfmAttention):
         if cache is not None and past_key_values.is_updated.get(self.layer_idx):
             key, value = cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
         else:
-            shape = (*encoder_hidden_states.shape[:-1], -1, self.head_dim)
-            key = self.k_proj(encoder_hidden_states).view(shape).transpose(1, 2)
-            value = self.v_proj(encoder_hidden_states).view(shape).transpose(1, 2)
+            key, value = self.k_proj(encoder_hidden_states), self.v_proj(encoder_hidden_states)
+            if source_padding is not None:
+                key, value = source_padding.restore(key), source_padding.restore(value)
+            shape = (*key.shape[:-1], -1, self.head_dim)
+            key, value = key.view(shape).transpose(1, 2), value.view(shape).transpose(1, 2)
             if self.k_norm is not None:
                 key = norm_heads(self.k_norm, key)
             if cache is not None:

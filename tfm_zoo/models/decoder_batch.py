@@ -18,8 +18,9 @@ from .batch import (
 from .cache import add_states, new_cache
 from .compat import CacheLayerMixin, create_causal_mask, create_sliding_window_causal_mask
 from .layers import is_checkpointing
-from .layout import EVERYTHING, Layout, Padding, find_padding, is_traced, marks_padding
+from .layout import EVERYTHING, Layout, Padding, find_padding, is_traced, marks_padding, up_to_last
 from .linear_attention import padding_mask
+from .positions import follows_length
 
 MASKS = {
     "full_attention": create_causal_mask,
@@ -68,6 +69,12 @@ def decoder_batch(
     if use_cache and past_key_values is None:
         past_key_values = new_cache(config)
 
+    padding = None
+    if passed_positions is None and past_key_values is None:
+        padding = unread_positions(model, attention_mask, read_positions)
+    if padding is not None:
+        tokens, padding = drop_padding(config, tokens, padding)
+        attention_mask = attention_mask if padding.mode == "padded" else None  # no padding is left to be hidden
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
         layouts = {layer_type: Layout(mask) for layer_type, mask in attention_mask.items()}
     elif inputs.shape[1] == 1 and sees_all(model, inputs, past_key_values, attention_mask):
@@ -75,24 +82,24 @@ def decoder_batch(
     else:
         masking = (empty_states(model, inputs), attention_mask, past_key_values, passed_positions)
         layouts = {kind: decoder_layout(config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
-    padding = None
-    if attention_mask is None and passed_positions is None and past_key_values is None:
-        padding = unread_end(model, read_positions)
     if padding is not None:
-        tokens, padding = drop_padding(config, tokens, padding)
         layouts = {kind: layout._replace(padding=padding) for kind, layout in layouts.items()}
     return Batch(tokens, layouts, padding, past_key_values, returned_cache=past_key_values if use_cache else None)
 
 
-def unread_end(model, read_positions: torch.Tensor | None) -> Padding | None:
-    """The positions of each row after the last one that is read: no earlier position sees them, so they are left out
-    as if they were padding. `None` if there are none, or if a hook reads hidden states."""
+def unread_positions(model, attention_mask, read_positions: torch.Tensor | None) -> Padding | None:
+    """The padding of a batch and, as no earlier position sees them, the positions of each row after the last one that
+    is read. `None` if there are none, or if the caller or a hook reads hidden states of padding."""
     if read_positions is None or not model.config.skip_padding or is_traced(read_positions):
         return None
-    is_needed = read_positions.flip(1).cumsum(dim=1).flip(1) > 0
-    is_needed[:, 0] = True  # a row without any position would have no output
-    padding = find_padding(is_needed)
-    return None if padding is None or has_hooks(*model._modules.values()) else padding
+    if not (attention_mask is None or marks_padding(attention_mask)):
+        return None
+    real = torch.ones_like(read_positions) if attention_mask is None else attention_mask.to(read_positions)
+    is_first = real & (real.cumsum(dim=1) == 1)  # a row without any position would have no output
+    padding = find_padding(up_to_last(read_positions) & real | is_first)
+    if padding is None or (read_positions & ~real).any() or follows_length(model.rotary_emb, real.shape[1]):
+        return None
+    return None if has_hooks(*model._modules.values()) else padding
 
 
 def decoder_layout(

@@ -7,7 +7,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 
 from .attention import TfmAttention
-from .batch import Batch, Tokens, encoder_batch, one_of
+from .batch import Batch, Tokens, encoder_batch, one_of, unread_padding
 from .cache import TfmSourceCache, takes_source
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple, create_bidirectional_mask
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
@@ -208,9 +208,13 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         if is_shared and not cache.is_updated.get(0):
             sources.share(states, attention_mask)
         beams = sources.beams if is_shared else 1
-        source = Source(states[::beams] if beams > 1 else states, cache=cache, target_padding=batch.padding)
+        states = states[::beams] if beams > 1 else states
+        source = Source(states, cache=cache, target_padding=batch.padding)
         if attention_mask is None:
             return batch._replace(source=source)
+        if self.config.skip_padding and (cache is None or not cache.is_updated.get(0)):
+            padding = unread_padding(self, attention_mask[::beams])
+            source = source if padding is None else source._replace(states=padding.drop(states), padding=padding)
 
         is_kept = is_shared and not is_traced(states)
         version = 0 if not is_kept or attention_mask.is_inference() else attention_mask._version
@@ -222,9 +226,9 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         positions = beams * length if self.config._attn_implementation == "flex_attention" else 1
         mask = create_bidirectional_mask(
             config=self.config,
-            inputs_embeds=states.new_empty(source.states.shape[0], positions, 0),
+            inputs_embeds=states.new_empty(states.shape[0], positions, 0),
             attention_mask=attention_mask[::beams],
-            encoder_hidden_states=source.states,
+            encoder_hidden_states=states,
         )
         # Flash attention takes a mask of padding, which transformers would take for the target's.
         padding = find_padding(mask, mode="cross") if marks_padding(mask) else None

@@ -40,7 +40,7 @@ class Padding(NamedTuple):
         """`(1, real tokens, ...)` to `(batch, length, ...)`, zero at padding."""
         batch, length = self.shape
         padded = states.new_zeros(batch * length, *states.shape[2:])
-        return padded.index_copy(0, self.indices.to(states.device), states[0]).unflatten(0, (batch, length))
+        return padded.index_copy_(0, self.indices.to(states.device), states[0]).unflatten(0, (batch, length))
 
     def bounds(self, device: torch.device) -> torch.IntTensor:
         """`(batch + 1,)`, where each sequence begins in the row of real tokens, and where the last one ends."""
@@ -167,6 +167,23 @@ def find_padding(attention_mask: torch.Tensor | None, mode: str = "padded") -> P
     if min(lengths) == 0 or min(lengths) == real.shape[1]:
         return None
     return Padding(real.flatten().nonzero().flatten(), tuple(real.shape), lengths, mode)
+
+
+def up_to_last(positions: torch.BoolTensor) -> torch.BoolTensor:
+    """`(batch, length)`: true up to the last true one of each row."""
+    return positions.flip(1).cumsum(dim=1).flip(1) > 0
+
+
+def find_unread_end(read_positions: torch.Tensor | None) -> Padding | None:
+    """The positions of each row after the last one that is read, as padding; `None` if there are none.
+
+    `read_positions`: `(batch, length)`, true where somebody reads a result. `None`: everywhere.
+    """
+    if read_positions is None or is_traced(read_positions):
+        return None
+    is_needed = up_to_last(read_positions)
+    is_needed[:, 0] = True  # a row without any position would have no output
+    return find_padding(is_needed)
 
 
 def attention_mode(config, device: torch.device, output_attentions: bool) -> str:

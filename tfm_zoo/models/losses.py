@@ -3,7 +3,6 @@
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from .hub_gathering import is_divided
 from .kernels import soft_capped
@@ -12,6 +11,7 @@ from .layout import is_traced
 IGNORED = -100  # the label of a position that has none
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
 FEW = 1 << 18  # up to this many logits are made at once
+MANY = 1 << 26  # and no more than this in a chunk where autograd keeps copies of them
 
 
 def labelled_only(hidden_states: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.Tensor, torch.LongTensor]:
@@ -44,7 +44,8 @@ def vocabulary_loss(
         softcap: logits become `softcap * tanh(logits / softcap)`.
     """
     labels = labels.to(hidden_states.device)
-    at_once = not in_chunks or labels.numel() * getattr(lm_head, "out_features", FEW) <= FEW
+    vocabulary = getattr(lm_head, "out_features", FEW)
+    at_once = not in_chunks or labels.numel() * vocabulary <= FEW
     # Every call of a divided layer has all processes gather its parts, so that all must call it equally often.
     if at_once or is_traced(hidden_states) or is_divided(lm_head):
         loss = summed_loss(lm_head, hidden_states, labels, softcap)
@@ -54,9 +55,42 @@ def vocabulary_loss(
         loss = F.linear_cross_entropy(*projection, linear_bias=lm_head.bias, reduction="sum", options=options)
         loss = WithoutSecondDerivative.apply(loss)
     else:
-        chunks = zip(hidden_states.split(CHUNK), labels.split(CHUNK), strict=True)
-        loss = sum(checkpoint(summed_loss, lm_head, *chunk, softcap, use_reentrant=False) for chunk in chunks)
+        chunk = min(CHUNK, max(1, MANY // vocabulary))
+        loss = ChunkedLoss.apply(lm_head, labels, softcap, chunk, hidden_states, *lm_head.parameters())
     return loss / ((labels != IGNORED).sum() if num_items is None else num_items)
+
+
+class ChunkedLoss(torch.autograd.Function):
+    """The summed loss of all chunks. Each chunk's gradients are computed beside its loss, and kept in place of its
+    logits, which would else be computed a second time."""
+
+    @staticmethod
+    def forward(ctx, lm_head: nn.Module, labels: torch.LongTensor, softcap: float | None, chunk: int, *inputs):
+        """`inputs` are the hidden states, then the parameters of `lm_head`."""
+        (states, *parameters), ctx.needed = inputs, ctx.needs_input_grad[-len(inputs) :]
+        learned = [parameter for parameter, needed in zip(parameters, ctx.needed[1:], strict=True) if needed]
+        total, of_states, of_parameters = torch.zeros((), device=states.device), [], [None] * len(learned)
+        for rows, targets in zip(states.split(chunk), labels.split(chunk), strict=True):
+            with torch.set_grad_enabled(any(ctx.needed)):
+                rows = rows.detach().requires_grad_()
+                loss = summed_loss(lm_head, rows, targets, softcap)
+            total += loss.detach()
+            if any(ctx.needed):
+                gradient, *gradients = torch.autograd.grad(loss, (rows, *learned), allow_unused=True)
+                of_states.append(gradient)
+                pairs = zip(of_parameters, gradients, strict=True)
+                of_parameters = [new if old is None else old.add_(new) for old, new in pairs]
+        ctx.gradients = [torch.cat(of_states), *of_parameters] if of_states else []
+        return total
+
+    @staticmethod
+    def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        check_derivative(is_first=ctx.gradients is not None)
+        of_states, *of_parameters = ctx.gradients
+        ctx.gradients = None  # they are changed in place
+        scaled = iter([None if each is None else each.mul_(gradient) for each in of_parameters])
+        rest = [next(scaled) if needed else None for needed in ctx.needed[1:]]
+        return None, None, None, None, of_states.mul_(gradient) if ctx.needed[0] else None, *rest
 
 
 class WithoutSecondDerivative(torch.autograd.Function):
@@ -68,12 +102,17 @@ class WithoutSecondDerivative(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "A loss that is computed in chunks cannot be differentiated twice: call the model with "
-                "return_logits=True, and it is computed from all logits."
-            )
+        check_derivative()
         return gradient
+
+
+def check_derivative(is_first: bool = True) -> None:
+    """Raises a `RuntimeError` for a second derivative, and for a first one that is asked for again."""
+    if torch.is_grad_enabled() or not is_first:
+        raise RuntimeError(
+            "A loss that is computed in chunks cannot be differentiated twice: call the model with "
+            "return_logits=True, and it is computed from all logits."
+        )
 
 
 def logits_loss(

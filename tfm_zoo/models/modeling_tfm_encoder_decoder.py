@@ -12,7 +12,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput
 
-from .batch import Tokens, asks_for, encoder_batch, one_of
+from .batch import Tokens, encoder_batch, one_of
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .encoder_decoder_stacks import (
@@ -31,10 +31,9 @@ from .heads import (
     check_labels,
     passed_on,
 )
-from .losses import IGNORED
-from .next_tokens import makes_logits, next_tokens
+from .next_tokens import next_tokens
 from .stack import make_classifier, make_pooler
-from .targets import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right
+from .targets import as_encoder_outputs, check_encoder_states, last_ends, read_targets, real_tokens, shift_right
 from .vocabularies import TfmOutputProjection
 
 SOURCE, TARGET = "encoder.embeddings.embed_tokens.weight", "decoder.embeddings.embed_tokens.weight"
@@ -164,9 +163,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTra
         self._tied_weights_keys = ties if config.tie_word_embeddings else None
         self.post_init()
 
-    def prepare(
-        self, inputs: Inputs, labels: torch.LongTensor | None = None, return_logits: bool | None = None, **options
-    ) -> Inputs:
+    def prepare(self, inputs: Inputs, labels: torch.LongTensor | None = None, **options) -> Inputs:
         if labels is None:
             return inputs
         ids, embeds = inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"]
@@ -174,10 +171,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTra
             ids = self.prepare_decoder_input_ids_from_labels(labels)
         table, target = "the vocabulary (decoder_vocab_size)", one_of(ids, embeds, "decoder_")
         check_labels(labels, target.shape[:2], self.lm_head.out_features, table, inputs="the decoder's inputs")
-        reads_all = makes_logits(self, labels, return_logits) or any(
-            asks_for(self.config, inputs, name) for name in ("output_hidden_states", "output_attentions")
-        )
-        read = None if reads_all else labels != IGNORED
+        read = read_targets(self, inputs, labels, **options)
         return inputs | {"decoder_input_ids": ids, "use_cache": False, "read_positions": read}
 
     def predict(
@@ -195,8 +189,9 @@ class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTra
                 Without decoder inputs, these are the labels, shifted to the right.
             logits_to_keep, num_items_in_batch, return_logits: as for [`TfmGPTForCausalLM`].
         """
-        states = outputs.last_hidden_state
-        loss, logits = next_tokens(self, states, labels, logits_to_keep, num_items_in_batch, return_logits)
+        read = read_targets(self, inputs, labels, return_logits, logits_to_keep)
+        options = (logits_to_keep, num_items_in_batch, return_logits, read)
+        loss, logits = next_tokens(self, outputs.last_hidden_state, labels, *options)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **passed_on(outputs))
 
     def generate(self, inputs: torch.Tensor | None = None, *args, **kwargs):

@@ -8,7 +8,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, SequenceClassifierOutputWithPast
 from transformers.utils import ModelOutput
 
-from .batch import Tokens, one_of
+from .batch import Tokens, one_of, shows_layers
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_gpt import TfmGPTConfig
 from .decoder_batch import decoder_batch
@@ -25,7 +25,7 @@ from .heads import (
 )
 from .layout import marks_padding
 from .losses import IGNORED
-from .next_tokens import language_model_output, next_tokens
+from .next_tokens import language_model_output, next_tokens, read_positions
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack, check_engine_logits
 
@@ -66,6 +66,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         token_type_ids: torch.LongTensor | None = None,
         use_cache: bool | None = None,
+        read_positions: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """
@@ -80,6 +81,8 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
             inputs_embeds: `(batch, length, hidden_size)`, in place of `input_ids`.
             token_type_ids: `(batch, length)`, read where the configuration gives them embeddings.
             use_cache: whether to return a cache. `None`: `config.use_cache`, but not while training.
+            read_positions: `(batch, length)`, true where the caller reads the last hidden state. Padding, and what
+                stands behind the last such position of a row, may then be zero. `None`: everywhere.
             kwargs: `output_hidden_states`, `output_attentions`, `return_dict`.
 
         Returns:
@@ -90,9 +93,9 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
             ValueError: for inputs that do not fit each other, the cache or the model; the message names the value.
         """
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-        batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache)
+        batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, read_positions)
         # Flash attention sees packed sequences in the positions that a caller passes.
-        return self.run(batch, position_ids=position_ids, return_dict=True, **kwargs)
+        return batch.restore(self.run(batch, position_ids=position_ids, return_dict=True, **kwargs))
 
 
 class TfmGPTHead(TfmHead, TfmGPTPreTrainedModel):
@@ -117,7 +120,9 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
-    def prepare(self, inputs: Inputs, labels: torch.LongTensor | None = None, **options) -> Inputs:
+    def prepare(
+        self, inputs: Inputs, labels: torch.LongTensor | None = None, return_logits: bool | None = None, **options
+    ) -> Inputs:
         # `shift_labels` is not a parameter: the Trainer would take it for a second kind of labels, which no batch has.
         shift_labels = inputs.pop("shift_labels", None)
         if shift_labels is None and labels is None:
@@ -127,7 +132,9 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if shift_labels is None else shift_labels
         name, table = "shift_labels" if labels is None else "labels", "the vocabulary (vocab_size)"
         check_labels(shift_labels, shape, self.config.vocab_size, table, name=name)
-        base_inputs = dict(inputs)
+        # Where a label itself stands counts as read, too: to leave out the last token of full rows would gain nothing.
+        placed = shift_labels if labels is None else labels.where(labels != IGNORED, shift_labels)
+        base_inputs = inputs | {"read_positions": read_positions(self, inputs, placed, return_logits)}
         inputs["shift_labels"] = shift_labels
         return base_inputs
 
@@ -167,8 +174,11 @@ class TfmGPTForSequenceClassification(SequenceClassification, TfmGPTHead):
         self.post_init()
 
     def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None) -> Inputs:
-        self.last_token(inputs)  # raises before any work is done
-        return super().prepare(inputs, labels)
+        last = self.last_token(inputs)  # raises before any work is done
+        is_last = torch.arange(tokens_of(inputs).shape[1], device=last.device) == last[:, None]
+        return super().prepare(inputs, labels) | {
+            "read_positions": None if shows_layers(self.config, inputs) else is_last
+        }
 
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
         states = outputs.last_hidden_state

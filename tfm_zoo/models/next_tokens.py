@@ -5,11 +5,12 @@ from torch import nn
 from transformers.modeling_outputs import CausalLMOutputWithPast, MoeCausalLMOutputWithPast
 from transformers.utils import ModelOutput
 
-from .batch import has_hooks
+from .batch import has_hooks, shows_layers
 from .experts import load_balancing_loss
-from .heads import passed_on
+from .heads import Inputs, passed_on
 from .kernels import soft_capped
-from .losses import labelled_only, logits_loss, vocabulary_loss
+from .layout import find_unread_end
+from .losses import IGNORED, labelled_only, logits_loss, vocabulary_loss
 
 
 def next_tokens(
@@ -19,6 +20,7 @@ def next_tokens(
     logits_to_keep: int | torch.Tensor,
     num_items_in_batch: int | torch.Tensor | None,
     return_logits: bool | None,
+    read_positions: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """The loss and the logits of `model.lm_head`, each `None` if not asked for.
 
@@ -26,16 +28,21 @@ def next_tokens(
         hidden_states: `(batch, length, hidden_size)`.
         labels: `(batch, length)`, what each position is to predict.
         logits_to_keep, num_items_in_batch, return_logits: see [`TfmGPTForCausalLM`].
+        read_positions: `(batch, length)`; behind the last true one of a row, logits are zero. `None`: all are made.
     """
     if model.config.logit_scale != 1:
         hidden_states = hidden_states * model.config.logit_scale
-    softcap, logits = model.config.final_logit_softcapping, None
+    softcap, logits, padding = model.config.final_logit_softcapping, None, None
     if makes_logits(model, labels, return_logits):
+        padding = find_unread_end(read_positions)
+        if padding is not None:
+            hidden_states, labels = padding.drop(hidden_states), padding.drop(labels)
         logits = soft_capped(model.lm_head(select_positions(hidden_states, logits_to_keep)), softcap)
     if labels is None:
         return None, logits
     if isinstance(logits_to_keep, int) and logits is not None and logits.shape[:-1] == labels.shape:
-        return logits_loss(logits, labels, num_items_in_batch), logits
+        loss = logits_loss(logits, labels, num_items_in_batch)
+        return loss, logits if padding is None else padding.restore(logits)
     states, targets = labelled_only(hidden_states, labels)
     return vocabulary_loss(states, model.lm_head, targets, num_items_in_batch, softcap=softcap), logits
 
@@ -63,6 +70,17 @@ def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logit
     if return_logits is None:
         return_logits = not (model.training and labels is not None)
     return return_logits or has_hooks(model.lm_head)  # hooks see every position
+
+
+def read_positions(
+    model: nn.Module, inputs: Inputs, labels: torch.LongTensor, return_logits: bool | None
+) -> torch.BoolTensor | None:
+    """Where a language model reads the last hidden state of its base model, `(batch, length)`; `None`: everywhere.
+
+    `labels`: `(batch, length)`, -100 at positions that are not read.
+    """
+    reads_all = makes_logits(model, labels, return_logits) or shows_layers(model.config, inputs)
+    return None if reads_all else labels != IGNORED
 
 
 def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:

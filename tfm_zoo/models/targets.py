@@ -6,8 +6,11 @@ import torch
 from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from .batch import has_hooks, shows_layers
+from .heads import Inputs
 from .layout import is_traced
 from .losses import IGNORED
+from .next_tokens import makes_logits
 
 
 def real_tokens(config, input_ids: torch.LongTensor | None, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
@@ -47,6 +50,34 @@ def shift_right(config, tokens: torch.LongTensor) -> torch.LongTensor:
     else:
         first = torch.full_like(tokens[:, :1], start)
     return torch.cat((first, tokens[:, :-1]), dim=1)
+
+
+def read_targets(
+    model,
+    inputs: Inputs,
+    labels: torch.LongTensor | None,
+    return_logits: bool | None = None,
+    logits_to_keep: int | torch.Tensor = 0,
+    **options,
+) -> torch.Tensor | None:
+    """`(batch, length)`, true where somebody reads the states of a target: at labels and, for logits or if there is a
+    mask, at all that is not padding. `None`: everywhere, or the caller asks for more than logits.
+
+    Args:
+        inputs: of the base model, without decoder inputs where they are to be made of the labels.
+    """
+    picks = not isinstance(logits_to_keep, int) or logits_to_keep != 0
+    if labels is None or return_logits or shows_layers(model.config, inputs) or picks or not model.config.skip_padding:
+        return None
+    if has_hooks(model.lm_head):
+        return None
+    ids, mask, has_label = inputs["decoder_input_ids"], inputs["decoder_attention_mask"], labels != IGNORED
+    is_made = ids is None and inputs["decoder_inputs_embeds"] is None
+    if mask is None and (is_made or not makes_logits(model, labels, return_logits)):
+        return has_label
+    mask = real_tokens(model.config, ids, mask)
+    # A mask that does not fit is refused later.
+    return has_label | mask.to(labels.device).bool() if getattr(mask, "shape", None) == labels.shape else None
 
 
 def last_ends(config, input_ids: torch.LongTensor | None) -> torch.LongTensor:

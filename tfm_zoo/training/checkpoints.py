@@ -17,6 +17,7 @@ from typing import Any
 from accelerate import Accelerator
 
 from tfm_zoo.models import hub_manifest
+from tfm_zoo.quiet import quiet_checkpoint
 
 STATE_FILE = "trainer_state.json"
 MANIFEST_FILE = "files.json"
@@ -68,7 +69,8 @@ def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Pat
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
     accelerator.wait_for_everyone()
-    accelerator.save_state(str(staging))  # model, optimiser, schedule, random states
+    with quiet_checkpoint():
+        accelerator.save_state(str(staging))  # model, optimiser, schedule, random states
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         state.write(staging)

@@ -162,10 +162,18 @@ def observed(model: PreTrainedModel) -> Iterator[None]:
     model.eval()
     try:
         if implementation != "eager":
-            model.set_attn_implementation("eager")
+            choose_attention(model, "eager")
         with torch.no_grad():
             yield
     finally:
         model.train(training)
         if implementation != "eager":
-            model.set_attn_implementation(implementation)
+            choose_attention(model, implementation)
+
+
+def choose_attention(model: PreTrainedModel, implementation: str) -> None:
+    """Sets the attention implementation of a model and of the models in it: before transformers 5.20, official T5 does
+    not pass it on to its stacks."""
+    for part in model.modules():
+        if isinstance(part, PreTrainedModel):
+            part.set_attn_implementation(implementation)
