@@ -118,7 +118,7 @@ def positions(
         with notes.status("Drawing"):
             is_alone = model in COMPUTED
             source = positions_alone(model, hidden_size) if is_alone else published_or_loaded(model)
-            pictures.plot_positions(source, out, length, title=None if is_alone else model)
+            pictures.plot_positions(source, out, length, title=None if is_alone else Path(model).name)
     report(f"Positions of {model} in {out}")
 
 
@@ -130,7 +130,7 @@ def block(
     """Draw the block that a configuration describes, in the boxes that papers draw."""
     with errors_in_one_line(debug):
         source = published_or_loaded(config)
-        visualization().plot_block(getattr(source, "config", source), out, title=config)
+        visualization().plot_block(getattr(source, "config", source), out, title=Path(config).name)
     report(f"The block of {config} in {out}")
 
 
