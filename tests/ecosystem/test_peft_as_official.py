@@ -40,8 +40,8 @@ def train(model: nn.Module, steps: int = 3) -> list[float]:
     return losses
 
 
-def both(name: str) -> tuple[nn.Module, nn.Module]:
-    official = build_tiny(BY_NAME[name])
+def both(name: str, **fields) -> tuple[nn.Module, nn.Module]:
+    official = build_tiny(BY_NAME[name], **fields)
     return official, from_official(official)
 
 
@@ -88,10 +88,12 @@ assert not any(type(finder).__module__.startswith("tfm_zoo") for finder in sys.m
 )
 def test_prefix_tuning(name, tmp_path):
     """Losses, greedy tokens and beams of the official class, and of the prefix that was saved."""
-    task = "SEQ_2_SEQ_LM" if name.startswith(("Bart", "Marian")) else "CAUSAL_LM"
+    task, fields = "CAUSAL_LM", {}
+    if name.startswith(("Bart", "Marian")):
+        task, fields = "SEQ_2_SEQ_LM", {"decoder_attention_heads": 4}  # PEFT takes the encoder's number of heads
     prompt = {"input_ids": IDS, "attention_mask": MASK, "max_new_tokens": 6, "min_new_tokens": 6}
     results = []
-    for model, fresh in zip(both(name), both(name), strict=True):
+    for model, fresh in zip(both(name, **fields), both(name, **fields), strict=True):
         torch.manual_seed(0)
         tuned = peft.get_peft_model(model, peft.PrefixTuningConfig(task_type=task, num_virtual_tokens=3))
         losses = train(tuned)
