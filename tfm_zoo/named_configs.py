@@ -438,9 +438,14 @@ def named_config(name: str, **overrides: Any) -> TfmConfig:
         ValueError: for an unknown name, with a list of those that are known, or for an override that is no field.
     """
     if name not in NAMED_CONFIGS:
-        near = get_close_matches(name.rpartition("/")[2].lower(), NAMED_CONFIGS, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"There is no configuration named {name!r}; there are: {', '.join(NAMED_CONFIGS)}.{hint}")
+        known = ", ".join(NAMED_CONFIGS)
+        raise ValueError(f"There is no configuration named {name!r}; there are: {known}.{suggestion(name)}")
     config_class, fields = NAMED_CONFIGS[name]
     check_overrides(overrides, config_class)
     return config_class(**deepcopy(fields) | overrides)
+
+
+def suggestion(name: str) -> str:
+    """A question, after a blank, whether the name most like this one is meant; or nothing."""
+    near = get_close_matches(name.rpartition("/")[2].lower(), NAMED_CONFIGS, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

@@ -47,6 +47,11 @@ def quiet_trying() -> AbstractContextManager:
     return switched_off("transformers.configuration_utils")
 
 
+def quiet_retrying() -> AbstractContextManager:
+    """While it is open, the Hub's client does not tell of each attempt to reach the Hub: an error tells of the last."""
+    return switched_off("huggingface_hub.utils._http")
+
+
 def quiet_checkpoint() -> AbstractContextManager:
     """While it is open, Accelerate does not warn that it writes tied weights once: loading ties them again."""
     return switched_off("accelerate.utils.other")

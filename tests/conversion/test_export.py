@@ -141,7 +141,7 @@ def test_what_no_native_class_can_express_is_named(config):
 
 def test_fields_of_a_head_matter_to_that_head():
     for pooling in ("mean", "attention"):
-        with pytest.raises(ConversionError, match=f"No native class .* classifier_pooling='{pooling}'"):
+        with pytest.raises(ConversionError, match=f"No official class .* classifier_pooling='{pooling}'"):
             to_official(make("ForSequenceClassification", classifier_pooling=pooling))
     to_official(make("ForTokenClassification", classifier_pooling="mean"))
     with pytest.raises(ConversionError, match="type_vocab_size=0"):
@@ -284,7 +284,7 @@ def test_first_architecture_that_can_express_a_decoder(head, config, native, cap
 )
 def test_what_no_native_decoder_can_express_is_named(config):
     zoo = make_decoder(**config)
-    with pytest.raises(ConversionError, match="No native class can express this model") as caught:
+    with pytest.raises(ConversionError, match="No official class can express this model") as caught:
         to_official(zoo)
     assert any(f"{name}={value!r}" in str(caught.value) for name, value in config.items())
 
@@ -409,6 +409,6 @@ def test_first_architecture_that_can_express_an_encoder_decoder(head, config, na
     ids=str,
 )
 def test_what_no_native_encoder_decoder_can_express_is_named(config, named):
-    with pytest.raises(ConversionError, match="No native class can express this model") as caught:
+    with pytest.raises(ConversionError, match="No official class can express this model") as caught:
         to_official(make_encoder_decoder(**config))
     assert any(field in str(caught.value) for field in named)

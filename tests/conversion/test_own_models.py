@@ -95,8 +95,31 @@ def without(name: str) -> dict:
     ],
 )
 def test_what_does_not_fit_is_named(weights, rules, fields, message):
-    with pytest.raises(ConversionError, match=message):
+    with pytest.raises(ConversionError, match=f"(?s){message}"):
         convert(weights, rules, **fields)
+
+
+def test_the_error_can_be_read():
+    """A line for each kind; a tensor that every layer lacks is named once, and the field that mends it."""
+    biases = {name for name in WEIGHTS if name.endswith("attn.c_attn.bias")}
+    weights = {name: tensor for name, tensor in WEIGHTS.items() if name not in biases}
+    with pytest.raises(ConversionError) as error:
+        convert(weights | {"other.1": torch.zeros(1)}, num_hidden_layers=2)
+    names = ", ".join(f"model.layers.0.self_attn.{x}_proj.bias" for x in "qkv")
+    assert str(error.value).splitlines() == [
+        "The state dict does not fit TfmGPTForCausalLM:",
+        f"missing: transformer.h.0.attn.c_attn.bias, for {names} (and 1 like it).",
+        "unexpected: other.1.",
+        "The configuration says which biases there are; those of this state dict: attention_bias=False, "
+        "attention_output_bias=True.",
+    ]
+    model = convert(weights, attention_bias=False, attention_output_bias=True)
+    assert model.model.layers[0].self_attn.q_proj.bias is None
+    with pytest.raises(ConversionError, match="of this state dict: lm_head_bias=True"):
+        convert(WEIGHTS | {"lm_head.bias": torch.zeros(50)})
+    with pytest.raises(ConversionError) as error:
+        convert(rules={"norm": None})
+    assert "The configuration says" not in str(error.value)
 
 
 def test_a_head_that_is_new_and_buffers_that_are_no_weights(caplog):
@@ -109,7 +132,8 @@ def test_a_head_that_is_new_and_buffers_that_are_no_weights(caplog):
     assert model.dtype == torch.bfloat16
     assert torch.equal(model.model.norm.weight, weights["transformer.ln_f.weight"])
     *body, _ = RULES.values()
-    assert to_state_dict(model, [*body, rules["head"]]).keys() == without("lm_head.weight").keys()
+    back = to_state_dict(model, [*body, rules["head"], rules["mask"]])
+    assert back.keys() == without("lm_head.weight").keys()  # and no mask
     with pytest.raises(ConversionError, match=r"No rule has tensors of TfmGPTForCausalLM: lm_head\.weight"):
         to_state_dict(model, body)
 

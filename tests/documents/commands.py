@@ -53,7 +53,7 @@ def check(words: Sequence[str]) -> Path | None:
             expect("source", sources, [".", *extras, "deepspeed"].__contains__)
         case ["python", "-m", "pytest", *paths]:
             expect("path", paths, lambda path: Path(path).exists())
-        case ["python", "-m", "tests.benchmarks"]:
+        case ["python", "-m", "tests.benchmarks" | "tests.hub.server"]:
             pass
         case ["python", "-m", "tests.benchmarks", "--only", name]:
             expect("benchmark", [name], lambda name: any(name.lower() in known.lower() for known in benchmarks()))

@@ -230,6 +230,9 @@ def test_other_tasks():
     assert_close(ours("the [MASK] was good"), theirs("the [MASK] was good"))
     with pytest.raises(KeyError, match="no-task"):
         tfm_zoo.pipeline("no-task", model, tokenizer=tokenizer)
+    with pytest.raises(KeyError, match=r"sumarization is no task\. Did you mean 'summarization'") as error:
+        tfm_zoo.pipeline("sumarization", model, tokenizer=tokenizer)
+    assert "tfm_zoo:" not in str(error.value)
 
 
 def test_refusals(zoo):

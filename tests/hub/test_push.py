@@ -1,7 +1,7 @@
 """Models on their way to the Hub and back: all in one commit, or nothing."""
 
 import pytest
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, close_session
 from transformers import Trainer, TrainingArguments
 from typer.testing import CliRunner
 
@@ -76,6 +76,19 @@ def test_interrupted_and_run_again(online, folder, hub_server, action):
     push(folder, REPOSITORY)
     assert repository.branches["main"] != before
     assert repository.read(FILE, "main") == (folder / FILE).read_bytes()
+
+
+def test_no_connection(folder, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    close_session()
+    message = (
+        r"The Hub \(http://127\.0\.0\.1:9\) cannot be reached: .* Nothing was sent; .*: tfm-zoo push .* user/model"
+    )
+    with pytest.raises(PushError, match=message):
+        push(folder, REPOSITORY, token="hf_user")
+    close_session()
 
 
 def test_nothing_is_sent_of_what_is_no_model(online, tmp_path, hub_server):

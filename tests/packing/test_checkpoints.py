@@ -283,6 +283,6 @@ def test_convert(tmp_path):
     assert_same(TfmBertForMaskedLM.from_pretrained(tmp_path / "again"), model, ragged_batch())
     result = CliRunner().invoke(app, ["convert", str(official), str(tmp_path / "no"), "--quantize", "int3"])
     assert result.exit_code and "int3" in result.output and not (tmp_path / "no").exists()
-    for options, reason in (([], "quantised"), (["--onnx"], "packed")):
+    for options, reason in (([], "quantised: export"), (["--onnx"], "packed")):
         result = CliRunner().invoke(app, ["export", *options, str(out), str(tmp_path / "no")])
         assert result.exit_code and reason in result.output and not (tmp_path / "no").exists()

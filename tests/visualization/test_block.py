@@ -45,7 +45,7 @@ def test_what_the_boxes_say():
     (stack,) = block.stacks_of(config)
     attention, feed = (layer.text.replace("\n", " ") for layer in stack.sub_layers)
     assert "4 heads of 256, 1 for keys and values" in attention
-    assert "causal, window of 512 and full by layer, rotary, queries and keys normed" in attention
+    assert "causal, window of 512 in 15 layers and full in 3, rotary, queries and keys normed" in attention
     assert "gated, gelu_pytorch_tanh: 640 to 2,048 to 640" in feed
     fields = {"mlp_type": "gated", "mlp_bias": False, "num_local_experts": 4, "moe_intermediate_size": 20}
     (stack,) = block.stacks_of(tiny_config(tfm_zoo.TfmGPTConfig, **fields))

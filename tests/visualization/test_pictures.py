@@ -7,10 +7,11 @@ from operator import attrgetter
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.image import imread
 
-from tfm_zoo.visualization import AttentionMap, Rollout, plot_attention, plot_rollout
+from tfm_zoo.visualization import AttentionMap, Rollout, plot_attention, plot_rollout, plot_training
 from tfm_zoo.visualization.attention_plot import overview, panels
 from tfm_zoo.visualization.fonts import fonts_for
 
@@ -63,6 +64,25 @@ def test_titles_say_what_it_is():
     assert figure.get_suptitle() == "a model: cross-attention of the decoder\nlayer 3, head 5"
     assert figure.get_supxlabel() == "key: source's token, attended to"
     assert figure.get_supylabel() == "query: target's token, that attends"
+
+
+def test_the_scale_of_one_query_can_be_read():
+    figure = panels(attention_of(1, 18, layers=2, heads=8), 1, None)
+    figure.draw_without_rendering()
+    scale = figure.axes[-1]
+    boxes = [label.get_window_extent() for label in scale.get_xticklabels()]
+    assert len(boxes) > 4 and all(one.x1 < other.x0 for one, other in pairwise(boxes))
+
+
+def test_a_flat_loss_lies_inside(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    history = [{"step": step, "loss": 2.0, "eval_loss": 2.0} for step in (5, 20)]
+    plot_training(history, tmp_path / "training_curves.png")
+    panel = drawn[0].axes[0]
+    assert panel.get_ylim()[1] > 2.05
+    assert all(float(tick).is_integer() for tick in panel.get_xticks())
+    assert drawn[0].get_suptitle() == f"{tmp_path.name}: loss"
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,8 @@ def test_no_model_and_no_tokenizer(here, tmp_path_factory):
     tiny_model(tfm_zoo.TfmBertModel).save_pretrained(folder)
     code, output = show("attention", folder, TEXT)
     assert code == 1 and f"{folder} holds no tokenizer that can be loaded" in output
+    code, output = show("block", "gemma-3-270")
+    assert code == 1 and "the Hub cannot be reached" in output and "Did you mean 'gemma-3-270m'?" in output
     code, output = show("schedule", "cosign")
     assert code == 1 and "'cosign' is no schedule; those there are: linear" in output
     assert not written(here)

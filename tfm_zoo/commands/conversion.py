@@ -59,7 +59,8 @@ def convert(
         save(model, folder, source)
         copy_companions(checkpoint_folder, folder, tokenizer)
         write_conversion_card(folder, model, source, title, out.resolve().name)
-        result = f"{title} as {type(model).__name__} in {out}"
+        name = type(model).__name__ if title == "zoo" else f"{title} as {type(model).__name__}"
+        result = f"{name}{f', rounded to {quantize},' if quantize else ''} in {out}"
         del model  # Some systems do not delete scratch files while it maps them.
     report(result)
 
@@ -144,7 +145,7 @@ def write_onnx(zoo_folder: Path, folder: Path) -> str:
 
 def list_architectures() -> None:
     """List the official architectures that the zoo converts, with the heads that both sides have."""
-    table = Table("architecture", "heads that both have", show_lines=True)
+    table = Table("architecture", "heads", show_lines=True)
     for architecture in ARCHITECTURES.values():
         family = architecture.heads[0].zoo_name.partition("For")[0].removesuffix("Model")
         names = f"{architecture.title}\n[dim]{architecture.model_type} - {family}[/dim]"

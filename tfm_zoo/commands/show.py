@@ -11,6 +11,8 @@ from .options import Debug
 from .screen import errors_in_one_line, notes, report
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from ..models.configuration_tfm import TfmConfig
 
 COMPUTED = ("sinusoidal", "rotary")  # positions that need no model
@@ -71,7 +73,7 @@ def rollout(
         with notes.status("Reading"):
             rollout = pictures.decision_rollout(*load_with_tokenizer(model, trust_remote_code), text)
             pictures.plot_rollout(rollout, out)
-    report(f"What {rollout.decision} rests on in {out}")
+    report(f"Decision: {rollout.decision}. What it rests on is drawn in {out}")
 
 
 def heads(
@@ -110,14 +112,13 @@ def positions(
     debug: Debug = False,
 ) -> None:
     """Draw a model's positions: a heat map, and their similarity by distance."""
-    from .models import load_any
-
     with errors_in_one_line(debug):
         pictures = visualization()
         pictures.check_suffix(out)
         with notes.status("Drawing"):
-            config = positions_alone(model, hidden_size) if model in COMPUTED else published(model)
-            pictures.plot_positions(config or load_any(model), out, length)
+            is_alone = model in COMPUTED
+            source = positions_alone(model, hidden_size) if is_alone else published_or_loaded(model)
+            pictures.plot_positions(source, out, length, title=None if is_alone else Path(model).name)
     report(f"Positions of {model} in {out}")
 
 
@@ -127,11 +128,9 @@ def block(
     debug: Debug = False,
 ) -> None:
     """Draw the block that a configuration describes, in the boxes that papers draw."""
-    from .models import load_any
-
     with errors_in_one_line(debug):
-        pictures = visualization()
-        pictures.plot_block(published(config) or load_any(config).config, out)
+        source = published_or_loaded(config)
+        visualization().plot_block(getattr(source, "config", source), out, title=Path(config).name)
     report(f"The block of {config} in {out}")
 
 
@@ -180,11 +179,20 @@ def history_of(run: Path) -> list[dict]:
     return json.loads(path.read_text())["log_history"]
 
 
-def published(name: str) -> "TfmConfig | None":
-    """The configuration of a published size, if that is what the name names."""
-    from ..named_configs import NAMED_CONFIGS, named_config
+def published_or_loaded(name: str) -> "TfmConfig | PreTrainedModel":
+    """The configuration of a published size, or the model in a folder or on the Hub."""
+    from ..converters import ConversionError
+    from ..named_configs import NAMED_CONFIGS, named_config, suggestion
+    from .models import load_any
 
-    return named_config(name) if name in NAMED_CONFIGS else None
+    if name in NAMED_CONFIGS:
+        return named_config(name)
+    try:
+        return load_any(name)
+    except ConversionError as error:
+        if Path(name).exists():
+            raise
+        raise ConversionError(f"{error}{suggestion(name)}") from error
 
 
 def positions_alone(kind: str, hidden_size: int) -> "TfmConfig":

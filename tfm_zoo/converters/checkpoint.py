@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 from huggingface_hub import hf_hub_download, snapshot_download
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import GenerationConfig, PreTrainedConfig
 
+from ..quiet import quiet_retrying
 from .errors import OTHER_MODELS, ConversionError
 from .torch_modules import MODULES
 
@@ -122,11 +123,14 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
         hint = f"; is it {str(similar)!r} that is meant?" if similar else "."
         raise ConversionError(f"There is no folder {str(source)!r}{hint}")
     try:
-        folder = Path(snapshot_download(str(source), allow_patterns=["config.json", *COMPANIONS]))
-        if weights:
-            download_weights(str(source))
+        with quiet_retrying():
+            folder = Path(snapshot_download(str(source), allow_patterns=["config.json", *COMPANIONS]))
+            if weights:
+                download_weights(str(source))
     except (EntryNotFoundError, HfHubHTTPError, HFValidationError) as error:
-        message = f"{str(source)!r} is neither a folder nor a model on the Hub or in its cache: {error}"
+        is_local = isinstance(error, LocalEntryNotFoundError)
+        reason = "the Hub cannot be reached (or HF_HUB_OFFLINE is set)." if is_local else error
+        message = f"{str(source)!r} is neither a folder nor a model on the Hub or in its cache: {reason}"
         raise ConversionError(message) from error
     return folder
 

@@ -44,7 +44,7 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
     Those fields matter in training only; each comes with its value and the one it has in the official class.
     """
     if getattr(model, "hf_quantizer", None) is not None:
-        raise ConversionError(f"This {type(model).__name__} is quantised: convert the model that it was made from.")
+        raise ConversionError(f"This {type(model).__name__} is quantised: export the model that it was made from.")
     origin = (getattr(model.config, "official", None) or {}).get("model_type")
     # A module of torch has no embeddings: only a model that came from one is exported to it.
     tables = [table for table in ARCHITECTURES.values() if table.library == "transformers" and is_installed(table)]
@@ -64,9 +64,8 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
     architecture, head, (fields, _) = min(fits, key=lambda fit: distance(fit[2]))
     values = [f"{name}={value!r} (it has {other})" for name, (value, other) in fields.items() if is_decisive(name)]
     if values:
-        # "native" is what version 0.1 called an official class; scripts may look for this sentence.
         lacks = f"{head.official}, the nearest, lacks {', '.join(values)}"
-        raise ConversionError(f"No native class can express this model: {lacks}.")
+        raise ConversionError(f"No official class can express this model: {lacks}.")
     return architecture, head, fields
 
 

@@ -10,10 +10,20 @@ from .assembling import assemble, common_dtype, skeleton_of
 from .checkpoint import LazyTensor, lazy_tensors
 from .errors import ConversionError
 from .sinusoids import check_sinusoids
-from .tensor_matching import enumerated, misfits_of
+from .tensor_matching import enumerated, listed, misfits_of
 from .tensor_rules import NotConverted, Sinusoids, Step, TensorRule, find, plan
 
 logger = logging.getLogger(__name__)
+
+#: a field of the configuration, and the ends of the zoo's names of the biases that it asks for
+BIASES = {
+    "attention_bias": (".q_proj.bias", ".k_proj.bias", ".v_proj.bias"),
+    "attention_output_bias": (".o_proj.bias",),
+    "mlp_bias": (".gate_proj.bias", ".up_proj.bias"),
+    "mlp_output_bias": (".down_proj.bias",),
+    "norm_bias": ("norm.bias",),
+    "lm_head_bias": ("lm_head.bias",),
+}
 
 
 def from_state_dict(
@@ -37,7 +47,8 @@ def from_state_dict(
         The model, in evaluation mode, in the type of the weights that the rules read.
 
     Raises:
-        ConversionError: naming every tensor that is missing, unexpected or of another shape, or that no rule fills.
+        ConversionError: with a line for each kind: tensors that are missing, unexpected or of another shape, or that no
+            rule fills; and the fields of the configuration that biases among them ask for.
     """
     if not isinstance(state_dict, Mapping):
         raise ConversionError(
@@ -101,30 +112,46 @@ def check_fit(
     def is_filled(names: Iterable[str]) -> bool:
         return all(tied.get(name, name) in filled for name in names)
 
-    def described(name: str) -> str:
-        """An unexpected tensor, with what a rule makes of it."""
+    def made_of(name: str) -> list[str]:
+        """What a rule makes of an unexpected tensor, which the model has not."""
         steps, _ = plan(rules, [name], to="official")
-        writes = [other for step in steps for other in step.reads if other not in parameters]
-        return f"{name} (which a rule makes {', '.join(writes)})" if writes else name
+        return [other for step in steps for other in step.reads if other not in parameters]
 
-    absent = [
-        f"{name}, for {', '.join(step.writes)}"
-        for step in steps
-        if step not in complete and not step.rule.optional and not is_filled(step.writes)
-        for name in step.reads
-        if name not in tensors
-    ]
+    lacking = [step for step in steps if step not in complete and not step.rule.optional and not is_filled(step.writes)]
+    absent = [f"{name}, for {', '.join(step.writes)}" for step in lacking for name in step.reads if name not in tensors]
     read = {name for step in complete for name in step.reads}
-    unread = [name for name in tensors if name not in read and not is_of_kind(NotConverted, rules, name)]
+    unread = {name: made_of(name) for name in tensors if name not in read and not is_of_kind(NotConverted, rules, name)}
     misfits = [misfit for step in complete for misfit in misfits_of(step, tensors, [*map(parameters.get, step.writes)])]
+    without_rule = [name for name in unfilled if not is_filled([name])]
     complaints = {
-        "no rule for": [name for name in unfilled if not is_filled([name])],
+        "no rule for": without_rule,
         "missing": absent,
-        "unexpected": [*map(described, unread)],
+        "unexpected": [
+            f"{name} (which a rule makes {', '.join(made)})" if made else name for name, made in unread.items()
+        ],
         "misshapen": misfits,
     }
-    if listed := "; ".join(f"{kind}: {enumerated(names)}" for kind, names in complaints.items() if names):
-        raise ConversionError(f"The state dict does not fit {type(skeleton).__name__}: {listed}.")
+    if any(complaints.values()):
+        wanted = [*without_rule, *(name for step in lacking for name in step.writes)]
+        hint = fields_of_biases(wanted, [name for made in unread.values() for name in made], skeleton.config)
+        raise ConversionError(f"The state dict does not fit {type(skeleton).__name__}:\n{listed(complaints)}{hint}")
+
+
+def fields_of_biases(wanted: list[str], unwanted: list[str], config: PreTrainedConfig) -> str:
+    """A line on the fields for biases that the zoo's model alone has (`wanted`), or alone has not; or nothing.
+
+    A bias that comes without its weight is meant: of a whole layer the configuration says nothing here."""
+    values = {
+        field: value
+        for field, ends in BIASES.items()
+        for value, names in ((False, wanted), (True, unwanted))
+        if any(name.endswith(ends) and name.removesuffix("bias") + "weight" not in names for name in names)
+    }
+    for field, follower in (("attention_bias", "attention_output_bias"), ("mlp_bias", "mlp_output_bias")):
+        if field in values:  # which changes the other too, unless that is given
+            values.setdefault(follower, getattr(config, follower))
+    fields = ", ".join(f"{field}={value}" for field, value in values.items())
+    return f"\nThe configuration says which biases there are; those of this state dict: {fields}." if fields else ""
 
 
 def merge_tied(weights: dict[str, torch.Tensor], skeleton: PreTrainedModel) -> None:

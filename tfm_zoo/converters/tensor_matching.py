@@ -1,7 +1,7 @@
 """Which tensors of a checkpoint become which of a zoo model, decided on names and shapes before anything is read."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -13,7 +13,8 @@ from .errors import ConversionError
 from .official_names import canonical_name, is_converted, is_of_a_head
 from .tensor_rules import Step, find, plan
 
-SHOWN = 10  # names in a message
+SHOWN = 10  # names of a kind in a message
+LAYER = re.compile(r"(?<![^.\s])\d+(?=\.)")  # the number of a layer or a head in a name
 
 
 @dataclass
@@ -63,7 +64,7 @@ def match(architecture: Architecture, head: Head, checkpoint: Checkpoint, skelet
     """How a checkpoint, of this architecture and with this head, fills the zoo model that `skeleton` stands for.
 
     Raises:
-        ConversionError: naming every tensor that is missing, unexpected or of another shape.
+        ConversionError: naming, as [`listed`] does, what is missing, unexpected or of another shape.
     """
     tensors = by_canonical_name(architecture, checkpoint)
     heads = [head, architecture.head(type(skeleton))]
@@ -84,8 +85,8 @@ def match(architecture: Architecture, head: Head, checkpoint: Checkpoint, skelet
         if name not in needed and is_converted(architecture, name):
             (result.unused if is_of_a_head(architecture, name) else result.unexpected).append(name)
     complaints = {kind: getattr(result, kind) for kind in ("missing", "unexpected", "misshapen")}
-    if listed := "; ".join(f"{kind}: {enumerated(names)}" for kind, names in complaints.items() if names):
-        raise ConversionError(f"{checkpoint.title} does not fit {type(skeleton).__name__}: {listed}.")
+    if any(complaints.values()):
+        raise ConversionError(f"{checkpoint.title} does not fit {type(skeleton).__name__}:\n{listed(complaints)}")
     return result
 
 
@@ -136,6 +137,16 @@ def described(tensor: torch.Tensor) -> str:
     return f"of shape {tuple(tensor.shape)}" + ("" if tensor.is_floating_point() else ", not of a floating type")
 
 
+def listed(complaints: Mapping[str, list[str]]) -> str:
+    """A line for each kind of complaint, with the names of its tensors."""
+    return "\n".join(f"{kind}: {enumerated(names)}." for kind, names in complaints.items() if names)
+
+
 def enumerated(names: list[str]) -> str:
-    shown = ", ".join(names[:SHOWN])
-    return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
+    """The first names; of those that differ by the number of a layer or a head alone, one."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(LAYER.sub("", name), []).append(name)
+    entries = [first + f" (and {len(others)} like it)" * bool(others) for first, *others in alike.values()]
+    shown = ("; " if any(", " in entry for entry in entries) else ", ").join(entries[:SHOWN])
+    return shown if len(entries) <= SHOWN else f"{shown} and {len(entries) - SHOWN} more"

@@ -10,6 +10,7 @@ from huggingface_hub import CommitInfo, HfApi, ModelCard
 from ..models.hub_card import card_of_model
 from ..models.hub_manifest import FILE, INDEX, VERSION
 from ..models.hub_saving import CARD, open_repository, upload
+from ..quiet import quiet_retrying
 from ..registration import FAMILIES
 from .cards import with_source
 from .comparisons import Verdict, compare_code, compare_weights
@@ -51,24 +52,38 @@ def push(
         FileNotFoundError: if the folder lacks what the model needs.
         ValueError: for code or weights that have been changed since they were saved, for a revision that is no branch,
             and for `private` where the repository is public.
-        PushError: if the upload fails.
+        PushError: if the Hub cannot be reached, or the upload fails.
     """
     folder, api = Path(folder), HfApi(token=token)
     files = files_of(folder)
     check_whole(folder, files, native)
     if not native:
         check_unchanged(folder)
-    repo_id = open_repository(api, repo_id, private, revision)
+    command = shlex.join(["tfm-zoo", "push", str(folder), repo_id, *(["--revision", revision] if revision else [])])
+    try:
+        with quiet_retrying():
+            repo_id = open_repository(api, repo_id, private, revision)
+    except Exception as error:
+        if is_unreachable(error):
+            raise PushError(
+                f"The Hub ({api.endpoint}) cannot be reached: {error}. Nothing was sent; push when there is a "
+                f"connection: {command}"
+            ) from error
+        raise
     message = commit_message or f"Upload {folder.resolve().name} with tfm_zoo {VERSION}"
     try:
         card = card_of_folder(folder, repo_id)
         return upload(api, repo_id, files, card, revision=revision, commit_message=message)
     except Exception as error:  # of the network, of the Hub, or of the disk
-        command = shlex.join(["tfm-zoo", "push", str(folder), repo_id, *(["--revision", revision] if revision else [])])
         raise PushError(
             f"The upload to {repo_id} failed: {' '.join(str(error).split())} {lacking(api, files, repo_id, revision)}: "
             f"a push changes all or nothing. Push again ({command}): what is there is not sent a second time."
         ) from error
+
+
+def is_unreachable(error: Exception) -> bool:
+    """Whether there was no answer. (The Hub's client raises errors of httpx or of httpx2, by its release.)"""
+    return isinstance(error, ConnectionError) or any(base.__name__ == "TransportError" for base in type(error).mro())
 
 
 def files_of(folder: Path) -> dict[str, Path]:

@@ -12,6 +12,7 @@ from huggingface_hub import errors, hf_hub_download, snapshot_download
 
 from ..converters.checkpoint import is_path
 from ..models.hub_manifest import FILE
+from ..quiet import quiet_retrying
 from . import comparisons
 from .comparisons import TOLERANCE, Verdict
 
@@ -67,13 +68,14 @@ def find(source: str | Path, revision: str | None, token: str | None) -> Path:
     if is_path(source):
         raise FileNotFoundError(nowhere)
     try:
-        hf_hub_download(str(source), FILE, revision=revision, token=token)
+        with quiet_retrying():
+            hf_hub_download(str(source), FILE, revision=revision, token=token)
     except (errors.HFValidationError, errors.RepositoryNotFoundError) as error:
         raise FileNotFoundError(nowhere) from error
     except errors.LocalEntryNotFoundError as error:
         raise FileNotFoundError(
-            f"The Hub does not answer (or HF_HUB_OFFLINE is set), and its cache has no {FILE} of {source},"
-            " which loading does not download: verify it once with a connection."
+            f"The Hub cannot be reached (or HF_HUB_OFFLINE is set), and its cache has no {FILE} of {source}. Verify it "
+            "when there is a connection: then that file is downloaded."
         ) from error
     except errors.EntryNotFoundError as error:
         raise FileNotFoundError(no_manifest) from error

@@ -129,7 +129,7 @@ class TfmBertConfig(TfmConfig):
 
 # Set after the class is made: in its body a descriptor would be taken for the field's default value.
 # (An Auto class with two classes, see `other_auto_classes`, iterates over `architectures`: `None` in a new one.)
-TfmBertConfig.architectures = FollowingField("architectures", lambda config: [config.auto_classes["AutoModel"]])
+TfmBertConfig.architectures = FollowingField("architectures", lambda config: [])
 TfmBertConfig.sliding_window = SlidingWindow()
 TfmBertConfig.num_hidden_groups = FollowingField("num_hidden_groups", lambda config: config.num_hidden_layers)
 TfmBertConfig.layer_types = FollowingField("layer_types", lambda config: [config.layer_type] * config.num_hidden_layers)

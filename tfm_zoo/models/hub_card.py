@@ -8,6 +8,8 @@ from typing import Any
 from huggingface_hub import ModelCard, ModelCardData
 from transformers import PreTrainedModel
 
+#: how tfm_zoo gets onto a machine: no index of packages has it
+INSTALL = "`pip install .` in a clone of tfm_zoo"
 #: the head of a model -> the pipeline that the Hub shows it with
 PIPELINES = {
     "Model": "feature-extraction",
@@ -86,11 +88,11 @@ def class_names(model: PreTrainedModel) -> dict[str, str]:
     auto_class = model.config.other_auto_classes.get(name, auto_class)
     needs, imports = "transformers runs it without `tfm_zoo` installed", f"from transformers import {auto_class}"
     if auto_class is None:
-        auto_class, needs, imports = f"tfm_zoo.{name}", "`pip install tfm_zoo` brings its class", "import tfm_zoo"
+        auto_class, needs, imports = f"tfm_zoo.{name}", f"{INSTALL} brings its class", "import tfm_zoo"
     quantization = dict(getattr(model.config, "quantization_config", None) or {})
     quantised = quantization["dtype"] if quantization.get("quant_method") == "tfm_zoo" else None
     if quantised:
-        needs = "`pip install tfm_zoo` brings what reads its quantised weights, on a CPU"
+        needs = f"{INSTALL} brings what reads its quantised weights, on a CPU"
         imports = f"import tfm_zoo  # reads quantised weights\n{imports}"
     names = {"class_name": name, "auto_class": auto_class, "needs": needs, "imports": imports}
     return names | {"quantised": quantised}

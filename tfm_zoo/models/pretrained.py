@@ -11,6 +11,7 @@ from transformers.quantizers import AutoHfQuantizer
 from .attention import TfmAttention
 from .compat import OutputRecorder
 from .experts import TfmExperts, TfmRouter
+from .hub_card import INSTALL
 from .hub_saving import TfmHubMixin
 from .layers import TfmLayer
 from .norms import TfmZeroCenteredRMSNorm
@@ -47,7 +48,7 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
         if isinstance(quantization, dict) and not AutoHfQuantizer.supports_quant_method(quantization):
             # transformers would go on, and take rounded numbers for weights.
             method = quantization["quant_method"]
-            raise ValueError(f"The checkpoint is quantised: import {method} (pip install {method}) before you load it.")
+            raise ValueError(f"The checkpoint is quantised: import {method} before you load it ({INSTALL}).")
         super().__init__(config, *inputs, **kwargs)
 
     @property

@@ -1,6 +1,7 @@
 """`pipeline`: transformers' own, with the tasks that it has lost."""
 
 import re
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,18 +28,33 @@ def pipeline(task: str | None = None, model: Any = None, *others: Any, **argumen
 
     Raises:
         ValueError: if no model is named, or if the model is not one for the task.
+        KeyError: if there is no such task.
     """
     import transformers
 
     task, languages = without_languages(task)
     if task not in TASKS:
-        return transformers.pipeline(task, model, *others, **arguments)
+        try:
+            return transformers.pipeline(task, model, *others, **arguments)
+        except KeyError as error:
+            if task is None or task in (known := known_tasks()):
+                raise
+            near = get_close_matches(task, known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Those there are: {', '.join(known)}."
+            raise KeyError(f"{task} is no task. {hint}") from error
     if model is None:
         raise ValueError(f"{task} has no model by default: name one, as in pipeline({task!r}, 'a folder or Hub id').")
     from ..patches import add_tasks_to_transformers
 
     names = add_tasks_to_transformers()
     return transformers.pipeline(names[task], model, *others, **languages | arguments)
+
+
+def known_tasks() -> list[str]:
+    """The names of all tasks, as a user writes them."""
+    from transformers.pipelines import get_supported_tasks
+
+    return [*TASKS, *(name for name in get_supported_tasks() if not name.startswith("tfm_zoo:"))]
 
 
 def without_languages(task: str | None) -> tuple[str | None, dict[str, str]]:

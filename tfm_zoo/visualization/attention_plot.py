@@ -15,6 +15,7 @@ from .tokens import shortened
 
 #: inches: a token's row is high enough for a label, and low enough for a few tokens not to fill a screen
 LOWEST, HIGHEST = 0.11, 0.3
+LOW = 2.0  # inches: maps of this height have their scale below
 LARGEST = 7.0  # inches: the side of a map, unless its rows would then be too low for labels
 COLUMNS = 4
 
@@ -87,7 +88,7 @@ def panels(attention: AttentionMap, layer: int | None, head: int | None) -> Figu
     figure.suptitle(f"{attention.model}: {title}\n{which}", fontsize=12, parse_math=False)
     figure.supxlabel(f"key: {key}", fontsize=11)
     figure.supylabel(f"query: {query}", fontsize=11)
-    add_scale(figure, image, axes)
+    add_scale(figure, image, axes, is_low=rows * queries * row < LOW)
     return figure
 
 
@@ -113,8 +114,10 @@ def label(axis: Axes, attention: AttentionMap, row: float) -> None:
     axis.tick_params(length=1.5, pad=1.5)
 
 
-def add_scale(figure: Figure, image: AxesImage, axes: list[Axes]) -> None:
-    ticks = [0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.7, 1]
-    scale = figure.colorbar(image, ax=axes, shrink=0.7, aspect=25, fraction=0.04, ticks=ticks)
-    scale.ax.set_yticklabels(map(str, ticks))
+def add_scale(figure: Figure, image: AxesImage, axes: list[Axes], is_low: bool = False) -> None:
+    """Explain the colours beside the maps or, if there is too little room for the numbers, below them."""
+    ticks = [0, 0.01, 0.1, 0.2, 0.4, 0.7, 1] if is_low else [0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.7, 1]
+    place = {"location": "bottom", "shrink": 0.6, "aspect": 40} if is_low else {"shrink": 0.7, "aspect": 25}
+    scale = figure.colorbar(image, ax=axes, fraction=0.04, ticks=ticks, **place)
+    scale.set_ticklabels(list(map(str, ticks)))
     scale.set_label("attention weight (on a square-root scale)")

@@ -15,6 +15,7 @@ COLOURS = {"embedding": "#f6d9c6", "norm": "#eef0c4", "attention": "#f7c9a8", "f
 NORM_NAMES = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm", "zero_centered_rmsnorm": "RMSNorm (1 + weight)"}
 WIDTH, HEIGHT, GAP = 4.2, 0.72, 0.42  # of a box, and between two
 COLUMNS = 32  # of letters in a box
+RADIUS = 6.5  # points, of the circle of a sum
 SIDE = 2.75  # from the middle of a column to the line of a residual sum
 
 
@@ -70,7 +71,9 @@ def stack_of(config: TfmConfig, title: str, depth: int, is_causal: bool) -> Stac
         "linear_attention": "linear",
     }
     types = dict.fromkeys(getattr(config, "layer_types", None) or [config.layer_type])
-    seen = " and ".join(kinds[kind] for kind in types) + (" by layer" if len(types) > 1 else "")
+    counts = [f" in {config.layer_types.count(kind)}" for kind in types] if len(types) > 1 else [""]
+    seen = " and ".join(kinds[kind] + count for kind, count in zip(types, counts, strict=True))
+    seen = seen.replace(" and ", " layers and ", 1) if len(types) > 1 else seen
     details = ["causal" * is_causal, seen * (seen != "full"), "rotary" * (config.position_embedding_type == "rotary")]
     details += ["queries and keys normed" * bool(config.qk_norm)]
     details += ["biased by distance" * config.has_position_bias]
@@ -84,7 +87,10 @@ def stack_of(config: TfmConfig, title: str, depth: int, is_causal: bool) -> Stac
     place = config.norm_position
     norms = {"before": place in ("pre", "both"), "inside": place in ("output", "both"), "after": place == "post"}
     vocabulary = config.decoder_vocab_size if title == "decoder" and config.is_encoder_decoder else config.vocab_size
-    embeddings = [("embedding", f"tokens: {vocabulary:,} x {config.embedding_size:,}")]
+    factors = [f"the square root of {config.embedding_size:,}"] if config.scale_embedding else []
+    factors += [f"{config.embedding_multiplier:g}"] if config.embedding_multiplier != 1 else []
+    scale = "".join(f"\ntimes {factor}" for factor in factors)
+    embeddings = [("embedding", f"tokens: {vocabulary:,} x {config.embedding_size:,}{scale}")]
     if config.position_embedding_type in ("learned", "sinusoidal"):
         count = f": {config.max_position_embeddings:,}" if config.position_embedding_type == "learned" else ""
         embeddings.append(("embedding", f"+ {config.position_embedding_type} positions{count}"))
@@ -121,7 +127,7 @@ class Column:
         """
         height, x = HEIGHT * (0.45 + 0.5 * (lines or 1 + text.count("\n"))), self.middle + offset
         bottom = self.top + GAP
-        self.line(x, self.top, bottom)
+        self.arrow(x, self.top, bottom)
         corner, style = (x - WIDTH / 2, bottom), "round,pad=0,rounding_size=0.12"
         self.panel.add_patch(FancyBboxPatch(corner, WIDTH, height, style, fc=COLOURS[kind], ec="#555555", zorder=2))
         self.panel.text(x, bottom + height / 2, text, ha="center", va="center", fontsize=9, zorder=3)
@@ -132,19 +138,29 @@ class Column:
     def line(self, x: float, bottom: float, top: float) -> None:
         self.panel.plot([x, x], [bottom, top], color="#555555", lw=1, zorder=1)
 
-    def fork(self, half: float) -> None:
-        """A line across, from which two boxes go up, or on which they meet."""
+    def arrow(self, x: float, bottom: float, top: float) -> None:
+        self.point((x, top), (x, bottom))
+
+    def point(self, to: tuple[float, float], start: tuple[float, float], short: float = 0.0) -> None:
+        """An arrow that ends so many points before its aim."""
+        style = {"arrowstyle": "-|>", "color": "#555555", "lw": 1, "shrinkA": 0, "shrinkB": short}
+        self.panel.annotate("", to, start, arrowprops=style | {"mutation_scale": 8}, annotation_clip=False, zorder=1)
+
+    def fork(self, half: float, joins: bool = False) -> None:
+        """A line across, from which two boxes go up or, if it `joins` them, on which they meet."""
         self.top += 0.15
         self.panel.plot([self.middle - half, self.middle + half], [self.top] * 2, color="#555555", lw=1, zorder=1)
-        self.line(self.middle, self.top - 0.15, self.top)
+        if not joins:
+            self.line(self.middle, self.top - 0.15, self.top)
 
     def sum(self, start: float, side: float = SIDE) -> None:
         """A residual sum on top: what was there at the height `start` comes around the boxes between."""
         top = self.top + GAP + 0.1
-        self.line(self.middle, self.top, top)
+        self.point((self.middle, top), (self.middle, self.top), short=RADIUS)
         x = self.middle + side
-        self.panel.plot([self.middle, x, x, self.middle], [start, start, top, top], color="#555555", lw=1, zorder=1)
-        self.panel.plot(self.middle, top, "o", ms=13, mfc="white", mec="#555555", zorder=3)
+        self.panel.plot([self.middle, x, x], [start, start, top], color="#555555", lw=1, zorder=1)
+        self.point((self.middle, top), (x, top), short=RADIUS)
+        self.panel.plot(self.middle, top, "o", ms=2 * RADIUS, mfc="white", mec="#555555", zorder=3)
         self.panel.text(self.middle, top, "+", ha="center", va="center", fontsize=12, zorder=4)
         self.top = top + 0.15
 
@@ -154,7 +170,7 @@ def draw_stack(panel: Axes, stack: Stack, middle: float) -> tuple[Column, list[f
     column, reading = Column(panel, middle), []
     for kind, text in stack.embeddings:
         column.box(kind, text)
-    begin = column.top + 0.25
+    begin = column.top + 0.1  # below the line that goes around the first sub-layer
     if stack.parallel_norms:
         draw_side_by_side(column, stack)
     for sub_layer in () if stack.parallel_norms else stack.sub_layers:
@@ -186,7 +202,6 @@ def draw_stack(panel: Axes, stack: Stack, middle: float) -> tuple[Column, list[f
     if stack.final_norm:
         column.top += 0.2
         column.box("norm", stack.norm)
-    column.line(middle, column.top, column.top + GAP)
     panel.text(middle, -0.15, stack.title, ha="center", va="top", fontsize=11)
     return column, reading
 
@@ -207,12 +222,18 @@ def draw_side_by_side(column: Column, stack: Stack) -> None:
         column.box(sub_layer.kind, sub_layer.text, offset, rise=offset > 0, lines=lines)
     column.line(middle - half, column.top, column.top + 0.15)
     column.line(middle + half, column.top, column.top + 0.15)
-    column.fork(half)
+    column.fork(half, joins=True)
     column.sum(start, side=2 * half + 0.4)
 
 
-def plot_block(config: TfmConfig, path: str | Path) -> None:
-    """Draw the stacks that a configuration describes, box by box, in the order in which they compute."""
+def plot_block(config: TfmConfig, path: str | Path, title: str | None = None) -> None:
+    """Draw the stacks that a configuration describes, box by box, in the order in which they compute.
+
+    Args:
+        config: of a model of the zoo.
+        path: the image file to write.
+        title: the model's name. `None`: that of the configuration's family.
+    """
     check_suffix(path)
     stacks = stacks_of(config)
     figure = Figure(figsize=(6.5 * len(stacks) + 1, 9), layout="constrained")  # trimmed when it is saved
@@ -222,10 +243,16 @@ def plot_block(config: TfmConfig, path: str | Path) -> None:
         (encoder, _), (decoder, heights) = drawn
         corner, left = encoder.top + GAP, decoder.middle - WIDTH / 2
         for height in heights:
-            xs, ys = [encoder.middle, 4.2, 4.2, left], [corner, corner, height, height]
+            xs, ys = [encoder.middle, encoder.middle, 4.2, 4.2], [encoder.top, corner, corner, height]
             panel.plot(xs, ys, color="#555555", lw=1, zorder=1)
+            decoder.point((left, height), (4.2, height))
+    last = drawn[-1][0]
+    last.arrow(last.middle, last.top, last.top + 1.5 * GAP)
+    panel.text(last.middle, last.top + 1.6 * GAP, "hidden states, for a head", ha="center", va="bottom", fontsize=9)
+    middle, top = sum(column.middle for column, _ in drawn) / len(drawn), max(column.top for column, _ in drawn)
+    name = title or type(config).__name__.removesuffix("Config")
+    panel.text(middle, top + 4 * GAP, name, ha="center", va="bottom", fontsize=12, parse_math=False)
     panel.set_aspect("equal")
     panel.margins(0.04)
     panel.axis("off")
-    figure.suptitle(type(config).__name__.removesuffix("Config"), fontsize=12)
     save(figure, path)

@@ -40,4 +40,5 @@ def plot_masks(path: str | Path) -> None:
         panel.invert_yaxis()
         panel.set(title=f"{kind}: {text}", xlabel="key", ylabel="query", aspect="equal", xticks=[], yticks=[])
         panel.title.set_fontsize(9)
+    figure.suptitle("blue: the query (row) may attend to the key (column); grey: it may not", fontsize=10)
     save(figure, path)

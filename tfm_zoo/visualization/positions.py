@@ -13,6 +13,7 @@ from ..models.positions import TfmRotaryEmbedding, TfmSinusoidalPositions
 from .attention_maps import title_of
 from .figures import LINES, SIGNED, check_suffix, plain, save
 
+VISIBLE = 0.005  # the least difference in similarity that a picture shows
 LONGEST = 512  # positions, if the caller does not say how many
 #: labels by `position_embedding_type`
 CHANNELS = {
@@ -86,8 +87,16 @@ def similarity_by_distance(vectors: torch.Tensor) -> torch.Tensor:
     return torch.stack([torch.cat((values.mean()[None], values.quantile(quantiles))) for values in pairs], dim=1)
 
 
-def plot_positions(source: PreTrainedModel | TfmConfig, path: str | Path, length: int | None = None) -> None:
-    """Draw [`position_vectors`] as a heat map, and beside it [`similarity_by_distance`]."""
+def plot_positions(
+    source: PreTrainedModel | TfmConfig, path: str | Path, length: int | None = None, title: str | None = None
+) -> None:
+    """Draw [`position_vectors`] as a heat map, and beside it [`similarity_by_distance`].
+
+    Args:
+        source, length: as for [`position_vectors`].
+        path: the image file to write.
+        title: the model's name. `None`: a model's own; a configuration has none.
+    """
     check_suffix(path)
     tables = position_vectors(source, length)
     config = getattr(source, "config", source)
@@ -102,12 +111,15 @@ def plot_positions(source: PreTrainedModel | TfmConfig, path: str | Path, length
 
         mean, low, high = similarity_by_distance(vectors)
         distances, colour = range(len(mean)), LINES[0]
-        right.fill_between(distances, low, high, color=colour, alpha=0.2, lw=0, label="middle 80 % of the pairs")
-        right.plot(mean, color=colour, label="mean")
+        is_band = (high - low).max() > VISIBLE
+        if is_band:
+            right.fill_between(distances, low, high, color=colour, alpha=0.2, lw=0, label="middle 80 % of the pairs")
+        right.plot(mean, color=colour, label="mean" if is_band else "the same for all pairs")
         right.axhline(0, color="#888888", lw=0.8)
         right.set(title=name, xlabel="distance between two positions", ylabel=SIMILARITY[kind], xlim=(0, len(mean) - 1))
         plain(right)
         right.legend(frameon=False)
-    title = title_of(source) if source is not config else type(config).__name__
-    figure.suptitle(f"{title}: {kind} positions", fontsize=12, parse_math=False)
+    title = title or (title_of(source) if source is not config else None)
+    name = f"{kind} positions, {vectors.shape[1]} channels"
+    figure.suptitle(f"{title}: {name}" if title else name, fontsize=12, parse_math=False)
     save(figure, path)

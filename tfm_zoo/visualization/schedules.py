@@ -78,5 +78,5 @@ def plot_schedules(
         plain(panel)
         panel.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     panels[-1].set_xlabel("optimiser step")
-    figure.suptitle(f"Learning rate by the step, of {steps:,}", fontsize=12)
+    figure.suptitle(f"Learning rate over {steps:,} optimiser steps", fontsize=12)
     save(figure, path)

@@ -1,10 +1,12 @@
 """How models were trained: losses and metrics of one by the step, losses of several side by side."""
 
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from .figures import DPI, LINES, check_suffix, plain, save
 
@@ -24,12 +26,15 @@ def plot_training(log_history: list[dict[str, Any]], path: str | Path, *metrics:
     panels[0].plot(*curve(log_history, "loss"), label="training", color="#7a8aa0")
     panels[0].plot(*curve(log_history, "eval_loss"), label="validation", **validation)
     panels[0].set_ylabel("loss")
-    panels[0].set_ylim(bottom=0)
+    losses = [value for key in ("loss", "eval_loss") for value in curve(log_history, key)[1] if isfinite(value)]
+    panels[0].set_ylim(0, 1.08 * max(losses, default=1.0) or 1.0)
     panels[0].legend(frameon=False)
     for panel, metric in zip(panels[1:], metrics, strict=True):
         panel.plot(*curve(log_history, f"eval_{metric}"), **validation)
         panel.set_ylabel(f"validation {metric}")
     panels[-1].set_xlabel("optimiser step")
+    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.suptitle(f"{Path(path).resolve().parent.name}: {', '.join(('loss', *metrics))}", parse_math=False)
     for panel in panels:
         plain(panel)
     figure.savefig(path, dpi=DPI)
@@ -65,6 +70,7 @@ def plot_runs(histories: Mapping[str, list[dict[str, Any]]], path: str | Path) -
     for panel, label in zip(panels, ("optimiser step", "minutes of training"), strict=False):
         panel.set_xlabel(label)
         panel.set_xlim(left=0)
+        panel.xaxis.set_major_locator(MaxNLocator(integer=label == "optimiser step"))
         plain(panel)
     panels[0].set_ylabel("validation loss")
     panels[-1].legend(frameon=False, title="at the end", alignment="left")
