@@ -23,9 +23,8 @@ from .heads import (
     check_labels,
     tokens_of,
 )
-from .layout import marks_padding
 from .losses import IGNORED
-from .next_tokens import language_model_output, next_tokens, read_positions
+from .next_tokens import language_model_output, last_tokens, next_tokens, read_positions
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack, check_engine_logits
 
@@ -174,7 +173,7 @@ class TfmGPTForSequenceClassification(SequenceClassification, TfmGPTHead):
         self.post_init()
 
     def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None) -> Inputs:
-        last = self.last_token(inputs)  # raises before any work is done
+        last = last_tokens(self.config, inputs)  # raises before any work is done
         is_last = torch.arange(tokens_of(inputs).shape[1], device=last.device) == last[:, None]
         return super().prepare(inputs, labels) | {
             "read_positions": None if shows_layers(self.config, inputs) else is_last
@@ -182,26 +181,8 @@ class TfmGPTForSequenceClassification(SequenceClassification, TfmGPTHead):
 
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
         states = outputs.last_hidden_state
-        last = self.last_token(inputs).to(states.device)
+        last = last_tokens(self.config, inputs).to(states.device)
         return self.score(states[torch.arange(states.shape[0], device=states.device), last])
-
-    def last_token(self, inputs: Inputs) -> torch.LongTensor:
-        """`(batch,)`, the index of the last token that is not `pad_token_id` or, for embeddings and models without that
-        id, not masked. Raises a `ValueError` if neither says which tokens of a batch are padding."""
-        tokens, ids, mask = tokens_of(inputs), inputs["input_ids"], inputs["attention_mask"]
-        batch, length = tokens.shape[:2]
-        if ids is not None and self.config.pad_token_id is not None:
-            real = ids != self.config.pad_token_id
-        elif marks_padding(mask):
-            real = mask[:, -length:] != 0
-        elif ids is None or batch == 1:
-            return torch.full((batch,), length - 1, device=tokens.device)
-        else:
-            raise ValueError(
-                f"Which of the tokens of {batch} sequences is the last that is not padding? Neither attention_mask "
-                "nor config.pad_token_id says it: give one of them."
-            )
-        return (real * torch.arange(length, device=real.device)).argmax(dim=-1)
 
 
 class TfmGPTForTokenClassification(TokenClassification, TfmGPTHead):

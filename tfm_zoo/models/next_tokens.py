@@ -1,4 +1,4 @@
-"""Next tokens of decoders: the loss and the logits of a language-modelling head."""
+"""Which tokens of a decoder are read, and the loss and the logits of its language-modelling head."""
 
 import torch
 from torch import nn
@@ -7,9 +7,9 @@ from transformers.utils import ModelOutput
 
 from .batch import has_hooks, shows_layers
 from .experts import load_balancing_loss
-from .heads import Inputs, passed_on
+from .heads import Inputs, passed_on, tokens_of
 from .kernels import soft_capped
-from .layout import find_unread_end
+from .layout import find_unread_end, marks_padding
 from .losses import IGNORED, labelled_only, logits_loss, vocabulary_loss
 
 
@@ -92,3 +92,22 @@ def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Te
     if logits_to_keep.dtype == torch.bool:
         return hidden_states[logits_to_keep]
     return hidden_states.take_along_dim(logits_to_keep[..., None], dim=1)
+
+
+def last_tokens(config, inputs: Inputs) -> torch.LongTensor:
+    """`(batch,)`, the index of the last token that is not `pad_token_id` or, for embeddings and models without that id,
+    not masked. Raises a `ValueError` if neither says which tokens of a batch are padding."""
+    tokens, ids, mask = tokens_of(inputs), inputs["input_ids"], inputs["attention_mask"]
+    batch, length = tokens.shape[:2]
+    if ids is not None and config.pad_token_id is not None:
+        real = ids != config.pad_token_id
+    elif marks_padding(mask):
+        real = mask[:, -length:] != 0
+    elif ids is None or batch == 1:
+        return torch.full((batch,), length - 1, device=tokens.device)
+    else:
+        raise ValueError(
+            f"Which of the tokens of {batch} sequences is the last that is not padding? Neither attention_mask nor "
+            "config.pad_token_id says it: give one of them."
+        )
+    return (real * torch.arange(length, device=real.device)).argmax(dim=-1)
