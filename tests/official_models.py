@@ -282,6 +282,8 @@ PUBLISHED = {
         "decoder_ffn_dim": 3072,
     },
     "mpnet": {},
+    "electra": {},  # ELECTRA-small
+    "eurobert": {"vocab_size": 8000, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "mask_token_id": 3},
     "t5": {},
     # Qwen3-0.6B
     "qwen3": {

@@ -38,6 +38,7 @@ FULL_SIZE = ("BertForPreTraining", "LlamaForCausalLM", "MarianMTModel")
 #: heads of other stacks, which differ in what tiny sizes show, too: `-m by_hand` runs them
 MORE_FULL_SIZE = (
     *("RobertaForMaskedLM", "DistilBertForMaskedLM", "MPNetForMaskedLM"),
+    *("ElectraForMaskedLM", "EuroBertForMaskedLM"),
     *("GPT2LMHeadModel", "Qwen3ForCausalLM", "Gemma3ForCausalLM", "GPTNeoXForCausalLM", "OPTForCausalLM"),
     *("BloomForCausalLM", "SmolLM3ForCausalLM", "GPTJForCausalLM"),
     *("BartForConditionalGeneration", "T5ForConditionalGeneration"),
