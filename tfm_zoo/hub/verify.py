@@ -74,8 +74,8 @@ def find(source: str | Path, revision: str | None, token: str | None) -> Path:
         raise FileNotFoundError(nowhere) from error
     except errors.LocalEntryNotFoundError as error:
         raise FileNotFoundError(
-            f"The Hub cannot be reached (or HF_HUB_OFFLINE is set), and its cache has no {FILE} of {source}. Verify it "
-            "when there is a connection: then that file is downloaded."
+            f"There is no folder {source} here. The Hub cannot be reached (or HF_HUB_OFFLINE is set), and its cache "
+            f"has no {FILE} of {source}: verify it when there is a connection."
         ) from error
     except errors.EntryNotFoundError as error:
         raise FileNotFoundError(no_manifest) from error

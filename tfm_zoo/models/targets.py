@@ -69,7 +69,7 @@ def read_targets(
     picks = not isinstance(logits_to_keep, int) or logits_to_keep != 0
     if labels is None or return_logits or shows_layers(model.config, inputs) or picks or not model.config.skip_padding:
         return None
-    # Who records gradients of an evaluation looks into the model, and wants what the official class computes, to a digit.
+    # An evaluation that records gradients looks into the model: it gets what the official class computes, to a digit.
     if has_hooks(model.lm_head) or (torch.is_grad_enabled() and not model.training):
         return None
     ids, mask, has_label = inputs["decoder_input_ids"], inputs["decoder_attention_mask"], labels != IGNORED

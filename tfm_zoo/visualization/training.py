@@ -23,7 +23,8 @@ def plot_training(log_history: list[dict[str, Any]], path: str | Path, *metrics:
     figure = Figure(figsize=(7, 3.2 + 2.4 * len(metrics)), layout="constrained")
     panels = figure.subplots(1 + len(metrics), sharex=True, squeeze=False)[:, 0]
     validation = {"color": "#c4473a", "marker": "o"}
-    panels[0].plot(*curve(log_history, "loss"), label="training", color="#7a8aa0")
+    steps, losses = curve(log_history, "loss")
+    panels[0].plot(steps, losses, label="training" if steps else None, color="#7a8aa0")
     panels[0].plot(*curve(log_history, "eval_loss"), label="validation", **validation)
     panels[0].set_ylabel("loss")
     losses = [value for key in ("loss", "eval_loss") for value in curve(log_history, key)[1] if isfinite(value)]
