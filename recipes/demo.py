@@ -14,6 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
+# first: it quietens what transformers imports
+import tfm_zoo
+
+# isort: split
 import torch
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -30,7 +34,6 @@ from transformers import (
     get_scheduler,
 )
 
-import tfm_zoo
 from tfm_zoo import quiet
 from tfm_zoo.training.generated import LABELS, generated_reviews
 from tfm_zoo.visualization import attention_maps, attention_page
