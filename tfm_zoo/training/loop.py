@@ -31,6 +31,7 @@ from tfm_zoo.training.runs import Run, end_training, tracker_values
 from tfm_zoo.training.sharding import check_processes, load_saved, shard_shared_tables, unwrapped, whole_weights
 from tfm_zoo.training.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task
+from tfm_zoo.training.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +153,7 @@ class Loop:
         unit = " tokens" if self.task.batch_tokens else ""
         logger.info(
             f"{own_class(model).__name__}: {batches.size or 'a stream of'} examples, {self.total_steps} steps of"
-            f" {batches.global_batch_size}{unit}, on {accelerator.num_processes} process(es)"
+            f" {batches.global_batch_size}{unit}, on {counted(accelerator.num_processes, 'process')}"
         )
         is_hidden = None if accelerator.is_main_process else True  # None: only if the screen is no terminal
         progress = tqdm(total=self.total_steps, initial=state.step, disable=is_hidden)

@@ -14,7 +14,6 @@ import accelerate
 import datasets
 import torch
 import transformers
-from accelerate import Accelerator
 from huggingface_hub import EvalResult, ModelCardData
 from jinja2 import Template
 from transformers import PreTrainedModel
@@ -25,6 +24,7 @@ from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
 from tfm_zoo.training.models import is_zoo
 from tfm_zoo.training.runs import Run
 from tfm_zoo.training.task import Task
+from tfm_zoo.training.wording import counted
 from tfm_zoo.visualization import plot_training
 
 logger = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class Report:
             "base_model": self.base_model and shortened(self.base_model),
             "picture": PICTURE,
             "command": command_line(),
-            "processes": processes(self.run.accelerator),
+            "processes": counted(self.run.accelerator.num_processes, "process"),
             "device": device(),
             "versions": [f"{module.__name__} {module.__version__}" for module in VERSIONED],
         }
@@ -152,14 +152,8 @@ def shortened(name: str) -> str:
     return path.name if path.is_absolute() or name.startswith("~") or ".." in path.parts else name
 
 
-def processes(accelerator: Accelerator) -> str:
-    """How many processes the run had."""
-    return f"{accelerator.num_processes} process{'es' * (accelerator.num_processes > 1)}"
-
-
 def device() -> str:
     """What the run computed on."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
-    threads = torch.get_num_threads()
-    return f"CPU, {threads} thread{'s' * (threads > 1)}"
+    return f"CPU, {counted(torch.get_num_threads(), 'thread')}"
