@@ -27,7 +27,7 @@ from tfm_zoo.training.optimization import (
     what_learns,
 )
 from tfm_zoo.training.reports import Report
-from tfm_zoo.training.runs import Run, end_training, tracker_values
+from tfm_zoo.training.runs import Run, end_training, make_output_dir, tracker_values
 from tfm_zoo.training.sharding import check_processes, load_saved, shard_shared_tables, unwrapped, whole_weights
 from tfm_zoo.training.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task
@@ -116,6 +116,7 @@ class Loop:
             step = self.batches.step_after(state.step_in_epoch, size)
             self.state = replace(state, run=self.state.run, step_in_epoch=step)
             logger.info(f"Continuing from {run.checkpoint}, step {self.state.step} of {self.total_steps}")
+        make_output_dir(run)
 
     def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, dict[str, Any]]:
         """The global batches, the same ones however many processes share them; and how a `DataLoader` reads them."""
