@@ -130,7 +130,10 @@ def main(argv: list[str] | None = None) -> None:
             args.error(f"the prompt {prompt[:40]!r}... has {begun} tokens, and the model takes {room}")
         length = min(args.max_new_tokens, room - begun)
         if length < args.max_new_tokens:
-            print(f"(the model takes {room} tokens: making {length} of {args.max_new_tokens})", file=sys.stderr)
+            print(
+                f"(the model takes {room} tokens, {begun} of them in the prompt: at most {length} new ones)",
+                file=sys.stderr,
+            )
         options = {"max_new_tokens": length, "pad_token_id": padding, "tokenizer": tokenizer} | strategy(args)
         clock = perf_counter()
         texts = model.generate(ids, attention_mask=torch.ones_like(ids), **options).tolist()

@@ -130,7 +130,7 @@ def template(path: Path) -> Template:
 
 
 def command_line(argv: Sequence[str] | None = None) -> str:
-    """The command that was given, fit for publication: without the Hub token, and with paths cut to their last part."""
+    """The command that was given, fit for publication: without the Hub token and the folders of absolute paths."""
     script, *options = sys.argv if argv is None else argv
     words = []
     for option in options:
@@ -147,9 +147,9 @@ def hub_id(name: str | None) -> str | None:
 
 
 def shortened(name: str) -> str:
-    """A path without the folders that mean nothing on another machine."""
+    """The last part of an absolute path, whose folders mean nothing on another machine; other names as they are."""
     path = Path(name)
-    return path.name if path.is_absolute() or name.startswith("~") or ".." in path.parts else name
+    return path.name if path.is_absolute() or name.startswith("~") else name
 
 
 def device() -> str:
