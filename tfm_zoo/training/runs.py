@@ -264,7 +264,7 @@ def check_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | No
             " to replace it"
         )
     existing = next(folder for folder in (output_dir, *output_dir.resolve().parents) if folder.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
+    if accelerator.is_main_process and not (existing.is_dir() and os.access(existing, os.W_OK)):
         raise PermissionError(f"output_dir {args.output_dir!r}: {existing} is no folder that you may write to")
     if resumes and checkpoint is None:
         logger.info(f"No complete checkpoint in {output_dir}: starting from the beginning")
