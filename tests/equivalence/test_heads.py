@@ -34,17 +34,18 @@ from tfm_zoo.visualization.attention_maps import choose_attention
 LENGTHS = [13, 5, 9, 1]
 LONGEST = [13] * 4
 SETTINGS = [("eager", "right"), ("sdpa", "right"), ("sdpa", "left")]
-#: what a comparison leaves out: words, which are soon multiplied with
+#: vocabularies are soon multiplied with
 FEW_WORDS = {"vocab_size": 8000}
-#: of each kind of stack one published size and the head that reads it in most ways, with what is left out of it: what a
-#: head adds is tested at tiny sizes
+FEW_WORDS_OF_LLAMA = FEW_WORDS | SPECIAL_TOKENS
+#: of each kind of stack one published size: the head that reads it in most ways (what a head adds is tested at tiny
+#: sizes), and what the comparison has otherwise
 FULL_SIZE = {
     "bert-base": ("BertForPreTraining", {}),
     "smollm-135m": ("LlamaForCausalLM", {}),
     "opus-mt": ("MarianMTModel", FEW_WORDS | {"pad_token_id": 3, "decoder_start_token_id": 3}),
 }
-FEW_WORDS_OF_LLAMA = FEW_WORDS | SPECIAL_TOKENS
-#: other stacks, which differ in what tiny sizes show, too: `-m by_hand` runs them
+#: other stacks, which differ in what tiny sizes show, too: `-m by_hand` runs them, each in up to 7 GB. The largest have
+#: fewer layers.
 MORE_FULL_SIZE = {
     "roberta-base": ("RobertaForMaskedLM", {}),
     "distilbert-base": ("DistilBertForMaskedLM", {}),
@@ -66,11 +67,13 @@ MORE_FULL_SIZE = {
     "smollm3-3b": ("SmolLM3ForCausalLM", FEW_WORDS_OF_LLAMA | {"num_hidden_layers": 4}),
     "gpt-j-6b": ("GPTJForCausalLM", FEW_WORDS_OF_LLAMA | {"n_layer": 2}),
     "bart-base": ("BartForConditionalGeneration", FEW_WORDS),
-    "nllb-200-distilled-600m": ("M2M100ForConditionalGeneration", FEW_WORDS),
+    # In so many layers some unit lies so close to ReLU's kink that rounding decides on its gradient, natively too.
+    "nllb-200-distilled-600m": ("M2M100ForConditionalGeneration", FEW_WORDS | {"activation_function": "gelu"}),
     "pegasus-large": ("PegasusForConditionalGeneration", FEW_WORDS | {"encoder_layers": 8, "decoder_layers": 8}),
     "blenderbot-400m-distill": ("BlenderbotForConditionalGeneration", {}),
     "t5-small": ("T5ForConditionalGeneration", {}),
-    "flan-t5-base": ("T5ForConditionalGeneration", FEW_WORDS),
+    # With larger weights, official eager and sdpa are as far apart in float32 as the bound allows.
+    "flan-t5-base": ("T5ForConditionalGeneration", FEW_WORDS | {"initializer_factor": 0.8}),
 }
 #: Where matrices are enlarged. Over thirty layers of large matrices the sums grow so that single precision alone takes
 #: up the bound.
@@ -183,9 +186,9 @@ def test_dropout_stands_where_the_official_class_has_it(official_class):
 )
 def test_published_size(name):
     """One pair of models under each setting: to build them takes longer than to run them."""
-    head, left_out = (FULL_SIZE | MORE_FULL_SIZE)[name]
+    head, changes = (FULL_SIZE | MORE_FULL_SIZE)[name]
     official_class = BY_NAME[head]
-    official = build(official_class, large_matrices=name in LARGE_MATRICES, **PUBLISHED[name] | left_out)
+    official = build(official_class, large_matrices=name in LARGE_MATRICES, **PUBLISHED[name] | changes)
     zoo = from_official(official)
     for attention, side in SETTINGS:
         batch = ragged_batch(official_class, official, side, [40, 23])
