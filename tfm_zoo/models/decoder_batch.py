@@ -197,7 +197,7 @@ def count_cached(model, past_key_values: Cache | None, batch: int) -> int | None
         sequences, heads, head_dim = sizes
         stored = (len(layers), heads, head_dim)
         # PEFT's prefix has as many layers as the encoder; a decoder with fewer layers reads the first of them.
-        depths = (model.depth, max(model.depth, model.config.num_hidden_layers))
+        depths = (expected[0], max(expected[0], model.config.num_hidden_layers))
         # Tensor parallelism leaves some of the heads to other processes.
         fits = stored[0] in depths and expected[1] % heads == 0 and head_dim == expected[2]
         if fits and sequences not in (0, batch):

@@ -7,7 +7,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 
 from .attention import TfmAttention
-from .batch import Batch, Tokens, encoder_batch, one_of, unread_padding
+from .batch import Batch, Tokens, encoder_batch, has_hooks, one_of
 from .cache import TfmSourceCache, takes_source
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple, create_bidirectional_mask
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
@@ -214,8 +214,10 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         if attention_mask is None:
             return batch._replace(source=source)
         if self.config.skip_padding and (cache is None or not cache.is_updated.get(0)):
-            padding = unread_padding(self, attention_mask[::beams])
-            source = source if padding is None else source._replace(states=padding.drop(states), padding=padding)
+            padding = find_padding(attention_mask[::beams])
+            # Where the target's padding was dropped, no part of the decoder has hooks.
+            if padding is not None and (batch.padding is not None or not has_hooks(*self._modules.values())):
+                source = source._replace(states=padding.drop(states), padding=padding)
 
         is_kept = is_shared and not is_traced(states)
         version = 0 if not is_kept or attention_mask.is_inference() else attention_mask._version
