@@ -32,25 +32,31 @@ FIGURES = """figures of the text, the prompts left out:
 """
 
 
+class Shape(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """Defaults are shown where there are any."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return super()._get_help_string(action) if action.default else action.help
+
+
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    shape = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
-        description="Continue texts with a saved language model.", epilog=FIGURES, formatter_class=shape
+        description="Continue texts with a saved language model.", epilog=FIGURES, formatter_class=Shape
     )
     parser.add_argument("model", help="folder or Hub id")
     parser.add_argument("prompts", nargs="*", help="how the texts begin; default: at the start of a text")
     parser.add_argument("--file", type=Path, help="file with one prompt per line")
-    parser.add_argument("--max_new_tokens", type=int, default=100)
+    parser.add_argument("--max_new_tokens", type=int, default=100, help="of each continuation")
     parser.add_argument("--num_samples", type=int, default=1, help="continuations of each prompt")
     parser.add_argument("--temperature", type=float, default=1.0, help="0: always the likeliest token")
     parser.add_argument("--top_p", type=float, default=0.95, help="nucleus sampling (Holtzman et al. 2020)")
-    parser.add_argument("--top_k", type=int, default=0, help="sample among so many tokens; 0: among all")
+    parser.add_argument("--top_k", type=int, default=0, help="sample among so many tokens (of top_p); 0: among all")
     parser.add_argument("--num_beams", type=int, default=1, help="above 1: beam search, without sampling")
     parser.add_argument("--repetition_penalty", type=float, default=1.0, help="above 1: what was said is less likely")
-    parser.add_argument("--stop_strings", nargs="+", help="a text ends with the first of these")
+    parser.add_argument("--stop_strings", action="append", help="where a text ends; give it again for another")
     parser.add_argument("--seed", type=int, help="default: another text each time")
     parser.add_argument("--trust_remote_code", action="store_true", help="run a Hub model's code; a folder's is run")
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)  # prompts may stand behind options
     if args.temperature < 0 or not 0 < args.top_p <= 1 or args.top_k < 0 or args.repetition_penalty <= 0:
         parser.error("temperature and top_k are 0 or more, repetition_penalty above 0, top_p above 0 and at most 1")
     if min(args.max_new_tokens, args.num_samples, args.num_beams) < 1:
@@ -139,6 +145,8 @@ def main(argv: list[str] | None = None) -> None:
         texts = model.generate(ids, attention_mask=torch.ones_like(ids), **options).tolist()
         seconds += perf_counter() - clock
         for text in texts:
+            if args.num_samples > 1 or len(args.prompts) > 1:
+                print(f"--- {len(written) + 1} ---", file=sys.stderr)
             print(tokenizer.decode(text, skip_special_tokens=True), end="\n\n", flush=True)
             while len(text) > begun + 1 and text[-1] == padding:  # the end, and what fills a batch after it
                 text.pop()

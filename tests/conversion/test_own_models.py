@@ -110,12 +110,12 @@ def test_the_error_can_be_read():
         "The state dict does not fit TfmGPTForCausalLM:",
         f"missing: transformer.h.0.attn.c_attn.bias, for {names} (and 1 like it).",
         "unexpected: other.1.",
-        "The configuration says which biases there are; those of this state dict: attention_bias=False, "
+        "The configuration says which biases and norms there are; for this state dict: attention_bias=False, "
         "attention_output_bias=True.",
     ]
     model = convert(weights, attention_bias=False, attention_output_bias=True)
     assert model.model.layers[0].self_attn.q_proj.bias is None
-    with pytest.raises(ConversionError, match="of this state dict: lm_head_bias=True"):
+    with pytest.raises(ConversionError, match="for this state dict: lm_head_bias=True"):
         convert(WEIGHTS | {"lm_head.bias": torch.zeros(50)})
     with pytest.raises(ConversionError) as error:
         convert(rules={"norm": None})

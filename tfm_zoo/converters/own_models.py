@@ -15,14 +15,15 @@ from .tensor_rules import NotConverted, Sinusoids, Step, TensorRule, find, plan
 
 logger = logging.getLogger(__name__)
 
-#: a field of the configuration, and the ends of the zoo's names of the biases that it asks for
-BIASES = {
+#: a field of the configuration, and the ends of the zoo's names of the biases, or of the norm, that it asks for
+FIELDS = {
     "attention_bias": (".q_proj.bias", ".k_proj.bias", ".v_proj.bias"),
     "attention_output_bias": (".o_proj.bias",),
     "mlp_bias": (".gate_proj.bias", ".up_proj.bias"),
     "mlp_output_bias": (".down_proj.bias",),
     "norm_bias": ("norm.bias",),
     "lm_head_bias": ("lm_head.bias",),
+    "embedding_norm": ("embeddings.norm.weight",),
 }
 
 
@@ -133,17 +134,17 @@ def check_fit(
     }
     if any(complaints.values()):
         wanted = [*without_rule, *(name for step in lacking for name in step.writes)]
-        hint = fields_of_biases(wanted, [name for made in unread.values() for name in made], skeleton.config)
+        hint = fields_that_fit(wanted, [name for made in unread.values() for name in made], skeleton.config)
         raise ConversionError(f"The state dict does not fit {type(skeleton).__name__}:\n{listed(complaints)}{hint}")
 
 
-def fields_of_biases(wanted: list[str], unwanted: list[str], config: PreTrainedConfig) -> str:
-    """A line on the fields for biases that the zoo's model alone has (`wanted`), or alone has not; or nothing.
+def fields_that_fit(wanted: list[str], unwanted: list[str], config: PreTrainedConfig) -> str:
+    """A line on the fields for biases and norms that the zoo's model alone has (`wanted`) or has not; or nothing.
 
     A bias that comes without its weight is meant: of a whole layer the configuration says nothing here."""
     values = {
         field: value
-        for field, ends in BIASES.items()
+        for field, ends in FIELDS.items()
         for value, names in ((False, wanted), (True, unwanted))
         if any(name.endswith(ends) and name.removesuffix("bias") + "weight" not in names for name in names)
     }
@@ -151,7 +152,9 @@ def fields_of_biases(wanted: list[str], unwanted: list[str], config: PreTrainedC
         if field in values:  # which changes the other too, unless that is given
             values.setdefault(follower, getattr(config, follower))
     fields = ", ".join(f"{field}={value}" for field, value in values.items())
-    return f"\nThe configuration says which biases there are; those of this state dict: {fields}." if fields else ""
+    return (
+        f"\nThe configuration says which biases and norms there are; for this state dict: {fields}." if fields else ""
+    )
 
 
 def merge_tied(weights: dict[str, torch.Tensor], skeleton: PreTrainedModel) -> None:

@@ -53,8 +53,8 @@ def fitted(options: AnyOptions, longest: int, *names: str) -> AnyOptions:
         length = getattr(options, name)
         if length > longest:
             is_default = length == next(each.default for each in fields(options) if each.name == name)
-            hint = f"; {length} is the default: give --{name} {longest} or less" if is_default else ""
-            logger.warning(f"{name} {length} is more than the model takes: using {longest}{hint}")
+            asked = f"the default of {name}, {length}," if is_default else f"{name} {length}"
+            logger.warning(f"{asked} is more than the model takes: using {longest}")
             options = replace(options, **{name: longest})
     return options
 

@@ -1,6 +1,7 @@
 """The model that a recipe trains, with its tokenizer: a checkpoint, or new weights."""
 
 import difflib
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,11 @@ import tfm_zoo
 from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.converters.checkpoint import is_path
 from tfm_zoo.limits import positions_of
+from tfm_zoo.quiet import quiet_loading
 from tfm_zoo.training.arguments import Options, nearest, option
 from tfm_zoo.training.sources import DataArguments
 
+logger = logging.getLogger(__name__)
 ModelAndTokenizer = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
 # For checkpoints in half precision too: AdamW's small steps would vanish there. `mixed_precision` casts what can be
@@ -167,7 +170,11 @@ class Head:
             model = tfm_zoo.from_official(source, self.zoo_class(config), dtype=WEIGHTS, **fields)
         else:
             options = {"trust_remote_code": args.trust_remote_code, "ignore_mismatched_sizes": replace_head}
-            model = self.auto_class.from_pretrained(name, dtype=WEIGHTS, **options, **fields)
+            with quiet_loading():
+                model, loaded = self.auto_class.from_pretrained(
+                    name, dtype=WEIGHTS, output_loading_info=True, **options, **fields
+                )
+            tell_of_new_weights(model, loaded)
         tokenizer = load_tokenizer(args)
         check_vocabulary(tokenizer, model.config)
         return model, tokenizer
@@ -210,6 +217,14 @@ def family_of(config: PreTrainedConfig) -> str | None:
         return config.model_type
     table = ARCHITECTURES.get(config.model_type)
     return table and table.family
+
+
+def tell_of_new_weights(model: PreTrainedModel, loaded: Mapping[str, Iterable]) -> None:
+    """Names the weights that a checkpoint lacks or has in another shape, as a conversion does."""
+    fresh = [*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])]
+    if fresh:
+        names = ", ".join(sorted(fresh))
+        logger.warning(f"{type(model).__name__}: initialised anew, to be trained first: {names}.")
 
 
 def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:

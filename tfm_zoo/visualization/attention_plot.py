@@ -115,9 +115,9 @@ def label(axis: Axes, attention: AttentionMap, row: float) -> None:
 
 
 def add_scale(figure: Figure, image: AxesImage, axes: list[Axes], is_low: bool = False) -> None:
-    """Explain the colours beside the maps or, if there is too little room for the numbers, below them."""
+    """Explain the colours beside the maps or, if there is too little room for the numbers, above them."""
     ticks = [0, 0.01, 0.1, 0.2, 0.4, 0.7, 1] if is_low else [0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.7, 1]
-    place = {"location": "bottom", "shrink": 0.6, "aspect": 40} if is_low else {"shrink": 0.7, "aspect": 25}
+    place = {"location": "top", "shrink": 0.6, "aspect": 40} if is_low else {"shrink": 0.7, "aspect": 25}
     scale = figure.colorbar(image, ax=axes, fraction=0.04, ticks=ticks, **place)
     scale.set_ticklabels(list(map(str, ticks)))
     scale.set_label("attention weight (on a square-root scale)")

@@ -1,5 +1,6 @@
 """A model's block as its configuration has it, in the boxes that papers draw."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
@@ -53,7 +54,7 @@ def stacks_of(config: TfmConfig) -> list[Stack]:
     config = config.get_text_config(decoder=True)
     decoder = stack_of(config, "decoder", config.num_hidden_layers, is_causal=True)
     attention, *rest = decoder.sub_layers
-    text = f"cross-attention\n{heads_of(config)}"
+    text = f"cross-attention\n{in_lines(heads_of(config))}"
     cross = SubLayer("attention", text, attention.before, attention.inside, attention.after, source=True)
     decoder.sub_layers = [attention, cross, *rest]
     return [encoder, decoder]
@@ -62,6 +63,12 @@ def stacks_of(config: TfmConfig) -> list[Stack]:
 def heads_of(config: TfmConfig) -> str:
     heads, keys = config.num_attention_heads, config.num_key_value_heads
     return f"{heads} heads of {config.head_dim}" + (f", {keys} for keys and values" if keys < heads else "")
+
+
+def in_lines(text: str) -> str:
+    """The text in lines that a box has room for, broken after a comma or a colon where that is possible."""
+    parts = [part if len(part) > COLUMNS else part.replace(" ", "\xa0") for part in re.split("(?<=[,:]) ", text)]
+    return fill(" ".join(parts), COLUMNS).replace("\xa0", " ")
 
 
 def stack_of(config: TfmConfig, title: str, depth: int, is_causal: bool) -> Stack:
@@ -77,13 +84,13 @@ def stack_of(config: TfmConfig, title: str, depth: int, is_causal: bool) -> Stac
     details = ["causal" * is_causal, seen * (seen != "full"), "rotary" * (config.position_embedding_type == "rotary")]
     details += ["queries and keys normed" * bool(config.qk_norm)]
     details += ["biased by distance" * config.has_position_bias]
-    lines = ["self-attention", fill(heads_of(config), COLUMNS), fill(", ".join(filter(None, details)), COLUMNS)]
+    lines = ["self-attention", in_lines(heads_of(config)), in_lines(", ".join(filter(None, details)))]
     width, inner = config.hidden_size, config.intermediate_size
     gate = "gated, " if config.mlp_type == "gated" else ""
     if "sparse" in getattr(config, "mlp_layer_types", ()):
         gate = f"{config.num_experts_per_tok} of {config.num_local_experts} experts, {gate}"
         inner = config.moe_intermediate_size
-    feed = "feed-forward\n" + fill(f"{gate}{config.hidden_act}: {width:,} to {inner:,} to {width:,}", COLUMNS)
+    feed = "feed-forward\n" + in_lines(f"{gate}{config.hidden_act}: {width:,} to {inner:,} to {width:,}")
     place = config.norm_position
     norms = {"before": place in ("pre", "both"), "inside": place in ("output", "both"), "after": place == "post"}
     vocabulary = config.decoder_vocab_size if title == "decoder" and config.is_encoder_decoder else config.vocab_size

@@ -1,7 +1,6 @@
 """How models were trained: losses and metrics of one by the step, losses of several side by side."""
 
 from collections.abc import Mapping
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,6 @@ def plot_training(log_history: list[dict[str, Any]], path: str | Path, *metrics:
     panels[0].plot(steps, losses, label="training" if steps else None, color="#7a8aa0")
     panels[0].plot(*curve(log_history, "eval_loss"), label="validation", **validation)
     panels[0].set_ylabel("loss")
-    losses = [value for key in ("loss", "eval_loss") for value in curve(log_history, key)[1] if isfinite(value)]
-    panels[0].set_ylim(0, 1.08 * max(losses, default=1.0) or 1.0)
     panels[0].legend(frameon=False)
     for panel, metric in zip(panels[1:], metrics, strict=True):
         panel.plot(*curve(log_history, f"eval_{metric}"), **validation)
