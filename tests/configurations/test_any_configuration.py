@@ -183,6 +183,8 @@ def decoders(draw) -> dict:
     fields = layer_by_layer(draw, fields)
     if draw(st.booleans()):
         fields |= {"type_vocab_size": 0, "token_types_as_tokens": True}
+    if "embedding_size" in fields and draw(st.booleans()):
+        fields |= {"project_tokens": True, "tie_word_embeddings": draw(st.booleans())}
     return of_experts(draw, fields)
 
 

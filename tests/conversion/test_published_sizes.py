@@ -71,6 +71,12 @@ PUBLISHED = {
         162_322_944,
     ),
     "opt-125m": ("OPTForCausalLM", {}, 125_239_296),
+    "opt-350m": (
+        "OPTForCausalLM",
+        {"hidden_size": 1024, "num_hidden_layers": 24, "ffn_dim": 4096, "num_attention_heads": 16}
+        | {"word_embed_proj_dim": 512, "do_layer_norm_before": False},
+        331_196_416,
+    ),
     "electra-small": ("ElectraModel", {}, 13_483_008),
     "xlm-roberta-xl": ("XLMRobertaXLForMaskedLM", {}, 3_482_741_760),
     "mpnet-base": ("MPNetModel", {"max_position_embeddings": 514, "layer_norm_eps": 1e-5}, 109_486_464),

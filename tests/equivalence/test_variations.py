@@ -15,6 +15,7 @@ from tests.official_models import BY_NAME, ROPE, build_tiny
 from tfm_zoo.converters import from_official
 
 BIASES = {"attention_bias": True, "mlp_bias": True}
+OPT_350M = {"do_layer_norm_before": False, "word_embed_proj_dim": 16}
 VARIATIONS = [
     ("ElectraForMaskedLM", {"embedding_size": 32}),
     ("ElectraForMaskedLM", {"embedding_size": 44, "tie_word_embeddings": False}),
@@ -41,6 +42,9 @@ VARIATIONS = [
     ("GPTNeoXForCausalLM", {"use_parallel_residual": False}),
     ("FalconForCausalLM", {"new_decoder_architecture": False, "multi_query": True, "parallel_attn": False}),
     ("OPTForCausalLM", {"do_layer_norm_before": False}),
+    ("OPTForCausalLM", OPT_350M),
+    ("OPTForQuestionAnswering", OPT_350M),
+    ("OPTForSequenceClassification", {"word_embed_proj_dim": 48}),
     ("GPTBigCodeForCausalLM", {"multi_query": False}),
 ]
 

@@ -34,6 +34,7 @@ LATER = {
     "gpt_neox": "GPTNeoXForCausalLM",
     "gptj": "GPTJForCausalLM",
     "opt": "OPTForCausalLM",
+    "opt_350m": "OPTForCausalLM",
     "falcon": "FalconForCausalLM",
     "bloom": "BloomForCausalLM",
     "mpt": "MptForCausalLM",
@@ -53,6 +54,7 @@ TRANSLATORS = {
 }
 #: With a tied head, these say each token again and again.
 FIELDS = {name: {"tie_word_embeddings": False} for name in ("openai-gpt", *LATER, *TRANSLATORS)}
+FIELDS["opt_350m"] |= {"do_layer_norm_before": False, "word_embed_proj_dim": 16, "tie_word_embeddings": True}
 FIELDS["mixtral"] |= {"output_router_logits": False}  # with which the official class fails to generate
 VOCABULARY = 99
 LENGTHS = (9, 4, 1, 6)

@@ -24,6 +24,8 @@ class TfmGPTConfig(TfmConfig):
         output_router_logits: whether models return the router's logits and a language model its loss, which balances
             the use of the experts (Fedus et al. 2021) and is added to the loss of labels.
         router_aux_loss_coef: what that loss is multiplied by first. `None`: 0.001 if there are experts, else 0.
+        project_tokens: `embedding_size` is the width of tokens alone, which a projection without bias widens before
+            positions are added; another narrows the last hidden states, so that the vocabulary can be tied (OPT-350M).
         position_ids_from_mask: count positions over the tokens that the attention mask shows, where a caller passes
             none; padding has position -1 (OPT).
         position_offset: rows of the learned position table before that of the first position (OPT: 2).
@@ -74,6 +76,7 @@ class TfmGPTConfig(TfmConfig):
     mlp_layer_types: list[str] | None = None
     output_router_logits: bool = False
     router_aux_loss_coef: float | int | None = None
+    project_tokens: bool = False
     position_ids_from_mask: bool = False
     position_offset: int = 0
     scaled_residual_init: bool = True
