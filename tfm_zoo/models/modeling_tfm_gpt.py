@@ -85,7 +85,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
             kwargs: `output_hidden_states`, `output_attentions`, `return_dict`.
 
         Returns:
-            `last_hidden_state` `(batch, length, config.output_size)`; `past_key_values`; `hidden_states` and `attentions`
+            `last_hidden_state` `(batch, length, output_size)`; `past_key_values`; `hidden_states` and `attentions`
             where asked for.
 
         Raises:
