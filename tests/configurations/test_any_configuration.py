@@ -178,6 +178,9 @@ def decoders(draw) -> dict:
     }
     if fields["position_embedding_type"] != "sinusoidal":
         fields["position_ids_from_mask"] = draw(st.booleans())
+    if fields["position_embedding_type"] == "alibi":
+        fields["scale_alibi"] = draw(st.booleans())
+        fields["round_alibi"] = fields["position_ids_from_mask"] and draw(st.booleans())
     if fields["position_embedding_type"] == "learned":
         fields["position_offset"] = draw(st.integers(int(fields["position_ids_from_mask"]), 2))
     fields = layer_by_layer(draw, fields)

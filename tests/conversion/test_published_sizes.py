@@ -163,6 +163,12 @@ COUNTS = {
         {"num_hidden_layers": 48, "head_dim": 128, "moe_intermediate_size": 768, "norm_topk_prob": True},
         30_532_122_624,
     ),
+    "falcon-rw-1b": (
+        "FalconForCausalLM",
+        {"vocab_size": 50304, "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 32, "bias": True}
+        | {"alibi": True, "multi_query": False, "parallel_attn": False},
+        1_311_625_216,
+    ),
     "falcon-7b": ("FalconForCausalLM", {}, 6_921_720_704),
 }
 

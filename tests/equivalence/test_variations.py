@@ -11,7 +11,7 @@ from tests.equivalence.comparison import (
     ragged_batch,
     target_mask,
 )
-from tests.official_models import BY_NAME, ROPE, build_tiny
+from tests.official_models import BY_NAME, FALCON_RW, ROPE, build_tiny
 from tfm_zoo.converters import from_official
 
 BIASES = {"attention_bias": True, "mlp_bias": True}
@@ -41,6 +41,8 @@ VARIATIONS = [
     ("BlenderbotForConditionalGeneration", {"scale_embedding": False, "decoder_layers": 4}),
     ("GPTNeoXForCausalLM", {"use_parallel_residual": False}),
     ("FalconForCausalLM", {"new_decoder_architecture": False, "multi_query": True, "parallel_attn": False}),
+    ("FalconForCausalLM", FALCON_RW),
+    ("FalconForSequenceClassification", FALCON_RW | {"multi_query": True, "num_attention_heads": 6}),
     ("OPTForCausalLM", {"do_layer_norm_before": False}),
     ("OPTForCausalLM", OPT_350M),
     ("OPTForQuestionAnswering", OPT_350M),

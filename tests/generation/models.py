@@ -7,7 +7,7 @@ from transformers import PreTrainedModel
 
 from tfm_zoo import from_official
 
-from ..official_models import BY_NAME, build_tiny
+from ..official_models import BY_NAME, FALCON_RW, build_tiny
 from ..tiny import ragged_mask
 
 #: Mistral's and Qwen2's windows are shorter than every prompt but one
@@ -36,6 +36,7 @@ LATER = {
     "opt": "OPTForCausalLM",
     "opt_350m": "OPTForCausalLM",
     "falcon": "FalconForCausalLM",
+    "falcon_rw": "FalconForCausalLM",
     "bloom": "BloomForCausalLM",
     "mpt": "MptForCausalLM",
     "mixtral": "MixtralForCausalLM",
@@ -54,6 +55,7 @@ TRANSLATORS = {
 }
 #: With a tied head, these say each token again and again.
 FIELDS = {name: {"tie_word_embeddings": False} for name in ("openai-gpt", *LATER, *TRANSLATORS)}
+FIELDS["falcon_rw"] |= FALCON_RW
 FIELDS["opt_350m"] |= {"do_layer_norm_before": False, "word_embed_proj_dim": 16, "tie_word_embeddings": True}
 FIELDS["mixtral"] |= {"output_router_logits": False}  # with which the official class fails to generate
 VOCABULARY = 99

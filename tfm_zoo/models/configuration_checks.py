@@ -141,6 +141,16 @@ class ConfigurationChecks:
                 f"position_embedding_type='alibi' adds to the scores of every layer: relative_attention_num_buckets="
                 f"{buckets} would, too, and linear attention has none."
             )
+        if (self.scale_alibi or self.round_alibi) and self.position_embedding_type != "alibi":
+            raise ValueError(
+                f"scale_alibi={self.scale_alibi} and round_alibi={self.round_alibi} change ALiBi, which "
+                f"position_embedding_type={self.position_embedding_type!r} does not have: it should be 'alibi'."
+            )
+        if self.round_alibi and not self.position_ids_from_mask:
+            raise ValueError(
+                "round_alibi=True rounds the bias of each key by its position among real tokens: "
+                "position_ids_from_mask=False should be True."
+            )
         if buckets is not None and self.has_linear_attention:
             raise ValueError(
                 f"relative_attention_num_buckets={buckets} adds to scores, and linear attention has none: "

@@ -17,6 +17,7 @@ ENGINES = ("vllm", "sglang")  # the attention implementations that serving engin
 #: fields that the shared code reads of every configuration, though only some families let a user set them
 OF_SOME_FAMILIES = (
     *("logit_scale", "final_logit_softcapping", "position_ids_from_mask", "num_local_experts", "project_tokens"),
+    *("scale_alibi", "round_alibi"),
 )
 
 #: names of fields in other configurations -> their names here
@@ -155,6 +156,9 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     position_ids_from_padding: ClassVar[bool] = False
     position_ids_from_mask: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0
+    #: only a decoder's ALiBi can be that of Falcon
+    scale_alibi: ClassVar[bool] = False
+    round_alibi: ClassVar[bool] = False
     #: only a decoder can project the embeddings of tokens, and its last hidden states back
     project_tokens: ClassVar[bool] = False
     #: only a decoder's feed-forwards can consist of experts

@@ -27,7 +27,9 @@ class TfmGPTConfig(TfmConfig):
         project_tokens: `embedding_size` is the width of tokens alone, which a projection without bias widens before
             positions are added; another narrows the last hidden states, so that the vocabulary can be tied (OPT-350M).
         position_ids_from_mask: count positions over the tokens that the attention mask shows, where a caller passes
-            none; padding has position -1 (OPT).
+            none; padding has position -1 (OPT). ALiBi then counts distances in the same way (BLOOM).
+        scale_alibi: ALiBi is a part of the scores that `attention_scale` multiplies (Falcon).
+        round_alibi: it is rounded to bfloat16, for each key by its position; needs `position_ids_from_mask` (Falcon).
         position_offset: rows of the learned position table before that of the first position (OPT: 2).
         scaled_residual_init: start the projections that add to the residual stream smaller by the square root of
             their number, as GPT-2 does (Radford et al. 2019, section 2.3).
@@ -78,6 +80,8 @@ class TfmGPTConfig(TfmConfig):
     router_aux_loss_coef: float | int | None = None
     project_tokens: bool = False
     position_ids_from_mask: bool = False
+    scale_alibi: bool = False
+    round_alibi: bool = False
     position_offset: int = 0
     scaled_residual_init: bool = True
     lm_head_bias: bool = False

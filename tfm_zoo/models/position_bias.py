@@ -62,6 +62,7 @@ class TfmAlibi(nn.Module):
     def __init__(self, config, is_causal: bool):
         super().__init__()
         self.heads, self.is_causal = config.num_attention_heads, is_causal
+        self.is_rounded, self.scale = config.round_alibi, config.attention_scale if config.scale_alibi else 1.0
         self.register_buffer("slopes", self.make_slopes(), persistent=False)
 
     def make_slopes(self) -> torch.Tensor:
@@ -75,7 +76,14 @@ class TfmAlibi(nn.Module):
 
     def forward(self, distances: torch.LongTensor, layer: int) -> torch.Tensor:
         """Distances `(n,)` to biases `(heads, n)`."""
-        return (self.slopes.float()[:, None] * -distances.abs()).to(self.slopes.dtype)
+        return (self.slopes.float()[:, None] * -distances.abs() * self.scale).to(self.slopes.dtype)
+
+    def of_keys(self, positions: torch.LongTensor) -> torch.Tensor:
+        """Positions of keys `(batch or 1, n)` to biases `(batch or 1, heads, 1, n)`. They are those of distances but
+        for one number for each query, which no softmax sees, and for how they are rounded (Falcon)."""
+        slopes = self.slopes.bfloat16() if self.is_rounded else self.slopes.float()
+        biases = slopes[:, None, None] * positions[:, None, None]
+        return (biases.float() * self.scale).to(self.slopes.dtype)
 
 
 class BiasedLayouts:
@@ -92,6 +100,11 @@ class BiasedLayouts:
                 f"set_attn_implementation() should choose one of {', '.join(IMPLEMENTATIONS)}."
             )
         self.bias, self.layouts, self.implementation = model.position_bias, batch.layouts, implementation
+        #: whether ALiBi reads the positions of keys, and not how far they are
+        self.reads_keys = config.position_embedding_type == "alibi" and (
+            batch.key_positions is not None or config.round_alibi
+        )
+        self.key_positions = batch.key_positions
         self.is_shared = not (self.bias.is_per_layer or runs_backward_apart(model))
         self.current: dict[str, Layout] = {}
         tokens = batch.tokens.inputs
@@ -100,12 +113,12 @@ class BiasedLayouts:
         self.spans = {kind: self.span(batch.cache, layer_types.index(kind)) for kind in dict.fromkeys(layer_types)}
         self.device = tokens.device
 
-    def span(self, cache, layer: int) -> tuple[int, int | torch.Tensor]:
-        """The number of keys of a layer, and how far the first of them is from the first query."""
+    def span(self, cache, layer: int) -> tuple[int, int, int | torch.Tensor]:
+        """The number of keys of a layer, where the first stands among all, and how far it is from the first query."""
         if cache is None:
-            return self.queries, 0
+            return self.queries, 0, 0
         keys, first = cache.get_mask_sizes(self.queries, layer)
-        return keys, first - cache.get_seq_length(layer)
+        return keys, first, first - cache.get_seq_length(layer)
 
     def layouts_of(self, layer: int) -> dict[str, Layout]:
         """The layouts of layer number `layer`, by kind of layer."""
@@ -113,15 +126,27 @@ class BiasedLayouts:
             self.current = {kind: self.biased(self.layouts[kind], layer, *span) for kind, span in self.spans.items()}
         return self.current
 
-    def biased(self, layout: Layout, layer: int, keys: int, first: int | torch.Tensor) -> Layout:
-        distances = distances_to(keys, self.queries, self.device) + first
-        values = self.bias(distances, layer).to(self.device)  # the bias may lie on another one (`device_map`)
-        if layout.mask is None and self.bias.is_causal and self.queries > 1:
-            values = values.masked_fill(distances > 0, torch.finfo(values.dtype).min)
-        bias = spread(values, self.queries, keys)
+    def biased(self, layout: Layout, layer: int, keys: int, first: int, distance: int | torch.Tensor) -> Layout:
+        distances = distances_to(keys, self.queries, self.device) + distance
+        is_later = distances > 0 if layout.mask is None and self.bias.is_causal and self.queries > 1 else None
+        if self.reads_keys:
+            bias = self.bias.of_keys(self.positions_of(keys, first)).to(self.device)
+            if is_later is not None:
+                bias = bias.masked_fill(spread(is_later[None], self.queries, keys), torch.finfo(bias.dtype).min)
+        else:
+            values = self.bias(distances, layer).to(self.device)  # the bias may lie on another one (`device_map`)
+            if is_later is not None:
+                values = values.masked_fill(is_later, torch.finfo(values.dtype).min)
+            bias = spread(values, self.queries, keys)
         if self.implementation == "flex_attention":
-            return layout._replace(bias=bias.expand(self.sequences, -1, -1, -1))
+            return layout._replace(bias=bias.expand(self.sequences, -1, self.queries, -1))
         return layout.with_bias(bias)
+
+    def positions_of(self, keys: int, first: int) -> torch.LongTensor:
+        """The positions `(batch or 1, keys)` of keys, of which the first stands at `first` among all tokens."""
+        places, known = torch.arange(keys, device=self.device) + first, self.key_positions
+        # A static cache has room for more keys than there are.
+        return places[None] if known is None else known[:, places.clamp(max=known.shape[1] - 1)]
 
 
 def distances_to(keys: int, queries: int, device: torch.device | None = None) -> torch.LongTensor:

@@ -20,6 +20,10 @@ def norms_of_a_block(official: Fields) -> int:
     return 1 if official.get("parallel_attn") else 2
 
 
+def has_alibi(zoo: Fields) -> bool:
+    return zoo["position_embedding_type"] == "alibi"
+
+
 def attention_output_dropout(zoo: Fields) -> float:
     """Beside the feed-forward, attention has no dropout of its own: `hidden_dropout` is that of their sum."""
     return 0.0 if zoo["use_parallel_residual"] else zoo["attention_dropout"]
@@ -36,7 +40,7 @@ FALCON = Architecture(
     config=(
         *CONFIG,
         *same("hidden_size", "num_hidden_layers", "num_attention_heads", "attention_dropout", "hidden_dropout"),
-        *same("max_position_embeddings", "rope_parameters", "use_cache"),
+        *same("max_position_embeddings", "use_cache"),
         Field("layer_norm_epsilon", "norm_eps"),
         Field("ffn_hidden_size", "intermediate_size"),
         Field("activation", "hidden_act"),
@@ -53,10 +57,18 @@ FALCON = Architecture(
             norms_of_a_block,
             lambda count: {"num_ln_in_parallel_attn": count, "new_decoder_architecture": True},
         ),
-        *constants(position_embedding_type="rotary", embedding_dropout=0.0, scaled_residual_init=False),
+        Computed(
+            "position_embedding_type",
+            lambda official: "alibi" if official.get("alibi") else "rotary",
+            lambda kind: {"alibi": kind == "alibi"},
+        ),
+        # With ALiBi, official configurations have them, too, and nothing reads them.
+        Computed("rope_parameters", lambda official: None if official.get("alibi") else official["rope_parameters"]),
+        *constants(position_ids_from_mask=has_alibi, scale_alibi=has_alibi, round_alibi=has_alibi),
+        *constants(embedding_dropout=0.0, scaled_residual_init=False),
         *constants(attention_output_dropout=attention_output_dropout),
         Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"),
-        *only(alibi=False, hidden_dropout=0.0),
+        *only(hidden_dropout=0.0),
     ),
     tensors=(
         Rename("word_embeddings", "embeddings.embed_tokens"),
