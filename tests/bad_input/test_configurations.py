@@ -118,6 +118,7 @@ def test_configuration(fields, message):
         refused("token_types_as_tokens=True .* type_vocab_size=2", token_types_as_tokens=True, type_vocab_size=2),
         refused("num_local_experts=4 .*'dense', mlp_bias=True", num_local_experts=4),
         refused("project_tokens=True .*embedding_size=32 .*differ", project_tokens=True),
+        refused("renew_longrope_cache=True .*rope_type='longrope'", renew_longrope_cache=True),
         refused("scale_alibi=True .*position_embedding_type='learned'", scale_alibi=True),
         refused("position_ids_from_mask=False should be", position_embedding_type="alibi", round_alibi=True),
         refused("num_experts_per_tok=3 .* num_local_experts=2", num_local_experts=2, num_experts_per_tok=3),

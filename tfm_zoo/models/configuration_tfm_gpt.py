@@ -37,6 +37,8 @@ class TfmGPTConfig(TfmConfig):
         logit_scale: what logits, but not their bias, are multiplied by.
         final_logit_softcapping: a soft cap: logits become `cap * tanh(logits / cap)` (Gemma 2).
         classifier_dropout: dropout before the classifier of tokens.
+        renew_longrope_cache: generation computes its cache anew where a text passes `original_max_position_embeddings`,
+            from where on LongRoPE has other frequencies (Phi 3).
         use_cache: whether a forward pass in evaluation mode returns its keys and values.
         skip_padding: in training, compute no padding, and nothing behind the last position of a row that a loss reads.
     """
@@ -88,6 +90,7 @@ class TfmGPTConfig(TfmConfig):
     logit_scale: float | int = 1.0
     final_logit_softcapping: float | int | None = None
     classifier_dropout: float | int = 0.1
+    renew_longrope_cache: bool = False
     use_cache: bool = True
     skip_padding: bool = True
 
@@ -117,6 +120,11 @@ class TfmGPTConfig(TfmConfig):
             raise ValueError(
                 f"position_ids_from_mask=True gives padding position -1, for which position_embedding_type="
                 f"{self.position_embedding_type!r} has no row: it should be 'learned' with position_offset from 1 on."
+            )
+        if self.renew_longrope_cache and getattr(self, "rope_parameters", {}).get("rope_type") != "longrope":
+            raise ValueError(
+                "renew_longrope_cache=True is for a cache that outgrows rope_parameters with rope_type='longrope'; "
+                "this model has others, or none."
             )
         if self.sliding_window == 1:
             raise ValueError("sliding_window=1 lets a position see itself alone; caches take windows of 2 and more.")

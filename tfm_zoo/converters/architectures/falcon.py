@@ -63,7 +63,9 @@ FALCON = Architecture(
             lambda kind: {"alibi": kind == "alibi"},
         ),
         # With ALiBi, official configurations have them, too, and nothing reads them.
-        Computed("rope_parameters", lambda official: None if official.get("alibi") else official["rope_parameters"]),
+        Computed(
+            "rope_parameters", lambda official: None if official.get("alibi") else official.get("rope_parameters")
+        ),
         *constants(position_ids_from_mask=has_alibi, scale_alibi=has_alibi, round_alibi=has_alibi),
         *constants(embedding_dropout=0.0, scaled_residual_init=False),
         *constants(attention_output_dropout=attention_output_dropout),
