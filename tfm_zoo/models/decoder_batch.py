@@ -14,6 +14,7 @@ from .batch import (
     empty_states,
     find_window,
     has_hooks,
+    shows_layers,
 )
 from .cache import add_states, new_cache
 from .compat import CacheLayerMixin, create_causal_mask, create_sliding_window_causal_mask
@@ -36,6 +37,7 @@ def decoder_batch(
     past_key_values: Cache | None,
     use_cache: bool | None = None,
     read_positions: torch.Tensor | None = None,
+    **kwargs,
 ) -> Batch:
     """Makes the batch of a causal [`TfmStack`] from the inputs of [`TfmGPTModel`].
 
@@ -72,7 +74,7 @@ def decoder_batch(
         past_key_values = new_cache(config)
 
     padding = None
-    if passed_positions is None and past_key_values is None:
+    if passed_positions is None and past_key_values is None and not shows_layers(config, kwargs):
         padding = unread_positions(model, attention_mask, read_positions)
     if padding is not None:
         tokens, padding = drop_padding(config, tokens, padding)

@@ -168,6 +168,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         source_shape: tuple[int, int],
         source_mask: torch.Tensor | None,
         read_positions: torch.Tensor | None = None,
+        **kwargs,
     ) -> Batch:
         """Makes the decoder's batch, still without the source.
 
@@ -182,7 +183,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         check_is_cache(past_key_values)
         cache = past_key_values if isinstance(past_key_values, EncoderDecoderCache) else None
         target_cache = past_key_values if cache is None else cache.self_attention_cache
-        batch = decoder_batch(self, tokens, attention_mask, target_cache, use_cache, read_positions)
+        batch = decoder_batch(self, tokens, attention_mask, target_cache, use_cache, read_positions, **kwargs)
         if batch.cache is None:  # gradient checkpointing
             cache = None
         check_source(self.config, source_shape, source_mask, tokens.inputs.shape[:2], cache)

@@ -142,6 +142,7 @@ class MultipleChoice(TfmHead):
     """
 
     accepts_loss_kwargs = False
+    for_predict = ("choices",)
 
     def prepare(self, inputs: Inputs, labels: torch.LongTensor | None = None) -> Inputs:
         tokens, embeds = tokens_of(inputs), inputs["inputs_embeds"]
@@ -152,7 +153,8 @@ class MultipleChoice(TfmHead):
         check_labels(labels, tokens.shape[:1], tokens.shape[1], "the choices")
         names = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
         passed = {name: inputs[name] for name in names if inputs[name] is not None}
-        return inputs | {name: tensor.flatten(0, 1) for name, tensor in passed.items()}
+        flat = {name: tensor.flatten(0, 1) for name, tensor in passed.items()}
+        return inputs | flat | {"choices": tokens.shape[1]}
 
     def predict(
         self, outputs: ModelOutput, inputs: Inputs, labels: torch.LongTensor | None = None
@@ -164,6 +166,6 @@ class MultipleChoice(TfmHead):
         Returns:
             `logits` `(batch, choices)`.
         """
-        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, tokens_of(inputs).shape[1])
+        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, inputs["choices"])
         loss = None if labels is None else F.cross_entropy(logits, labels)
         return MultipleChoiceModelOutput(loss=loss, logits=logits, **passed_on(outputs))

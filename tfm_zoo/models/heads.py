@@ -23,10 +23,15 @@ class TfmHead:
     """Writes the `forward` of a `PreTrainedModel` that has a base model, `self.model`, of `base_class`.
 
     `forward` calls `prepare`, which checks and may change the inputs, then the base model, then `predict`, which makes
-    the output. It takes the inputs of the base model, then the labels and options that `predict` takes.
+    the output of those inputs too. It takes the inputs of the base model, then the labels and options that `predict`
+    takes.
+
+    Attributes:
+        for_predict: names of inputs that `prepare` adds and the base model does not take.
     """
 
     base_class: ClassVar[type]
+    for_predict: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -66,8 +71,9 @@ def forward_around(base_forward, predict):
             raise TypeError(f"forward takes {', '.join(positional)}, each once; given were {names_given}.")
         kwargs |= given
         chosen = {name: kwargs.pop(name) for name in options & kwargs.keys()}
-        inputs = dict.fromkeys(names) | kwargs
-        outputs = self.model(**self.prepare(inputs, **chosen), return_dict=True)
+        inputs = self.prepare(dict.fromkeys(names) | kwargs, **chosen)
+        base_inputs = {name: value for name, value in inputs.items() if name not in self.for_predict}
+        outputs = self.model(**base_inputs, return_dict=True)
         return self.predict(outputs, inputs, **chosen)
 
     rest = inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD, annotation=Unpack[TransformersKwargs])

@@ -174,6 +174,12 @@ def up_to_last(positions: torch.BoolTensor) -> torch.BoolTensor:
     return positions.flip(1).cumsum(dim=1).flip(1) > 0
 
 
+def only_last(positions: torch.BoolTensor) -> torch.BoolTensor:
+    """`(batch, length)`: true at the last true one of each row alone; at its first position if there is none."""
+    places = torch.arange(positions.shape[1], device=positions.device)
+    return places == (positions * places).argmax(dim=1, keepdim=True)
+
+
 def find_unread_end(read_positions: torch.Tensor | None) -> Padding | None:
     """The positions of each row after the last one that is read, as padding; `None` if there are none.
 

@@ -31,9 +31,10 @@ from .heads import (
     check_labels,
     passed_on,
 )
-from .next_tokens import next_tokens
+from .losses import IGNORED
+from .next_tokens import next_tokens, read_positions, read_states
 from .stack import make_classifier, make_pooler
-from .targets import as_encoder_outputs, check_encoder_states, last_ends, read_targets, real_tokens, shift_right
+from .targets import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right
 from .vocabularies import TfmOutputProjection
 
 SOURCE, TARGET = "encoder.embeddings.embed_tokens.weight", "decoder.embeddings.embed_tokens.weight"
@@ -122,6 +123,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             source_shape=source_shape,
             source_mask=attention_mask,
             read_positions=read_positions,
+            **kwargs,
         )
         if encoder_outputs is None:
             encoder_outputs = self.encoder(batch=source, return_dict=True, **kwargs)
@@ -167,11 +169,13 @@ class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTra
         if labels is None:
             return inputs
         ids, embeds = inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"]
+        real = real_tokens(self.config, ids, inputs["decoder_attention_mask"])
         if ids is None and embeds is None:
             ids = self.prepare_decoder_input_ids_from_labels(labels)
+            real = labels != IGNORED if real is None else real
         table, target = "the vocabulary (decoder_vocab_size)", one_of(ids, embeds, "decoder_")
         check_labels(labels, target.shape[:2], self.lm_head.out_features, table, inputs="the decoder's inputs")
-        read = read_targets(self, inputs, labels, **options)
+        read = read_positions(self, labels, real=real, **options)
         return inputs | {"decoder_input_ids": ids, "use_cache": False, "read_positions": read}
 
     def predict(
@@ -189,8 +193,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTra
                 Without decoder inputs, these are the labels, shifted to the right.
             logits_to_keep, num_items_in_batch, return_logits: as for [`TfmGPTForCausalLM`].
         """
-        read = read_targets(self, inputs, labels, return_logits, logits_to_keep)
-        options = (logits_to_keep, num_items_in_batch, return_logits, read)
+        options = (logits_to_keep, num_items_in_batch, return_logits, inputs.get("read_positions"))
         loss, logits = next_tokens(self, outputs.last_hidden_state, labels, *options)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **passed_on(outputs))
 
@@ -221,7 +224,6 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
         self.post_init()
 
     def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None) -> Inputs:
-        last_ends(self.config, inputs["input_ids"])  # raises before any work is done
         source, target = inputs["input_ids"], inputs["decoder_input_ids"]
         if target is not None and target.shape != source.shape:
             raise ValueError(
@@ -229,12 +231,11 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
                 "input_ids: the classifier reads the decoder where the source ends."
             )
         use_cache = False if labels is not None else inputs["use_cache"]
-        return super().prepare(inputs, labels) | {"use_cache": use_cache}
+        read = last_ends(self.config, source)
+        return super().prepare(inputs, labels) | {"use_cache": use_cache, "read_positions": read}
 
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        states = outputs.last_hidden_state
-        last = last_ends(self.config, inputs["input_ids"]).to(states.device)
-        return self.classification_head(states[torch.arange(states.shape[0], device=states.device), last])
+        return self.classification_head(read_states(outputs.last_hidden_state, inputs["read_positions"]))
 
 
 class TfmEncoderDecoderEncoder(TfmEncoderAlone):

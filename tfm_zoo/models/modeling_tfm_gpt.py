@@ -8,7 +8,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, SequenceClassifierOutputWithPast
 from transformers.utils import ModelOutput
 
-from .batch import Tokens, one_of, shows_layers
+from .batch import Tokens, one_of
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_gpt import TfmGPTConfig
 from .decoder_batch import decoder_batch
@@ -24,7 +24,7 @@ from .heads import (
     tokens_of,
 )
 from .losses import IGNORED
-from .next_tokens import language_model_output, last_tokens, next_tokens, read_positions
+from .next_tokens import language_model_output, last_tokens, next_tokens, read_positions, read_states
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack, check_engine_logits
 
@@ -92,7 +92,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
             ValueError: for inputs that do not fit each other, the cache or the model; the message names the value.
         """
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-        batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, read_positions)
+        batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, read_positions, **kwargs)
         # Flash attention sees packed sequences in the positions that a caller passes.
         return batch.restore(self.run(batch, position_ids=position_ids, return_dict=True, **kwargs))
 
@@ -111,6 +111,7 @@ class TfmGPTHead(TfmHead, TfmGPTPreTrainedModel):
 class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
     """The decoder with a language-modelling head, by default tied to the embeddings."""
 
+    for_predict = ("shift_labels",)
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_rep"}
 
@@ -123,7 +124,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         self, inputs: Inputs, labels: torch.LongTensor | None = None, return_logits: bool | None = None, **options
     ) -> Inputs:
         # `shift_labels` is not a parameter: the Trainer would take it for a second kind of labels, which no batch has.
-        shift_labels = inputs.pop("shift_labels", None)
+        shift_labels = inputs.get("shift_labels")
         if shift_labels is None and labels is None:
             return inputs
         shape = tokens_of(inputs).shape[:2]
@@ -133,9 +134,8 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         check_labels(shift_labels, shape, self.config.vocab_size, table, name=name)
         # Where a label itself stands counts as read, too: to leave out the last token of full rows would gain nothing.
         placed = shift_labels if labels is None else labels.where(labels != IGNORED, shift_labels)
-        base_inputs = inputs | {"read_positions": read_positions(self, inputs, placed, return_logits)}
-        inputs["shift_labels"] = shift_labels
-        return base_inputs
+        read = read_positions(self, placed, return_logits)
+        return inputs | {"shift_labels": shift_labels, "read_positions": read}
 
     def predict(
         self,
@@ -173,16 +173,10 @@ class TfmGPTForSequenceClassification(SequenceClassification, TfmGPTHead):
         self.post_init()
 
     def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None) -> Inputs:
-        last = last_tokens(self.config, inputs)  # raises before any work is done
-        is_last = torch.arange(tokens_of(inputs).shape[1], device=last.device) == last[:, None]
-        return super().prepare(inputs, labels) | {
-            "read_positions": None if shows_layers(self.config, inputs) else is_last
-        }
+        return super().prepare(inputs, labels) | {"read_positions": last_tokens(self.config, inputs)}
 
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        states = outputs.last_hidden_state
-        last = last_tokens(self.config, inputs).to(states.device)
-        return self.score(states[torch.arange(states.shape[0], device=states.device), last])
+        return self.score(read_states(outputs.last_hidden_state, inputs["read_positions"]))
 
 
 class TfmGPTForTokenClassification(TokenClassification, TfmGPTHead):

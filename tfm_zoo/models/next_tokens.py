@@ -5,11 +5,11 @@ from torch import nn
 from transformers.modeling_outputs import CausalLMOutputWithPast, MoeCausalLMOutputWithPast
 from transformers.utils import ModelOutput
 
-from .batch import has_hooks, shows_layers
+from .batch import has_hooks
 from .experts import load_balancing_loss
 from .heads import Inputs, passed_on, tokens_of
 from .kernels import soft_capped
-from .layout import find_unread_end, marks_padding
+from .layout import find_unread_end, marks_padding, only_last
 from .losses import IGNORED, labelled_only, logits_loss, vocabulary_loss
 
 
@@ -73,14 +73,35 @@ def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logit
 
 
 def read_positions(
-    model: nn.Module, inputs: Inputs, labels: torch.LongTensor, return_logits: bool | None
+    model: nn.Module,
+    labels: torch.LongTensor,
+    return_logits: bool | None = None,
+    logits_to_keep: int | torch.Tensor = 0,
+    real: torch.Tensor | None = None,
+    **options,
 ) -> torch.BoolTensor | None:
     """Where a language model reads the last hidden state of its base model, `(batch, length)`; `None`: everywhere.
 
-    `labels`: `(batch, length)`, -100 at positions that are not read.
+    Args:
+        labels: `(batch, length)`, what each position is to predict, -100 where there is nothing.
+        return_logits, logits_to_keep: see [`TfmGPTForCausalLM`].
+        real: `(batch, length)`, 0 at padding, whose logits may be zero if nobody asks for them. `None`: not known.
     """
-    reads_all = makes_logits(model, labels, return_logits) or shows_layers(model.config, inputs)
-    return None if reads_all else labels != IGNORED
+    has_label = labels != IGNORED
+    if not makes_logits(model, labels, return_logits):
+        return has_label
+    asks = return_logits or not isinstance(logits_to_keep, int) or logits_to_keep != 0 or has_hooks(model.lm_head)
+    # An evaluation that records gradients looks into the model: it gets what the official class computes, to a digit.
+    if asks or torch.is_grad_enabled() or not model.config.skip_padding:
+        return None
+    # A mask that does not fit is refused later.
+    return has_label | real.to(labels.device).bool() if getattr(real, "shape", None) == labels.shape else None
+
+
+def read_states(hidden_states: torch.Tensor, positions: torch.BoolTensor) -> torch.Tensor:
+    """`(batch, hidden_size)`, the states at the one true position `(batch, length)` of each row."""
+    index = positions.to(hidden_states.device).int().argmax(dim=1)
+    return hidden_states[torch.arange(len(index), device=index.device), index]
 
 
 def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
@@ -94,9 +115,9 @@ def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Te
     return hidden_states.take_along_dim(logits_to_keep[..., None], dim=1)
 
 
-def last_tokens(config, inputs: Inputs) -> torch.LongTensor:
-    """`(batch,)`, the index of the last token that is not `pad_token_id` or, for embeddings and models without that id,
-    not masked. Raises a `ValueError` if neither says which tokens of a batch are padding."""
+def last_tokens(config, inputs: Inputs) -> torch.BoolTensor:
+    """`(batch, length)`, true at the last token that is not `pad_token_id` or, for embeddings and models without that
+    id, not masked. Raises a `ValueError` if neither says which tokens of a batch are padding."""
     tokens, ids, mask = tokens_of(inputs), inputs["input_ids"], inputs["attention_mask"]
     batch, length = tokens.shape[:2]
     if ids is not None and config.pad_token_id is not None:
@@ -104,10 +125,10 @@ def last_tokens(config, inputs: Inputs) -> torch.LongTensor:
     elif marks_padding(mask):
         real = mask[:, -length:] != 0
     elif ids is None or batch == 1:
-        return torch.full((batch,), length - 1, device=tokens.device)
+        real = torch.ones((batch, length), dtype=torch.bool, device=tokens.device)
     else:
         raise ValueError(
             f"Which of the tokens of {batch} sequences is the last that is not padding? Neither attention_mask nor "
             "config.pad_token_id says it: give one of them."
         )
-    return (real * torch.arange(length, device=real.device)).argmax(dim=-1)
+    return only_last(real)

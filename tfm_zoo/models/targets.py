@@ -6,11 +6,8 @@ import torch
 from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from .batch import has_hooks, shows_layers
-from .heads import Inputs
-from .layout import is_traced
+from .layout import is_traced, only_last
 from .losses import IGNORED
-from .next_tokens import makes_logits
 
 
 def real_tokens(config, input_ids: torch.LongTensor | None, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
@@ -52,37 +49,8 @@ def shift_right(config, tokens: torch.LongTensor) -> torch.LongTensor:
     return torch.cat((first, tokens[:, :-1]), dim=1)
 
 
-def read_targets(
-    model,
-    inputs: Inputs,
-    labels: torch.LongTensor | None,
-    return_logits: bool | None = None,
-    logits_to_keep: int | torch.Tensor = 0,
-    **options,
-) -> torch.Tensor | None:
-    """`(batch, length)`, true where somebody reads the states of a target: at labels and, for logits or if there is a
-    mask, at all that is not padding. `None`: everywhere, or the caller asks for more than logits.
-
-    Args:
-        inputs: of the base model, without decoder inputs where they are to be made of the labels.
-    """
-    picks = not isinstance(logits_to_keep, int) or logits_to_keep != 0
-    if labels is None or return_logits or shows_layers(model.config, inputs) or picks or not model.config.skip_padding:
-        return None
-    # An evaluation that records gradients looks into the model: it gets what the official class computes, to a digit.
-    if has_hooks(model.lm_head) or (torch.is_grad_enabled() and not model.training):
-        return None
-    ids, mask, has_label = inputs["decoder_input_ids"], inputs["decoder_attention_mask"], labels != IGNORED
-    is_made = ids is None and inputs["decoder_inputs_embeds"] is None
-    if mask is None and (is_made or not makes_logits(model, labels, return_logits)):
-        return has_label
-    mask = real_tokens(model.config, ids, mask)
-    # A mask that does not fit is refused later.
-    return has_label | mask.to(labels.device).bool() if getattr(mask, "shape", None) == labels.shape else None
-
-
-def last_ends(config, input_ids: torch.LongTensor | None) -> torch.LongTensor:
-    """`(batch,)`, the index of the last end-of-sequence token of each source."""
+def last_ends(config, input_ids: torch.LongTensor | None) -> torch.BoolTensor:
+    """`(batch, length)`, true at the last end-of-sequence token of each source."""
     if input_ids is None:
         raise ValueError("input_ids=None: the classifier reads the state at their last end-of-sequence token.")
     if config.eos_token_id is None:
@@ -95,7 +63,7 @@ def last_ends(config, input_ids: torch.LongTensor | None) -> torch.LongTensor:
     if not is_traced(input_ids) and not ends.any(dim=1).all():
         row = int((~ends.any(dim=1)).nonzero()[0])
         raise ValueError(f"Sequence {row} of input_ids has no eos_token_id={config.eos_token_id} in it.")
-    return (ends * torch.arange(input_ids.shape[1], device=input_ids.device)).argmax(dim=-1)
+    return only_last(ends)
 
 
 def as_encoder_outputs(outputs: object) -> BaseModelOutput:
