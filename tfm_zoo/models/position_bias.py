@@ -8,7 +8,7 @@ from transformers import initialization as init
 
 from .batch import Batch
 from .layers import runs_backward_apart
-from .layout import Layout
+from .layout import Layout, is_traced
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")  # the attention implementations that take a bias
 
@@ -78,11 +78,14 @@ class TfmAlibi(nn.Module):
         """Distances `(n,)` to biases `(heads, n)`."""
         return (self.slopes.float()[:, None] * -distances.abs() * self.scale).to(self.slopes.dtype)
 
-    def of_keys(self, positions: torch.LongTensor) -> torch.Tensor:
-        """Positions of keys `(batch or 1, n)` to biases `(batch or 1, heads, 1, n)`. They are those of distances but
-        for one number for each query, which no softmax sees, and for how they are rounded (Falcon)."""
-        slopes = self.slopes.bfloat16() if self.is_rounded else self.slopes.float()
-        biases = slopes[:, None, None] * positions[:, None, None]
+    def of_positions(self, keys: torch.LongTensor, queries: torch.LongTensor) -> torch.Tensor:
+        """Positions `(batch or 1, keys)` and `(batch or 1, queries)` to biases `(batch or 1, heads, queries, keys)`.
+
+        What is rounded (Falcon) depends on the key alone, and has the shape `(batch or 1, heads, 1, keys)`: it differs
+        by one number for each query, which no softmax sees.
+        """
+        slopes, keys = self.slopes[:, None, None], keys[:, None, None]
+        biases = slopes.bfloat16() * keys if self.is_rounded else slopes.float() * (keys - queries[:, None, :, None])
         return (biases.float() * self.scale).to(self.slopes.dtype)
 
 
@@ -100,11 +103,11 @@ class BiasedLayouts:
                 f"set_attn_implementation() should choose one of {', '.join(IMPLEMENTATIONS)}."
             )
         self.bias, self.layouts, self.implementation = model.position_bias, batch.layouts, implementation
-        #: whether ALiBi reads the positions of keys, and not how far they are
-        self.reads_keys = config.position_embedding_type == "alibi" and (
-            batch.key_positions is not None or config.round_alibi
-        )
-        self.key_positions = batch.key_positions
+        # ALiBi reads positions where they say something else than how far tokens are from each other.
+        counted = batch.key_positions
+        counts = counted is not None and (is_traced(counted) or has_holes(counted))
+        self.reads_positions = config.position_embedding_type == "alibi" and (config.round_alibi or counts)
+        self.key_positions = counted
         self.is_shared = not (self.bias.is_per_layer or runs_backward_apart(model))
         self.current: dict[str, Layout] = {}
         tokens = batch.tokens.inputs
@@ -129,8 +132,8 @@ class BiasedLayouts:
     def biased(self, layout: Layout, layer: int, keys: int, first: int, distance: int | torch.Tensor) -> Layout:
         distances = distances_to(keys, self.queries, self.device) + distance
         is_later = distances > 0 if layout.mask is None and self.bias.is_causal and self.queries > 1 else None
-        if self.reads_keys:
-            bias = self.bias.of_keys(self.positions_of(keys, first)).to(self.device)
+        if self.reads_positions:
+            bias = self.bias.of_positions(*self.positions(keys, first)).to(self.device)
             if is_later is not None:
                 bias = bias.masked_fill(spread(is_later[None], self.queries, keys), torch.finfo(bias.dtype).min)
         else:
@@ -142,11 +145,20 @@ class BiasedLayouts:
             return layout._replace(bias=bias.expand(self.sequences, -1, self.queries, -1))
         return layout.with_bias(bias)
 
-    def positions_of(self, keys: int, first: int) -> torch.LongTensor:
-        """The positions `(batch or 1, keys)` of keys, of which the first stands at `first` among all tokens."""
-        places, known = torch.arange(keys, device=self.device) + first, self.key_positions
+    def positions(self, keys: int, first: int) -> tuple[torch.LongTensor, torch.LongTensor]:
+        """Those `(batch or 1, keys)` of keys, of which the first stands at `first` among all tokens, and of queries."""
+        places, known = (torch.arange(keys, device=self.device) + first)[None], self.key_positions
+        if known is None:
+            return places, places[:, -self.queries :]
         # A static cache has room for more keys than there are.
-        return places[None] if known is None else known[:, places.clamp(max=known.shape[1] - 1)]
+        return known[:, places[0].clamp(max=known.shape[1] - 1)], known[:, -self.queries :]
+
+
+def has_holes(positions: torch.LongTensor) -> bool:
+    """Whether padding stands between tokens of a row; `positions`: `(batch, n)`, -1 at padding."""
+    real = positions >= 0
+    begins = real[:, 1:] & ~real[:, :-1]
+    return bool((begins.sum(dim=1) + real[:, 0] > 1).any())
 
 
 def distances_to(keys: int, queries: int, device: torch.device | None = None) -> torch.LongTensor:
