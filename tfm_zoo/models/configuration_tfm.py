@@ -17,7 +17,7 @@ ENGINES = ("vllm", "sglang")  # the attention implementations that serving engin
 #: fields that the shared code reads of every configuration, though only some families let a user set them
 OF_SOME_FAMILIES = (
     *("logit_scale", "final_logit_softcapping", "position_ids_from_mask", "num_local_experts", "project_tokens"),
-    *("scale_alibi", "round_alibi"),
+    *("scale_alibi", "round_alibi", "renew_longrope_cache"),
 )
 
 #: names of fields in other configurations -> their names here
@@ -161,6 +161,8 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     round_alibi: ClassVar[bool] = False
     #: only a decoder can project the embeddings of tokens, and its last hidden states back
     project_tokens: ClassVar[bool] = False
+    #: only a decoder generates with rotary positions as Phi 3 does
+    renew_longrope_cache: ClassVar[bool] = False
     #: only a decoder's feed-forwards can consist of experts
     num_local_experts: ClassVar[None] = None
 

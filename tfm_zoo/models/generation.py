@@ -11,13 +11,14 @@ class TfmGenerationMixin(GenerationMixin):
     """transformers' generation, with caches that copy less."""
 
     def prepare_inputs_for_generation(
-        self, input_ids: torch.LongTensor, next_sequence_length: int | None = None, past_key_values=None, **kwargs
+        self, input_ids: torch.LongTensor, past_key_values: Cache | None = None, **kwargs
     ) -> dict:
-        if getattr(self.config, "renew_longrope_cache", False) and past_key_values is not None:
+        if self.config.renew_longrope_cache and past_key_values is not None:
             last = self.config.rope_parameters["original_max_position_embeddings"]
             if past_key_values.get_seq_length() <= last < input_ids.shape[1]:
-                next_sequence_length = past_key_values = None  # the model makes a cache, and reads the whole text again
-        return super().prepare_inputs_for_generation(input_ids, next_sequence_length, past_key_values, **kwargs)
+                # The model then makes a cache, and reads the whole text again.
+                past_key_values = kwargs["next_sequence_length"] = None
+        return super().prepare_inputs_for_generation(input_ids, past_key_values=past_key_values, **kwargs)
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict, *args, **kwargs):
         caller_has_cache = model_kwargs.get("past_key_values") is not None
