@@ -8,7 +8,6 @@ The last lines say how fast, how likely and how diverse the text is (`--help` ex
 """
 
 import argparse
-import logging
 import math
 import sys
 from collections import Counter
@@ -17,14 +16,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 import torch
+from trained import open_config
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.utils.logging import disable_progress_bar
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-#: loggers that warn when transformers imports torchao, where that is installed, or downloads a checkpoint's code
-NOISY = ("torchao", "torch.utils._pytree", "transformers.dynamic_module_utils")
 FIGURES = """figures of the text, the prompts left out:
   perplexity    of the text, as the model itself sees it: low for what beams find, higher for samples
   distinct-n    share of the n-grams of all texts that differ from each other (Li et al. 2016)
@@ -41,7 +38,10 @@ class Shape(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpF
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="Continue texts with a saved language model.", epilog=FIGURES, formatter_class=Shape
+        usage="%(prog)s MODEL [PROMPT ...] [options]",
+        description="Continue texts with a saved language model.",
+        epilog=FIGURES,
+        formatter_class=Shape,
     )
     parser.add_argument("model", help="folder or Hub id")
     parser.add_argument("prompts", nargs="*", help="how the texts begin; default: at the start of a text")
@@ -107,15 +107,13 @@ def diversity(texts: list[list[int]]) -> str:
 
 
 def load(args: argparse.Namespace) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel"]:
-    disable_progress_bar()
-    for name in NOISY:
-        logging.getLogger(name).setLevel(logging.ERROR)
-    trust = args.trust_remote_code or Path(args.model).is_dir()
+    open_config(args, "a model", args.error)
+    trust = args.trust_remote_code
     try:
         tokenizer = AutoTokenizer.from_pretrained(args.model, trust_remote_code=trust)
         model = AutoModelForCausalLM.from_pretrained(args.model, trust_remote_code=trust)
     except (OSError, ValueError) as error:
-        args.error(f"{args.model} is no folder and no Hub id of a language model: {str(error).splitlines()[0]}")
+        args.error(f"{args.model} holds no language model: {str(error).splitlines()[0]}")
     return tokenizer, model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
 
 

@@ -10,16 +10,13 @@ What the model does follows from its head. Through plain transformers, which ans
 """
 
 import argparse
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
-from transformers.utils.logging import disable_progress_bar
+from trained import open_config
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-#: loggers that warn when transformers imports torchao, where that is installed, or downloads a checkpoint's code
-NOISY = ("torchao", "torch.utils._pytree", "transformers.dynamic_module_utils")
 #: what a model does, by its head; and the scripts that take those of other heads
 TASKS = {"SequenceClassification": "classify", "TokenClassification": "tag", "QuestionAnswering": "answer"}
 SCRIPTS = {"ConditionalGeneration": "translate.py", "MTModel": "translate.py", "CausalLM": "generate.py"}
@@ -27,7 +24,10 @@ SCRIPTS |= {"LMHeadModel": "generate.py"}
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Classify texts, tag their words, or find answers in them.")
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s MODEL TEXT ... [options]",
+        description="Classify texts, tag their words, or find answers in them.",
+    )
     parser.add_argument("model", help="folder or Hub id")
     parser.add_argument("texts", nargs="*", help="texts to read")
     parser.add_argument("--file", type=Path, help="file with one text per line")
@@ -41,14 +41,7 @@ def main(argv: list[str] | None = None) -> None:
     if not texts:
         parser.error("give texts, or a --file with one text per line")
 
-    args.trust_remote_code |= Path(args.model).is_dir()
-    disable_progress_bar()
-    for name in NOISY:
-        logging.getLogger(name).setLevel(logging.ERROR)
-    try:
-        config = AutoConfig.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
-    except (OSError, ValueError) as error:
-        parser.error(f"{args.model} is no folder and no Hub id of a model: {str(error).splitlines()[0]}")
+    config = open_config(args, "a model", parser.error)
     name = (config.architectures or ["no known class"])[0]
     task = next((task for head, task in TASKS.items() if name.endswith(head)), None)
     if task is None:

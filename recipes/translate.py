@@ -5,20 +5,18 @@ python recipes/translate.py user/model --trust_remote_code --file sentences.txt 
 """
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 
 import torch
+from trained import open_config
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-from transformers.utils.logging import disable_progress_bar
-
-#: loggers that warn when transformers imports torchao, where that is installed, or downloads a checkpoint's code
-NOISY = ("torchao", "torch.utils._pytree", "transformers.dynamic_module_utils")
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Translate sentences with a saved model.")
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s MODEL SENTENCE ... [options]", description="Translate sentences with a saved model."
+    )
     parser.add_argument("model", help="folder or Hub id")
     parser.add_argument("sentences", nargs="*", help="what to translate")
     parser.add_argument("--file", type=Path, help="file with one sentence per line")
@@ -37,16 +35,14 @@ def main(argv: list[str] | None = None) -> None:
     if not any(sentence.strip() for sentence in sentences):
         parser.error("give sentences, or a --file with one sentence per line")
 
-    disable_progress_bar()
-    for name in NOISY:
-        logging.getLogger(name).setLevel(logging.ERROR)
-    trust = args.trust_remote_code or Path(args.model).is_dir()
+    open_config(args, "a model", parser.error)
+    trust = args.trust_remote_code
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         tokenizer = AutoTokenizer.from_pretrained(args.model, trust_remote_code=trust)
         model = AutoModelForSeq2SeqLM.from_pretrained(args.model, trust_remote_code=trust).eval().to(device)
     except (OSError, ValueError) as error:
-        parser.error(f"{args.model} is no folder and no Hub id of a translation model: {str(error).splitlines()[0]}")
+        parser.error(f"{args.model} holds no model that translates: {str(error).splitlines()[0]}")
     room = min(getattr(model.config, "max_position_embeddings", None) or sys.maxsize, tokenizer.model_max_length)
     if getattr(model.config, "position_ids_from_padding", False):  # FSMT's positions begin after the padding's
         room -= model.config.pad_token_id + 1

@@ -19,6 +19,7 @@ from tfm_zoo.training.runs import run_script
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "recipes"))  # as for a script there, which Python is told to run
 RECIPE = ROOT / "recipes" / "finetune_classification.py"
 LM_RECIPE = ROOT / "recipes" / "finetune_causal_lm.py"
 TRANSLATION_RECIPE = ROOT / "recipes" / "train_translation.py"
@@ -289,7 +290,13 @@ def run_python(*command: object, check: bool = True, timeout: int = 240, **env: 
     """Run Python in a fresh process that sees the repository, but no network."""
     ended = subprocess.run(
         [sys.executable, *map(str, command)],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | env,
+        env=os.environ
+        | {
+            "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "recipes"))),
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        | env,
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -296,7 +296,7 @@ def test_an_error_is_one_line(translation_recipe, pairs, tmp_path, monkeypatch, 
         (["{folder}"], "give sentences, or a --file with one sentence per line"),
         (["{folder}", "a", "--num_beams", "0"], "num_beams must be at least 1, not 0"),
         (["{folder}", "--file", "nowhere.txt"], "--file nowhere.txt: no such file"),
-        (["{folder}/nowhere", "a"], "nowhere is no folder and no Hub id of a translation model"),
+        (["{folder}/nowhere", "a"], "nowhere: no such folder"),
     ],
     ids=["no sentence", "beams", "file", "folder"],
 )

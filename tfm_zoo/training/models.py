@@ -230,9 +230,9 @@ def tell_of_new_weights(model: PreTrainedModel, loaded: Mapping[str, Iterable]) 
 def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
     """The configuration of the checkpoint that an option names."""
     name = getattr(args, option_name)
+    if is_path(name) and not Path(name).exists():
+        raise FileNotFoundError(f"{option_name} {name!r}: no such folder")
     try:
-        if is_path(name) and not Path(name).exists():
-            raise FileNotFoundError(name)
         return AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
         raise OSError(f"{option_name} {name!r}: neither a checkpoint folder nor one the Hub gave") from error

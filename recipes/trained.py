@@ -1,0 +1,39 @@
+"""What the scripts that use a trained model share. They need transformers alone, but for folders of int8 and int4."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.utils.logging import disable_progress_bar
+
+#: loggers that warn when transformers imports torchao, where that is installed, downloads a checkpoint's code, or tries
+#: again to reach the Hub
+NOISY = ("torchao", "torch.utils._pytree", "transformers.dynamic_module_utils", "huggingface_hub.utils._http")
+
+
+def open_config(args: argparse.Namespace, what: str, error: Callable[[str], None]) -> PreTrainedConfig:
+    """The configuration of `args.model`, a folder, whose code is trusted, or a Hub id.
+
+    Args:
+        what: what the model is, for the message.
+        error: called with a message if there is no such model; it ends the program.
+    """
+    disable_progress_bar()
+    for name in NOISY:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    folder = Path(args.model)
+    args.trust_remote_code |= folder.is_dir()
+    if not folder.is_dir():
+        if args.model.startswith((".", "~", "/")) or (folder.parent.name and folder.parent.is_dir()):
+            error(f"{args.model}: no such folder")
+        print(f"(no folder {args.model}: asking the Hub)", file=sys.stderr)
+    try:
+        config = AutoConfig.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
+    except (OSError, ValueError) as reason:
+        error(f"{args.model} is no folder and no Hub id of {what}: {str(reason).splitlines()[0]}")
+    if (getattr(config, "quantization_config", None) or {}).get("quant_method") == "tfm_zoo":
+        import tfm_zoo  # noqa: F401, which knows the format
+    return config
