@@ -20,6 +20,7 @@ from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "recipes"))  # as for a script there, which Python is told to run
+PYTHONPATH = os.pathsep.join(map(str, (ROOT, ROOT / "recipes")))
 RECIPE = ROOT / "recipes" / "finetune_classification.py"
 LM_RECIPE = ROOT / "recipes" / "finetune_causal_lm.py"
 TRANSLATION_RECIPE = ROOT / "recipes" / "train_translation.py"
@@ -292,7 +293,7 @@ def run_python(*command: object, check: bool = True, timeout: int = 240, **env: 
         [sys.executable, *map(str, command)],
         env=os.environ
         | {
-            "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "recipes"))),
+            "PYTHONPATH": PYTHONPATH,
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",
         }
