@@ -291,13 +291,7 @@ def run_python(*command: object, check: bool = True, timeout: int = 240, **env: 
     """Run Python in a fresh process that sees the repository, but no network."""
     ended = subprocess.run(
         [sys.executable, *map(str, command)],
-        env=os.environ
-        | {
-            "PYTHONPATH": PYTHONPATH,
-            "HF_HUB_OFFLINE": "1",
-            "OMP_NUM_THREADS": "1",
-        }
-        | env,
+        env=os.environ | {"PYTHONPATH": PYTHONPATH, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | env,
         capture_output=True,
         text=True,
         timeout=timeout,

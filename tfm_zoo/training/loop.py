@@ -34,6 +34,7 @@ from tfm_zoo.training.task import Batch, Task
 from tfm_zoo.training.wording import counted
 
 logger = logging.getLogger(__name__)
+SILENCE = 20  # seconds after which a log, which has no bar, tells of the next `logging_steps`
 
 
 def train(loop: "Loop") -> dict[str, float]:
@@ -160,7 +161,7 @@ class Loop:
         progress = tqdm(total=self.total_steps, initial=state.step, disable=is_hidden)
         # The loss of this process's examples. Where it is read, it is summed over all processes.
         window_loss = torch.tensor(state.window_loss, device=accelerator.device) * accelerator.is_main_process
-        clock = perf_counter()
+        clock = told = perf_counter()
         self.model.train()
         while not self.is_finished:
             self.task.before_epoch(model, state.epoch)
@@ -183,6 +184,9 @@ class Loop:
                 if state.step % args.logging_steps == 0 or end:
                     mean = self.log_losses(accelerator.reduce(window_loss, "sum").item(), grad_norm)
                     progress.set_postfix(loss=f"{mean:.4f}")
+                    if progress.disable and perf_counter() - told > SILENCE:
+                        logger.info(f"step {state.step} of {self.total_steps}: loss {mean:.4f}")
+                        told = perf_counter()
                     window_loss.zero_()
                 state.train_seconds += perf_counter() - clock
 
