@@ -29,7 +29,7 @@ LEFT_OUT = {
         " hub_token hub_private_repo hub_revision trust_remote_code"
     ),
 }
-#: Facts that a resumed run may change, and what then differs from one run to the end.
+#: Facts that a resumed run may change, and what then differs from a run without interruption.
 CHANGES = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
     "global_batch_size": "examples follow in the same order, but a step takes more of them, or fewer",

@@ -83,7 +83,7 @@ class Comparison:
         for number, variant in enumerate(self.variants, 1):
             logger.info(f"Variant {number} of {len(self.variants)}: {variant.name}")
             if variant.name in self.results:
-                logger.info(f"It is in {variant.folder} already")
+                logger.info(f"Its result is in {variant.folder} already")
             else:
                 # A new accelerator keeps nothing of other variants in memory, and is just seeded: all start alike.
                 self.results[variant.name] = self.train(start_accelerator(variant.args), variant)

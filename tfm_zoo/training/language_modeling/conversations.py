@@ -1,4 +1,4 @@
-"""Conversations for language models: written by the tokenizer's chat template, their answers to be learned."""
+"""Conversations for language models: the tokenizer's chat template writes them, and the model learns the answers."""
 
 import re
 from bisect import bisect_left, insort
@@ -69,7 +69,7 @@ class Conversations(Data):
         return encoded
 
     def first_prompt(self, tokenizer: PreTrainedTokenizerBase, question: str | None) -> list[int]:
-        """The ids that ask a question or, by default, what the first conversation to validate on begins with."""
+        """Token ids of a question or, by default, of how the first validation conversation begins, up to an answer."""
         messages = [{"role": "user", "content": question}]
         if question is None:
             messages = self.splits["validation"][0]["messages"]

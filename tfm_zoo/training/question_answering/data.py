@@ -35,7 +35,7 @@ class QuestionArguments(SplitArguments):
         "answers", "Column of the answers: 'text', a list of them, and 'answer_start', where in the context they begin."
     )
     version_2_with_negative: bool = option(
-        False, "There are questions without an answer, as in version 2 of SQuAD, and the model learns to tell them."
+        False, "Some questions have no answer, as in version 2 of SQuAD, and the model learns to recognise them."
     )
     max_seq_length: int = option(
         384,

@@ -1,4 +1,4 @@
-"""A checkpoint that translates, with its tokenizer; if they know many languages, set to two of them."""
+"""A checkpoint that translates, with its tokenizer. If these know many languages, they are set to one pair."""
 
 from dataclasses import dataclass
 from typing import ClassVar
