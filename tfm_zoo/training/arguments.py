@@ -112,7 +112,7 @@ class LoopArguments(Options):
     )
     gradual_unfreezing: str | None = option(
         None,
-        "At first only the head learns. Every N steps, or every 'epoch', one more layer does; the embeddings come last.",
+        "At first only the head learns. Every N steps, or every 'epoch', one more layer learns, the embeddings last.",
     )
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass to save memory.")
     sync_each_batch: bool = option(
@@ -123,9 +123,7 @@ class LoopArguments(Options):
         "Precision of the forward pass; default: that of `accelerate launch`. bf16 is faster on GPUs, and on CPUs with"
         " AVX512_BF16 or AMX.",
     )
-    torch_compile: bool = option(
-        False, "Compile the model. It takes minutes, and pays off if batches have few lengths."
-    )
+    torch_compile: bool = option(False, "Compile the model: takes minutes, and pays off if batches have few lengths.")
     torch_compile_backend: str = option("inductor", "torch's name of the compiler.")
     ddp_timeout: int = option(
         1800, "Seconds that a process waits for others, such as for the first one to tokenize.", at_least=1

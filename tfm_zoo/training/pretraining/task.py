@@ -85,7 +85,7 @@ class PretrainingTask(Task):
         return torch.tensor([int((batch["labels"] != IGNORED).sum()), *pairs])
 
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
-        """For each example the number of masked tokens, their losses' sum and their hits; for a pair its loss and hit."""
+        """For each example the number, summed loss and hits of masked tokens; for a pair also its own loss and hit."""
         labelled = batch["labels"] != IGNORED
         if self.is_zoo and not is_sharded(self.accelerator):  # the parts of a sharded model cannot be called alone
             options = {"return_logits": False, "output_hidden_states": True}
