@@ -135,7 +135,7 @@ class Text2TextGenerationPipeline(PadsAtRight, Pipeline):
         added = missing(added, arguments.keys() | (caller_config.to_diff_dict().keys() if caller_config else set()))
         if caller_config is None:
             return arguments | added
-        completed = copy.deepcopy(caller_config)  # `generate` wants no other settings beside it
+        completed = copy.deepcopy(caller_config)  # `generate` takes no other settings beside it
         completed.update(**added)
         return arguments | {"generation_config": completed}
 
@@ -177,7 +177,7 @@ class TranslationPipeline(Text2TextGenerationPipeline):
                 logger.warning(f"{self.task} is none of the translations that the model names: {', '.join(named)}.")
         elif named:
             self.task = named[0]
-            logger.warning(f"{self.task}, since the model's task_specific_params name it, and the caller no languages.")
+            logger.warning(f"Using {self.task}, which the model's task_specific_params name: no languages were given.")
 
     def _sanitize_parameters(
         self, src_lang: str | None = None, tgt_lang: str | None = None, **arguments: Any

@@ -163,7 +163,7 @@ class LoopArguments(Options):
                 raise ValueError(f"{name} must be a number of steps or 'epoch', not {steps!r}")
 
     def resolved(self, is_new: bool) -> Self:
-        """These options, with the defaults that depend on whether the model has new weights filled in."""
+        """These options with all defaults filled in; some depend on whether training starts from new weights."""
         metric = self.metric_for_best_model
         if metric not in self.figures:
             raise ValueError(f"metric_for_best_model {metric!r}: expected one of {list(self.figures)}")

@@ -20,11 +20,14 @@ class Division:
 
     @property
     def may_change(self) -> bool:
-        """Whether a run can continue with global batches of another size: whether that leaves the order as it is."""
+        """Whether a run can continue with global batches of another size: if the order of examples does not change."""
         return True
 
     def step_after(self, steps: int, global_batch_size: int) -> int:
-        """The step that `steps` of another global batch size have reached, rounded down: a few examples come twice."""
+        """The step that a run has reached after `steps` steps with another global batch size.
+
+        It is rounded down, so that examples are repeated rather than skipped.
+        """
         return steps * global_batch_size // self.global_batch_size
 
 
@@ -89,7 +92,7 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
         return len(self.global_batches[step])
 
     def _micro_batches(self, batch: Tensor) -> int:
-        """How many parts a global batch is computed in: as few as memory allows, and every process has an example."""
+        """How many micro-batches a global batch has: as few as memory allows, and no process's share is empty."""
         sharing = self.num_processes if len(batch) >= self.num_processes else 1
         return min(-(-len(batch) // (self.capacity(batch) * sharing)), len(batch) // sharing)
 

@@ -120,7 +120,7 @@ def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
 
 
 def kept_step(output_dir: Path) -> int | None:
-    """The step at which the model in a folder was saved, if there is one: the step of the best evaluation so far."""
+    """The step of the model in a folder, if it holds one: that of the best evaluation so far."""
     return TrainState.read(output_dir).best_step if (output_dir / STATE_FILE).exists() else None
 
 

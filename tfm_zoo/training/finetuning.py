@@ -17,7 +17,7 @@ DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
 @dataclass(frozen=True)
 class FineTuningArguments(ModelArguments):
-    """Which checkpoint to start from, or which new model to make."""
+    """Which model to fine-tune."""
 
     make_tokenizer: ClassVar = staticmethod(word_piece_tokenizer)
 

@@ -77,7 +77,7 @@ class Loop:
         loading["pin_memory"] = self.accelerator.device.type != "cpu"
         # A generator of its own: starting an epoch must not change the random numbers of dropout.
         self.loader = DataLoader(**loading, generator=torch.Generator())
-        # The schedule counts global batches. `prepare` does not get it: it would count the batches of every process.
+        # The schedule counts global batches. Prepared by Accelerate, it would count the batches of every process.
         self.total_steps, warmup_steps = self.args.number_of_steps(len(self.batches))
         shard_shared_tables(self.accelerator, task.model)
         optimizer = create_optimizer(task.model, self.args)

@@ -173,7 +173,7 @@ class Head:
         return model, tokenizer
 
     def new(self, args: ModelArguments, config: PreTrainedConfig, **fields: Any) -> PreTrainedModel:
-        """A model of this configuration with new weights; `fields` are changed when an official one is converted."""
+        """A model of this configuration with new weights; `fields` are set if it is official and is converted."""
         # With the same seed the official model and the converted one start with the same weights.
         model = self.auto_class.from_config(config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code)
         return tfm_zoo.from_official(model, self.zoo_class(config), **fields) if args.becomes_zoo(config) else model
@@ -217,7 +217,7 @@ def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
             raise FileNotFoundError(name)
         return AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
-        raise OSError(f"{option_name} {name!r}: neither a checkpoint folder nor one the Hub gave") from error
+        raise OSError(f"{option_name} {name!r}: found neither as a checkpoint's folder nor on the Hub") from error
 
 
 def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
@@ -226,7 +226,7 @@ def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
     try:
         return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
-        raise OSError(f"tokenizer_name {name!r}: neither a folder with a tokenizer nor one the Hub gave") from error
+        raise OSError(f"tokenizer_name {name!r}: found neither as a tokenizer's folder nor on the Hub") from error
 
 
 def new_tokenizer(args: ModelArguments, texts: Iterable[str]) -> PreTrainedTokenizerBase:

@@ -135,7 +135,7 @@ def create_optimizer(model: nn.Module, args: LoopArguments) -> torch.optim.AdamW
 def create_schedules(
     optimizer: torch.optim.Optimizer, args: LoopArguments, phases: Sequence[tuple[float, int]], hidden_size: int
 ) -> LambdaLR:
-    """One schedule for a run in phases, each a highest rate and a number of steps: each repeats that of `args`."""
+    """One schedule for a run of phases, `(highest rate, steps)`: in each the schedule of `args` begins anew."""
     factors, ends = [], []
     for rate, steps in phases:
         warmup_steps = int(args.warmup_steps if args.warmup_steps >= 1 else args.warmup_steps * steps)

@@ -190,7 +190,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         return self.steps_per_epoch
 
     def set_position(self, epoch: int, step: int = 0) -> None:
-        """Let the next iteration end with the epoch, of which `step` steps are done; it begins where the stream is."""
+        """Let the next iteration end with the epoch, of which `step` steps are done. It begins where the last ended."""
         self.first_step = step
 
     def step_after(self, steps: int, global_batch_size: int) -> int:
@@ -206,8 +206,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
             earlier = f"{state['readers']} readers" if "readers" in state else "one reader, as in version 0.1"
             raise ValueError(
                 f"resume_from_checkpoint: the checkpoint's stream had {earlier}, and this one has "
-                f"{self.stream.readers}; a run goes on with its own texts, and in mid-stream only with the version "
-                "that began it"
+                f"{self.stream.readers}; continue with the texts and the version of tfm_zoo that the run began with"
             )
         starts = {reader: Start(Place(**place), examples) for reader, place, examples in state["starts"]}
         self.used, self.starts = state["used"], {reader: starts[reader] for reader in self.readers}
@@ -258,7 +257,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
 
 
 def pack(examples: list[Any]) -> Any:
-    """Packs examples into one array for each column, with the places where to cut it again.
+    """Packs examples into one array for each column, with the places at which to cut it again.
 
     A tensor that passes between processes is an open file, and a thousand are too many; many small arrays take long.
     """

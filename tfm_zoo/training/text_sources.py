@@ -24,13 +24,13 @@ class TextSource:
 
     rows: Dataset | IterableDataset  # in memory, or streamed from shards (files)
     column: str = "text"
-    breaks: bool = True  # whether an empty line ends a text; if not, the end of its file or too many characters do
+    breaks: bool = True  # whether empty lines end texts, and not only the ends of files and a limit of characters
     held_out: int = 0  # how many of the first rows of a stream's first shard are not read
 
     def shards(
         self, seed: Sequence[int] | None = None, first: int = 0, lane: int = 0, lanes: int = 1
     ) -> Iterator[IterableDataset]:
-        """The shards that a lane reads in a pass: every `lanes`-th, from number `lane` on, but not its first `first`.
+        """The shards that lane number `lane` reads in a pass, every `lanes`-th, without the first `first` of these.
 
         They are counted in the random order that `seed` gives or, without a seed, in their own order. Rows in memory
         are dealt out to lanes in the same way; those of a lane form one shard.
@@ -71,7 +71,7 @@ class TextSource:
     def beginning(
         self, shards: Iterable[IterableDataset], characters: int, documents: int | None = None
     ) -> tuple[list[str], int]:
-        """The first texts of these shards, up to so many characters or documents; and how many rows they come from."""
+        """The first texts of these shards, up to a number of characters or documents; and the number of their rows."""
         rows_read = 0
 
         def counted(shard: IterableDataset) -> Iterator[dict[str, Any]]:
@@ -111,7 +111,7 @@ def hold_out(
 ) -> tuple[TextSource, Dataset]:
     """A stream to train on, and texts to validate on, in memory.
 
-    The texts to validate on are the first ones of the "validation" source: at most so many characters, and documents.
+    The texts to validate on are the first ones of the "validation" source, up to a number of characters or documents.
     Without such a source they come from the stream's first shard, so that no other has to be read. A sentence about
     them is added to `notes`.
     """

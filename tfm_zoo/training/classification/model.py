@@ -16,7 +16,7 @@ HEAD = Head(AutoModelForSequenceClassification, "sequence classifier")
 
 @dataclass(frozen=True)
 class ClassifierArguments(LabellingArguments):
-    """Which checkpoint to start from, or which new model to make."""
+    """Which model to train as a classifier, and what its head reads."""
 
     classifier_pooling: Literal["cls", "mean", "attention"] | None = option(
         None,

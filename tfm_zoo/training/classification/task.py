@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ClassificationArguments(LoopArguments):
-    """The options of a classification loop, beside those of every loop."""
+    """The options of a classification loop, besides those of every loop."""
 
     figures: ClassVar = ("loss", "accuracy", "f1")
     freezing_options: ClassVar = ("gradual_unfreezing", "freeze_epochs")
@@ -29,8 +29,8 @@ class ClassificationArguments(LoopArguments):
     freeze_epochs: int = option(0, "Train only the head for this many epochs, then the whole model.", at_least=0)
     frozen_learning_rate: float | None = option(
         None,
-        "Highest learning rate of these epochs. They and the others then have a schedule each; default: one schedule"
-        " for all epochs.",
+        "Highest learning rate of the frozen epochs. If given, these epochs and the others have a schedule each;"
+        " default: one schedule for all.",
         above=0,
     )
 

@@ -198,7 +198,7 @@ def split_digest(encoded: Tensor | tuple[Tensor, ...]) -> str:
 
 
 def in_a_row(split: Dataset) -> Tensor:
-    """All token ids of a split, `(tokens,)`. If `datasets` has cached the split, a file beside its cache is mapped."""
+    """All token ids of a split, `(tokens,)`. For a split in the cache of `datasets`, a file beside it is mapped."""
     parts = (part.flatten().to_numpy(zero_copy_only=False) for part in split.data.column("input_ids").chunks)
     parts = (part.astype(np.int32) for part in parts)
     if not split.cache_files:

@@ -19,7 +19,7 @@ from tfm_zoo.training.task import Batch, Task, loss_and_perplexity
 
 @dataclass(frozen=True)
 class LanguageModelingArguments(LoopArguments):
-    """The options of a language modelling loop, beside those of every loop."""
+    """The options of a language modelling loop, besides those of every loop."""
 
     figures: ClassVar = ("loss", "perplexity")
 

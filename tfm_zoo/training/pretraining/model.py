@@ -32,7 +32,7 @@ PAIRS = PairsHead(AutoModelForPreTraining, "masked language model")
 
 @dataclass(frozen=True)
 class EncoderArguments(ModelArguments):
-    """Which checkpoint to start from, or which new model to make."""
+    """Which encoder to pre-train."""
 
     small_type: ClassVar = "tfm_bert"
     small_fields: ClassVar = {

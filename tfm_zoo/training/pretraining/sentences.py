@@ -77,7 +77,7 @@ def join(texts: Sequence[Text]) -> Text:
 
 
 def _reach(document: Sequence[Text], start: int, length: int, at_least: int) -> int:
-    """The end of the fewest sentences from `start` on that have `length` tokens and are `at_least`; else of all."""
+    """Where sentences from `start` on reach `length` tokens, after `at_least` sentences; else the document's end."""
     end, tokens = start, 0
     while end < len(document) and (tokens < length or end - start < at_least):
         tokens += document[end].shape[1]

@@ -27,7 +27,7 @@ FIGURES = {
 
 @dataclass(frozen=True)
 class PretrainingArguments(LoopArguments):
-    """The options of a pre-training loop, beside those of every loop. Defaults are BERT's (Devlin et al. 2019)."""
+    """The options of a pre-training loop, besides those of every loop. Defaults are BERT's (Devlin et al. 2019)."""
 
     next_sentence_prediction: bool = option(
         True, "Train also on pairs of segments, half of which follow one another; false: on masked tokens alone."

@@ -86,7 +86,7 @@ class Questions(Data):
                 try:
                     cut = windows.of(question, context)
                 except ValueError as error:
-                    raise ValueError(f"max_seq_length {longest} is too few for {question!r}: {error}") from error
+                    raise ValueError(f"max_seq_length {longest} is too small for {question!r}: {error}") from error
                 for window in cut:
                     found.append(labelled(window, answer, tokenizer.cls_token_id) | {"row": number})
             return {name: [each[name] for each in found] for name in found[0]}

@@ -19,7 +19,7 @@ from tfm_zoo.training.task import Batch, Task, with_prefix
 
 @dataclass(frozen=True)
 class QuestionAnsweringArguments(LoopArguments):
-    """The options of this loop, beside those of every loop."""
+    """The options of a question answering loop, besides those of every loop."""
 
     figures: ClassVar = ("loss", "exact_match", "f1")
 

@@ -28,7 +28,7 @@ PREDICTIONS = "generated_predictions.txt"  # the file's name in transformers' ex
 
 @dataclass(frozen=True)
 class TextToTextArguments(LoopArguments):
-    """The options of a text-to-text loop, beside those of every loop."""
+    """The options of a text-to-text loop, besides those of every loop."""
 
     #: the figures that rate written texts; and the option that says how many texts each evaluation writes
     scores: ClassVar[Sequence[str]]
@@ -42,11 +42,12 @@ class TextToTextArguments(LoopArguments):
         at_least=0,
     )
     label_smoothing_factor: float = option(
-        0.0, "Probability that labels spread over the vocabulary; 0: none.", at_least=0, below=1
+        0.0, "Label smoothing: probability that is spread over the vocabulary; 0: none.", at_least=0, below=1
     )
     label_smoothing_over: Literal["others", "all"] = option(
         "others",
-        "Which classes share it: all 'others' than the label (Tensor2Tensor, and so the paper), or 'all' (torch).",
+        "Which classes share label_smoothing_factor: all 'others' than the label (Tensor2Tensor, as in the paper), or"
+        " 'all' (torch).",
     )
     num_beams: int | None = option(
         None, "Width of the beam search; default: the checkpoint's, or 4 for a new model.", at_least=1

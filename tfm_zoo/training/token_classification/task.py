@@ -17,7 +17,7 @@ from tfm_zoo.training.token_classification.measures import Scores, entity_scores
 
 @dataclass(frozen=True)
 class TokenClassificationArguments(LoopArguments):
-    """The options of this loop, beside those of every loop."""
+    """The options of a token classification loop, besides those of every loop."""
 
     figures: ClassVar = ("loss", "accuracy", "precision", "recall", "f1")
 

@@ -11,7 +11,7 @@ from tfm_zoo.training.text_to_text.model import TextToTextModelArguments, load_t
 
 @dataclass(frozen=True)
 class TranslationModelArguments(TextToTextModelArguments):
-    """Which checkpoint to start from, or which new model to make."""
+    """Which translator to train."""
 
     writes: ClassVar = "a translation"
 
