@@ -153,10 +153,10 @@ class Int4Product(Product):
 
 
 def unpack_levels(packed: torch.Tensor) -> torch.Tensor:
-    """The levels `(outputs, inputs)` that torch has packed: block of outputs by block, and in it input by input.
+    """The levels `(outputs, inputs)` that torch has packed in blocks of outputs, and in each block input by input.
 
-    A byte holds an output of the first half of the block and one of the second half; without vector instructions, two
-    that are neighbours.
+    A byte holds the levels of two outputs: one of the first half of the block and one of the second half or, without
+    vector instructions, two neighbours.
     """
     capability = torch.backends.cpu.get_cpu_capability()
     block = 64 if capability == "AVX512" else 32

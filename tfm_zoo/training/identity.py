@@ -38,7 +38,7 @@ LEFT_OUT = {reason: names.split() for reason, names in LEFT_OUT.items()}
 
 
 def identity(facts: Mapping[str, Any], *options: Any) -> dict[str, Any]:
-    """What a resumed run must have in common with the run that it continues, as JSON reads it again."""
+    """What a resumed run must have in common with the run that it continues, in the types that JSON has."""
     left_out = {name for names in LEFT_OUT.values() for name in names}
     settings = {name: value for part in options for name, value in asdict(part).items() if name not in left_out}
     # Facts follow from the options, such as the number of steps. A fact replaces the option of the same name.

@@ -1,4 +1,4 @@
-"""The texts of a data set, in memory or streamed, from any place on."""
+"""The texts of a data set, in memory or streamed, which can be read from any place on."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -153,7 +153,7 @@ def _joined(lines: Iterable[str], breaks: bool, limit: float) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a text stands in its lane, or where a reader's chunk of texts begins: at this text."""
+    """Where a text stands in its lane. The place of a reader's chunk is that of its first text."""
 
     epoch: int = 0  # passes before it
     chunk: int = 0  # chunks of the reader's pass before it
