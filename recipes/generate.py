@@ -8,16 +8,23 @@ The last lines say how fast, how likely and how diverse the text is (`--help` ex
 """
 
 import argparse
+import logging
 import math
 import sys
 from collections import Counter
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+#: loggers that warn when transformers imports torchao, where that is installed, or downloads a checkpoint's code
+NOISY = ("torchao", "torch.utils._pytree", "transformers.dynamic_module_utils")
 FIGURES = """figures of the text, the prompts left out:
   perplexity    of the text, as the model itself sees it: low for what beams find, higher for samples
   distinct-n    share of the n-grams of all texts that differ from each other (Li et al. 2016)
@@ -70,7 +77,7 @@ def strategy(args: argparse.Namespace) -> dict:
     return options | {"do_sample": True, "temperature": args.temperature, "top_p": args.top_p, "top_k": args.top_k}
 
 
-def likelihood(model: PreTrainedModel, text: list[int], prompt: int) -> float:
+def likelihood(model: "PreTrainedModel", text: list[int], prompt: int) -> float:
     """The summed log-probability of the ids after the first `prompt` ones."""
     ids = torch.tensor([text], device=model.device)
     with torch.inference_mode():
@@ -93,8 +100,10 @@ def diversity(texts: list[list[int]]) -> str:
     return ", ".join([*figures, f"repetition {repeated:.2f}"])
 
 
-def load(args: argparse.Namespace) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-    logging.disable_progress_bar()
+def load(args: argparse.Namespace) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel"]:
+    disable_progress_bar()
+    for name in NOISY:
+        logging.getLogger(name).setLevel(logging.ERROR)
     trust = args.trust_remote_code or Path(args.model).is_dir()
     try:
         tokenizer = AutoTokenizer.from_pretrained(args.model, trust_remote_code=trust)
@@ -121,7 +130,10 @@ def main(argv: list[str] | None = None) -> None:
             args.error(f"the prompt {prompt[:40]!r}... has {begun} tokens, and the model takes {room}")
         length = min(args.max_new_tokens, room - begun)
         if length < args.max_new_tokens:
-            print(f"(the model takes {room} tokens: making {length} of {args.max_new_tokens})", file=sys.stderr)
+            print(
+                f"(the model takes {room} tokens, {begun} of them in the prompt: at most {length} new ones)",
+                file=sys.stderr,
+            )
         options = {"max_new_tokens": length, "pad_token_id": padding, "tokenizer": tokenizer} | strategy(args)
         clock = perf_counter()
         texts = model.generate(ids, attention_mask=torch.ones_like(ids), **options).tolist()

@@ -9,14 +9,16 @@ The other recipes add what a long run needs: options in YAML, resuming, early st
 import argparse
 from itertools import product
 
+# first: it quietens what transformers imports
+from tfm_zoo import TfmBertConfig, TfmBertForSequenceClassification, from_official
+
+# isort: split
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
 from datasets import Dataset, DatasetDict, load_dataset
 from torch.utils.data import DataLoader
 from transformers import AutoTokenizer, BertTokenizer, DataCollatorWithPadding, get_scheduler, pipeline
-
-from tfm_zoo import TfmBertConfig, TfmBertForSequenceClassification, from_official
 
 TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 PARTS = ["film", "plot", "music", "ending", "cast", "pace"]

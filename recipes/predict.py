@@ -10,13 +10,16 @@ answers: for them `tfm_zoo` is imported.
 """
 
 import argparse
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, pipeline
-from transformers.utils import logging
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
+#: loggers that warn when transformers imports torchao, where that is installed, or downloads a checkpoint's code
+NOISY = ("torchao", "torch.utils._pytree", "transformers.dynamic_module_utils")
 #: what a model does, by its head; and the scripts that take models with other heads
 TASKS = {"SequenceClassification": "classify", "TokenClassification": "tag", "QuestionAnswering": "answer"}
 SCRIPTS = {"ConditionalGeneration": "translate.py", "MTModel": "translate.py", "CausalLM": "generate.py"}
@@ -39,7 +42,9 @@ def main(argv: list[str] | None = None) -> None:
         parser.error("give texts, or a --file with one text per line")
 
     args.trust_remote_code |= Path(args.model).is_dir()
-    logging.disable_progress_bar()
+    disable_progress_bar()
+    for name in NOISY:
+        logging.getLogger(name).setLevel(logging.ERROR)
     try:
         config = AutoConfig.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
     except (OSError, ValueError) as error:
@@ -89,6 +94,8 @@ def tag(args: argparse.Namespace, texts: Sequence[str]) -> None:
 
     transformers joins words by the marks B- and I- alone: tags with E- and S- are printed as kinds of their own.
     """
+    from transformers import pipeline
+
     options = {"aggregation_strategy": "first", "trust_remote_code": args.trust_remote_code}
     for found in pipeline("token-classification", args.model, **options)(texts, batch_size=args.batch_size):
         for entity in found:

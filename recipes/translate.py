@@ -5,12 +5,16 @@ python recipes/translate.py user/model --trust_remote_code --file sentences.txt 
 """
 
 import argparse
+import logging
 import sys
 from pathlib import Path
 
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-from transformers.utils import logging
+from transformers.utils.logging import disable_progress_bar
+
+#: loggers that warn when transformers imports torchao, where that is installed, or downloads a checkpoint's code
+NOISY = ("torchao", "torch.utils._pytree", "transformers.dynamic_module_utils")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -33,7 +37,9 @@ def main(argv: list[str] | None = None) -> None:
     if not any(sentence.strip() for sentence in sentences):
         parser.error("give sentences, or a --file with one sentence per line")
 
-    logging.disable_progress_bar()
+    disable_progress_bar()
+    for name in NOISY:
+        logging.getLogger(name).setLevel(logging.ERROR)
     trust = args.trust_remote_code or Path(args.model).is_dir()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:

@@ -110,6 +110,11 @@ def hush_deepspeed() -> None:
     logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
 
 
+def hush_downloaded_code() -> None:
+    """Do not list the files of a checkpoint's code when transformers downloads them: the user has asked to run it."""
+    logging.getLogger("transformers.dynamic_module_utils").setLevel(logging.ERROR)
+
+
 def hush_tokenizers() -> None:
     """Stop the tokenizers' warning in forked workers of a `DataLoader`, which need no threads of their own."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -1,5 +1,6 @@
 """`python -m tests.benchmarks.large_conversion [--layers 36]`: the memory that `tfm-zoo convert` takes for a checkpoint
 in shards, of random numbers in bfloat16, of the shape of Qwen3-8B, or of Phi-3's, whose projections are packed.
+[`quantized_loading`] reads one of TinyLlama's.
 
 What counts is the process's anonymous memory, `RssAnon` of /proc, at its peak: pages of mapped files, which the system
 takes back whenever it needs them, are not among it. With 36 layers in and out take 16 GB each on the disk.
@@ -29,6 +30,7 @@ SHAPES = {
         "head_dim": 128,
     },
     "phi3": {},
+    "llama": {"hidden_size": 2048, "intermediate_size": 5632, "num_key_value_heads": 4},  # TinyLlama, with 22 layers
 }
 
 
@@ -85,9 +87,14 @@ def run(*command: str | Path) -> dict[str, int]:
     return peaks
 
 
+def run_convert(source: Path, out: Path) -> dict[str, int]:
+    """Converts a checkpoint in a process of its own; see [`run`]."""
+    return run(sys.executable, "-m", "tfm_zoo", "convert", source, out)
+
+
 def main(
     layers: Annotated[int, typer.Option(help="Qwen3-8B has 36.")] = 4,
-    shape: Annotated[Literal["qwen3", "phi3"], typer.Option()] = "qwen3",
+    shape: Annotated[Literal["qwen3", "phi3", "llama"], typer.Option()] = "qwen3",
     shard: Annotated[int, typer.Option(help="Bytes of a shard, at most.")] = SHARD,
     folder: Annotated[Path | None, typer.Option(help="Where to make temporary folders.")] = None,
 ) -> None:
@@ -97,7 +104,7 @@ def main(
         source.mkdir()
         sizes = write_checkpoint(source, shape, layers, shard)
         start = time.perf_counter()
-        peaks = run(sys.executable, "-m", "tfm_zoo", "convert", source, out)
+        peaks = run_convert(source, out)
         seconds = time.perf_counter() - start
         largest, gigabyte = max(sizes), 10**9
         print(

@@ -10,7 +10,7 @@ import torch
 import transformers
 from torch import nn
 
-from ..official_models import PUBLISHED
+from ..published_sizes import PUBLISHED
 from .decoder import PROMPT, batches, compared, compared_decoding, labelled, twins
 from .settings import Result, Settings, remembered, training_step
 
@@ -23,9 +23,9 @@ ANSWERED = 0.4  # the part of a conversation, at its end, that is an answer
 #: name -> official class, its fields, and how much memory a training step may take: logits are most of it where the
 #: vocabulary is large
 DECODERS = {
-    "Qwen3": ("Qwen3ForCausalLM", PUBLISHED["qwen3"], "<= 0.6"),
-    "Gemma3": ("Gemma3ForCausalLM", PUBLISHED["gemma3_text"], "<= 0.6"),
-    "Pythia": ("GPTNeoXForCausalLM", PUBLISHED["gpt_neox"], ""),
+    "Qwen3": ("Qwen3ForCausalLM", PUBLISHED["qwen3-0.6b"], "<= 0.6"),
+    "Gemma3": ("Gemma3ForCausalLM", PUBLISHED["gemma-3-270m"], "<= 0.6"),
+    "Pythia": ("GPTNeoXForCausalLM", PUBLISHED["pythia-160m"], ""),
     # a quarter of its published widths, of which a single layer would take 5.6 GB
     "Mixtral": (
         "MixtralForCausalLM",

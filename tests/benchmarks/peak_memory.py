@@ -1,19 +1,45 @@
-"""Prints how many bytes one training step holds above weights and gradients, at its peak."""
+"""How much memory something takes at its peak. As a program it prints the bytes that one training step holds above
+weights and gradients."""
 
 import gc
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import torch
+
+from tfm_zoo.packing.memory import return_memory
 
 from . import decoder, encoder, later_decoders
 from .settings import Settings
 
+Result = TypeVar("Result")
+
 
 def resident(field: str) -> int:
-    """Bytes of this process that are (`VmRSS`) or have at most been (`VmHWM`) in memory."""
+    """Bytes of this process that are (`VmRSS`; `RssAnon`: without mapped files) or have at most been (`VmHWM`) in
+    memory."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
     return int(line.split()[1]) * 1024
+
+
+def with_peak(load: Callable[[], Result]) -> tuple[Result, int]:
+    """What `load` gives, and the bytes that it takes at most, mapped files aside; looked at every millisecond."""
+    return_memory()
+    before, seen, done = resident("RssAnon"), [], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.001):
+            seen.append(resident("RssAnon"))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    result = load()
+    done.set()
+    watcher.join()
+    return result, max(seen) - before
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ A step is traced with sdpa attention. For the files that define the models (of a
 first table counts: the files that run; the lines of the functions that run; and the frames from the model's `forward`,
 included, to the first query projection and to the attention kernel. Comprehensions and the wrappers of torch and
 transformers are not counted as frames; transformers' `sdpa_attention_forward`, which calls the kernel, is.
+The other tables count the lines of the package, of the block with its parts, and of each architecture's table.
 """
 
 import ast
@@ -12,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -23,9 +25,12 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 import tfm_zoo
+from tfm_zoo.converters.architecture import Architecture
 
 PACKAGE = Path(tfm_zoo.__file__).parent
 OFFICIAL = Path(transformers.__file__).parent / "models"
+CORE = ("layers", "attention", "cross_attention", "norms", "positions", "position_bias", "experts")
+CORE += ("stack", "encoder_decoder_stacks", "layout", "kernels")
 KERNEL = "sdpa_attention_forward"
 COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")
 SIZES = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -174,6 +179,23 @@ def sizes() -> Iterator[list]:
         yield [f"`tfm_zoo/{part}`", len(files), count_lines(files)]
 
 
+def core() -> Iterator[list]:
+    """The block, its parts, and stacks of blocks."""
+    for name in CORE:
+        yield [f"`{name}.py`", count_lines([PACKAGE / "models" / f"{name}.py"])]
+
+
+def architectures() -> Iterator[list]:
+    """What each file of tables converts, its lines, and how many these are for each architecture."""
+    for file in sorted((PACKAGE / "converters/architectures").glob("*.py")):
+        module = import_module(f"{tfm_zoo.__name__}.converters.architectures.{file.stem}")
+        names = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Name)]
+        made = {node.id for node in names if isinstance(node.ctx, ast.Store)}  # and not imported
+        titles = [each.title for name, each in vars(module).items() if name in made and isinstance(each, Architecture)]
+        if titles:
+            yield [f"`{file.name}`", ", ".join(titles), count_lines([file]), count_lines([file]) // len(titles)]
+
+
 def table(header: list[str], rows: Iterator[list]) -> None:
     print(f"| {' | '.join(header)} |\n|{' --- |' * len(header)}")
     for row in rows:
@@ -184,11 +206,13 @@ def table(header: list[str], rows: Iterator[list]) -> None:
 def main(
     list_functions: Annotated[bool, typer.Option("--list", help="Also list the functions that run.")] = False,
 ) -> None:
-    """Counts files, lines and frames of a step, and of the package."""
+    """Counts files, lines and frames of a step, and the lines of the package, its core and its tables."""
     transformers.logging.disable_progress_bar()
     columns = ["step", "class", "files", "lines", "without docstrings", "frames to the query", "to the kernel"]
     table(columns, steps(list_functions))
     table(["code", "files", "lines"], sizes())
+    table(["the core", "lines"], core())
+    table(["tables", "architectures", "lines", "lines for each"], architectures())
 
 
 if __name__ == "__main__":

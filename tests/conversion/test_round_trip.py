@@ -218,9 +218,10 @@ def test_in_memory(native):
 
 @pytest.mark.parametrize("native", [each for each in OFFICIAL_CLASSES if not is_a_later_head(each)], ids=str)
 def test_through_folders(native, tmp_path):
-    """Official folder, zoo folder, official folder: what each `from_pretrained` makes of them."""
+    """Official folder in shards, zoo folder, official folder: what each `from_pretrained` makes of them."""
     original = build_tiny(native, dropout=True, id2label={0: "no", 1: "yes"}, label2id={"no": 0, "yes": 1})
-    original.save_pretrained(tmp_path / "official")
+    original.save_pretrained(tmp_path / "official", max_shard_size="40KB")
+    assert len(list(tmp_path.glob("official/model-*.safetensors"))) > 1
     zoo = from_official(tmp_path / "official")
     zoo.save_pretrained(tmp_path / "zoo")
     reloaded = native.head.zoo.from_pretrained(tmp_path / "zoo")

@@ -94,6 +94,26 @@ MODELS = {
             "rope_parameters": BY_KIND,
         },
     ),
+    "eurobert": (
+        tfm_zoo.TfmBertModel,
+        {
+            "norm_position": "pre",
+            "norm_type": "rmsnorm",
+            "embedding_norm": False,
+            "position_embedding_type": "rotary",
+            "mlp_type": "gated",
+            "num_key_value_heads": 2,
+        },
+    ),
+    "gte": (
+        tfm_zoo.TfmBertModel,
+        {"position_embedding_type": "rotary", "mlp_type": "gated", "mlp_bias": False, "mlp_output_bias": True},
+    ),
+    "jina_embeddings_v3": (tfm_zoo.TfmBertModel, {"position_embedding_type": "rotary"}),
+    "xlm_roberta_xl": (
+        tfm_zoo.TfmBertModel,
+        {"norm_position": "pre", "embedding_norm": False, "position_ids_from_padding": True, "pad_token_id": 1},
+    ),
     "electra": (tfm_zoo.TfmBertModel, {"embedding_size": 16, "add_pooling_layer": False}),
     "albert": (tfm_zoo.TfmBertModel, {"embedding_size": 16, "num_hidden_groups": 1}),
 }
@@ -302,10 +322,12 @@ def test_experts_that_an_engine_would_not_compute():
 
 
 def test_a_bias_that_an_engine_does_not_add():
-    model = tiny_model(tfm_zoo.TfmGPTModel, position_embedding_type="alibi")
-    model.config._attn_implementation = "an_engine"
-    with pytest.raises(ValueError, match=r"'an_engine' takes no bias .*'alibi'"):
-        run(model)
+    bloom = tiny_model(tfm_zoo.TfmGPTModel, position_embedding_type="alibi")
+    mpnet = tiny_model(tfm_zoo.TfmBertModel, relative_attention_num_buckets=8)
+    for model, field in ((bloom, "'alibi'"), (mpnet, "relative_attention_num_buckets=8")):
+        model.config._attn_implementation = "an_engine"
+        with pytest.raises(ValueError, match=f"'an_engine' takes no bias .*{field}"):
+            run(model)
 
 
 def test_key_heads_that_processes_cannot_divide():

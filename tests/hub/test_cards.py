@@ -6,6 +6,7 @@ from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadMode
 from typer.testing import CliRunner
 
 from tfm_zoo.cli import app
+from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.hub import push
 from tfm_zoo.models.hub_card import MARK
 
@@ -43,6 +44,8 @@ def test_card_of_a_converted_checkpoint(pipeline, tmp_path, online, hub_server):
     card = ModelCard.load(tmp_path / "zoo/README.md")
     assert card.data.pipeline_tag == pipeline and card.data.license == "mit"
     assert {"tfm_zoo", native.config.model_type} <= set(card.data.tags)
+    title = ARCHITECTURES[native.config.model_type].title
+    assert f"hidden states of {title} models agree with the official class" in card.text
     sinusoids = sum(table.numel() for table in native.parameters() if not table.requires_grad)
     assert f"| parameters | {native.num_parameters() - sinusoids:,} |" in card.text
     assert '.from_pretrained("zoo", trust_remote_code=True)' in card.text and "`tfm-zoo verify zoo`" in card.text

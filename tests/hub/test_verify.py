@@ -258,6 +258,7 @@ def test_transformers_outside_of_the_tested_range(folder, monkeypatch):
 def test_command(folder, tmp_path):
     runner = CliRunner()
     whole = runner.invoke(app, ["verify", str(folder)])
+    assert whole.stderr.startswith(f"Verifying {folder}: ")  # before what takes long
     assert (whole.exit_code, whole.output.strip().splitlines()[-1]) == (
         0,
         f"{folder}: code, weights and outputs match",

@@ -1,10 +1,7 @@
 """Quantised checkpoints: small, the same bit for bit once loaded, quantised while they are loaded, and proved."""
 
 import json
-import re
 import sys
-import threading
-from pathlib import Path
 
 import pytest
 import torch
@@ -33,8 +30,8 @@ from tfm_zoo.hub.push import card_of_folder
 from tfm_zoo.models import hub_manifest
 from tfm_zoo.onnx import export_onnx
 from tfm_zoo.packing.linear import PackedLinear
-from tfm_zoo.packing.memory import return_memory
 
+from ..benchmarks.peak_memory import with_peak
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import ragged_batch, tiny_decoder, tiny_model
 
@@ -59,28 +56,6 @@ def assert_same(model, other, batch: dict) -> None:
     state, twin = model.state_dict(), other.state_dict()
     assert state.keys() == twin.keys()
     assert all(tensor.equal(twin[name]) and tensor.dtype == twin[name].dtype for name, tensor in state.items())
-
-
-def anonymous() -> int:
-    """Bytes of this process that no file backs."""
-    return int(re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
-
-
-def with_peak(load) -> tuple:
-    """What `load` returns, and by how many bytes memory grew at most meanwhile, sampled every millisecond."""
-    return_memory()
-    before, seen, done = anonymous(), [], threading.Event()
-
-    def watch():
-        while not done.wait(0.001):
-            seen.append(anonymous())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    model = load()
-    done.set()
-    watcher.join()
-    return model, max(seen) - before
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])

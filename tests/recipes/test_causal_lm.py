@@ -72,10 +72,11 @@ def test_built_in_text_and_generation_where_there_is_no_zoo(train_lm, tmp_path, 
     config, tokenizer = (auto.from_pretrained(tmp_path / "run") for auto in (AutoConfig, AutoTokenizer))
     asked = int(re.search(r"generate\('Once', max_new_tokens=(\d+)\)", card)[1])
     assert asked + len(tokenizer("Once")["input_ids"]) == config.max_position_embeddings == 32
+    assert f"max_new_tokens={asked})  # with the prompt 32 tokens, the most that the model takes" in card
     script = "import runpy, sys; sys.modules['tfm_zoo'] = None; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
     options = ["--max_new_tokens", 9, "--num_samples", 2, "--seed", 1]
     shown = run_python("-c", script, ROOT / "recipes" / "generate.py", tmp_path / "run", "the film", "", *options)
-    assert shown.stdout.count("the film") == 2
+    assert shown.stdout.count("the film") == 2 and "torchao" not in shown.stderr  # which warns when it is imported
     model = tfm_zoo.TfmGPTForCausalLM.from_pretrained(tmp_path / "run")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
     ids = torch.tensor([tokenizer("the film")["input_ids"]] * 2)

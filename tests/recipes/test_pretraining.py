@@ -219,7 +219,7 @@ def test_built_in_documents(pretrain, tmp_path):
             {"train_file": "one.txt"},
             "in the training documents: it takes two .* 2,000,000 characters or more",
         ),
-        ({"train_file": "one.txt", "validation_file": None}, "train has 1 rows: too few to cut a validation split"),
+        ({"train_file": "one.txt", "validation_file": None}, "train has 1 row: too few to cut a validation split"),
         ({"validation_file": "one.txt"}, "there is no example in the validation documents"),
         ({"train_file": "empty.txt"}, "there is no text"),
         ({"train_file": "one.txt", "streaming": True, "max_train_steps": 1}, "there is no example in the training"),

@@ -351,18 +351,20 @@ def test_persons_card_is_kept(finetune, tmp_path):
         ({"label_column_name": "grade"}, ValueError, "label_column_name 'grade': no such column"),
         ({"report_to": "carrier_pigeon"}, ValueError, "report_to 'carrier_pigeon' is not installed"),
         ({"resume_from_checkpoint": "nowhere"}, FileNotFoundError, "resume_from_checkpoint 'nowhere'"),
+        ({"output_dir": f"{__file__}/run"}, PermissionError, "test_recipe.py is no folder that you may write to"),
         ({"metric_for_best_model": "bleu"}, ValueError, "metric_for_best_model 'bleu': expected one of"),
         ({"model_name_or_path": "nowhere/at-all"}, OSError, "model_name_or_path 'nowhere/at-all': neither a"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_bad_input_is_refused_before_work(finetune, recipe, monkeypatch, options, error, message):
+def test_bad_input_is_refused_before_work(finetune, recipe, tmp_path, monkeypatch, options, error, message):
     def work(*args):
         raise AssertionError("work has begun")
 
     monkeypatch.setattr(loop, "train_step", work)
     with pytest.raises(error, match=message):
         finetune(**options)
+    assert not (tmp_path / "run").exists()
 
 
 def test_diverging_loss_stops_the_run(finetune, recipe, monkeypatch):

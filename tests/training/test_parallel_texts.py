@@ -133,6 +133,8 @@ def test_options_that_are_more_than_the_model_takes_are_cut(caplog):
     args = fitted(args, 32, "max_source_length", "max_target_length")
     assert caplog.messages == ["max_source_length 50 is more than the model takes: using 32"]
     assert (args.max_source_length, args.max_target_length) == (32, 20)
+    fitted(ParallelTextArguments(), 32, "max_target_length")
+    assert caplog.messages[1].endswith("using 32; 128 is the default: give --max_target_length 32 or less")
 
 
 @pytest.mark.parametrize(

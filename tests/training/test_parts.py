@@ -152,10 +152,11 @@ def test_card_is_filled_and_replaced_but_never_a_persons(tmp_path):
 @pytest.mark.parametrize("token", ["--hub_token hf_secret", "--hub_token=hf_secret", "--hub-token hf_secret"])
 def test_published_command_has_no_token_and_no_paths(token):
     script = "/home/me/recipes/finetune_classification.py"
-    command = command_line([script, *token.split(), "--train_file=/home/me/a b.csv"])
+    relative = ["--validation_file", "../data/b.csv", "--test_file", "data/c.csv"]  # which are told as they are
+    command = command_line([script, *token.split(), *relative, "--train_file=/home/me/a b.csv"])
     assert "secret" not in command and "/home" not in command
     assert command.startswith("accelerate launch recipes/finetune_classification.py --hub")
-    assert command.endswith("'--train_file=a b.csv'")
+    assert command.endswith("--validation_file ../data/b.csv --test_file data/c.csv '--train_file=a b.csv'")
 
 
 def test_trackers_get_simple_values_and_no_token():

@@ -104,22 +104,32 @@ def test_built_in_questions(monkeypatch):
 
 def test_an_answer_without_lists_is_refused(load):
     plain = row() | {"answers": {"text": "c", "answer_start": 4}}
-    with pytest.raises(ValueError, match="row 0: answer_column needs lists `text` and `answer_start`, not "):
+    with pytest.raises(
+        ValueError, match=r"line 1 of train\.json: answer_column needs lists `text` and `answer_start`, not "
+    ):
         load([plain] * 10)
 
 
 @pytest.mark.parametrize(
     ("bad", "options", "message"),
     [
-        (row("c", 5), {}, "split 'train', row 1: the answer 'c' does not stand at character 5 of its context"),
+        (
+            row("c", 5),
+            {},
+            "split 'train', line 2 of train.json: the answer 'c' does not stand at character 5 of its context",
+        ),
         (
             row() | {"answers": {"text": [], "answer_start": []}},
             {},
-            "row 1 has no answer: give version_2_with_negative",
+            "line 2 of train.json has no answer: give version_2_with_negative",
         ),
         (row(), {"context_column": "text"}, "split 'train' has no column 'text'"),
         (row(), {"answer_column": "label"}, "answer_column 'label': no such column"),
-        (row(), {"answer_column": "question"}, "row 0: answer_column needs lists `text` and `answer_start`, not 'q'"),
+        (
+            row(),
+            {"answer_column": "question"},
+            "line 1 of train.json: answer_column needs lists `text` and `answer_start`, not 'q'",
+        ),
     ],
 )
 def test_bad_input_is_refused(load, bad, options, message):

@@ -97,7 +97,7 @@ def test_built_in_sentences(monkeypatch):
 @pytest.mark.parametrize(
     ("row", "options", "message"),
     [
-        ({"tokens": ["a", "b"], "tags": ["O"]}, {}, "split 'train', row 1: 2 words and 1 tags; each word needs one"),
+        ({"tokens": ["a", "b"], "tags": ["O"]}, {}, "split 'train', row 1: 2 words and 1 tag; each word needs one"),
         ({"tokens": None, "tags": ["O"]}, {}, "row 1: text_column_name 'tokens' needs a list of words, not None"),
         ({"tokens": ["a"], "tags": ["O"]}, {"text_column_name": "text"}, "text_column_name 'text': no such column"),
         ({"tokens": ["a"], "tags": ["O"]}, {"label_column_name": "pos"}, "label_column_name 'pos': no such column"),

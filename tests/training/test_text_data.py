@@ -112,7 +112,7 @@ def test_pairs_and_label_ids(tmp_path):
         ({"label_column_name": "share"}, ValueError, "such as 0.5; .* write them as names, such as 'low'"),
         ({"label_column_name": "emptied"}, ValueError, r"first is row 2 of column 'emptied' \(rows are counted from 0"),
         ({"text_column_name": ["holes"]}, ValueError, "split 'train' has no text in row 3 of column 'holes'"),
-        ({"label_column_name": "holes"}, ValueError, "split 'train' has 1 rows without a label, the first is row 3"),
+        ({"label_column_name": "holes"}, ValueError, "split 'train' has 1 row without a label, the first is row 3"),
         ({"label_column_name": "same"}, ValueError, r"two labels or more; 'same' holds only \['one'\]"),
         ({"validation_split_percentage": 0}, ValueError, "no validation split"),
     ],
@@ -145,6 +145,22 @@ def test_csv_files_that_hold_no_table_are_refused(tmp_path, text, message):
     (tmp_path / "train.csv").write_text(text)
     with pytest.raises(ValueError, match=message):
         load(train_file=str(tmp_path / "train.csv"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("a.csv", 'text,label\n"two\nlines",1\n\nno label,\n', 5),
+        ("a.tsv", "text\tlabel\nfine\t1\nno label\t\n", 3),
+        ("a.jsonl", '{"text": "fine", "label": 1}\n{"text": "no label", "label": null}\n', 2),
+        ("a.json", '[{"text": "fine", "label": 1},\n{"text": "no label", "label": null}]\n', None),
+    ],
+)
+def test_a_row_is_named_by_its_line(tmp_path, name, text, line):
+    (tmp_path / name).write_text(text)
+    place = f"line {line} of {name}, column 'label'$" if line else r"row 1 of column 'label' \(rows are counted from 0"
+    with pytest.raises(ValueError, match=f"has 1 row without a label, the first is {place}"):
+        load(train_file=str(tmp_path / name))
 
 
 def test_splits_with_other_columns_are_refused(tmp_path):

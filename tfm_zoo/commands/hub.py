@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .options import Debug, Token, ZooModel
-from .screen import errors_in_one_line, in_one_line, notes, report
+from .screen import errors_in_one_line, in_one_line, report, working
 
 
 def verify(
@@ -28,11 +28,11 @@ def verify(
     JSON: {"source", "ok", "differences": [...], "warnings": [...], "figures": {...}}. If the check itself fails:
     {"source", "ok": false, "error"}, also with exit code 1.
     """
-    from .. import hub
-
     with errors_in_one_line(debug):
         try:
-            with notes.status("Verifying"):
+            with working(f"Verifying {zoo_dir}: reading its files, then running it in a fresh process"):
+                from .. import hub
+
                 verdict = hub.verify(zoo_dir, revision=revision, token=token, dtype=dtype)
         except Exception as error:
             if as_json:

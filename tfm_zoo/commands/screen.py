@@ -10,6 +10,17 @@ from rich.markup import escape
 results, notes = Console(), Console(stderr=True)
 
 
+@contextmanager
+def working(stage: str) -> Iterator[None]:
+    """Says what takes a while: in a terminal as long as it lasts, in a log once."""
+    if notes.is_terminal:
+        with notes.status(stage):
+            yield
+    else:
+        notes.print(f"{stage} ...", soft_wrap=True, highlight=False, markup=False)
+        yield
+
+
 def report(result: str) -> None:
     """Prints a result on one line, however long, so that programs can read it."""
     results.print(result, soft_wrap=True, highlight=False, markup=False)

@@ -63,13 +63,14 @@ def facts_of_zoo_model(model: PreTrainedModel) -> dict[str, Any]:
     """The variables that templates read about a zoo model.
 
     Returns:
-        `model`; the names of [`class_names`]; `parameters`, how many; `has_official`; and `about`, a template of
-        sections on its architecture and on `tfm_zoo`, for `{% include about %}`.
+        `model`; the names of [`class_names`]; `parameters`, how many; `official`, the architecture that it converts
+        back to, if any; and `about`, a template of sections on its architecture and on `tfm_zoo`, for `{% include about
+        %}`.
     """
     about = Template((FOLDER / "about_zoo_model.md").read_text(encoding="utf-8"))
     with torch.device("meta"):  # packed weights are no parameters
         parameters = type(model)(model.config).num_parameters()
-    facts = {"model": model, "parameters": parameters, "has_official": has_official(model), "about": about}
+    facts = {"model": model, "parameters": parameters, "official": official_title(model), "about": about}
     return class_names(model) | facts
 
 
@@ -81,12 +82,12 @@ def with_source(card: str, source: str) -> str:
     return card
 
 
-def has_official(model: PreTrainedModel) -> bool:
-    """Whether a model came from an official class and, with its configuration as it is now, converts back."""
+def official_title(model: PreTrainedModel) -> str | None:
+    """The name of the architecture that a model came from, if it converts back with its configuration as it is now."""
     try:
-        return bool(model.config.official and official_for(model))
+        return official_for(model)[0].title if model.config.official else None
     except ConversionError:
-        return False
+        return None
 
 
 def licence_of(model_name_or_path: str) -> str | None:

@@ -15,7 +15,9 @@ logger = logging.get_logger(__name__)
 NormPosition = Literal["post", "pre", "output", "both"]
 ENGINES = ("vllm", "sglang")  # the attention implementations that serving engines set
 #: fields that the shared code reads of every configuration, though only some families let a user set them
-OF_SOME_FAMILIES = ("logit_scale", "final_logit_softcapping", "position_ids_from_mask", "num_local_experts")
+OF_SOME_FAMILIES = ("num_hidden_groups", "lm_head_transform", "logit_scale", "final_logit_softcapping")
+OF_SOME_FAMILIES += ("classifier_dense", "position_ids_from_padding", "position_ids_from_mask", "position_offset")
+OF_SOME_FAMILIES += ("num_local_experts",)
 
 #: names of fields in other configurations -> their names here
 ALIASES = {

@@ -52,7 +52,9 @@ def fitted(options: AnyOptions, longest: int, *names: str) -> AnyOptions:
     for name in names:
         length = getattr(options, name)
         if length > longest:
-            logger.warning(f"{name} {length} is more than the model takes: using {longest}")
+            is_default = length == next(each.default for each in fields(options) if each.name == name)
+            hint = f"; {length} is the default: give --{name} {longest} or less" if is_default else ""
+            logger.warning(f"{name} {length} is more than the model takes: using {longest}{hint}")
             options = replace(options, **{name: longest})
     return options
 

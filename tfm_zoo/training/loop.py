@@ -27,10 +27,11 @@ from tfm_zoo.training.optimization import (
     what_learns,
 )
 from tfm_zoo.training.reports import Report
-from tfm_zoo.training.runs import Run, end_training, tracker_values
+from tfm_zoo.training.runs import Run, end_training, make_output_dir, tracker_values
 from tfm_zoo.training.sharding import check_processes, load_saved, shard_shared_tables, unwrapped, whole_weights
 from tfm_zoo.training.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task
+from tfm_zoo.training.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +115,7 @@ class Loop:
             step = self.batches.step_after(state.step_in_epoch, size)
             self.state = replace(state, run=self.state.run, step_in_epoch=step)
             logger.info(f"Continuing from {run.checkpoint}, step {self.state.step} of {self.total_steps}")
+        make_output_dir(run)
 
     def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, dict[str, Any]]:
         """The global batches, the same for any number of processes; and the arguments of a `DataLoader` for them."""
@@ -151,7 +153,7 @@ class Loop:
         unit = " tokens" if self.task.batch_tokens else ""
         logger.info(
             f"{own_class(model).__name__}: {batches.size or 'a stream of'} examples, {self.total_steps} steps of"
-            f" {batches.global_batch_size}{unit}, on {accelerator.num_processes} process(es)"
+            f" {batches.global_batch_size}{unit}, on {counted(accelerator.num_processes, 'process')}"
         )
         is_hidden = None if accelerator.is_main_process else True  # None: hidden only where stderr is no terminal
         progress = tqdm(total=self.total_steps, initial=state.step, disable=is_hidden)
@@ -200,7 +202,7 @@ class Loop:
         figures = self.task.evaluate(self.model)
         figures_of_model = {f"eval_{name}": value for name, value in figures.items()}
         self.log(figures_of_model | {"train_runtime": self.state.train_seconds})
-        shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items() if name != "samples_per_second")
         logger.info(f"step {self.state.step}: {shown}")
         if self.state.is_best(figures[self.args.metric_for_best_model], self.args.higher_is_better):
             self.keep()

@@ -184,6 +184,9 @@ class Head:
         if not args.is_named:
             fields = {**args.small_fields, **fields}
         overrides, known = args.overrides(), _known_config(args)
+        for name in ("bos_token_id", "eos_token_id"):
+            if isinstance(known_id := getattr(known, name, None), int) and known_id >= len(tokenizer):
+                fields.setdefault(name, getattr(tokenizer, name))  # the vocabulary has no such token
         names = {name: name for name in (*known.to_dict(), "rope_parameters")} | known.attribute_map
         for name in overrides:
             if name not in names:

@@ -14,7 +14,6 @@ import accelerate
 import datasets
 import torch
 import transformers
-from accelerate import Accelerator
 from huggingface_hub import EvalResult, ModelCardData
 from jinja2 import Template
 from transformers import PreTrainedModel
@@ -25,6 +24,7 @@ from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
 from tfm_zoo.training.models import is_zoo
 from tfm_zoo.training.runs import Run
 from tfm_zoo.training.task import Task
+from tfm_zoo.training.wording import counted
 from tfm_zoo.visualization import plot_training
 
 logger = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class Report:
             "base_model": self.base_model and shortened(self.base_model),
             "picture": PICTURE,
             "command": command_line(),
-            "processes": processes(self.run.accelerator),
+            "processes": counted(self.run.accelerator.num_processes, "process"),
             "device": device(),
             "versions": [f"{module.__name__} {module.__version__}" for module in VERSIONED],
         }
@@ -130,7 +130,7 @@ def template(path: Path) -> Template:
 
 
 def command_line(argv: Sequence[str] | None = None) -> str:
-    """The command that was given, fit for publication: without the Hub token, and with paths cut to their last part."""
+    """The command that was given, fit for publication: without the Hub token and the folders of absolute paths."""
     script, *options = sys.argv if argv is None else argv
     words = []
     for option in options:
@@ -147,19 +147,13 @@ def hub_id(name: str | None) -> str | None:
 
 
 def shortened(name: str) -> str:
-    """A path without the folders that mean nothing on another machine."""
+    """The last part of an absolute path, whose folders mean nothing on another machine; other names as they are."""
     path = Path(name)
-    return path.name if path.is_absolute() or name.startswith("~") or ".." in path.parts else name
-
-
-def processes(accelerator: Accelerator) -> str:
-    """How many processes the run had."""
-    return f"{accelerator.num_processes} process{'es' * (accelerator.num_processes > 1)}"
+    return path.name if path.is_absolute() or name.startswith("~") else name
 
 
 def device() -> str:
     """What the run computed on."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
-    threads = torch.get_num_threads()
-    return f"CPU, {threads} thread{'s' * (threads > 1)}"
+    return f"CPU, {counted(torch.get_num_threads(), 'thread')}"

@@ -33,7 +33,7 @@ from transformers.integrations import unset_hf_deepspeed_config
 
 from tfm_zoo.hub import PushError
 from tfm_zoo.models.hub_saving import open_repository
-from tfm_zoo.quiet import hush_deepspeed, hush_progress_bars, hush_tokenizers
+from tfm_zoo.quiet import hush_deepspeed, hush_downloaded_code, hush_progress_bars, hush_tokenizers
 from tfm_zoo.training.arguments import LoopArguments, parse_arguments
 from tfm_zoo.training.checkpoints import (
     RESULTS_FILE,
@@ -78,7 +78,7 @@ def start_run(name: str, arguments_classes: Sequence[type], argv: Sequence[str] 
     model_args = model_args.resolved(data_args)
     args = args.resolved(model_args.is_new)
     data_args.check_loop(args)
-    checkpoint = open_output_dir(accelerator, args)
+    checkpoint = check_output_dir(accelerator, args)
     if args.push_to_hub and accelerator.is_main_process:  # now: a missing permission must show before training
         api, repository = HfApi(token=args.hub_token), args.hub_model_id or Path(args.output_dir).resolve().name
         args = replace(args, hub_model_id=open_repository(api, repository, args.hub_private_repo, args.hub_revision))
@@ -175,6 +175,7 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
     if not accelerator.is_main_process:
         transformers.utils.logging.set_verbosity_error()
     hush_progress_bars()
+    hush_downloaded_code()
     set_seed(args.seed)
     return accelerator
 
@@ -240,8 +241,11 @@ def _start_missing_processes() -> None:
     os.execv(sys.executable, [*torchrun, *sys.argv])
 
 
-def open_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | None:
-    """Make `output_dir` ready, and return the checkpoint to continue from, if any. All processes call it."""
+def check_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | None:
+    """Refuse an `output_dir` that the run may not write to; return the checkpoint in it to continue from, if any.
+
+    All processes call it. Nothing is written: a run that is refused leaves everything as it was.
+    """
     output_dir = Path(args.output_dir)
     checkpoint = find_checkpoint(args.resume_from_checkpoint, output_dir)
     checkpoint = broadcast_object_list([checkpoint])[0]  # other processes may see a shared folder as it was before
@@ -259,9 +263,20 @@ def open_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | Non
             f"output_dir {args.output_dir!r} holds a run{lacks}: give another folder,{resume} or --overwrite_output_dir"
             " to replace it"
         )
+    existing = next(folder for folder in (output_dir, *output_dir.resolve().parents) if folder.exists())
+    if accelerator.is_main_process and not (existing.is_dir() and os.access(existing, os.W_OK)):
+        raise PermissionError(f"output_dir {args.output_dir!r}: {existing} is no folder that you may write to")
+    if resumes and checkpoint is None:
+        logger.info(f"No complete checkpoint in {output_dir}: starting from the beginning")
+    return checkpoint
+
+
+def make_output_dir(run: Run) -> None:
+    """Make `output_dir` ready for a run that nothing more can refuse. All processes call it."""
+    accelerator, args, output_dir = run.accelerator, run.args, Path(run.args.output_dir)
     accelerator.wait_for_everyone()  # every process has looked before one writes
     if accelerator.is_main_process:
-        if checkpoint is None:
+        if run.checkpoint is None:
             for leftover in (*output_dir.glob("checkpoint-*"), *output_dir.glob(f"{STAGING}*")):
                 shutil.rmtree(leftover)
             (output_dir / RESULTS_FILE).unlink(missing_ok=True)  # else the new run, if killed, would pass for finished
@@ -272,9 +287,6 @@ def open_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | Non
             f"checkpointing_steps: output_dir {args.output_dir!r} is on the first machine alone; checkpoints need a"
             " file system that all machines share"
         )
-    if resumes and checkpoint is None:
-        logger.info(f"No complete checkpoint in {output_dir}: starting from the beginning")
-    return checkpoint
 
 
 def tracker_values(*options: Any) -> dict[str, Any]:

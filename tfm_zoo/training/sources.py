@@ -16,6 +16,7 @@ from typing_extensions import Self
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import LoopArguments, Options, option
 from tfm_zoo.training.byte_ranges import SHARD, in_ranges
+from tfm_zoo.training.wording import line_of
 
 logger = logging.getLogger(__name__)
 #: suffix of a table's file -> the reader of `datasets` for it
@@ -90,6 +91,17 @@ class DataArguments(Options):
     def files(self) -> dict[str, str]:
         """The files that are named, by their splits."""
         return {role: file for role in self.roles if (file := getattr(self, f"{role}_file"))}
+
+    def row_error(self, split: str, row: int, message: str, column: str | None = None) -> ValueError:
+        """The error for a row, whose place the message names `{row}`: a line, if the split is a file that has lines."""
+        files = matching_files(self.files().get(split, ""))
+        line = line_of(files[0], row) if len(files) == 1 else None
+        if line is None:
+            place, note = f"row {row}", " (rows are counted from 0, without a header)"
+        else:
+            place, note = f"line {line} of {files[0].name}", ""
+        place += f"{' of' if line is None else ','} column {column!r}" if column else ""
+        return ValueError(message.replace("{row}", place) + note)
 
     def load_file(self, split: str, file: str) -> Dataset | IterableDataset:
         """The rows of a split's file, or of all files that fit a pattern."""
@@ -226,12 +238,9 @@ def listed(columns: list[str]) -> str:
     return f"{columns}{hint}"
 
 
-def row_error(message: str) -> ValueError:
-    """The error for a row; it says how rows are counted."""
-    return ValueError(f"{message} (rows are counted from 0, without a header)")
-
-
-def check_texts(name: str, split: Dataset, column: str, option_name: str = "text_column_name") -> None:
+def check_texts(
+    args: DataArguments, name: str, split: Dataset, column: str, option_name: str = "text_column_name"
+) -> None:
     """Refuse a column that is missing, or that holds anything but texts."""
     if column not in split.column_names:
         raise ValueError(f"split {name!r} has no column {column!r}; its columns: {listed(split.column_names)}")
@@ -240,4 +249,4 @@ def check_texts(name: str, split: Dataset, column: str, option_name: str = "text
         raise ValueError(f"{option_name} {column!r} holds {feature}, not text")
     texts = split[column][:]
     if None in texts:
-        raise row_error(f"split {name!r} has no text in row {texts.index(None)} of column {column!r}")
+        raise args.row_error(name, texts.index(None), f"split {name!r} has no text in {{row}}", column)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from datasets import Dataset, DatasetDict, IterableDataset
 
 from tfm_zoo.training.sources import DataArguments, SplitArguments, digest
+from tfm_zoo.training.wording import counted
 
 Rows = TypeVar("Rows", Dataset, IterableDataset)
 
@@ -90,14 +91,16 @@ def divide(rows: Mapping[str, Dataset], args: SplitArguments, seed: int, notes: 
     if "validation" not in rows and "validation" not in sizes:
         raise ValueError("there is no validation split: give a validation_split_percentage above 0")
     if sizes and sum(sizes.values()) >= len(train):
-        raise ValueError(f"train has {len(train)} rows: too few to cut a {' and a '.join(sizes)} split from it")
+        missing = " and a ".join(sizes)
+        raise ValueError(f"train has {counted(len(train), 'row')}: too few to cut a {missing} split from it")
     if sizes:
         train, rest = train.train_test_split(test_size=sum(sizes.values()), seed=seed).values()
     else:
         train = train.shuffle(seed=seed)
     splits, taken = {**rows, "train": train}, 0
     for role, size in sizes.items():
-        notes.append(f"There is no {role} split: {size} rows of train were taken for it (seed {seed}).")
+        were = "was" if size == 1 else "were"
+        notes.append(f"There is no {role} split: {counted(size, 'row')} of train {were} taken for it (seed {seed}).")
         splits[role] = rest.select(range(taken, taken + size))
         taken += size
     for role in args.roles:

@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from tfm_zoo.training.batches import Division
 from tfm_zoo.training.text_sources import CHARACTERS, Lane, Place, TextSource
+from tfm_zoo.training.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -179,8 +180,8 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         step = gcd(self.num_processes, stream.readers)
         if step < self.num_processes:
             logger.warning(
-                f"The texts have {stream.readers} reader(s) for {self.num_processes} processes: each text is read and"
-                f" tokenized by {self.num_processes // step} of them"
+                f"The texts have {counted(stream.readers, 'reader')} for {self.num_processes} processes: each text is"
+                f" read and tokenized by {self.num_processes // step} of them"
             )
         self.readers = range(self.process_index % step, stream.readers, step)
         self.used, self.starts = 0, dict.fromkeys(self.readers, Start())  # `used`: examples of all processes

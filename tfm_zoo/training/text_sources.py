@@ -11,6 +11,7 @@ import numpy as np
 from datasets import Dataset, IterableDataset
 
 from tfm_zoo.training.sources import digest
+from tfm_zoo.training.wording import counted
 
 #: characters at which a chunk of texts ends, which bounds its memory
 CHARACTERS = 2_000_000
@@ -121,7 +122,7 @@ def hold_out(
     if not texts:
         raise ValueError(f"there is no text in the {'validation' if validation else 'train'} split")
     size = sum(map(len, texts))
-    first = f"the first {size:,} characters ({len(texts):,} document{'s' * (len(texts) > 1)})"
+    first = f"the first {size:,} characters ({counted(len(texts), 'document')})"
     if not validation:
         train = replace(train, held_out=rows)
         if not train.first_texts(1):

@@ -62,7 +62,10 @@ def position_vectors(source: PreTrainedModel | TfmConfig, length: int | None = N
         waves = TfmRotaryEmbedding(config)(torch.zeros(1), positions[None])  # the second half repeats the first
         return {"": torch.cat([wave[0].chunk(2, dim=-1)[0] for wave in waves], dim=-1)}
     if source is config:
-        raise ValueError("position_embedding_type='learned': the table is the model's; a configuration has none.")
+        raise ValueError(
+            "position_embedding_type='learned': positions are among the weights, and a configuration has none; name a"
+            " checkpoint instead, such as openai-community/gpt2."
+        )
     base = source.base_model
     stacks = {name: getattr(base, name) for name in ("encoder", "decoder") if hasattr(base, name)} or {"": base}
     rows = positions + config.position_offset

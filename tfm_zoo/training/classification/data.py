@@ -14,8 +14,9 @@ from typing_extensions import Self
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.labels import in_order
-from tfm_zoo.training.sources import SplitArguments, check_texts, find_columns, listed, load_source, names_in, row_error
+from tfm_zoo.training.sources import SplitArguments, check_texts, find_columns, listed, load_source, names_in
 from tfm_zoo.training.splits import Data, by_role, divide
+from tfm_zoo.training.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -101,12 +102,12 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
     splits, unlabelled = {}, []
     for name, split in raw.items():
         for column in text_columns:
-            check_texts(name, split, column)
+            check_texts(args, name, split, column)
         if label_column not in split.column_names:
             raise ValueError(
                 f"split {name!r} has no column {label_column!r}; its columns: {listed(split.column_names)}"
             )
-        labelled = _with_label_names(name, split.select_columns([*text_columns, label_column]), label_column)
+        labelled = _with_label_names(args, name, split.select_columns([*text_columns, label_column]), label_column)
         if labelled is None:
             unlabelled.append(f"Split {name!r} is not labelled and was not used.")
         else:
@@ -127,7 +128,7 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
     return TextClassificationData(splits, own_splits, notes, text_columns, label_names)
 
 
-def _with_label_names(name: str, split: Dataset, column: str) -> Dataset | None:
+def _with_label_names(args: TextDataArguments, name: str, split: Dataset, column: str) -> Dataset | None:
     """The split with a string column "label"; None if it has no labels at all."""
     feature = split.features[column]
     labels = split[column][:]
@@ -148,8 +149,6 @@ def _with_label_names(name: str, split: Dataset, column: str) -> Dataset | None:
     if missing == len(labels):
         return None
     if missing:
-        raise row_error(
-            f"split {name!r} has {missing} rows without a label, the first is row {labels.index(None)} of column"
-            f" {column!r}"
-        )
+        found = f"split {name!r} has {counted(missing, 'row')} without a label, the first is {{row}}"
+        raise args.row_error(name, labels.index(None), found, column)
     return split.remove_columns(column).add_column("label", [str(label) for label in labels])

@@ -15,7 +15,8 @@ from transformers import PreTrainedConfig
 
 from tfm_zoo.hub.cards import table
 from tfm_zoo.training.checkpoints import TrainState, staged
-from tfm_zoo.training.reports import command_line, device, processes
+from tfm_zoo.training.reports import command_line, device
+from tfm_zoo.training.wording import counted
 from tfm_zoo.visualization import TrainedModel, plot_comparison
 
 TEMPLATE = Path(__file__).with_name("card.md")
@@ -99,14 +100,14 @@ def write_report(comparison: Any, results: Sequence[Result]) -> None:
         comparison=comparison,
         table=table([row(result, levels) for result in results]),
         first=results[0],
-        processes=processes(comparison.accelerator),
+        processes=counted(comparison.accelerator.num_processes, "process"),
         device=device(),
         on_gpu=torch.cuda.is_available(),
         command=command_line(),
     )
     (output_dir / "comparison.md").write_text(text, encoding="utf-8")
     steps = max(result.steps for result in results)
-    title = f"{len(results)} variant{'s' * (len(results) > 1)} on {comparison.dataset}, at most {steps} steps"
+    title = f"{counted(len(results), 'variant')} on {comparison.dataset}, at most {steps} steps"
     plot_comparison([curves(result) for result in results], output_dir / "comparison.png", levels, title)
 
 

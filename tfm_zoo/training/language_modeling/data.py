@@ -29,6 +29,7 @@ from tfm_zoo.training.sources import (
 from tfm_zoo.training.splits import Data, by_role
 from tfm_zoo.training.text_sources import TextSource, hold_out
 from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
+from tfm_zoo.training.wording import counted
 
 #: characters to validate on: the first of a stream, or of its validation split
 HELD_OUT = 500_000
@@ -107,7 +108,7 @@ class Corpus(Data):
         for name, split in splits.items():
             encoded[name] = in_a_row(split)
             if len(encoded[name]) < 2:
-                raise ValueError(f"split {name!r} holds {len(encoded[name])} token(s): too few to predict any")
+                raise ValueError(f"split {name!r} holds {counted(len(encoded[name]), 'token')}: too few to predict any")
         return encoded
 
 
@@ -177,7 +178,7 @@ def load_corpus(args: CorpusArguments) -> Corpus | Conversations:
         return Corpus(DatasetDict(validation=held_out), own_splits, notes, train)
 
     for role, split in rows.items():
-        check_texts(role, split, column)
+        check_texts(args, role, split, column)
     splits = DatasetDict(rows).select_columns(column).rename_columns({column: "text"}).filter(len, input_columns="text")
     if "validation" not in splits:
         share = args.validation_split_percentage

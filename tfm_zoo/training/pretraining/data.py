@@ -67,7 +67,7 @@ def load_documents(args: DocumentArguments, seed: int) -> Documents:
     sources = {}
     for role, split in rows.items():
         if isinstance(split, Dataset):
-            check_texts(role, split, column)
+            check_texts(args, role, split, column)
         sources[role] = TextSource(split.select_columns(column), column)
 
     if args.streaming:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from tfm_zoo.pipelines.windows import Window, Windows
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.sources import SplitArguments, check_texts, listed, load_source, row_error
+from tfm_zoo.training.sources import SplitArguments, check_texts, listed, load_source
 from tfm_zoo.training.splits import Data, by_role, divide, without_empty
 
 #: what a window has beyond the model's inputs: where the answer stands, and where the context and "no answer" stand
@@ -157,21 +158,21 @@ def load_questions(args: QuestionArguments, seed: int) -> Questions:
 def _questions(name: str, split: Dataset, args: QuestionArguments) -> Dataset:
     """The questions of a split, in columns of known names."""
     for option_name in ("question_column", "context_column"):
-        check_texts(name, split, getattr(args, option_name), option_name)
+        check_texts(args, name, split, getattr(args, option_name), option_name)
     if args.answer_column not in split.column_names:
         raise ValueError(
             f"answer_column {args.answer_column!r}: no such column; the columns are {listed(split.column_names)}"
         )
     contexts, answers = split[args.context_column][:], split[args.answer_column][:]
     for row, (context, answer) in enumerate(zip(contexts, answers, strict=True)):
-        where = f"split {name!r}, row {row}"
+        where, error = f"split {name!r}, {{row}}", partial(args.row_error, name, row)
         if not isinstance(answer, Mapping) or not all(isinstance(answer.get(key), list) for key in ANSWER):
-            raise row_error(f"{where}: answer_column needs lists `text` and `answer_start`, not {answer!r}")
+            raise error(f"{where}: answer_column needs lists `text` and `answer_start`, not {answer!r}")
         if not answer["text"] and not args.version_2_with_negative:
-            raise row_error(f"{where} has no answer: give version_2_with_negative if questions may have none")
+            raise error(f"{where} has no answer: give version_2_with_negative if questions may have none")
         for text, start in zip(answer["text"], answer["answer_start"], strict=True):
             if not text or not context.startswith(text, start):
-                raise row_error(f"{where}: the answer {text!r} does not stand at character {start} of its context")
+                raise error(f"{where}: the answer {text!r} does not stand at character {start} of its context")
     columns = {
         "id": [str(each) for each in split["id"]] if "id" in split.column_names else list(map(str, range(len(split)))),
         "question": split[args.question_column][:],

@@ -44,6 +44,6 @@ def _pairs(name: str, split: Dataset, args: SummaryArguments) -> Dataset:
     for side, option_name, usual in zip(SIDES, ("text_column", "summary_column"), USUAL, strict=True):
         asked = getattr(args, option_name)
         (column,) = find_columns(split, asked and [asked], usual, option_name)
-        check_texts(name, split, column, option_name)
+        check_texts(args, name, split, column, option_name)
         texts[side] = split[column][:]
     return Dataset.from_dict(texts)

@@ -9,7 +9,7 @@ from datasets import Dataset, DatasetDict
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.sources import SplitArguments, check_texts, row_error
+from tfm_zoo.training.sources import SplitArguments, check_texts
 from tfm_zoo.training.splits import Data
 
 SIDES = ("source", "target")  # the columns of pairs
@@ -60,11 +60,11 @@ class TextPairs(Data):
         return chain.from_iterable(self.splits["train"][column] for column in SIDES)
 
 
-def checked_texts(name: str, split: Dataset, column: str, option_name: str) -> list[str]:
+def checked_texts(args: PairArguments, name: str, split: Dataset, column: str, option_name: str) -> list[str]:
     """The texts of a column, none of which may be missing or empty."""
-    check_texts(name, split, column, option_name)
+    check_texts(args, name, split, column, option_name)
     texts = split[column][:]
     empty = next((row for row, text in enumerate(texts) if not text.strip()), None)
     if empty is not None:
-        raise row_error(f"split {name!r} has an empty text in row {empty} of column {column!r}")
+        raise args.row_error(name, empty, f"split {name!r} has an empty text in {{row}}", column)
     return texts

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import ClassVar
 
@@ -12,8 +13,9 @@ from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.labels import in_order
-from tfm_zoo.training.sources import SplitArguments, find_columns, listed, load_source, names_in, row_error
+from tfm_zoo.training.sources import SplitArguments, find_columns, listed, load_source, names_in
 from tfm_zoo.training.splits import Data, by_role, divide, without_empty
+from tfm_zoo.training.wording import counted
 
 WORD_COLUMNS = [["tokens"], ["words"]]
 TAG_COLUMNS = [["ner_tags"], ["pos_tags"], ["chunk_tags"], ["tags"], ["labels"]]
@@ -103,7 +105,7 @@ def load_tagged_texts(args: TaggedTextArguments, seed: int) -> TaggedTexts:
     asked = [[name] if name else None for name in (args.text_column_name, args.label_column_name)]
     (words,) = find_columns(first, asked[0], WORD_COLUMNS, "text_column_name")
     (tags,) = find_columns(first, asked[1], TAG_COLUMNS, "label_column_name")
-    splits = {name: _tagged(name, split, words, tags) for name, split in raw.items()}
+    splits = {name: _tagged(args, name, split, words, tags) for name, split in raw.items()}
     rows, own_splits, notes = by_role(splits, args)
     rows = without_empty(rows, ["words"], notes)
     label_names = _class_names(raw, tags) or in_order(set(chain.from_iterable(rows["train"]["tags"])))
@@ -121,7 +123,7 @@ def _class_names(raw: dict[str, Dataset], column: str) -> list[str] | None:
     return inner.names if isinstance(inner, ClassLabel) else None
 
 
-def _tagged(name: str, split: Dataset, word_column: str, tag_column: str) -> Dataset:
+def _tagged(args: TaggedTextArguments, name: str, split: Dataset, word_column: str, tag_column: str) -> Dataset:
     """The words and tags of a split, in the columns "words" and "tags"; tags by their names."""
     for column in (word_column, tag_column):
         if column not in split.column_names:
@@ -129,13 +131,14 @@ def _tagged(name: str, split: Dataset, word_column: str, tag_column: str) -> Dat
     names = _class_names({name: split}, tag_column)
     found: dict[str, list[list[str]]] = {"words": [], "tags": []}
     for row, (words, tags) in enumerate(zip(split[word_column], split[tag_column], strict=True)):
-        where = f"split {name!r}, row {row}"
+        where, error = f"split {name!r}, {{row}}", partial(args.row_error, name, row)
         if not _is_list_of(str, words):
-            raise row_error(f"{where}: text_column_name {word_column!r} needs a list of words, not {words!r}")
+            raise error(f"{where}: text_column_name {word_column!r} needs a list of words, not {words!r}")
         if not _is_list_of((str, int), tags):
-            raise row_error(f"{where}: label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
+            raise error(f"{where}: label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
         if len(words) != len(tags):
-            raise row_error(f"{where}: {len(words)} words and {len(tags)} tags; each word needs one")
+            sizes = f"{counted(len(words), 'word')} and {counted(len(tags), 'tag')}"
+            raise error(f"{where}: {sizes}; each word needs one")
         found["words"].append(words)
         found["tags"].append([names[tag] if names else str(tag) for tag in tags])
     return Dataset.from_dict(found)

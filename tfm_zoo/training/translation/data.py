@@ -70,12 +70,12 @@ def load_parallel_texts(args: ParallelTextArguments, seed: int) -> ParallelTexts
     languages = args.source_lang, args.target_lang
     if args.is_generated:
         languages = tuple(given or usual for given, usual in zip(languages, SIDES, strict=True))
-    splits = {name: _pairs(name, split, languages) for name, split in load_source(args).items()}
+    splits = {name: _pairs(args, name, split, languages) for name, split in load_source(args).items()}
     rows, own_splits, notes = by_role(splits, args)
     return ParallelTexts(divide(rows, args, seed, notes), own_splits, notes, languages)
 
 
-def _pairs(name: str, split: Dataset, languages: Sequence[str | None]) -> Dataset:
+def _pairs(args: ParallelTextArguments, name: str, split: Dataset, languages: Sequence[str | None]) -> Dataset:
     """The texts of a split, in the columns "source" and "target"."""
     split = split.flatten()  # a column of mappings from language to text becomes a column for each language
     split = split.rename_columns({column: column.removeprefix(f"{NESTED}.") for column in split.column_names})
@@ -86,5 +86,5 @@ def _pairs(name: str, split: Dataset, languages: Sequence[str | None]) -> Datase
         short = language.split("_")[0]
         asked = short if short in split.column_names and language not in split.column_names else language
         (column,) = find_columns(split, [asked], [], option_name)
-        texts[side] = checked_texts(name, split, column, "column")
+        texts[side] = checked_texts(args, name, split, column, "column")
     return Dataset.from_dict(texts)
