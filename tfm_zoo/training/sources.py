@@ -93,7 +93,7 @@ class DataArguments(Options):
         return {role: file for role in self.roles if (file := getattr(self, f"{role}_file"))}
 
     def row_error(self, split: str, row: int, message: str, column: str | None = None) -> ValueError:
-        """The error for a row, whose place the message names `{row}`: a line, if the split is a file that has lines."""
+        """The error for a row. `{row}` in the message becomes its place: a line, if the split is one file of lines."""
         files = matching_files(self.files().get(split, ""))
         line = line_of(files[0], row) if len(files) == 1 else None
         if line is None:
