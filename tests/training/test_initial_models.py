@@ -56,6 +56,6 @@ def test_the_hub_is_not_asked_for_a_misspelt_folder(tmp_path, monkeypatch):
     monkeypatch.delattr("transformers.AutoConfig.from_pretrained")
     args = LanguageModelArguments(model_name_or_path="runs/imbd")
     with pytest.raises(
-        OSError, match="model_name_or_path 'runs/imbd': found neither as a checkpoint's folder nor on the Hub"
+        OSError, match="model_name_or_path 'runs/imbd': neither a checkpoint's folder nor found on the Hub"
     ):
         load_config(args, "model_name_or_path")

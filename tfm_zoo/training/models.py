@@ -220,7 +220,7 @@ def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
             raise FileNotFoundError(name)
         return AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
-        raise OSError(f"{option_name} {name!r}: found neither as a checkpoint's folder nor on the Hub") from error
+        raise OSError(f"{option_name} {name!r}: neither a checkpoint's folder nor found on the Hub") from error
 
 
 def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
@@ -229,7 +229,7 @@ def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
     try:
         return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
-        raise OSError(f"tokenizer_name {name!r}: found neither as a tokenizer's folder nor on the Hub") from error
+        raise OSError(f"tokenizer_name {name!r}: neither a tokenizer's folder nor found on the Hub") from error
 
 
 def new_tokenizer(args: ModelArguments, texts: Iterable[str]) -> PreTrainedTokenizerBase:
