@@ -88,6 +88,9 @@ TINY_FALCON = without(TINY_LLAMA, "intermediate_size", "rms_norm_eps", "num_key_
     "layer_norm_epsilon": 1e-3,
     "bias": True,
 }
+#: Falcon with ALiBi, and with so many heads that its rounding shows
+FALCON_RW = {"new_decoder_architecture": False, "multi_query": False, "parallel_attn": False, "alibi": True}
+FALCON_RW |= {"hidden_size": 48, "num_attention_heads": 12, "num_kv_heads": 12}
 TINY_ALIBI = {"vocab_size": 99, "layer_norm_epsilon": 1e-3, **SPECIAL_TOKENS}
 TINY_BART = {
     "vocab_size": 99,

@@ -130,6 +130,8 @@ OPT_125M = {
     "bos_token_id": 2,
     "eos_token_id": 2,
 }
+#: its second size, the only one with these norms and these embeddings
+OPT_350M = {"embedding_size": 512, "project_tokens": True, "norm_position": "post"}
 #: Marian's OPUS-MT from English to German (Tiedemann and Thottingal 2020), as it differs from the base Transformer
 OPUS_MT = {
     "vocab_size": 58101,
@@ -413,6 +415,7 @@ NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
     "gemma-3-270m": (TfmGPTConfig, GEMMA3_270M),
     "pythia-160m": (TfmGPTConfig, PYTHIA_160M),
     "opt-125m": (TfmGPTConfig, OPT_125M),
+    "opt-350m": (TfmGPTConfig, OPT_125M | OPT_350M | size(width=1024, layers=24, heads=16)),
     # the two of "Attention Is All You Need" (Vaswani et al. 2017)
     "transformer-base": (TfmEncoderDecoderConfig, {}),
     "transformer-big": (TfmEncoderDecoderConfig, size(width=1024, layers=6, heads=16) | {"hidden_dropout": 0.3}),

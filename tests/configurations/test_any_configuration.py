@@ -178,11 +178,16 @@ def decoders(draw) -> dict:
     }
     if fields["position_embedding_type"] != "sinusoidal":
         fields["position_ids_from_mask"] = draw(st.booleans())
+    if fields["position_embedding_type"] == "alibi":
+        fields["scale_alibi"] = draw(st.booleans())
+        fields["round_alibi"] = fields["position_ids_from_mask"] and draw(st.booleans())
     if fields["position_embedding_type"] == "learned":
         fields["position_offset"] = draw(st.integers(int(fields["position_ids_from_mask"]), 2))
     fields = layer_by_layer(draw, fields)
     if draw(st.booleans()):
         fields |= {"type_vocab_size": 0, "token_types_as_tokens": True}
+    if "embedding_size" in fields and draw(st.booleans()):
+        fields |= {"project_tokens": True, "tie_word_embeddings": draw(st.booleans())}
     return of_experts(draw, fields)
 
 

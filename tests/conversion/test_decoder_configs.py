@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForTokenClassification
 
 from tests.conversion.comparison import assert_same_config, assert_same_model
-from tests.official_models import BY_NAME, ROPE, build_tiny
+from tests.official_models import BY_NAME, FALCON_RW, ROPE, build_tiny
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10, 11]])
@@ -41,6 +41,8 @@ SERIAL = {"new_decoder_architecture": False, "parallel_attn": False}
         ("GPTJModel", {"n_embd": 88, "n_head": 2, "rotary_dim": 30}, {"head_dim": 44}),
         ("FalconModel", {"attention_dropout": 0.3}, {"attention_output_dropout": 0.0}),
         ("FalconModel", SERIAL | {"attention_dropout": 0.3}, {"attention_output_dropout": 0.3}),
+        ("FalconModel", FALCON_RW, {"position_embedding_type": "alibi", "round_alibi": True, "attention_bias": True}),
+        ("FalconModel", SERIAL, {"position_embedding_type": "rotary", "round_alibi": False}),
         *(("LlamaForCausalLM", {"rope_parameters": rope}, {"rope_parameters": rope}) for rope in ROPE.values()),
     ],
     ids=str,

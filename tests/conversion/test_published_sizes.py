@@ -25,6 +25,7 @@ NAMED = {
     "gemma-3-270m": ("Gemma3ForCausalLM", 268_098_176),
     "pythia-160m": ("GPTNeoXForCausalLM", 162_322_944),
     "opt-125m": ("OPTForCausalLM", 125_239_296),
+    "opt-350m": ("OPTForCausalLM", 331_196_416),
     "electra-small": ("ElectraModel", 13_483_008),
     "xlm-roberta-xl": ("XLMRobertaXLForMaskedLM", 3_482_741_760),
     "mpnet-base": ("MPNetModel", 109_486_464),
@@ -50,6 +51,7 @@ COUNTS = {
     "mixtral-8x7b": ("MixtralForCausalLM", 46_702_792_704),
     "qwen3-30b-a3b": ("Qwen3MoeForCausalLM", 30_532_122_624),
     "falcon-7b": ("FalconForCausalLM", 6_921_720_704),
+    "falcon-rw-1b": ("FalconForCausalLM", 1_311_625_216),
 }
 
 

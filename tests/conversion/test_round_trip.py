@@ -88,7 +88,8 @@ ODD_CONFIG = {
     "starcoder2": {"use_bias": False, "sliding_window": None, "mlp_type": "default", "use_cache": False},
     "gpt_neox": {"use_parallel_residual": False, "attention_bias": False, "rope_parameters": ROPE["linear"]},
     "gptj": {"rotary_dim": 4, "n_inner": None, "gradient_checkpointing": False, "scale_attn_weights": True},
-    "opt": {"do_layer_norm_before": False, "enable_bias": False, "prefix": "</s>", "init_std": 0.006},
+    "opt": {"do_layer_norm_before": False, "enable_bias": False, "prefix": "</s>", "init_std": 0.006}
+    | {"word_embed_proj_dim": 16},
     "falcon": {"new_decoder_architecture": False, "multi_query": False, "bias": False, "parallel_attn": False},
     "bloom": {"n_head": 4, "slow_but_exact": False, "pretraining_tp": 2, "pad_token_id": 3},
     "mixtral": {"num_experts_per_tok": 3, "sliding_window": None, "router_aux_loss_coef": 0.02, "head_dim": None},

@@ -311,6 +311,13 @@ def test_logits_that_an_engine_would_not_compute():
         tfm_zoo.TfmGPTModel(config)
 
 
+def test_narrow_states_that_an_engine_does_not_read():
+    config = tiny_config(tfm_zoo.TfmGPTConfig, embedding_size=16, project_tokens=True)
+    config._attn_implementation = "vllm"
+    with pytest.raises(ValueError, match="embedding_size=16, and an engine's logits read hidden_size=32"):
+        tfm_zoo.TfmGPTModel(config)
+
+
 def test_experts_that_an_engine_would_not_compute():
     """It has one activation for all experts."""
     config = tiny_config(tfm_zoo.TfmGPTConfig, **MODELS["mixtral"][1])

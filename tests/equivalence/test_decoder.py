@@ -7,7 +7,7 @@ import torch
 from transformers import DynamicCache, StaticCache
 
 from tests.equivalence.comparison import assert_close, assert_same_loss, positions_of, ragged_batch
-from tests.official_models import BY_NAME, LATER, OFFICIAL_CLASSES, ROPE, OfficialClass, build_tiny
+from tests.official_models import BY_NAME, FALCON_RW, LATER, OFFICIAL_CLASSES, ROPE, OfficialClass, build_tiny
 from tfm_zoo import TfmGPTForCausalLM, named_config
 from tfm_zoo.converters import from_official
 from tfm_zoo.models.compat import ROPE_INIT_FUNCTIONS
@@ -83,6 +83,28 @@ def test_packed_sequences(official_class, attention):
         for start, end in pairwise(starts):
             alone = official(row[None, start:end]).logits[0]
             assert_close(place[start:end], alone, f"packed, and alone, from {start} to {end}")
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"), [("BloomForCausalLM", {}), ("FalconForCausalLM", FALCON_RW), ("MptForCausalLM", {})], ids=str
+)
+@torch.no_grad()
+def test_holes_in_the_mask(name, fields):
+    """Where a mask hides tokens between others, BLOOM and Falcon leave them out of the distances, and MPT does not."""
+    official = build_tiny(BY_NAME[name], **fields)
+    zoo = from_official(official)
+    batch = ragged_batch(BY_NAME[name], official, "left", [33, 20, 33])
+    batch["attention_mask"][:, 15:18] = batch["attention_mask"][2, 9] = 0
+    mask = batch["attention_mask"].bool()
+    expected = official(**batch, use_cache=False).logits[mask]
+    assert_close(zoo(**batch).logits[mask], expected, "at once")
+    for cache in (DynamicCache(config=zoo.config), StaticCache(config=zoo.config, max_cache_len=40)):
+        pieces, start = [], 0
+        for end in (10, 16, 32, 33):
+            seen = batch["attention_mask"][:, :end]
+            pieces.append(zoo(batch["input_ids"][:, start:end], attention_mask=seen, past_key_values=cache).logits)
+            start = end
+        assert_close(torch.cat(pieces, dim=1)[mask], expected, f"with a {type(cache).__name__}")
 
 
 @pytest.mark.parametrize("kind", ROPE)

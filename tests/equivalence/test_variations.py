@@ -11,10 +11,11 @@ from tests.equivalence.comparison import (
     ragged_batch,
     target_mask,
 )
-from tests.official_models import BY_NAME, ROPE, build_tiny
+from tests.official_models import BY_NAME, FALCON_RW, ROPE, build_tiny
 from tfm_zoo.converters import from_official
 
 BIASES = {"attention_bias": True, "mlp_bias": True}
+OPT_350M = {"do_layer_norm_before": False, "word_embed_proj_dim": 16}
 VARIATIONS = [
     ("ElectraForMaskedLM", {"embedding_size": 32}),
     ("ElectraForMaskedLM", {"embedding_size": 44, "tie_word_embeddings": False}),
@@ -40,7 +41,12 @@ VARIATIONS = [
     ("BlenderbotForConditionalGeneration", {"scale_embedding": False, "decoder_layers": 4}),
     ("GPTNeoXForCausalLM", {"use_parallel_residual": False}),
     ("FalconForCausalLM", {"new_decoder_architecture": False, "multi_query": True, "parallel_attn": False}),
+    ("FalconForCausalLM", FALCON_RW),
+    ("FalconForSequenceClassification", FALCON_RW | {"multi_query": True, "num_attention_heads": 6}),
     ("OPTForCausalLM", {"do_layer_norm_before": False}),
+    ("OPTForCausalLM", OPT_350M),
+    ("OPTForQuestionAnswering", OPT_350M),
+    ("OPTForSequenceClassification", {"word_embed_proj_dim": 48}),
     ("GPTBigCodeForCausalLM", {"multi_query": False}),
 ]
 

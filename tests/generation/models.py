@@ -7,7 +7,7 @@ from transformers import PreTrainedModel
 
 from tfm_zoo import from_official
 
-from ..official_models import BY_NAME, build_tiny
+from ..official_models import BY_NAME, FALCON_RW, ROPE, build_tiny
 from ..tiny import ragged_mask
 
 #: Mistral's and Qwen2's windows are shorter than every prompt but one
@@ -29,12 +29,15 @@ LATER = {
     "granite": "GraniteForCausalLM",
     "phi": "PhiForCausalLM",
     "phi3": "Phi3ForCausalLM",
+    "phi3_long": "Phi3ForCausalLM",
     "gpt_bigcode": "GPTBigCodeForCausalLM",
     "starcoder2": "Starcoder2ForCausalLM",
     "gpt_neox": "GPTNeoXForCausalLM",
     "gptj": "GPTJForCausalLM",
     "opt": "OPTForCausalLM",
+    "opt_350m": "OPTForCausalLM",
     "falcon": "FalconForCausalLM",
+    "falcon_rw": "FalconForCausalLM",
     "bloom": "BloomForCausalLM",
     "mpt": "MptForCausalLM",
     "mixtral": "MixtralForCausalLM",
@@ -53,6 +56,10 @@ TRANSLATORS = {
 }
 #: With a tied head, these say each token again and again.
 FIELDS = {name: {"tie_word_embeddings": False} for name in ("openai-gpt", *LATER, *TRANSLATORS)}
+#: a text outgrows these rotary positions while it is written
+FIELDS["phi3_long"] |= {"original_max_position_embeddings": 14, "rope_parameters": ROPE["longrope"]}
+FIELDS["falcon_rw"] |= FALCON_RW
+FIELDS["opt_350m"] |= {"do_layer_norm_before": False, "word_embed_proj_dim": 16, "tie_word_embeddings": True}
 FIELDS["mixtral"] |= {"output_router_logits": False}  # with which the official class fails to generate
 VOCABULARY = 99
 LENGTHS = (9, 4, 1, 6)

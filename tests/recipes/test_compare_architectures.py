@@ -26,7 +26,8 @@ from .conftest import ROOT, TEXT, history, imported, lm_defaults, run_here
 RECIPE = imported(ROOT / "recipes" / "compare_architectures.py")
 CLASSES = (VariantArguments, CorpusArguments, ComparisonArguments)
 CONFIGS = [
-    ROOT / "recipes" / "configs" / f"{name}.yaml" for name in ("architectures", "post_or_pre_norm", "later_axes")
+    ROOT / "recipes" / "configs" / f"{name}.yaml"
+    for name in ("architectures", "post_or_pre_norm", "later_axes", "experts")
 ]
 POST = {"norm_position": "post"}
 
@@ -271,6 +272,16 @@ def test_shipped_later_axes():
     assert changes.pop("base") == {} and all(changes.values())
     axes = {"norm_bias", "norm_position", "first_norm", "use_parallel_residual", "embedding_size", "layer_types"}
     assert axes <= {field for fields in changes.values() for field in fields}
+
+
+def test_shipped_experts():
+    """Experts work with as many parameters as the dense base, and have as many as the wide one, but for routers."""
+    changes = shipped(CONFIGS[3])
+    base = yaml.safe_load(CONFIGS[3].read_text())["config_overrides"]
+    dense, wide, experts = (tfm_zoo.TfmGPTConfig(**base | fields) for fields in changes.values())
+    width, count = experts.moe_intermediate_size, experts.num_local_experts
+    assert width * experts.num_experts_per_tok == dense.intermediate_size
+    assert width * count == wide.intermediate_size
 
 
 def test_shipped_comparison_of_norms():

@@ -196,7 +196,7 @@ def test_shipped_configs_fit_the_recipe(path):
     other = dict.fromkeys(("tiny_shakespeare", "imdb_gpt"), LANGUAGE_MODEL) | {"multi30k": TRANSLATION}
     other |= dict.fromkeys(("imdb_pretraining", "imdb_encoder"), PRETRAINING)
     other |= {"wikiann": TOKENS, "squad": QUESTIONS, "cnn_dailymail": SUMMARIES}
-    other |= dict.fromkeys(("architectures", "post_or_pre_norm", "later_axes"), COMPARISON)
+    other |= dict.fromkeys(("architectures", "post_or_pre_norm", "later_axes", "experts"), COMPARISON)
     options = parse("--config", str(path), classes=other.get(path.stem, CLASSES))
     for name, value in yaml.safe_load(path.read_text()).items():
         assert options[name] == (json.dumps(value) if isinstance(value, dict) else value)

@@ -52,6 +52,9 @@ def test_what_the_boxes_say():
     assert "2 of 4 experts, gated, gelu_new: 32 to 20 to 32" in stack.sub_layers[1].text.replace("\n", " ")
     pythia = boxes(tfm_zoo.named_config("pythia-160m"))
     assert pythia.count("LayerNorm") == 3 and pythia.count("+") == 1
+    narrow = [text for text in boxes(tfm_zoo.named_config("opt-350m")) if text != "24 x"]
+    assert narrow[1:3] == ["tokens: 50,272 x 512", "projection: 512 to 1,024"]
+    assert narrow[-1] == "projection: 1,024 to 512"
     assert boxes(tfm_zoo.named_config("transformer-base")).count("cross-attention") == 1
 
 

@@ -80,7 +80,7 @@ class Computed(ConfigRule):
         return {self.zoo: self.read(official)}
 
     def to_official(self, zoo: Fields, official: Fields) -> dict[str, Any]:
-        value = zoo[self.zoo]
+        value = zoo.get(self.zoo)
         if self.read(official) == value:
             return {}
         return {self.zoo: value} if self.write is None else self.write(value)

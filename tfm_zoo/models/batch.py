@@ -47,6 +47,7 @@ class Batch(NamedTuple):
         cache: keys and values of earlier positions.
         returned_cache: the cache in the outputs.
         source: the fields of a `Source`, which the layers of an encoder-decoder's decoder read.
+        key_positions: `(batch, seen + length)`, with those in the cache, if only real tokens are counted.
     """
 
     tokens: Tokens
@@ -55,6 +56,7 @@ class Batch(NamedTuple):
     cache: Cache | None = None
     returned_cache: Cache | None = None
     source: tuple = ()
+    key_positions: torch.LongTensor | None = None
 
     def restore(self, outputs):
         """Restores padding in the hidden states of the core's outputs, as zeros."""
@@ -189,9 +191,9 @@ def count_positions(model, inputs: torch.Tensor, seen: int | torch.Tensor = 0) -
 
 
 def count_in_mask(attention_mask: torch.Tensor, inputs: torch.Tensor) -> torch.LongTensor:
-    """The positions of inputs, the last columns of a padding mask: counted over real tokens, and -1 at padding."""
+    """Positions `(batch, seen + length)`, counted over the real tokens of a padding mask, and -1 at padding."""
     real = attention_mask.to(inputs.device).long()
-    return (real.cumsum(dim=1) * real - 1)[:, -inputs.shape[1] :]
+    return real.cumsum(dim=1) * real - 1
 
 
 def empty_states(model, inputs: torch.Tensor) -> torch.Tensor:

@@ -66,7 +66,12 @@ class ConfigurationChecks:
                 raise ValueError(f"{name}={getattr(self, name)} changes scores, and attention_type='linear' has none.")
         if self.round_embedding_scale and not self.scale_embedding:
             raise ValueError("round_embedding_scale=True rounds the scale that scale_embedding=False does not have.")
-        if self.tie_word_embeddings and self.embedding_size != self.hidden_size and not self.lm_head_transform:
+        if self.project_tokens and self.embedding_size == self.hidden_size:
+            raise ValueError(
+                f"project_tokens=True projects from embedding_size={self.embedding_size} to hidden_size, which is the "
+                "same: they should differ."
+            )
+        if self.tie_word_embeddings and self.embedding_size != self.output_size and not self.lm_head_transform:
             raise ValueError(
                 f"tie_word_embeddings=True without lm_head_transform makes embeddings of embedding_size="
                 f"{self.embedding_size} the projection of hidden_size={self.hidden_size}: they should be equal."
@@ -114,10 +119,10 @@ class ConfigurationChecks:
                 f"no_rope_layers={self.no_rope_layers} leaves out rotary positions, which position_embedding_type="
                 f"{self.position_embedding_type!r} does not have."
             )
-        if self.position_embedding_type == "sinusoidal" and self.embedding_size % 2:
-            name = "hidden_size" if self.embedding_size == self.hidden_size else "embedding_size"
+        if self.position_embedding_type == "sinusoidal" and self.position_size % 2:
+            name = "hidden_size" if self.position_size == self.hidden_size else "embedding_size"
             raise ValueError(
-                f"position_embedding_type='sinusoidal' fills pairs of channels; {name}={self.embedding_size} is odd."
+                f"position_embedding_type='sinusoidal' fills pairs of channels; {name}={self.position_size} is odd."
             )
 
     def check_bias(self):
@@ -135,6 +140,16 @@ class ConfigurationChecks:
             raise ValueError(
                 f"position_embedding_type='alibi' adds to the scores of every layer: relative_attention_num_buckets="
                 f"{buckets} would, too, and linear attention has none."
+            )
+        if (self.scale_alibi or self.round_alibi) and self.position_embedding_type != "alibi":
+            raise ValueError(
+                f"scale_alibi={self.scale_alibi} and round_alibi={self.round_alibi} change ALiBi, which "
+                f"position_embedding_type={self.position_embedding_type!r} does not have: it should be 'alibi'."
+            )
+        if self.round_alibi and not self.position_ids_from_mask:
+            raise ValueError(
+                "round_alibi=True rounds the bias of each key by its position among real tokens: "
+                "position_ids_from_mask=False should be True."
             )
         if buckets is not None and self.has_linear_attention:
             raise ValueError(

@@ -17,7 +17,7 @@ ENGINES = ("vllm", "sglang")  # the attention implementations that serving engin
 #: fields that the shared code reads of every configuration, though only some families let a user set them
 OF_SOME_FAMILIES = ("num_hidden_groups", "lm_head_transform", "logit_scale", "final_logit_softcapping")
 OF_SOME_FAMILIES += ("classifier_dense", "position_ids_from_padding", "position_ids_from_mask", "position_offset")
-OF_SOME_FAMILIES += ("num_local_experts",)
+OF_SOME_FAMILIES += ("num_local_experts", "project_tokens", "scale_alibi", "round_alibi", "renew_longrope_cache")
 
 #: names of fields in other configurations -> their names here
 ALIASES = {
@@ -155,6 +155,13 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     position_ids_from_padding: ClassVar[bool] = False
     position_ids_from_mask: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0
+    #: only a decoder's ALiBi can be that of Falcon
+    scale_alibi: ClassVar[bool] = False
+    round_alibi: ClassVar[bool] = False
+    #: only a decoder can project the embeddings of tokens, and its last hidden states back
+    project_tokens: ClassVar[bool] = False
+    #: only a decoder generates with rotary positions as Phi 3 does
+    renew_longrope_cache: ClassVar[bool] = False
     #: only a decoder's feed-forwards can consist of experts
     num_local_experts: ClassVar[None] = None
 
@@ -294,6 +301,16 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
         others = self.other_auto_classes
         saved = {others[name]: name for name in self.architectures or () if name in others}
         return {auto: f"{self.modeling_file}.{name}" for auto, name in (self.auto_classes | saved).items()}
+
+    @property
+    def position_size(self) -> int:
+        """The width of positions and segments, which are added to the embeddings of tokens."""
+        return self.hidden_size if self.project_tokens else self.embedding_size
+
+    @property
+    def output_size(self) -> int:
+        """The width of the last hidden states, which heads read."""
+        return self.embedding_size if self.project_tokens else self.hidden_size
 
     @property
     def layer_type(self) -> str:

@@ -24,8 +24,12 @@ class TfmGPTConfig(TfmConfig):
         output_router_logits: whether models return the router's logits and a language model its loss, which balances
             the use of the experts (Fedus et al. 2021) and is added to the loss of labels.
         router_aux_loss_coef: what that loss is multiplied by first. `None`: 0.001 if there are experts, else 0.
+        project_tokens: `embedding_size` is the width of tokens alone, which a projection without bias widens before
+            positions are added; another narrows the last hidden states, so that the vocabulary can be tied (OPT-350M).
         position_ids_from_mask: count positions over the tokens that the attention mask shows, where a caller passes
-            none; padding has position -1 (OPT).
+            none; padding has position -1 (OPT). ALiBi then counts distances in the same way (BLOOM).
+        scale_alibi: ALiBi is a part of the scores that `attention_scale` multiplies (Falcon).
+        round_alibi: it is rounded to bfloat16, for each key by its position; needs `position_ids_from_mask` (Falcon).
         position_offset: rows of the learned position table before that of the first position (OPT: 2).
         scaled_residual_init: start the projections that add to the residual stream smaller by the square root of
             their number, as GPT-2 does (Radford et al. 2019, section 2.3).
@@ -33,6 +37,8 @@ class TfmGPTConfig(TfmConfig):
         logit_scale: what logits, but not their bias, are multiplied by.
         final_logit_softcapping: a soft cap: logits become `cap * tanh(logits / cap)` (Gemma 2).
         classifier_dropout: dropout before the classifier of tokens.
+        renew_longrope_cache: generation computes its cache anew where a text passes `original_max_position_embeddings`,
+            from where on LongRoPE has other frequencies (Phi 3).
         use_cache: whether a forward pass in evaluation mode returns its keys and values.
         skip_padding: in training, compute no padding, and nothing behind the last position of a row that a loss reads.
     """
@@ -74,13 +80,17 @@ class TfmGPTConfig(TfmConfig):
     mlp_layer_types: list[str] | None = None
     output_router_logits: bool = False
     router_aux_loss_coef: float | int | None = None
+    project_tokens: bool = False
     position_ids_from_mask: bool = False
+    scale_alibi: bool = False
+    round_alibi: bool = False
     position_offset: int = 0
     scaled_residual_init: bool = True
     lm_head_bias: bool = False
     logit_scale: float | int = 1.0
     final_logit_softcapping: float | int | None = None
     classifier_dropout: float | int = 0.1
+    renew_longrope_cache: bool = False
     use_cache: bool = True
     skip_padding: bool = True
 
@@ -110,6 +120,11 @@ class TfmGPTConfig(TfmConfig):
             raise ValueError(
                 f"position_ids_from_mask=True gives padding position -1, for which position_embedding_type="
                 f"{self.position_embedding_type!r} has no row: it should be 'learned' with position_offset from 1 on."
+            )
+        if self.renew_longrope_cache and getattr(self, "rope_parameters", {}).get("rope_type") != "longrope":
+            raise ValueError(
+                "renew_longrope_cache=True is for a cache that outgrows rope_parameters with rope_type='longrope'; "
+                "this model has others, or none."
             )
         if self.sliding_window == 1:
             raise ValueError("sliding_window=1 lets a position see itself alone; caches take windows of 2 and more.")

@@ -58,8 +58,10 @@ def decoder_batch(
             f"{model.argument_prefix}position_ids begin anew within a row: the state of linear attention would carry "
             "one sequence into the next. They should be rows of their own, padded."
         )
-    if passed_positions is None and config.position_ids_from_mask and marks_padding(attention_mask):
-        tokens = tokens._replace(position_ids=count_in_mask(attention_mask, inputs))
+    is_counted = config.position_ids_from_mask and marks_padding(attention_mask)
+    key_positions = count_in_mask(attention_mask, inputs) if is_counted else None
+    if passed_positions is None and key_positions is not None:
+        tokens = tokens._replace(position_ids=key_positions[:, -inputs.shape[1] :])
     elif passed_positions is None:
         if config.position_ids_from_padding and past_key_values is not None and marks_padding(attention_mask):
             seen = attention_mask[:, : -inputs.shape[1]].sum(dim=1, keepdim=True)
@@ -86,7 +88,8 @@ def decoder_batch(
         layouts = {kind: decoder_layout(config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
     if padding is not None:
         layouts = {kind: layout._replace(padding=padding) for kind, layout in layouts.items()}
-    return Batch(tokens, layouts, padding, past_key_values, returned_cache=past_key_values if use_cache else None)
+    returned_cache = past_key_values if use_cache else None
+    return Batch(tokens, layouts, padding, past_key_values, returned_cache, key_positions=key_positions)
 
 
 def unread_positions(model, attention_mask, read_positions: torch.Tensor | None) -> Padding | None:

@@ -77,7 +77,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
                 included. If they restart within a row, and there is neither mask nor cache, the row holds several
                 packed sequences, which do not see each other.
             past_key_values: any cache of transformers; it is written to.
-            inputs_embeds: `(batch, length, hidden_size)`, in place of `input_ids`.
+            inputs_embeds: `(batch, length, embedding_size)`, in place of `input_ids`.
             token_type_ids: `(batch, length)`, read where the configuration gives them embeddings.
             use_cache: whether to return a cache. `None`: `config.use_cache`, but not while training.
             read_positions: `(batch, length)`, true where the caller reads the last hidden state. Padding, and what
@@ -85,7 +85,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
             kwargs: `output_hidden_states`, `output_attentions`, `return_dict`.
 
         Returns:
-            `last_hidden_state` `(batch, length, hidden_size)`; `past_key_values`; `hidden_states` and `attentions`
+            `last_hidden_state` `(batch, length, output_size)`; `past_key_values`; `hidden_states` and `attentions`
             where asked for.
 
         Raises:
@@ -117,7 +117,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
+        self.lm_head = nn.Linear(config.output_size, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
     def prepare(
@@ -169,7 +169,7 @@ class TfmGPTForSequenceClassification(SequenceClassification, TfmGPTHead):
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
-        self.score = nn.Linear(config.hidden_size, config.num_labels, bias=False)
+        self.score = nn.Linear(config.output_size, config.num_labels, bias=False)
         self.post_init()
 
     def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None) -> Inputs:
@@ -185,7 +185,7 @@ class TfmGPTForTokenClassification(TokenClassification, TfmGPTHead):
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
         self.dropout = nn.Dropout(config.classifier_dropout)
-        self.score = nn.Linear(config.hidden_size, config.num_labels)
+        self.score = nn.Linear(config.output_size, config.num_labels)
         self.post_init()
 
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
@@ -197,7 +197,7 @@ class TfmGPTForQuestionAnswering(QuestionAnswering, TfmGPTHead):
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
-        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.qa_outputs = nn.Linear(config.output_size, 2)
         self.post_init()
 
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:

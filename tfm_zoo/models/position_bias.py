@@ -8,7 +8,7 @@ from transformers import initialization as init
 
 from .batch import Batch
 from .layers import runs_backward_apart
-from .layout import Layout
+from .layout import Layout, is_traced
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")  # the attention implementations that take a bias
 
@@ -62,6 +62,7 @@ class TfmAlibi(nn.Module):
     def __init__(self, config, is_causal: bool):
         super().__init__()
         self.heads, self.is_causal = config.num_attention_heads, is_causal
+        self.is_rounded, self.scale = config.round_alibi, config.attention_scale if config.scale_alibi else 1.0
         self.register_buffer("slopes", self.make_slopes(), persistent=False)
 
     def make_slopes(self) -> torch.Tensor:
@@ -75,7 +76,17 @@ class TfmAlibi(nn.Module):
 
     def forward(self, distances: torch.LongTensor, layer: int) -> torch.Tensor:
         """Distances `(n,)` to biases `(heads, n)`."""
-        return (self.slopes.float()[:, None] * -distances.abs()).to(self.slopes.dtype)
+        return (self.slopes.float()[:, None] * -distances.abs() * self.scale).to(self.slopes.dtype)
+
+    def of_positions(self, keys: torch.LongTensor, queries: torch.LongTensor) -> torch.Tensor:
+        """Positions `(batch or 1, keys)` and `(batch or 1, queries)` to biases `(batch or 1, heads, queries, keys)`.
+
+        What is rounded (Falcon) depends on the key alone, and has the shape `(batch or 1, heads, 1, keys)`: it differs
+        by one number for each query, which no softmax sees.
+        """
+        slopes, keys = self.slopes[:, None, None], keys[:, None, None]
+        biases = slopes.bfloat16() * keys if self.is_rounded else slopes.float() * (keys - queries[:, None, :, None])
+        return (biases.float() * self.scale).to(self.slopes.dtype)
 
 
 class BiasedLayouts:
@@ -92,6 +103,11 @@ class BiasedLayouts:
                 f"set_attn_implementation() should choose one of {', '.join(IMPLEMENTATIONS)}."
             )
         self.bias, self.layouts, self.implementation = model.position_bias, batch.layouts, implementation
+        # ALiBi reads positions where they say something else than how far tokens are from each other.
+        counted = batch.key_positions
+        counts = counted is not None and (is_traced(counted) or has_holes(counted))
+        self.reads_positions = config.position_embedding_type == "alibi" and (config.round_alibi or counts)
+        self.key_positions = counted
         self.is_shared = not (self.bias.is_per_layer or runs_backward_apart(model))
         self.current: dict[str, Layout] = {}
         tokens = batch.tokens.inputs
@@ -100,12 +116,12 @@ class BiasedLayouts:
         self.spans = {kind: self.span(batch.cache, layer_types.index(kind)) for kind in dict.fromkeys(layer_types)}
         self.device = tokens.device
 
-    def span(self, cache, layer: int) -> tuple[int, int | torch.Tensor]:
-        """The number of keys of a layer, and how far the first of them is from the first query."""
+    def span(self, cache, layer: int) -> tuple[int, int, int | torch.Tensor]:
+        """The number of keys of a layer, where the first stands among all, and how far it is from the first query."""
         if cache is None:
-            return self.queries, 0
+            return self.queries, 0, 0
         keys, first = cache.get_mask_sizes(self.queries, layer)
-        return keys, first - cache.get_seq_length(layer)
+        return keys, first, first - cache.get_seq_length(layer)
 
     def layouts_of(self, layer: int) -> dict[str, Layout]:
         """The layouts of layer number `layer`, by kind of layer."""
@@ -113,15 +129,36 @@ class BiasedLayouts:
             self.current = {kind: self.biased(self.layouts[kind], layer, *span) for kind, span in self.spans.items()}
         return self.current
 
-    def biased(self, layout: Layout, layer: int, keys: int, first: int | torch.Tensor) -> Layout:
-        distances = distances_to(keys, self.queries, self.device) + first
-        values = self.bias(distances, layer).to(self.device)  # the bias may lie on another one (`device_map`)
-        if layout.mask is None and self.bias.is_causal and self.queries > 1:
-            values = values.masked_fill(distances > 0, torch.finfo(values.dtype).min)
-        bias = spread(values, self.queries, keys)
+    def biased(self, layout: Layout, layer: int, keys: int, first: int, distance: int | torch.Tensor) -> Layout:
+        distances = distances_to(keys, self.queries, self.device) + distance
+        is_later = distances > 0 if layout.mask is None and self.bias.is_causal and self.queries > 1 else None
+        if self.reads_positions:
+            bias = self.bias.of_positions(*self.positions(keys, first)).to(self.device)
+            if is_later is not None:
+                bias = bias.masked_fill(spread(is_later[None], self.queries, keys), torch.finfo(bias.dtype).min)
+        else:
+            values = self.bias(distances, layer).to(self.device)  # the bias may lie on another one (`device_map`)
+            if is_later is not None:
+                values = values.masked_fill(is_later, torch.finfo(values.dtype).min)
+            bias = spread(values, self.queries, keys)
         if self.implementation == "flex_attention":
-            return layout._replace(bias=bias.expand(self.sequences, -1, -1, -1))
+            return layout._replace(bias=bias.expand(self.sequences, -1, self.queries, -1))
         return layout.with_bias(bias)
+
+    def positions(self, keys: int, first: int) -> tuple[torch.LongTensor, torch.LongTensor]:
+        """Those `(batch or 1, keys)` of keys, of which the first stands at `first` among all tokens, and of queries."""
+        places, known = (torch.arange(keys, device=self.device) + first)[None], self.key_positions
+        if known is None:
+            return places, places[:, -self.queries :]
+        # A static cache has room for more keys than there are.
+        return known[:, places[0].clamp(max=known.shape[1] - 1)], known[:, -self.queries :]
+
+
+def has_holes(positions: torch.LongTensor) -> bool:
+    """Whether padding stands between tokens of a row; `positions`: `(batch, n)`, -1 at padding."""
+    real = positions >= 0
+    begins = real[:, 1:] & ~real[:, :-1]
+    return bool((begins.sum(dim=1) + real[:, 0] > 1).any())
 
 
 def distances_to(keys: int, queries: int, device: torch.device | None = None) -> torch.LongTensor:

@@ -14,8 +14,7 @@ from .layout import is_traced
 class TfmSinusoidalPositions(nn.Module):
     """The fixed sinusoids of *Attention Is All You Need* (section 3.5), for any length.
 
-    The frequency of pair `i` is `10000 ** (-2 * i / embedding_size)`. `config.sinusoid_type` says where its channels
-    are:
+    The frequency of pair `i` is `10000 ** (-2 * i / width)`. `config.sinusoid_type` says where its channels are:
 
     - `"interleaved"`: a pair's sine and cosine side by side, as in the paper;
     - `"halves"`: all sines, then all cosines (Marian);
@@ -30,12 +29,12 @@ class TfmSinusoidalPositions(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.width, self.kind = config.embedding_size, config.sinusoid_type
+        self.width, self.kind = config.position_size, config.sinusoid_type
         self.padding_position = config.pad_token_id if config.position_ids_from_padding else None
         self.register_buffer("table", self.sinusoids(torch.arange(self.ROWS)), persistent=False)
 
     def sinusoids(self, position_ids: torch.LongTensor) -> torch.Tensor:
-        """Positions `(...)` to `(..., embedding_size)`, zero at the position that is reserved for padding."""
+        """Positions `(...)` to `(..., width)`, zero at the position that is reserved for padding."""
         half, device = self.width // 2, position_ids.device
         if self.kind == "tensor2tensor":  # in float32, as in tensor2tensor: far positions differ otherwise
             pairs = torch.arange(half, device=device, dtype=torch.float)
@@ -55,7 +54,7 @@ class TfmSinusoidalPositions(nn.Module):
         init.copy_(self.table, self.sinusoids(torch.arange(self.ROWS)))
 
     def forward(self, position_ids: torch.LongTensor) -> torch.Tensor:
-        """Positions of shape `(batch, length)` to sinusoids of shape `(batch, length, embedding_size)`."""
+        """Positions of shape `(batch, length)` to sinusoids of shape `(batch, length, width)`."""
         on_cpu = position_ids.device.type == "cpu" and not is_traced(position_ids)  # a graph is to serve any length
         if on_cpu and int(position_ids.max()) < self.ROWS:
             return nn.functional.embedding(position_ids, self.table)

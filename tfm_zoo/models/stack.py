@@ -41,11 +41,12 @@ class TfmEmbeddings(nn.Module):
 
     def __init__(self, config, vocab_size: int):
         super().__init__()
-        width, padding_idx = config.embedding_size, config.pad_token_id
+        tokens, width, padding_idx = config.embedding_size, config.position_size, config.pad_token_id
         untrained = None if config.train_padding_embedding else padding_idx
         scaled = partial(TfmScaledEmbedding, is_rounded=config.round_embedding_scale)
         make_table = scaled if config.scale_embedding else nn.Embedding
-        self.embed_tokens = make_table(vocab_size, width, padding_idx=untrained)
+        self.embed_tokens = make_table(vocab_size, tokens, padding_idx=untrained)
+        self.token_projection = nn.Linear(tokens, width, bias=False) if config.project_tokens else None
         self.embed_positions = None
         if config.position_embedding_type == "learned":
             # If a position is reserved for padding, its row stays zero and gets no gradient.
@@ -67,11 +68,12 @@ class TfmEmbeddings(nn.Module):
     ) -> torch.Tensor:
         """The fields of [`Tokens`] to hidden states `(batch, length, hidden_size)`."""
         embeddings = self.embed_tokens(inputs) if inputs.dim() == 2 else inputs
+        if self.token_types_as_tokens and token_type_ids is not None:
+            embeddings = embeddings + self.embed_tokens(token_type_ids)
+        embeddings = embeddings if self.token_projection is None else self.token_projection(embeddings)
         if self.embed_token_types is not None:
             segments = torch.zeros_like(position_ids) if token_type_ids is None else token_type_ids
             embeddings = embeddings + self.embed_token_types(segments)
-        elif self.token_types_as_tokens and token_type_ids is not None:
-            embeddings = embeddings + self.embed_tokens(token_type_ids)
         if self.embed_positions is not None:
             rows = position_ids + self.position_offset if self.position_offset else position_ids
             embeddings = embeddings + self.embed_positions(rows).to(embeddings.dtype)
@@ -106,6 +108,8 @@ class TfmStack:
         )
         self.position_bias = make_position_bias(sizes, len(groups), is_causal)
         self.norm = norm_or_identity(config, config.final_norm)
+        narrow = (config.hidden_size, config.output_size)
+        self.projection = nn.Linear(*narrow, bias=False) if config.project_tokens else None
         self.dropout = nn.Dropout(config.final_dropout) if config.final_dropout else None
 
     @property
@@ -131,6 +135,7 @@ class TfmStack:
                 **kwargs,
             )
         hidden_states = self.norm(hidden_states) if self.dropout is None else self.dropout(self.norm(hidden_states))
+        hidden_states = hidden_states if self.projection is None else self.projection(hidden_states)
         return BaseModelOutputWithPastAndCrossAttentions(hidden_states, batch.returned_cache)
 
 
@@ -188,6 +193,11 @@ def check_engine_pools(config) -> None:
 
 def check_engine_logits(config) -> None:
     """Raises a `ValueError` where a serving engine would make other logits than the model."""
+    if config._attn_implementation in ENGINES and config.project_tokens:
+        raise ValueError(
+            f"project_tokens=True projects the last hidden states to embedding_size={config.embedding_size}, and an "
+            f"engine's logits read hidden_size={config.hidden_size}: serve the model with transformers."
+        )
     is_other = config.final_logit_softcapping is not None or config.lm_head_bias
     if config._attn_implementation in ENGINES and config.logit_scale != 1 and is_other:
         raise ValueError(

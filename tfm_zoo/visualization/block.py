@@ -41,6 +41,7 @@ class Stack:
     sub_layers: list[SubLayer]
     parallel_norms: int  # of attention and feed-forward side by side: one for both, or two; 0: one after the other
     final_norm: bool
+    projection: str  # of the last hidden states, if there is one
     norm: str
 
 
@@ -91,6 +92,9 @@ def stack_of(config: TfmConfig, title: str, depth: int, is_causal: bool) -> Stac
     factors += [f"{config.embedding_multiplier:g}"] if config.embedding_multiplier != 1 else []
     scale = "".join(f"\ntimes {factor}" for factor in factors)
     embeddings = [("embedding", f"tokens: {vocabulary:,} x {config.embedding_size:,}{scale}")]
+    projection = ("embedding", f"projection: {config.embedding_size:,} to {width:,}")
+    if config.project_tokens:
+        embeddings.append(projection)
     if config.position_embedding_type in ("learned", "sinusoidal"):
         count = f": {config.max_position_embeddings:,}" if config.position_embedding_type == "learned" else ""
         embeddings.append(("embedding", f"+ {config.position_embedding_type} positions{count}"))
@@ -98,8 +102,8 @@ def stack_of(config: TfmConfig, title: str, depth: int, is_causal: bool) -> Stac
         embeddings.append(("embedding", f"+ segments: {config.type_vocab_size}"))
     if config.embedding_norm:
         embeddings.append(("norm", NORM_NAMES[config.norm_type]))
-    if config.embedding_size != width:
-        embeddings.append(("embedding", f"projection: {config.embedding_size:,} to {width:,}"))
+    if config.position_size != width:
+        embeddings.append(projection)
     return Stack(
         title=title,
         depth=depth,
@@ -110,6 +114,7 @@ def stack_of(config: TfmConfig, title: str, depth: int, is_causal: bool) -> Stac
         ],
         parallel_norms=config.num_ln_in_parallel_attn if config.use_parallel_residual else 0,
         final_norm=config.final_norm,
+        projection=f"projection: {width:,} to {config.output_size:,}" * config.project_tokens,
         norm=NORM_NAMES[config.norm_type],
     )
 
@@ -202,6 +207,9 @@ def draw_stack(panel: Axes, stack: Stack, middle: float) -> tuple[Column, list[f
     if stack.final_norm:
         column.top += 0.2
         column.box("norm", stack.norm)
+    if stack.projection:
+        column.top += 0.0 if stack.final_norm else 0.2
+        column.box("embedding", stack.projection)
     panel.text(middle, -0.15, stack.title, ha="center", va="top", fontsize=11)
     return column, reading
 

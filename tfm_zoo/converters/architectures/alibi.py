@@ -36,7 +36,7 @@ BLOOM = Architecture(
         Field("n_layer", "num_hidden_layers"),
         Field("n_head", "num_attention_heads"),
         *ALIBI,
-        *constants(hidden_act="gelu_new", embedding_norm=True),
+        *constants(hidden_act="gelu_new", embedding_norm=True, position_ids_from_mask=True),
         Free("max_position_embeddings"),
         *only(apply_residual_connection_post_layernorm=False),
     ),

@@ -1,10 +1,14 @@
 """Falcon (Almazrouei et al. 2023): attention beside feed-forward, with one key-value head or groups."""
 
-from ..architecture import Architecture, Head
+from ..architecture import Architecture
 from ..config_rules import Computed, Field, Fields, Requires, constants, only, same
-from ..tensor_rules import NotConverted, Rename, SplitHeads, When
-from .decoder_family import CONFIG, LM_HEAD, QKV, QUESTION_ANSWERING, SCORE
+from ..tensor_rules import NotConverted, When
+from .alibi import BLOOM, heads
+from .decoder_family import CONFIG
 from .llama import rotates_whole_heads
+
+#: the form of Falcon that has a field for each choice
+NEW = {"new_decoder_architecture": True}
 
 
 def key_value_heads(official: Fields) -> int:
@@ -20,7 +24,11 @@ def norms_of_a_block(official: Fields) -> int:
     return 1 if official.get("parallel_attn") else 2
 
 
-def attention_output_dropout(zoo: Fields) -> float:
+def has_alibi(zoo: Fields) -> bool:
+    return zoo["position_embedding_type"] == "alibi"
+
+
+def output_dropout(zoo: Fields) -> float:
     """Beside the feed-forward, attention has no dropout of its own: `hidden_dropout` is that of their sum."""
     return 0.0 if zoo["use_parallel_residual"] else zoo["attention_dropout"]
 
@@ -36,47 +44,35 @@ FALCON = Architecture(
     config=(
         *CONFIG,
         *same("hidden_size", "num_hidden_layers", "num_attention_heads", "attention_dropout", "hidden_dropout"),
-        *same("max_position_embeddings", "rope_parameters", "use_cache"),
+        *same("max_position_embeddings", "use_cache"),
         Field("layer_norm_epsilon", "norm_eps"),
         Field("ffn_hidden_size", "intermediate_size"),
         Field("activation", "hidden_act"),
         Field("parallel_attn", "use_parallel_residual"),
         Field("bias", "attention_bias"),
         Field("bias", "mlp_bias"),
+        Computed("num_key_value_heads", key_value_heads, lambda count: {"num_kv_heads": count} | NEW),
+        Computed("num_ln_in_parallel_attn", norms_of_a_block, lambda count: {"num_ln_in_parallel_attn": count} | NEW),
         Computed(
-            "num_key_value_heads",
-            key_value_heads,
-            lambda heads: {"num_kv_heads": heads, "new_decoder_architecture": True},
+            "position_embedding_type",
+            lambda official: "alibi" if official.get("alibi") else "rotary",
+            lambda kind: {"alibi": kind == "alibi"},
         ),
+        # With ALiBi, official configurations have them, too, and nothing reads them.
         Computed(
-            "num_ln_in_parallel_attn",
-            norms_of_a_block,
-            lambda count: {"num_ln_in_parallel_attn": count, "new_decoder_architecture": True},
+            "rope_parameters", lambda official: None if official.get("alibi") else official.get("rope_parameters")
         ),
-        *constants(position_embedding_type="rotary", embedding_dropout=0.0, scaled_residual_init=False),
-        *constants(attention_output_dropout=attention_output_dropout),
+        *constants(position_ids_from_mask=has_alibi, scale_alibi=has_alibi, round_alibi=has_alibi),
+        *constants(embedding_dropout=0.0, attention_output_dropout=output_dropout, scaled_residual_init=False),
         Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"),
-        *only(alibi=False, hidden_dropout=0.0),
+        *only(hidden_dropout=0.0),
     ),
     tensors=(
-        Rename("word_embeddings", "embeddings.embed_tokens"),
         When("h.{i}.ln_attn", "layers.{i}.self_attn_norm", condition=has_two_norms_beside),
         When("h.{i}.ln_mlp", "layers.{i}.mlp_norm", condition=has_two_norms_beside),
-        Rename("h.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
-        Rename("h.{i}.post_attention_layernorm", "layers.{i}.mlp_norm"),
-        SplitHeads("h.{i}.self_attention.query_key_value", QKV, by_group=True),
-        Rename("h.{i}.self_attention.dense", "layers.{i}.self_attn.o_proj"),
-        Rename("h.{i}.mlp.dense_h_to_4h", "layers.{i}.mlp.up_proj"),
-        Rename("h.{i}.mlp.dense_4h_to_h", "layers.{i}.mlp.down_proj"),
-        Rename("ln_f", "norm"),
+        *BLOOM.tensors,
         NotConverted("h.{i}.self_attention.rotary_emb.inv_freq"),
     ),
-    heads=(
-        Head("FalconModel", "TfmGPTModel"),
-        Head("FalconForCausalLM", "TfmGPTForCausalLM", (LM_HEAD,)),
-        Head("FalconForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
-        Head("FalconForTokenClassification", "TfmGPTForTokenClassification", (Rename("classifier", "score"),)),
-        Head("FalconForQuestionAnswering", "TfmGPTForQuestionAnswering", (QUESTION_ANSWERING,)),
-    ),
+    heads=heads("Falcon"),
     tokenizer="PreTrainedTokenizerFast",
 )

@@ -10,6 +10,10 @@ def has_final_norm(official: Fields) -> bool:
     return official.get("do_layer_norm_before", True) and not official.get("_remove_final_layer_norm")
 
 
+def has_narrow_tokens(official: Fields) -> bool:
+    return official.get("word_embed_proj_dim", official["hidden_size"]) != official["hidden_size"]
+
+
 OPT = Architecture(
     model_type="opt",
     title="OPT",
@@ -17,7 +21,9 @@ OPT = Architecture(
     config=(
         *(rule for rule in CONFIG if rule.zoo != "initializer_range"),
         *same("num_hidden_layers", "num_attention_heads", "max_position_embeddings", "attention_dropout", "use_cache"),
-        Field(("hidden_size", "word_embed_proj_dim"), "hidden_size"),
+        *same("hidden_size"),
+        Field("word_embed_proj_dim", "embedding_size"),
+        Computed("project_tokens", has_narrow_tokens, lambda value: {}),
         Field("ffn_dim", "intermediate_size"),
         Field("activation_function", "hidden_act"),
         Field("dropout", "hidden_dropout"),
@@ -37,6 +43,7 @@ OPT = Architecture(
     ),
     tensors=(
         Rename("decoder.embed_tokens", "embeddings.embed_tokens"),
+        Rename("decoder.project_in", "embeddings.token_projection"),
         Rename("decoder.embed_positions", "embeddings.embed_positions"),
         *(Rename(f"decoder.{name}", name) for name in QKV),
         Rename("decoder.layers.{i}.self_attn.out_proj", "layers.{i}.self_attn.o_proj"),
@@ -45,6 +52,7 @@ OPT = Architecture(
         Rename("decoder.layers.{i}.fc2", "layers.{i}.mlp.down_proj"),
         Rename("decoder.layers.{i}.final_layer_norm", "layers.{i}.mlp_norm"),
         Rename("decoder.final_layer_norm", "norm"),
+        Rename("decoder.project_out", "projection"),
     ),
     heads=generic_heads("OPT", ("Model", "ForCausalLM", "ForSequenceClassification", "ForQuestionAnswering")),
     tokenizer="GPT2Tokenizer",

@@ -43,6 +43,7 @@ PHI3 = llama(
     *same("sliding_window"),
     Field("resid_pdrop", "hidden_dropout"),
     *constants(attention_bias=False, mlp_bias=False, embedding_dropout=0.0),
+    *constants(renew_longrope_cache=lambda zoo: zoo["rope_parameters"]["rope_type"] == "longrope"),
     base=FIELDS,
     tensors=(
         Rename("embed_tokens", "embeddings.embed_tokens"),
