@@ -5,8 +5,8 @@
     accelerate launch recipes/compare_architectures.py --train_file book.txt --max_train_steps 1000 \\
         --variants '{softmax: {}, linear: {attention_type: linear, learning_rate: 2e-3}}'
 
-A variant is a name, and the fields that it changes in the configuration of all, `config_overrides`. Without `--config`
-the variants are those of recipes/configs/architectures.yaml, one for each axis. `--help` lists the options.
+A variant is a name and the fields that it changes in the configuration that all share (`config_overrides`). Without
+`--config` the variants are those of recipes/configs/architectures.yaml, one for each axis. `--help` lists the options.
 
 `output_dir` gets `comparison.md` (the table), `comparison.png` and `comparison.json`, written anew after each variant,
 and for each variant a folder with its configuration and history. A variant whose result is there already, with the same

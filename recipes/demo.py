@@ -89,7 +89,7 @@ def official_model(name: str | None, texts: Sequence[str]) -> tuple[PreTrainedMo
 
 
 def largest_difference(one: PreTrainedModel, other: PreTrainedModel, batch: Batch) -> float:
-    """Of the logits of two models."""
+    """The largest difference between the logits of two models."""
     with torch.no_grad():
         return (one.eval()(**batch).logits - other.eval()(**batch).logits).abs().max().item()
 

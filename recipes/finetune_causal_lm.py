@@ -38,7 +38,8 @@ from tfm_zoo.training.streams import Stream
 from tfm_zoo.training.tokenizers import vocabulary_digest
 
 logger = logging.getLogger(__name__)
-#: of a stream, at a time; so many that chunks, whose last blocks are not full, end for their characters
+#: documents of a stream that are mixed at a time: so many that chunks, whose last blocks are not full, are as long as
+#: their limit of characters allows
 MIXED_DOCUMENTS = 128_000
 
 

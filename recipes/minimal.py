@@ -110,7 +110,7 @@ def main(argv: list[str] | None = None) -> list[float]:
         tokenizer.save_pretrained(args.output_dir)
         classifier = pipeline("text-classification", args.output_dir, trust_remote_code=True)
         print(classifier(["the music was rather moving", "the plot was so hollow"]))
-    del model, optimizer  # before the processes part: DDP holds on to their connection
+    del model, optimizer  # DDP uses the processes' connection, and has to be freed before it is closed
     accelerator.free_memory()
     accelerator.end_training()
     return accuracies

@@ -5,8 +5,8 @@ python recipes/predict.py user/model --trust_remote_code --file reviews.txt
 python recipes/predict.py runs/tags "anna miller flew to madrid ."
 python recipes/predict.py runs/answers --question "who burnt the soup ?" "on monday the cook burnt the soup ."
 
-What the model does follows from its head. Through plain transformers, which answers questions no longer: for these
-`tfm_zoo` is imported.
+The model's head decides what it does. Plain transformers runs it, except for questions, which transformers 5 no longer
+answers: for them `tfm_zoo` is imported.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import torch
 from trained import open_config
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-#: what a model does, by its head; and the scripts that take those of other heads
+#: what a model does, by its head; and the scripts that take models with other heads
 TASKS = {"SequenceClassification": "classify", "TokenClassification": "tag", "QuestionAnswering": "answer"}
 SCRIPTS = {"ConditionalGeneration": "translate.py", "MTModel": "translate.py", "CausalLM": "generate.py"}
 SCRIPTS |= {"LMHeadModel": "generate.py"}
@@ -99,7 +99,7 @@ def tag(args: argparse.Namespace, texts: Sequence[str]) -> None:
 def answer(args: argparse.Namespace, texts: Sequence[str]) -> None:
     """Print the answer that each text gives, with its probability; nothing where there is none.
 
-    Texts are cut, and answers limited, as in the training of which the folder tells, else by the recipe's defaults.
+    Texts are cut and answers limited as they were in training, if the folder records it, else by the recipe's defaults.
     """
     import tfm_zoo
     from tfm_zoo.training.checkpoints import STATE_FILE, TrainState

@@ -61,7 +61,7 @@ def assert_same(model, other, batch: dict) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
 @pytest.mark.parametrize("head", FAMILIES, ids=lambda head: head.__name__)
 def test_round_trip(head, dtype, tmp_path):
-    """What was packed, what is loaded, and what is quantised while it is loaded: the same, and saved as the same."""
+    """Packed in memory, loaded packed, or quantised while it is loaded: it is the same model, and is saved the same."""
     model, batch = tiny_model(head), ragged_batch(head)  # of width 32 and 48: in four bits, one layer gets eight
     model.save_pretrained(tmp_path / "whole")
     saved(model, tmp_path / "packed", dtype)
@@ -100,7 +100,7 @@ def test_plain_tensors_under_the_names_of_layers(tmp_path):
 
 
 def test_tied_head(tmp_path):
-    """It is made from the embedding; if it is another, it is saved, and no longer tied."""
+    """The projection is made from the embedding. If it differs from that, it is saved, and no longer tied."""
     model = tiny_decoder(tie_word_embeddings=True)
     batch = {"input_ids": torch.arange(1, 13).view(2, 6)}
     saved(model, tmp_path / "tied")
@@ -113,7 +113,7 @@ def test_tied_head(tmp_path):
 
 
 def test_sizes(tmp_path):
-    """Blocks take a quarter and an eighth, and scales; embeddings stay as they are."""
+    """The blocks' weights take a quarter or an eighth of the bytes, and scales; embeddings stay as they are."""
     config = TfmGPTConfig(
         hidden_size=256,
         num_hidden_layers=2,

@@ -83,7 +83,7 @@ def test_with_any_attention(dtype):
 
 
 def test_one_product():
-    """Query, key and value are one product, and gate and up; so are key and value of the source."""
+    """Query, key and value are one product; so are gate and up, and the key and value of the source."""
     model = pack_weights(tiny_model(TfmEncoderDecoderForConditionalGeneration, mlp_type="gated"), "float32")
     layer = model.model.decoder.layers[0]
     assert layer.self_attn.q_proj.joined is layer.self_attn.k_proj.joined is layer.self_attn.v_proj.joined
@@ -207,7 +207,7 @@ def test_official_models_too():
 
 
 def test_old_weights_are_released():
-    """Only embeddings and norms stay: of a tied head, the embedding."""
+    """Only embeddings and norms stay, among them the embedding that a head was tied to."""
     model = tiny_decoder(mlp_type="gated")
     weights = [weakref.ref(module.weight) for module in model.modules() if isinstance(module, nn.Linear)]
     pack_weights(model, "int8")

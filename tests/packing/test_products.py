@@ -52,7 +52,7 @@ def test_unpacked(dtype):
 
 @pytest.mark.parametrize("kind", [Int8Weight, Int4Weight])
 def test_rounding(kind):
-    """No number is further from its own than half a step, or, where lines are fitted, a step; zeros stay zeros."""
+    """No number moves by more than half a step or, where lines are fitted, a step; zeros stay zeros."""
     torch.manual_seed(0)
     weight = torch.randn(1100, 64)
     weight[0], weight[1] = 0, 3
@@ -76,7 +76,7 @@ def test_fitted_lines():
 
 @pytest.mark.parametrize("dtype", BOUNDS)
 def test_rows_do_not_depend_on_each_other(dtype):
-    """A row beside one of large numbers is as near to its real product as alone, and so is a row of zeros."""
+    """Beside a row of large numbers, a row's product is as exact as alone; so is that of a row of zeros."""
     weight, bias, linear = case(dtype)
     inputs = torch.randn(3, 64)
     inputs[1] *= 1000

@@ -248,7 +248,7 @@ def test_evaluation_asks_for_no_logits(train_lm, monkeypatch):
             {"model_type": "codegen", "config_overrides": "n_embd=32,n_layer=1,n_head=2,rotary_dim=8"},
             "architecture 'codegen', which the zoo does not convert",
         ),
-        ({"config_name": "no/where"}, "config_name 'no/where': neither a checkpoint folder nor one the Hub gave"),
+        ({"config_name": "no/where"}, "config_name 'no/where': neither a checkpoint's folder nor found on the Hub"),
         ({"tokenizer_name": "no/where", "tokenizer_vocab_size": None}, "tokenizer_name 'no/where': neither"),
         ({"tokenizer_vocab_size": 100}, "tokenizer_vocab_size must be at least 257"),
         ({"streaming": True}, "streaming needs max_train_steps"),

@@ -83,7 +83,7 @@ def test_documents_are_joined(bytes_only, separator):
 
 
 def test_tokens_in_the_cache_are_mapped_and_not_read(bytes_only, tmp_path):
-    """A row of int32 lies beside the tokenized split; who comes later finds it."""
+    """A row of int32 lies beside the tokenized split; later runs find it there."""
     Dataset.from_dict({"text": [f"text {i}" for i in range(2500)]}).to_parquet(tmp_path / "a.parquet")
     Dataset.from_dict({"text": ["held out"]}).to_parquet(tmp_path / "b.parquet")
     args = CorpusArguments(train_file=str(tmp_path / "a.parquet"), validation_file=str(tmp_path / "b.parquet"))
@@ -125,7 +125,7 @@ def test_blocks_are_limited_and_filled_up_for_processes():
 
 @pytest.fixture
 def streamed(monkeypatch):
-    """Load a corpus as a stream, of which so many characters validate; and make it blocks of four tokens."""
+    """Loads a corpus as a stream, whose first `held_out` characters validate, and makes blocks of four tokens of it."""
 
     def load(held_out: int = 10, **options) -> Corpus:
         monkeypatch.setattr(corpora, "HELD_OUT", held_out)
@@ -143,7 +143,7 @@ def blocks_of(corpus: Corpus, tokenizer) -> list[list[int]]:
 
 
 def test_streamed_files_are_documents_with_their_line_breaks(tmp_path, bytes_only, streamed, monkeypatch):
-    """But for the last one, and but for the cuts of a text that is longer than a block."""
+    """Except for the last line end, and for the cuts of a text that is longer than a block."""
     text = "one\n\ntwo \u00e9\n  three" + "\n" * 3 + "four five six seven eight nine ten."
     for name in ("a", "b"):
         (tmp_path / f"{name}.txt").write_text(text + "\n")

@@ -1,4 +1,4 @@
-"""Models that start from nothing: how many tokens the tokenizer has that is made for them."""
+"""Models that start from nothing: how many tokens the tokenizer made for them has."""
 
 import pytest
 

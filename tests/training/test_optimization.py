@@ -13,7 +13,7 @@ def optimizer(learning_rate: float = 1.0) -> torch.optim.Optimizer:
 
 
 def rates(schedule, optimizer, steps: int) -> list[float]:
-    """The learning rate that each step is taken with."""
+    """The learning rate of each step."""
     taken = []
     for _ in range(steps):
         taken.append(optimizer.param_groups[0]["lr"])

@@ -197,7 +197,7 @@ def test_another_metric_is_refused():
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Has under "axes" those of the picture that was saved last."""
+    """A dict whose "axes" are those of the picture that was saved last."""
     drawn = {}
     save = Figure.savefig
     monkeypatch.setattr(

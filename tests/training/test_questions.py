@@ -75,7 +75,7 @@ def test_windows_and_their_answers(load):
     assert (
         "1 of the 21 rows of the train split, whose 'question' or 'context' is empty, were left out." in questions.notes
     )
-    with pytest.raises(ValueError, match="max_seq_length 60 is too few for 'q q q"):
+    with pytest.raises(ValueError, match="max_seq_length 60 is too small for 'q q q"):
         questions.encode(tokenizer, replace(args, max_seq_length=60))
 
 

@@ -1,4 +1,4 @@
-"""What a user did wrong is told in one line; anything that goes wrong while training shows where."""
+"""A user's mistake ends a run with one line; an error in training shows its traceback."""
 
 import sys
 import weakref

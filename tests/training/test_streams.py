@@ -138,7 +138,7 @@ DEALT = {"seed": 3, "chunk_size": 40, "readers": 8}
 
 
 def in_order(shares: list[list], step: int) -> list:
-    """The global batch that processes share: each has every so many-th example of it."""
+    """The global batch, joined from the shares of the processes, which take its examples in turn."""
     shares = [[example for micro in share[step] for example in micro] for share in shares]
     return [example for row in zip(*shares, strict=True) for example in row]
 
@@ -198,7 +198,7 @@ def test_a_process_makes_examples_of_its_share_alone(tmp_path, processes, files)
 
 
 def test_goes_on_with_another_number_of_processes(source):
-    """The states of two processes are one state, with which one goes on, or four; the size of a batch may change."""
+    """From the one state of two processes, one process continues, or four; the size of a batch may change."""
     stream = Stream(source, pieces, **DEALT)
     whole = [example for (batch,) in steps(stream, 30, per_device=8) for example in batch]
     for done in (0, 1, 7, 12):
@@ -248,7 +248,7 @@ def test_examples_travel_as_whole_arrays():
 
 @pytest.mark.parametrize("kind", ["text", "json", "parquet"])
 def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
-    """By ranges of bytes, or groups of rows; no document is cut, but where it is longer than one is looked for."""
+    """By ranges of bytes, or groups of rows. A document is cut only if it is longer than where its end is searched."""
     path = tmp_path / f"large.{ {'text': 'txt', 'json': 'jsonl'}.get(kind, kind) }"
     texts = [f"{i} first \u00e9\n{i} second" + " word" * (i % 23) for i in range(300)]
     texts[7] = "\n".join(f"7 line {j}" for j in range(400))
@@ -290,7 +290,7 @@ def test_seeds_differ(source):
 
 @pytest.mark.parametrize("kind", ["json", "text"])
 def test_long_texts_are_read_in_pieces_that_never_share_a_block(tmp_path, monkeypatch, kind):
-    """Memory is bounded whatever a document is; and one goes on in the middle of it."""
+    """Memory is bounded however long a document is; and a run continues in the middle of one."""
     for module in (streams, text_sources):
         monkeypatch.setattr(module, "CHARACTERS", 100)
     words = [f"{i:04d}" for i in range(300)]

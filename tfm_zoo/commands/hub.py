@@ -47,7 +47,9 @@ def push(
     repo_id: Annotated[str, typer.Argument(help="The repository, such as user/name; a new one is created.")],
     private: Annotated[bool | None, typer.Option(help="Whether a new repository is private.")] = None,
     revision: Annotated[str | None, typer.Option(help="Branch; a new one is created. By default main.")] = None,
-    commit_message: Annotated[str | None, typer.Option(help="By default it names the folder.")] = None,
+    commit_message: Annotated[
+        str | None, typer.Option(help="The commit's message; by default it names the folder.")
+    ] = None,
     token: Token = None,
     debug: Debug = False,
 ) -> None:
@@ -71,7 +73,7 @@ def serve(context: typer.Context) -> None:
     with errors_in_one_line(debug=False):
         if not is_serve_available():
             raise ImportError("What serves a model is not installed: pip install 'transformers[serving]'")
-    register()  # `import tfm_zoo` leaves it out in the process of the command
+    register()  # in the process of the command, `import tfm_zoo` does not: it has to be quick
     add_classes_to_transformers()
     sys.argv = ["transformers", "serve", *context.args]
     transformers_main()

@@ -12,7 +12,7 @@ from ..quiet import quiet_loading
 from ..registration import FAMILIES, register
 from .screen import notes
 
-register()  # `import tfm_zoo` leaves it out in the process of the command
+register()  # in the process of the command, `import tfm_zoo` does not: it has to be quick
 
 
 def find_class(name: str, family: str | None = None) -> type[PreTrainedModel]:

@@ -90,11 +90,12 @@ def heads(
     with errors_in_one_line(debug):
         pictures = visualization()
         pictures.check_suffix(out)
-        read = [*(texts or []), *(line for line in (file.read_text("utf-8").splitlines() if file else []) if line)]
-        if not read:
+        lines = file.read_text("utf-8").splitlines() if file else []
+        texts = [*(texts or []), *filter(None, lines)]
+        if not texts:
             raise ValueError("Give texts, or a --file with one text per line.")
         with notes.status("Reading"):
-            found = pictures.head_shares(*load_with_tokenizer(model, trust_remote_code), read)
+            found = pictures.head_shares(*load_with_tokenizer(model, trust_remote_code), texts)
             pictures.plot_heads(found, out)
     for target, layer, head, share, chance in found.strongest():
         report(f"{target}: layer {layer}, head {head}, {share:.0%} of its attention (by chance {chance:.0%})")
@@ -127,7 +128,7 @@ def block(
     out: Picture = Path("block.png"),
     debug: Debug = False,
 ) -> None:
-    """Draw the block that a configuration describes, in the boxes that papers draw."""
+    """Draw the block that a configuration describes, box by box, as papers do."""
     with errors_in_one_line(debug):
         source = published_or_loaded(config)
         visualization().plot_block(getattr(source, "config", source), out, title=Path(config).name)
@@ -144,7 +145,7 @@ def masks(out: Picture = Path("masks.png"), debug: Debug = False) -> None:
 def schedule(
     names: Annotated[list[str], typer.Argument(help="Schedules of transformers, such as linear and cosine, and noam.")],
     steps: Annotated[int, typer.Option(help="Number of optimiser steps.")] = 10_000,
-    warmup_steps: Annotated[int, typer.Option(help="Number of them in which the rate rises.")] = 1_000,
+    warmup_steps: Annotated[int, typer.Option(help="Number of steps in which the rate rises.")] = 1_000,
     learning_rate: Annotated[
         float | None, typer.Option(help="The highest rate, by default 5e-5; for noam a factor, by default 1.")
     ] = None,

@@ -1,7 +1,7 @@
 """A program of its own: loads a checkpoint as a stranger does, and prints as JSON what it then holds and computes.
 
-It imports `tfm_zoo` only for a quantised checkpoint, which does not load without: transformers then takes the installed
-classes, and not the code in the checkpoint.
+It imports `tfm_zoo` only for a quantised checkpoint, which does not load without it: transformers then takes the
+installed classes, and not the code in the checkpoint.
 """
 
 import importlib

@@ -14,8 +14,8 @@ from ..models.hub_manifest import VERSION
 
 #: how far outputs may drift from those in the manifest, as a share of the largest of them
 TOLERANCE = {"float32": 1e-4, "float64": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
-#: the same for quantised models, whose inputs the kernels of other machines round differently, or not at all. (Without
-#: that rounding, MiniLM drifts by 0.08 in eight bits and by 0.007 in four; the weights are compared bit for bit.)
+#: the same for quantised models: the kernels of some machines round inputs, and others do not. (Between the two, MiniLM
+#: drifts by 0.08 in eight bits and by 0.007 in four. Weights are compared bit for bit.)
 QUANTISED_TOLERANCE = {"int8": 0.25, "int4": 0.05}
 SHOWN = 5  # names in a message
 

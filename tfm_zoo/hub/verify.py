@@ -21,7 +21,7 @@ FIELDS = ("tfm_zoo", "transformers", "torch", "settings", "code", "weights", "fi
 
 
 def verify(source: str | Path, revision: str | None = None, token: str | None = None, dtype: str = "auto") -> Verdict:
-    """Compares a checkpoint with its manifest: its files, and what it loads to and computes in a fresh process.
+    """Compares a checkpoint with its manifest: its files, and what a fresh process loads from them and computes.
 
     That process has transformers and the checkpoint's own code, which is run: verify what you would load.
 
@@ -103,7 +103,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def load_in_fresh_process(folder: Path, auto_class: str, dtype: str, saved: dict) -> tuple[dict[str, Any], str | None]:
-    """What `check.py` finds, with an empty cache of code; and the last line of its error, if it fails."""
+    """What `check.py` finds when transformers has no code of checkpoints cached; and, if it fails, the last line of its
+    error."""
     with tempfile.TemporaryDirectory() as modules:
         process = subprocess.run(
             [sys.executable, str(Path(__file__).with_name("check.py")), str(folder), auto_class, dtype],

@@ -35,7 +35,7 @@ def compile_steps(model: nn.Module, backend: str = "inductor") -> None:
     if generator is None:
         raise ValueError(f"compile=True compiles decoding steps, and a {type(model).__name__} does not generate.")
     if "sliding_attention" in (getattr(generator.config.get_text_config(decoder=True), "layer_types", None) or ()):
-        raise ValueError("compile=True needs layers without a window: transformers compiles one anew at every step.")
+        raise ValueError("compile=True needs layers without a window: with one, transformers compiles every step anew.")
     if backend == "inductor":
         check_compiler()
     options = CompileConfig(backend=backend, mode="default", dynamic=False)  # a graph of unknown sizes is slower
@@ -73,7 +73,7 @@ class CompiledSteps:
     ):
         if "beam" in generation_mode:  # transformers compiles no beam search; there, a static cache would only be slow
             generation_config.cache_implementation = generation_config.compile_config = None
-        self._previous_max_cache_length = -1  # a cache as large as the largest before would be slow
+        self._previous_max_cache_length = -1  # else each cache is as large as the largest before, and slow
         sizes = (batch_size, room(max_cache_length))
         return super()._prepare_cache_for_generation(generation_config, model_kwargs, generation_mode, *sizes)
 

@@ -10,7 +10,7 @@ from .products import Product
 from .tensors import layer_tensors
 from .weights import rows
 
-#: the products of this process by number: what a compiled graph knows of them
+#: the products of this process by number, by which a compiled graph calls them
 PRODUCTS: WeakValueDictionary[int, Product] = WeakValueDictionary()
 NUMBERS = count()
 
@@ -52,7 +52,7 @@ class PackedLinear(nn.Module):
             return torch.ops.tfm_zoo.product(inputs, self.number, self.out_features, self.dtype)
         return self.product(inputs).to(self.dtype)
 
-    def __setstate__(self, state: dict) -> None:  # a copy is another product
+    def __setstate__(self, state: dict) -> None:  # a copy has a product, and so a number, of its own
         super().__setstate__(state)
         self.register()
 

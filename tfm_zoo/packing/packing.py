@@ -45,15 +45,15 @@ WEIGHTS: dict[str, Callable] = {
 def pack_weights(model: PreTrainedModel, dtype: str | None = None, compile: bool = False) -> PreTrainedModel:
     """Lays out the weights of every linear layer, the vocabulary's too, for the kernels of this CPU, in place.
 
-    Decoding spends its time reading weights. Products of the same input (query, key and value; gate and up) are
-    computed as one. Norms, attention and embeddings (also one tied to the vocabulary's projection) stay as they are. So
-    do the adapters of PEFT; the layers that they adapt are packed.
+    This makes decoding faster, which spends its time reading weights. Products of the same input (query, key and value;
+    gate and up) are computed as one. Norms, attention and embeddings stay as they are, also an embedding tied to the
+    vocabulary's projection. Adapters of PEFT stay, too; the layers that they adapt are packed.
 
     Args:
         model: a model in evaluation mode on a CPU. Packed, it cannot be trained, exported or resized, and can be saved
             in eight and four bits only.
-        dtype: of the weights. `"float32"`: the same outputs, up to rounding. `"bfloat16"`: half the memory; what is
-            inside a feed-forward and an encoder's attention are computed in it, the rest in the model's type.
+        dtype: of the weights. `"float32"`: the same outputs, up to rounding. `"bfloat16"`: half the memory; the insides
+            of feed-forwards and of an encoder's attention are computed in it, the rest in the model's type.
             `"int8"`: a quarter; inputs are rounded to eight bits, too. `"int4"`: an eighth; groups of 32 numbers share
             a scale. (A layer whose inputs are no multiple of 32 gets eight bits.) `None`: see [`fastest`].
         compile: whether `generate` compiles its steps, which needs a C++ compiler. The first step then takes about a
@@ -132,7 +132,7 @@ class Packer(NamedTuple):
     Args:
         weights: a key of `WEIGHTS`, for layers whose weights are real numbers.
         dtype: of the outputs.
-        inner_dtype: of the outputs of an encoder's `INNER` layers, and of all feed-forwards'.
+        inner_dtype: of the outputs of `INNER` layers: those of an encoder, and of every feed-forward.
         takes: whether a module is packed.
     """
 
@@ -180,7 +180,7 @@ class Packer(NamedTuple):
 
     def product(self, layers: list[nn.Linear]) -> Product:
         weight = joined([weight_of(layer, self.weights) for layer in layers])
-        return_memory()  # that of earlier layers, and of intermediate results
+        return_memory()  # which earlier layers and intermediate results have left
         return product_of(weight, bias_of(layers))
 
 

@@ -1,7 +1,7 @@
 """`x @ weight.T + bias` with a weight that is laid out for the kernels of this machine: a class for each kernel.
 
 The kernels were chosen by the time that all products of a GPT-2 (124M) take on two cores with AVX-512 and VNNI. For any
-number of rows, up to thousands, `F.linear` was slower than each but that of four bits. Milliseconds:
+number of rows, up to thousands, `F.linear` was slower than every kernel but the four-bit one. Milliseconds:
 
     rows                              1      4      8     32
     F.linear, float32                47    200     62    102
@@ -89,9 +89,8 @@ class OneDNNProduct(Product):
 class Int8Product(Product):
     """Products of integers (FBGEMM, QNNPACK): the input is rounded to eight bits, too, with a scale for each row.
 
-    The kernel takes one scale for all rows, so that a large number in one would take digits from the others, and a
-    sequence's result would depend on its batch. So each row is divided by its largest number, and its outputs are
-    multiplied by it.
+    The kernel takes one scale for all rows: a large number in one row would cost the others precision, and a sequence's
+    result would depend on its batch. So each row is divided by its largest number, and its outputs multiplied by it.
     """
 
     def __init__(self, weight: Int8Weight, bias: torch.Tensor | None):
@@ -103,7 +102,7 @@ class Int8Product(Product):
             values = weight.values.contiguous()
             like = {"scales": weight.scales.double(), "zero_points": zeros, "axis": 0, "dtype": torch.qint8}
             tensor = torch._empty_per_channel_affine_quantized(values.shape, **like)
-            # In the same memory: packing makes a copy, and this would be another.
+            # It shares the memory of the values: packing makes a copy anyway.
             tensor.set_(values.untyped_storage(), values.storage_offset(), values.shape, values.stride())
             self.packed = torch.ops.quantized.linear_prepack(tensor, bias)
 
@@ -154,10 +153,10 @@ class Int4Product(Product):
 
 
 def unpack_levels(packed: torch.Tensor) -> torch.Tensor:
-    """The levels `(outputs, inputs)` that torch has packed: block of outputs by block, and in it input by input.
+    """The levels `(outputs, inputs)` that torch has packed in blocks of outputs, and in each block input by input.
 
-    A byte holds an output of the first half of the block and one of the second half; without vector instructions, two
-    that are neighbours.
+    A byte holds the levels of two outputs: one of the first half of the block and one of the second half or, without
+    vector instructions, two neighbours.
     """
     capability = torch.backends.cpu.get_cpu_capability()
     block = 64 if capability == "AVX512" else 32

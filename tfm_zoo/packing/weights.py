@@ -88,8 +88,8 @@ class Int4Weight(NamedTuple):
     def fitted(cls, groups: torch.Tensor) -> "Int4Weight":
         """Rounds `(out_features, groups, GROUP)`: levels and lines through them are fitted to each other in turn.
 
-        The first line is that from the lowest to the highest number. Each of those after it has the least square error
-        for its levels; three take an eighth from the error of the first, for normally distributed numbers.
+        The first line goes from the lowest to the highest number. Each line after it has the least square error for its
+        levels. For normally distributed numbers, three of them reduce the error of the first line by an eighth.
         """
         low, high = groups.amin(dim=2), groups.amax(dim=2)
         scales = ((high - low) / 15).clamp(min=TINY).bfloat16()

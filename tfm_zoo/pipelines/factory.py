@@ -1,4 +1,4 @@
-"""`pipeline`: transformers' own, with the tasks that it has lost."""
+"""`pipeline`: transformers' own, and the tasks that transformers 5 removed from it."""
 
 import re
 from difflib import get_close_matches
@@ -20,7 +20,7 @@ def pipeline(task: str | None = None, model: Any = None, *others: Any, **argumen
             goes to `transformers.pipeline`.
         model: a model, of the zoo or not, in memory; or a folder or Hub id.
         others, arguments: those of `transformers.pipeline` (`tokenizer`, `device`, `dtype`, `trust_remote_code`, ...),
-            and what every call of the pipeline shall be given, such as `batch_size`, `num_beams` or `top_k`. A model in
+            and arguments for every call of the pipeline, such as `batch_size`, `num_beams` or `top_k`. A model in
             memory needs its `tokenizer`.
 
     Returns:

@@ -88,7 +88,7 @@ class QuestionAnsweringPipeline(PadsAtRight, ChunkPipeline):
             max_seq_len = min(self.tokenizer.model_max_length, positions_of(self.model.config) or 384, 384)
         windows = Windows(self.tokenizer, max_seq_len, **options).of(**example)
         for number, window in enumerate(windows, start=1):
-            # The base class pads batches: with 1 what has the name `p_mask`, with 0 the rest.
+            # The base class pads batches: `p_mask` with 1, all else with 0.
             values = window.inputs | {
                 "p_mask": [int(place is None) for place in window.places],
                 "is_null": [int(index == self.tokenizer.cls_token_id) for index in window.inputs["input_ids"]],
@@ -115,7 +115,7 @@ class QuestionAnsweringPipeline(PadsAtRight, ChunkPipeline):
         handle_impossible_answer: bool = False,
         align_to_words: bool = True,
     ) -> dict[str, Any] | list[dict[str, Any]]:
-        # Several spans may be the same words.
+        # Several spans may become the same words, and so the same answer.
         count = top_k * 2 + 10 if align_to_words else top_k
         best: dict[str, dict[str, Any]] = {}
         least_null = 1.0

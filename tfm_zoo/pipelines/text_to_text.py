@@ -24,7 +24,8 @@ class Text2TextGenerationPipeline(PadsAtRight, Pipeline):
 
     A call takes a text, or a list, a data set or a generator of texts, and by name:
 
-    - `return_tensors`: true, return token ids. `return_text`: true, return text; by default, unless tensors are.
+    - `return_tensors`: whether to return token ids (default: no). `return_text`: whether to return text (default: if no
+      token ids are returned).
     - `clean_up_tokenization_spaces`: as in `tokenizer.decode`; false by default.
     - `truncation`: as in the tokenizer's call: true cuts a text to its `model_max_length`. By default nothing is cut.
     - `stop_sequence`: a text that ends the generation.
@@ -134,7 +135,7 @@ class Text2TextGenerationPipeline(PadsAtRight, Pipeline):
         added = missing(added, arguments.keys() | (caller_config.to_diff_dict().keys() if caller_config else set()))
         if caller_config is None:
             return arguments | added
-        completed = copy.deepcopy(caller_config)  # `generate` wants no other settings beside it
+        completed = copy.deepcopy(caller_config)  # `generate` takes no other settings beside it
         completed.update(**added)
         return arguments | {"generation_config": completed}
 
@@ -159,9 +160,9 @@ class TranslationPipeline(Text2TextGenerationPipeline):
     """Translations of texts, as [`Text2TextGenerationPipeline`] writes them, in `translation_text`.
 
     A call takes `src_lang` and `tgt_lang` too. Tokenizers of many languages (mBART, NLLB, M2M100) need both, by their
-    own names; those of one pair do not read them. Given when the pipeline is made, they also name the task, such as
-    `translation_en_to_de`, that is looked up in the model's `task_specific_params`; else it is the first translation
-    there.
+    own names; tokenizers of one pair ignore them. Languages given when the pipeline is made also name the task, such as
+    `translation_en_to_de`, whose settings are taken from the model's `task_specific_params`. Without languages, the
+    first translation there is taken.
     """
 
     task_name = "translation"
@@ -176,7 +177,7 @@ class TranslationPipeline(Text2TextGenerationPipeline):
                 logger.warning(f"{self.task} is none of the translations that the model names: {', '.join(named)}.")
         elif named:
             self.task = named[0]
-            logger.warning(f"{self.task}, since the model's task_specific_params name it, and the caller no languages.")
+            logger.warning(f"Using {self.task}, which the model's task_specific_params name: no languages were given.")
 
     def _sanitize_parameters(
         self, src_lang: str | None = None, tgt_lang: str | None = None, **arguments: Any
@@ -191,7 +192,7 @@ class TranslationPipeline(Text2TextGenerationPipeline):
     def preprocess(
         self, text: str, truncation: Any = False, src_lang: str | None = None, tgt_lang: str | None = None
     ) -> dict[str, Any]:
-        # What tokenizers of many languages have for this pipeline; each marks languages in its own way.
+        # Tokenizers of many languages have this method for the pipeline; each marks languages in its own way.
         build = getattr(self.tokenizer, "_build_translation_inputs", None)
         if build is None:
             return super().preprocess(text, truncation)
@@ -206,7 +207,7 @@ class TranslationPipeline(Text2TextGenerationPipeline):
 
 
 def missing(settings: dict[str, Any], given: Iterable[str]) -> dict[str, Any]:
-    """Those settings that are not given. A length, however it is given, leaves no other length missing."""
+    """The settings that are not given. If one kind of length is given, the other does not count as missing."""
     given = set(given)
     given |= LENGTHS if LENGTHS & given else set()
     return {name: value for name, value in settings.items() if name not in given}

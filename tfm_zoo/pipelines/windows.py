@@ -29,7 +29,7 @@ class Windows:
     #: How many tokens of the context a window shares with the next, where the question leaves room for more than that.
     #: By default 128, or half of `max_seq_len` if that is less.
     doc_stride: int | None = None
-    max_question_len: int = 64  # a question is cut after as many tokens
+    max_question_len: int = 64  # a question is cut after this many tokens
     align_to_words: bool = True  # places are those of words (always, if the tokenizer is in Python)
     padding: Any = False  # as in the tokenizer's call
 

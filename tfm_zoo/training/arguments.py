@@ -18,7 +18,7 @@ from tfm_zoo.schedules import SCHEDULES
 
 logger = logging.getLogger(__name__)
 AnyOptions = TypeVar("AnyOptions", bound="Options")
-#: the bounds that an option may have, in the words of the message that refuses a value
+#: the bounds that an option may have; their names stand in the message that refuses a value
 BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
 
 
@@ -29,7 +29,7 @@ def option(default: Any, help: str, *aliases: str, **bounds: float) -> Any:
 
 
 class OptionMetadata(dict):
-    """What is known of an option. `HfArgumentParser` hands all of its keys to argparse, which knows no bounds."""
+    """An option's metadata. `keys` leaves the bounds out: `HfArgumentParser` hands each key to argparse."""
 
     def keys(self) -> list[str]:
         return [name for name in self if name != "bounds"]
@@ -37,7 +37,7 @@ class OptionMetadata(dict):
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a recipe. A value that is out of its bounds is refused; None passes."""
+    """Options of a recipe. Raises a `ValueError` for a value outside of its bounds; None is always allowed."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -48,7 +48,7 @@ class Options:
 
 
 def fitted(options: AnyOptions, longest: int, *names: str) -> AnyOptions:
-    """The options, in which `names`, lengths in tokens, are cut to `longest`, the most that the model takes."""
+    """The options, with the lengths `names` lowered to at most `longest`, the most tokens that the model takes."""
     for name in names:
         length = getattr(options, name)
         if length > longest:
@@ -64,7 +64,7 @@ class LoopArguments(Options):
     """The options of a training loop, whatever it trains. Names are those of transformers' examples."""
 
     figures: ClassVar[Sequence[str]] = ("loss",)  # the names of the figures that an evaluation gives
-    #: options that keep a part of the model from learning for some time
+    #: options that freeze a part of the model for some time
     freezing_options: ClassVar[Sequence[str]] = ("gradual_unfreezing",)
 
     output_dir: str = option("output", "Folder for the best model, its card, the figures and the checkpoints.")
@@ -94,7 +94,8 @@ class LoopArguments(Options):
     num_train_epochs: float = option(3.0, "Passes over the training data; may be a fraction.", above=0)
     max_train_steps: int | None = option(None, "Optimiser steps; overrides num_train_epochs.", "max_steps", at_least=1)
     lr_scheduler_type: Literal[SCHEDULES] = option(
-        "linear", "Schedule: transformers', or 'noam', the paper's, which follows from model width and warmup_steps."
+        "linear",
+        "A schedule of transformers, or 'noam' (Vaswani et al. 2017), which follows from model width and warmup_steps.",
     )
     warmup_steps: float = option(
         0.1,
@@ -104,7 +105,7 @@ class LoopArguments(Options):
         at_least=0,
     )
     layerwise_lr_decay: float | None = option(
-        None, "Each layer learns at this share of the rate of the layer above it.", above=0, at_most=1
+        None, "Learning rate of each layer, as a share of that of the layer above it.", above=0, at_most=1
     )
     freeze: list[str] | None = option(
         None,
@@ -113,19 +114,21 @@ class LoopArguments(Options):
     )
     gradual_unfreezing: str | None = option(
         None,
-        "At first only the head learns, then a layer more every N steps or every 'epoch'; the embeddings come last.",
+        "At first only the head learns. Every N steps, or every 'epoch', one more layer learns, the embeddings last.",
     )
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass to save memory.")
     sync_each_batch: bool = option(
-        False, "Reduce gradients after each forward pass of a step: more traffic, but sharded ones stay sharded."
+        False, "Reduce gradients after each forward pass, not once per step: more traffic, but they stay sharded."
     )
     mixed_precision: Literal["no", "fp16", "bf16"] | None = option(
-        None, "Of the forward pass; default: as launched. bf16 is faster on GPUs, and on CPUs with AVX512_BF16 or AMX."
+        None,
+        "Precision of the forward pass; default: that of `accelerate launch`. bf16 is faster on GPUs, and on CPUs with"
+        " AVX512_BF16 or AMX.",
     )
-    torch_compile: bool = option(False, "Compile the model; worth its minutes where batches have few lengths.")
-    torch_compile_backend: str = option("inductor", "What compiles it.")
+    torch_compile: bool = option(False, "Compile the model: takes minutes, and pays off if batches have few lengths.")
+    torch_compile_backend: str = option("inductor", "torch's name of the compiler.")
     ddp_timeout: int = option(
-        1800, "Seconds that a process waits for others, as while the first one tokenizes.", at_least=1
+        1800, "Seconds that a process waits for others, such as for the first one to tokenize.", at_least=1
     )
 
     logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1)
@@ -162,7 +165,7 @@ class LoopArguments(Options):
                 raise ValueError(f"{name} must be a number of steps or 'epoch', not {steps!r}")
 
     def resolved(self, is_new: bool) -> Self:
-        """These options with the defaults filled in that depend on whether the model starts from new weights."""
+        """These options with all defaults filled in; some depend on whether training starts from new weights."""
         metric = self.metric_for_best_model
         if metric not in self.figures:
             raise ValueError(f"metric_for_best_model {metric!r}: expected one of {list(self.figures)}")
@@ -189,7 +192,7 @@ class LoopArguments(Options):
         return total, int(warmup)
 
     def phases(self, total_steps: int, steps_per_epoch: int) -> list[tuple[float, int]]:
-        """Learning rate and steps of each part of a run that has a schedule of its own: here, of the whole run."""
+        """The highest rate and the steps of each part with a schedule of its own. By default the run is one part."""
         return [(self.learning_rate, total_steps)]
 
 
@@ -265,6 +268,6 @@ def _yaml_as_argv(path: str | Path, names: Iterable[str]) -> list[str]:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of an error message: the name that was perhaps meant, if one is near."""
+    """The end of an error message: a question that suggests the nearest of the known names; empty if none is near."""
     near = difflib.get_close_matches(name.lstrip("-").replace("-", "_").split("=")[0], names, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

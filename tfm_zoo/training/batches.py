@@ -11,7 +11,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 
 class Division:
-    """How a global batch is divided: among processes, and by forward pass, of `per_device` examples or tokens each."""
+    """How a global batch is divided among processes, and in each into passes of `per_device` examples or tokens."""
 
     def __init__(self, per_device: int, accumulation_steps: int = 1, num_processes: int = 1, process_index: int = 0):
         self.per_device, self.accumulation_steps = per_device, accumulation_steps
@@ -20,11 +20,14 @@ class Division:
 
     @property
     def may_change(self) -> bool:
-        """Whether a run can go on with global batches of another size: whether the order of examples ignores them."""
+        """Whether a run can continue with global batches of another size: if the order of examples does not change."""
         return True
 
     def step_after(self, steps: int, global_batch_size: int) -> int:
-        """The step of an epoch that `steps` of another size reach; rounded down: some examples may come twice."""
+        """The step that a run has reached after `steps` steps with another global batch size.
+
+        It is rounded down, so that examples are repeated rather than skipped.
+        """
         return steps * global_batch_size // self.global_batch_size
 
 
@@ -69,7 +72,7 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
         return torch.tensor(list(grouped)).split(self.global_batch_size)
 
     def capacity(self, batch: Tensor) -> int:
-        """How many examples of a global batch a device takes."""
+        """How many examples of a global batch a device takes in one forward pass."""
         return self.per_device
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -89,7 +92,7 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
         return len(self.global_batches[step])
 
     def _micro_batches(self, batch: Tensor) -> int:
-        """As few as memory allows, but never so many that a process would be left without an example."""
+        """How many micro-batches a global batch has: as few as memory allows, and no process's share is empty."""
         sharing = self.num_processes if len(batch) >= self.num_processes else 1
         return min(-(-len(batch) // (self.capacity(batch) * sharing)), len(batch) // sharing)
 
@@ -122,8 +125,7 @@ class TokenBatchSampler(GlobalBatchSampler):
         return [batches[index] for index in torch.randperm(len(batches), generator=generator)]
 
     def capacity(self, batch: Tensor) -> int:
-        # At least one. The longest source and the longest target may be too long together, but they belong to two
-        # examples.
+        # At least one: a batch's longest source and longest target may be too long together, but no example is.
         return max(1, self.per_device // int(self.columns[batch].amax(dim=0).sum()))
 
     def _sizes(self, lengths: Tensor) -> list[int]:

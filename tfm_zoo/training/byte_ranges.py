@@ -7,10 +7,10 @@ from typing import Any, BinaryIO
 
 from datasets import Features, IterableDataset, Value
 
-#: the fewest bytes of a shard, and about how many shards there are at most; a reader that continues in the middle of
-#: a shard reads that shard again from its beginning
+#: the fewest bytes in a shard, and roughly the most shards (a reader that continues in the middle of a shard reads it
+#: again from its beginning)
 SHARD, SHARDS = 4 << 20, 4096
-#: within how many bytes the end of a document is searched; a longer document is cut at the end of a line
+#: the number of bytes in which the end of a document is searched; a longer document is cut at the end of a line
 LONGEST = 2 << 20
 
 

@@ -21,7 +21,7 @@ from tfm_zoo.models import hub_manifest
 from tfm_zoo.quiet import quiet_checkpoint
 
 STATE_FILE = "trainer_state.json"
-RESULTS_FILE = "all_results.json"  # the last that a run writes for itself
+RESULTS_FILE = "all_results.json"  # a run that has it is finished
 MANIFEST_FILE = "files.json"
 STAGING = ".unfinished"
 #: files that describe the others: deleted before the others are replaced, and written last
@@ -120,7 +120,7 @@ def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
 
 
 def kept_step(output_dir: Path) -> int | None:
-    """After how many steps the model in a folder was saved, if there is one: those of the best evaluation then."""
+    """The step of the model in a folder, if it holds one: that of the best evaluation so far."""
     return TrainState.read(output_dir).best_step if (output_dir / STATE_FILE).exists() else None
 
 
@@ -131,8 +131,8 @@ def holds_a_run(output_dir: Path) -> bool:
 
 
 def holds_a_dead_run(output_dir: Path) -> bool:
-    """Whether a folder holds a run of a recipe that was killed, and so neither results nor a model from elsewhere."""
-    # Where it was killed while it replaced files, the staging folder alone tells that they are a recipe's.
+    """Whether a folder holds a run of a recipe that was killed: its files, but no results."""
+    # If it was killed while it replaced files, only the staging folder shows that they are a recipe's.
     signs = chain.from_iterable(map(output_dir.glob, (STATE_FILE, f"{STAGING}*", "checkpoint-*")))
     return any(signs) and not (output_dir / RESULTS_FILE).exists()
 
@@ -141,7 +141,7 @@ def holds_a_dead_run(output_dir: Path) -> bool:
 def staged(folder: Path) -> Iterator[Path]:
     """A temporary folder whose files replace those of `folder` at the end, but not if an error is raised.
 
-    A process that is killed at the end leaves old and new files, and neither manifest nor state.
+    A process that is killed while it replaces files leaves old ones beside new ones, but neither manifest nor state.
     """
     staging = folder / STAGING
     shutil.rmtree(staging, ignore_errors=True)

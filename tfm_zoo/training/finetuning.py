@@ -17,7 +17,7 @@ DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
 @dataclass(frozen=True)
 class FineTuningArguments(ModelArguments):
-    """Which checkpoint to start from, or which new model to make."""
+    """Which model to fine-tune."""
 
     make_tokenizer: ClassVar = staticmethod(word_piece_tokenizer)
 
@@ -26,7 +26,7 @@ class FineTuningArguments(ModelArguments):
         f"Zoo or official checkpoint, Hub id or folder; default: {DEFAULT_MODEL}, or with the built-in data a small"
         " new model.",
     )
-    tokenizer_vocab_size: int | None = vocabulary_option("of its frequent words")
+    tokenizer_vocab_size: int | None = vocabulary_option("of their most frequent words")
 
     def resolved(self, data_args: DataArguments) -> Self:
         """These options with the default checkpoint, if they name no model and the data are not the built-in ones."""
@@ -40,10 +40,10 @@ class FineTuningArguments(ModelArguments):
 
 
 def with_padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer; one without a token for padding, as GPT-2's, pads with the end of a text, which masks hide.
+    """The tokenizer, with a padding token. If it has none, as GPT-2's, that is its end-of-text token.
 
     Raises:
-        ValueError: if it has neither.
+        ValueError: if it has neither token.
     """
     if tokenizer.pad_token is None and tokenizer.eos_token is None:
         raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no pad_token, which batches need, and no eos_token")
@@ -55,8 +55,8 @@ def with_padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
 def new_config_and_tokenizer(
     head: Head, args: FineTuningArguments, texts: Iterable[str], max_length: int, **fields: object
 ) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:
-    """The configuration of a new model for texts of at most `max_length` tokens (the small one gets these fields);
-    and the tokenizer named, or one made from the texts."""
+    """The configuration of a new model for texts of at most `max_length` tokens, with these fields; and the tokenizer
+    named, or one made from the texts."""
     tokenizer = new_tokenizer(args, texts)
     if not args.tokenizer_name:
         tokenizer.model_max_length = max_length

@@ -1,10 +1,11 @@
 """Data sets that are generated, for machines with no data and no network.
 
-Film reviews to classify, sequences to reverse, documents to pre-train on; sentences whose names are tagged, passages
-with a question, passages with a summary. A review is a few opinions between neutral
-sentences. The adjective makes an opinion positive or negative; "not" reverses it, and after "but" only the second half
-counts. Most opinions of a review agree with its label. A quarter of the adjectives occur in the validation and test
-splits alone, so that no model can know every word. The same seed gives the same data.
+Film reviews to classify, sequences to reverse, documents to pre-train on, sentences with tagged names, passages with a
+question, and passages with a summary. The same seed gives the same data.
+
+A review is a few opinions between neutral sentences. The adjective makes an opinion positive or negative; "not"
+reverses it, and of a sentence with "but" only the second half counts. Most opinions of a review agree with its label. A
+quarter of the adjectives occur in the validation and test splits alone, so that no model can know every word.
 """
 
 import itertools
@@ -136,8 +137,8 @@ def _tagged(rng: random.Random, names: dict[str, list[str]]) -> tuple[list[str],
 
 
 def questions_on_passages(seed: int = 0) -> DatasetDict:
-    """Columns `context`, a sentence of who did what, where and when, among others; `question`, about it; and `answers`,
-    which has the answer in `text` and its place in `answer_start`, each in a list."""
+    """Columns `context`, sentences of which one tells who did what, where and when; `question`, about that one; and
+    `answers`, lists `text` and `answer_start` with the one answer and its place in the context."""
     rng = random.Random(seed)
     lists = {"text": List(Value("string")), "answer_start": List(Value("int32"))}
     features = Features({"question": Value("string"), "context": Value("string"), "answers": lists})
@@ -154,7 +155,7 @@ def _question(rng: random.Random) -> dict[str, Any]:
 
 
 def summarised_passages(seed: int = 0) -> DatasetDict:
-    """Columns `text`, sentences of who did what, where and when, among others; and `summary`, who did what."""
+    """Columns `text`, sentences of which some tell who did what, where and when; and `summary`, who did what."""
     rng = random.Random(seed)
     splits = {split: [_summarised(rng) for _ in range(size)] for split, size in PASSAGES.items()}
     return DatasetDict({split: Dataset.from_list(rows) for split, rows in splits.items()})
@@ -174,7 +175,7 @@ def _facts(rng: random.Random, count: int) -> list[dict[str, str]]:
 
 
 def _told(rng: random.Random, facts: list[dict[str, str]], remarks: int) -> str:
-    """A sentence for each fact, in their order, and so many remarks among them."""
+    """A sentence for each fact, in their order, with this many remarks among them."""
     sentences = [FACT.format(**fact) for fact in facts]
     for _ in range(remarks):
         words = {kind: rng.choice(words) for kind, words in WORDS.items()}

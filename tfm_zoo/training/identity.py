@@ -29,7 +29,7 @@ LEFT_OUT = {
         " hub_token hub_private_repo hub_revision trust_remote_code"
     ),
 }
-#: Facts that a resumed run may change, and what then differs from one run to the end.
+#: Facts that a resumed run may change, and what then differs from a run without interruption.
 CHANGES = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
     "global_batch_size": "examples follow in the same order, but a step takes more of them, or fewer",
@@ -38,7 +38,7 @@ LEFT_OUT = {reason: names.split() for reason, names in LEFT_OUT.items()}
 
 
 def identity(facts: Mapping[str, Any], *options: Any) -> dict[str, Any]:
-    """What a resumed run must have in common with the run that it continues, as JSON reads it again."""
+    """What a resumed run must have in common with the run that it continues, in the types that JSON has."""
     left_out = {name for names in LEFT_OUT.values() for name in names}
     settings = {name: value for part in options for name, value in asdict(part).items() if name not in left_out}
     # Facts follow from the options, such as the number of steps. A fact replaces the option of the same name.

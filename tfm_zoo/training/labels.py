@@ -24,8 +24,8 @@ class LabellingArguments(FineTuningArguments):
 def load_with_labels(
     head: Head, args: LabellingArguments, config: PreTrainedConfig, label_names: list[str], **fields: Any
 ) -> ModelAndTokenizer:
-    """The checkpoint with a head for these labels, its own if that has as many of them; and its tokenizer. `config` is
-    the checkpoint's, whose fields `fields` replace."""
+    """The checkpoint with a head for these labels, and its tokenizer. Its own head is kept if it has as many labels.
+    `config` is the checkpoint's configuration; `fields` are set in it."""
     name = args.model_name_or_path
     has_head = any(head.suffix in architecture for architecture in config.architectures or [])
     is_misfit = has_head and config.num_labels != len(label_names)
@@ -50,5 +50,5 @@ def label_fields(names: list[str]) -> dict[str, Any]:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names in alphabetical order, whole numbers before them by value."""
+    """Names in order: whole numbers by value, and after them all others by the alphabet."""
     return sorted(names, key=lambda name: (0, int(name), "") if name.lstrip("-").isdigit() else (1, 0, name))

@@ -42,8 +42,7 @@ def train(loop: "Loop") -> dict[str, float]:
     run, task, accelerator = loop.run, loop.task, loop.accelerator
     accelerator.init_trackers(run.name, tracker_values(run.model_args, run.data_args, run.args))
     loop.train()
-    # The saved weights are loaded again, so that the figures are those of the folder; in place, since memory may not
-    # hold the model twice.
+    # The final figures are those of the saved weights, which are loaded in place: memory may not hold the model twice.
     load_saved(accelerator, loop.model, loop.output_dir)
     final = task.final_figures(loop.model, loop.state)
     results = loop.results() | final
@@ -80,7 +79,7 @@ class Loop:
         loading["pin_memory"] = self.accelerator.device.type != "cpu"
         # A generator of its own: starting an epoch must not change the random numbers of dropout.
         self.loader = DataLoader(**loading, generator=torch.Generator())
-        # The schedule counts global batches. It is not prepared: Accelerate would count the batches of every process.
+        # The schedule counts global batches. Prepared by Accelerate, it would count the batches of every process.
         self.total_steps, warmup_steps = self.args.number_of_steps(len(self.batches))
         shard_shared_tables(self.accelerator, task.model)
         optimizer = create_optimizer(task.model, self.args)
@@ -100,7 +99,7 @@ class Loop:
         }
         self.state = TrainState(run=identity(facts, self.args, run.data_args, run.model_args))
         if run.checkpoint:
-            # The steps of an epoch, and so of its phase, depend on the size of batches.
+            # With several phases the size of batches has to stay: the number of steps in a phase follows from it.
             may_differ = ["global_batch_size"] if self.batches.may_change and len(phases) == 1 else []
             saved = TrainState.read(run.checkpoint)
             check_identity(saved, self.state.run, may_differ)  # before the weights of another run are loaded
@@ -120,7 +119,7 @@ class Loop:
         make_output_dir(run)
 
     def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, dict[str, Any]]:
-        """The global batches, the same ones however many processes share them; and how a `DataLoader` reads them."""
+        """The global batches, the same for any number of processes; and the arguments of a `DataLoader` for them."""
         args, task, examples = self.args, self.task, self.task.splits["train"]
         batch_size = args.per_device_train_batch_size
         division = {
@@ -133,7 +132,7 @@ class Loop:
             batches = StreamBatches(examples, batch_size, **options, **division)
             self.accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
             workers = default_workers() if args.dataloader_num_workers is None else args.dataloader_num_workers
-            # What the stream gives are tuples, which `tuple` leaves as they are.
+            # The stream yields tuples. As `collate_fn`, `tuple` leaves them as they are.
             return batches, {"dataset": batches, "batch_size": None, "collate_fn": tuple, "num_workers": workers}
         division["seed"] = args.seed
         if task.batch_tokens:
@@ -157,9 +156,9 @@ class Loop:
             f"{own_class(model).__name__}: {batches.size or 'a stream of'} examples, {self.total_steps} steps of"
             f" {batches.global_batch_size}{unit}, on {counted(accelerator.num_processes, 'process')}"
         )
-        is_hidden = None if accelerator.is_main_process else True  # None: only if the screen is no terminal
+        is_hidden = None if accelerator.is_main_process else True  # None: hidden only where stderr is no terminal
         progress = tqdm(total=self.total_steps, initial=state.step, disable=is_hidden)
-        # The loss of this process's examples. Where it is read, it is summed over all processes.
+        # Each process sums the losses of its own examples. Where the sum is read, it is reduced over all processes.
         window_loss = torch.tensor(state.window_loss, device=accelerator.device) * accelerator.is_main_process
         clock = told = perf_counter()
         self.model.train()
@@ -194,7 +193,7 @@ class Loop:
                     self.evaluate()
                 if args.is_checkpoint_due(state.step, end_of_epoch):
                     state.window_loss = accelerator.reduce(window_loss, "sum").item()
-                    window_loss.fill_(state.window_loss if accelerator.is_main_process else 0)  # as when it is resumed
+                    window_loss.fill_(state.window_loss if accelerator.is_main_process else 0)  # as a resumed run does
                     save_checkpoint(accelerator, state, self.output_dir, keep=args.save_total_limit)
                 clock = perf_counter()
                 if self.is_finished:
@@ -214,7 +213,7 @@ class Loop:
         self.task.after_evaluation(self.model, self.state)
 
     def log_losses(self, loss_sum: float, grad_norm: Tensor | float | None) -> float:
-        """Log the mean loss of the steps since the last entry, whose sum this is, and return it."""
+        """Log and return the mean loss of the steps since the last entry; `loss_sum` is the sum of their losses."""
         state, every = self.state, self.args.logging_steps
         state.loss_sum += loss_sum
         mean = loss_sum / (state.step % every or every)

@@ -25,8 +25,8 @@ from tfm_zoo.training.sources import DataArguments
 logger = logging.getLogger(__name__)
 ModelAndTokenizer = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
-# For checkpoints in half precision too: AdamW's small steps would vanish there. `mixed_precision` casts what can be
-# cast.
+# Weights are trained in float32, those of half-precision checkpoints too: AdamW's small steps would be rounded away.
+# `mixed_precision` computes in half precision where that does no harm.
 WEIGHTS = torch.float32
 
 
@@ -87,7 +87,7 @@ class ModelArguments(Options):
 
     @property
     def is_named(self) -> bool:
-        """Whether a new model has sizes of its own, and is not the small one."""
+        """Whether the options name a new model with sizes of its own, and not the small one."""
         return bool(self.model_type or self.config_name)
 
     @property
@@ -96,7 +96,7 @@ class ModelArguments(Options):
         return self.model_name_or_path is None
 
     def becomes_zoo(self, config: PreTrainedConfig) -> bool:
-        """Whether a model of this configuration is official and is converted."""
+        """Whether a model of this configuration is official and will be converted to a zoo model."""
         return self.model_class == "zoo" and not is_zoo(config)
 
     def overrides(self) -> dict[str, Any]:
@@ -119,8 +119,8 @@ def vocabulary_option(kind: str, default: int = ModelArguments.small_vocab_size)
     """The option `tokenizer_vocab_size` of a task that makes this kind of tokenizer."""
     return option(
         None,
-        f"Tokens at most of a tokenizer made from the training texts, {kind}; default: as many as the configuration"
-        f" named has, or {default}.",
+        f"The most tokens of a tokenizer made from the training texts, {kind}; default: as many as the named"
+        f" configuration has, or {default}.",
     )
 
 
@@ -180,7 +180,7 @@ class Head:
         return model, tokenizer
 
     def new(self, args: ModelArguments, config: PreTrainedConfig, **fields: Any) -> PreTrainedModel:
-        """A model of this configuration with new weights; `fields` are changed when an official one is converted."""
+        """A model of this configuration with new weights; `fields` are set if it is official and is converted."""
         # With the same seed the official model and the converted one start with the same weights.
         model = self.auto_class.from_config(config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code)
         return tfm_zoo.from_official(model, self.zoo_class(config), **fields) if args.becomes_zoo(config) else model
@@ -212,7 +212,7 @@ def is_zoo(config: PreTrainedConfig) -> bool:
 
 
 def family_of(config: PreTrainedConfig) -> str | None:
-    """The zoo's `model_type` of a model, converted if it is official; `None` if the zoo does not convert it."""
+    """The `model_type` of a zoo model, or of an official one once it is converted; `None` if the zoo has no such."""
     if is_zoo(config):
         return config.model_type
     table = ARCHITECTURES.get(config.model_type)
@@ -235,7 +235,7 @@ def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
     try:
         return AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
-        raise OSError(f"{option_name} {name!r}: neither a checkpoint folder nor one the Hub gave") from error
+        raise OSError(f"{option_name} {name!r}: neither a checkpoint's folder nor found on the Hub") from error
 
 
 def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
@@ -244,7 +244,7 @@ def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
     try:
         return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
-        raise OSError(f"tokenizer_name {name!r}: neither a folder with a tokenizer nor one the Hub gave") from error
+        raise OSError(f"tokenizer_name {name!r}: neither a tokenizer's folder nor found on the Hub") from error
 
 
 def new_tokenizer(args: ModelArguments, texts: Iterable[str]) -> PreTrainedTokenizerBase:
@@ -255,7 +255,7 @@ def new_tokenizer(args: ModelArguments, texts: Iterable[str]) -> PreTrainedToken
 
 
 def tokens_to_learn(args: ModelArguments, default: int) -> int:
-    """How many tokens a tokenizer gets that is made for a new model: as asked for, or as its configuration has."""
+    """The number of tokens of a tokenizer made for a new model: as the options say, or as its configuration has."""
     if args.tokenizer_vocab_size is not None:
         return args.tokenizer_vocab_size
     usual = getattr(_known_config(args), "vocab_size", default) if args.is_named else default
@@ -284,7 +284,7 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfi
 
 
 def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
-    """How many tokens model and tokenizer take."""
+    """The most tokens that both model and tokenizer take."""
     return min(positions_of(config) or tokenizer.model_max_length, tokenizer.model_max_length)
 
 

@@ -60,12 +60,13 @@ class GradualUnfreezing:
         self.every, self.stage = every, -1
         depth_of = depths(model)
         self.parameters = [(p, depth_of[name]) for name, p in model.named_parameters() if p.requires_grad]
-        # A head that is tied to the embeddings learns with them; a stage of the last norm alone would learn little.
+        # If the head is tied to the embeddings, only a norm is left above the last layer. It learns with that layer,
+        # since a stage of its own would do little.
         first = min((depth for p, depth in self.parameters if p.ndim >= 2), default=0)
         self.stages = sorted({max(depth, first) for _, depth in self.parameters})  # the depths that learn in turn
 
     def advance(self, epoch: int, step: int) -> bool:
-        """Let the layers learn that are due after these epochs and steps; returns whether that changed anything."""
+        """Unfreeze the layers that are due after this many epochs and steps; returns whether anything changed."""
         stage = min(epoch if self.every == "epoch" else step // int(self.every), len(self.stages) - 1)
         if stage == self.stage:
             return False
@@ -76,7 +77,7 @@ class GradualUnfreezing:
 
 
 def depths(model: PreTrainedModel) -> dict[str, int]:
-    """How far below the head each parameter is, told by its name in transformers' classes.
+    """How far below the head each parameter is, judged by its name.
 
     The head, a pooler and a norm after the last layer have depth 0, the last layer 1, and so on down to the first; the
     embeddings are below that. The layers of an encoder and of a decoder count side by side, since the decoder's last
@@ -84,7 +85,7 @@ def depths(model: PreTrainedModel) -> dict[str, int]:
     """
     body = list(model.base_model.named_parameters(remove_duplicate=False))
     matches = [LAYER.match(name) for name, _ in body]
-    layers: dict[str, int] = {}  # how many each stack has
+    layers: dict[str, int] = {}  # stack -> its number of layers
     for match in filter(None, matches):
         layers[match[1]] = max(layers.get(match[1], 0), int(match[2]) + 1)
     lowest = max(layers.values(), default=0) + 1
@@ -134,7 +135,7 @@ def create_optimizer(model: nn.Module, args: LoopArguments) -> torch.optim.AdamW
 def create_schedules(
     optimizer: torch.optim.Optimizer, args: LoopArguments, phases: Sequence[tuple[float, int]], hidden_size: int
 ) -> LambdaLR:
-    """The schedule of `args` for each of the phases, which are learning rates and steps, one after the other."""
+    """One schedule for a run of phases, `(highest rate, steps)`: in each the schedule of `args` begins anew."""
     factors, ends = [], []
     for rate, steps in phases:
         warmup_steps = int(args.warmup_steps if args.warmup_steps >= 1 else args.warmup_steps * steps)

@@ -49,7 +49,7 @@ from tfm_zoo.training.sources import DataArguments
 
 logger = logging.getLogger(__name__)
 
-#: what options, data and checkpoints raise when a user can put them right
+#: errors that a user can put right: of options, data, checkpoints and the Hub
 USER_ERRORS = (ValueError, OSError, StrictDataclassError, DatasetsError, PushError)
 #: seconds for which all processes but the first hold back an error message
 PATIENCE = 10
@@ -73,13 +73,13 @@ def start_run(name: str, arguments_classes: Sequence[type], argv: Sequence[str] 
     """Start the run of a recipe: options (of model, data and loop), processes, output folder. All processes call it."""
     model_args, data_args, args = parse_arguments(arguments_classes, argv)
     accelerator = start_accelerator(args)
-    # The main process decides: what it can reach of the network, others might not.
+    # The main process decides for all: others may not reach what it reaches over the network.
     data_args = broadcast_object_list([data_args.resolved() if accelerator.is_main_process else None])[0]
     model_args = model_args.resolved(data_args)
     args = args.resolved(model_args.is_new)
     data_args.check_loop(args)
     checkpoint = check_output_dir(accelerator, args)
-    if args.push_to_hub and accelerator.is_main_process:  # now, so that a missing right to write shows early
+    if args.push_to_hub and accelerator.is_main_process:  # now: a missing permission must show before training
         api, repository = HfApi(token=args.hub_token), args.hub_model_id or Path(args.output_dir).resolve().name
         args = replace(args, hub_model_id=open_repository(api, repository, args.hub_private_repo, args.hub_revision))
     accelerator.wait_for_everyone()
@@ -101,7 +101,7 @@ def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
 @contextmanager
 def errors_in_one_line(*errors: type[Exception]) -> Iterator[None]:
     """End the program with one line, and no traceback, at these errors; by default at those that a user can put right.
-    Of several processes that have the same error, one says so.
+    If several processes have the same error, one of them prints it.
 
     The environment variable `TFM_ZOO_TRACEBACK=1` shows the traceback. (`accelerate launch` adds a traceback of its
     own to any failure, unless it is told to be `--quiet`.)
@@ -112,7 +112,7 @@ def errors_in_one_line(*errors: type[Exception]) -> Iterator[None]:
         if os.environ.get("TFM_ZOO_TRACEBACK", "0") not in ("", "0"):
             raise
         if int(os.environ.get("LOCAL_RANK", 0)):
-            # The first process of this machine has the same error most likely, and its launcher then ends the others.
+            # Most likely the first process of this machine has the same error. Its launcher then ends the others.
             time.sleep(PATIENCE)
         message = " ".join(str(error).split()) or type(error).__name__
         print(f"{Path(sys.argv[0]).name}: error: {message}", file=sys.stderr)
@@ -120,10 +120,10 @@ def errors_in_one_line(*errors: type[Exception]) -> Iterator[None]:
 
 
 def keep_few_kernels() -> None:
-    """Limit how many kernels oneDNN keeps of those that it makes on a CPU for each new shape (of GELU, say).
+    """Limit oneDNN's cache of kernels, of which it makes one on a CPU for each new shape (of GELU, say).
 
-    It keeps 1,024 by default. Where every batch has a shape of its own they cost gigabytes, since they lie between the
-    tensors and keep freed memory from being joined again. Call this before the first model runs.
+    By default the cache holds 1,024. If every batch has a shape of its own, that costs gigabytes: the kernels lie
+    between the tensors and fragment freed memory. Call this before the first model runs.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
 
@@ -143,8 +143,8 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
         hush_deepspeed()
     backend = {"backend": "gloo"} if on_cpu and with_deepspeed else {}
     accelerator = Accelerator(
-        # Where there is no device, processes launched for several GPUs work together on the CPU, and not each alone.
-        # (With `cpu`, Accelerate would leave DeepSpeed out.)
+        # Where there is no GPU, processes that were launched for several share the CPU's work. Without `cpu=True` each
+        # would train alone. (With it, Accelerate would not use DeepSpeed.)
         cpu=on_cpu and not with_deepspeed,
         mixed_precision=args.mixed_precision,
         dynamo_backend=args.torch_compile_backend if args.torch_compile else None,
@@ -187,7 +187,7 @@ def asked_for(engine: str) -> bool:
 
 def set_deepspeed(accelerator: Accelerator, args: LoopArguments) -> None:
     """Give DeepSpeed the options that it has to know, and refuse what would train on part of a batch."""
-    unset_hf_deepspeed_config()  # else `from_pretrained` makes parts of a model, which cannot be converted
+    unset_hf_deepspeed_config()  # else `from_pretrained` would shard the model, which then cannot be converted
     plugin = accelerator.state.deepspeed_plugin
     offloaded = plugin.get_value("zero_optimization.offload_optimizer.device")
     forgets = offloaded not in (None, "none") and plugin.zero_stage < 3
@@ -202,7 +202,7 @@ def set_deepspeed(accelerator: Accelerator, args: LoopArguments) -> None:
 
 
 def compute_outputs_in_full(accelerator: Accelerator) -> None:
-    """Let FSDP2 leave outputs as they are. Accelerate makes it round them, losses too, to the dtype of layers."""
+    """Keep FSDP2 from rounding outputs. Accelerate makes it round them, losses too, to the dtype of the layers."""
     plugin = accelerator.state.fsdp_plugin
     if plugin.mixed_precision_policy:
         plugin.mixed_precision_policy = replace(plugin.mixed_precision_policy, output_dtype=None)
@@ -211,9 +211,9 @@ def compute_outputs_in_full(accelerator: Accelerator) -> None:
 def end_training(accelerator: Accelerator) -> None:
     """End trackers and processes. Call it when nothing but the accelerator refers to a prepared model.
 
-    The process group has to be freed after the last model that DDP wraps. Freed by such a model, it would wait for its
-    threads while it keeps Python's lock. A thread of Gloo may need that lock to drop what it sent last: a deadlock, in
-    which a process never exits. A barrier does not prevent it.
+    The process group has to be freed after the last model that DDP wraps. If such a model frees it, the group waits for
+    its threads while it holds Python's global lock. A thread of Gloo may need that lock to drop what it sent last: a
+    deadlock, and the process never exits. A barrier does not prevent it.
     """
     accelerator.free_memory()
     gc.collect()  # models that refer to themselves

@@ -19,7 +19,7 @@ from tfm_zoo.training.byte_ranges import SHARD, in_ranges
 from tfm_zoo.training.wording import line_of
 
 logger = logging.getLogger(__name__)
-#: the readers of `datasets` for tables, by the ends of the files' names
+#: suffix of a table's file -> the reader of `datasets` for it
 TABLES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 TEXT_FILES = {".txt": "text", **TABLES}
 
@@ -32,7 +32,7 @@ class DataArguments(Options):
     file_types: ClassVar[Mapping[str, str]] = TABLES
     built_in: ClassVar[Callable[[], DatasetDict]]  # makes the data set that needs no network
     built_in_note: ClassVar[str]  # what a reader of the figures must know of it
-    text_rows: ClassVar[str] = "document"  # what a row of a text file is in memory: the whole "document", or a "line"
+    text_rows: ClassVar[str] = "document"  # what a row of a text file is, if not streamed: a "document" or a "line"
     streaming: ClassVar[bool] = False
     train_split_name: ClassVar[str | None] = None
     test_split_percentage: ClassVar[float] = 0
@@ -45,7 +45,7 @@ class DataArguments(Options):
         10, "Share of train to validate on if there is no such split.", at_least=0
     )
     max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.", at_least=1)
-    max_eval_samples: int | None = option(None, "Likewise of the validation split.", at_least=1)
+    max_eval_samples: int | None = option(None, "Likewise for the validation split.", at_least=1)
     preprocessing_num_workers: int | None = option(None, "Processes that tokenize.", at_least=1)
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class DataArguments(Options):
         return {role: file for role in self.roles if (file := getattr(self, f"{role}_file"))}
 
     def row_error(self, split: str, row: int, message: str, column: str | None = None) -> ValueError:
-        """The error for a row, whose place the message names `{row}`: a line, if the split is a file that has lines."""
+        """The error for a row. `{row}` in the message becomes its place: a line, if the split is one file of lines."""
         files = matching_files(self.files().get(split, ""))
         line = line_of(files[0], row) if len(files) == 1 else None
         if line is None:
@@ -153,7 +153,7 @@ class SplitArguments(DataArguments):
     test_split_percentage: float = option(
         0, "Share of train to test on if there is no such split; 0: no test.", at_least=0
     )
-    max_eval_samples: int | None = option(None, "Likewise of the validation and of the test split.", at_least=1)
+    max_eval_samples: int | None = option(None, "Likewise for the validation and the test split.", at_least=1)
 
 
 def load_source(args: DataArguments) -> Mapping[str, Dataset | IterableDataset]:
@@ -177,7 +177,7 @@ def load_source(args: DataArguments) -> Mapping[str, Dataset | IterableDataset]:
 
 
 def in_parts(rows: Dataset | IterableDataset, streaming: bool = False) -> Dataset | IterableDataset:
-    """Rows as they are or, if they are streamed and in few shards, in as many shards as their format allows."""
+    """The rows; if they are streamed and have few shards, with as many shards as their format allows."""
     if isinstance(rows, Dataset):
         return rows.to_iterable_dataset(max(1, min(256, len(rows) // 10_000))) if streaming else rows
     return rows.reshard() if rows.num_shards < 256 else rows  # Parquet, by groups of rows; others stay as they are
@@ -195,7 +195,7 @@ def bytes_of(row: Tensor) -> memoryview:
 
 
 def digest(parts: Iterable[str | bytes | memoryview]) -> str:
-    """A short name for texts or bytes; no others have the same."""
+    """A short digest of texts or bytes, by which a resumed run recognises them."""
     sha = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part

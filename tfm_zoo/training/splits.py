@@ -81,8 +81,8 @@ def _is_empty(value: str | list) -> bool:
 def divide(rows: Mapping[str, Dataset], args: SplitArguments, seed: int, notes: list[str]) -> DatasetDict:
     """The splits "train", "validation" and, if there is one or a share is asked for, "test".
 
-    Those that are missing are cut from train, and a sentence about it is added to `notes`. They have at most
-    `max_train_samples` and `max_eval_samples` rows, which the seed picks.
+    Those that are missing are cut from train, and a sentence about it is added to `notes`. Splits with more rows than
+    `max_train_samples` or `max_eval_samples` keep that many, which the seed picks.
     """
     train = rows["train"]
     shares = {"validation": args.validation_split_percentage, "test": args.test_split_percentage}

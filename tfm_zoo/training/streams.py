@@ -1,4 +1,4 @@
-"""Examples made from texts while training reads them, in memory or not, from any place on.
+"""Examples made from texts while training reads them. Training can start at any place; texts may be more than memory.
 
 A stream is dealt out to a fixed number of readers, each of which reads texts of its own, in chunks. The seed, the
 reader, the pass and the chunk's number decide what examples a chunk gives and in which order. The examples of a run
@@ -27,8 +27,8 @@ from tfm_zoo.training.wording import counted
 
 logger = logging.getLogger(__name__)
 
-READERS = 64  # at most: with more workers, of all processes together, some texts would be read twice
-LEAST = 16  # documents in a chunk at least, which bounds the number of readers
+READERS = 64  # the most readers; if all processes together have more workers, some texts are read twice
+LEAST = 16  # the fewest documents in a chunk, which bounds the number of readers
 
 
 class Chunk(NamedTuple):
@@ -44,8 +44,8 @@ class Stream:
     """Examples made from the texts of a source, chunk by chunk and pass after pass, without an end."""
 
     source: TextSource
-    #: Makes the texts of a chunk into examples, with no other random numbers than the generator's. A text is a
-    #: document, or a part of a document that is longer than a chunk; empty ones are left out.
+    #: Makes the texts of a chunk into examples, with random numbers from the generator alone. A text is a document, or
+    #: a part of a document that is longer than a chunk; empty ones are left out.
     make_examples: Callable[[list[str], np.random.Generator], Sequence[Any]]
     seed: int
     chunk_size: int = 2000  # documents of all readers' chunks together; a chunk also ends at `CHARACTERS`
@@ -70,7 +70,7 @@ class Stream:
         return -(-self.chunk_size // self.readers), min(CHARACTERS, 8 * CHARACTERS // self.readers)
 
     def lanes(self, starts: Mapping[int, Place]) -> dict[int, Lane]:
-        """The lane of each of these readers, from its start on; readers without shards of their own share one."""
+        """The lane of each of these readers, which begins at the reader's start. With too few shards, readers share."""
         lanes = self.source.most_lanes(self.readers)
         shared: dict[int, dict[int, Place]] = {}
         for reader, place in starts.items():
@@ -109,7 +109,7 @@ class Stream:
         return chunk.place, [examples[index] for index in rng.permutation(len(examples))]
 
     def first_pass(self, readers: Iterable[int] | None = None) -> Iterator[Any]:
-        """The examples of the first pass of these readers, by default of all."""
+        """The examples that these readers, by default all, make of their texts in the first pass."""
         for reader in range(self.readers) if readers is None else readers:
             for chunk in takewhile(lambda chunk: chunk.place.epoch == 0, self.chunks(Place(), reader)):
                 yield from self[chunk][1]
@@ -153,10 +153,11 @@ class Reader:
 class StreamBatches(Division, torch.utils.data.IterableDataset):
     """This process's micro-batches of a stream, all of the same size, and the place that they have reached.
 
-    It does for streams what [`GlobalBatchSampler`] does for examples with an index. It is the data set of a loader
-    without batches, whose workers, if any, divide this process's readers. Example `i` of a run comes from reader `i`
-    modulo the number of readers, and goes to process `i` modulo the number of processes. With more processes than
-    readers, or no power of two, several processes have the same readers, and each of them reads all of their texts.
+    It does for streams what [`GlobalBatchSampler`] does for examples with an index. It is the data set of a
+    `DataLoader` that makes no batches; the loader's workers, if any, divide this process's readers. Example `i` of a
+    run comes from reader `i` modulo the number of readers, and goes to process `i` modulo the number of processes. With
+    more processes than readers, or a number of processes that is no power of two, several processes have the same
+    readers, and each of them reads all of their texts.
 
     If nobody knows how many examples a pass has, `max_steps` count as an epoch. `gather` joins the lists of all
     processes.
@@ -190,7 +191,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         return self.steps_per_epoch
 
     def set_position(self, epoch: int, step: int = 0) -> None:
-        """Let the next iteration, which begins at the place that the stream has reached, end with the epoch."""
+        """Let the next iteration end with the epoch, of which `step` steps are done. It begins where the last ended."""
         self.first_step = step
 
     def step_after(self, steps: int, global_batch_size: int) -> int:
@@ -206,17 +207,16 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
             earlier = f"{state['readers']} readers" if "readers" in state else "one reader, as in version 0.1"
             raise ValueError(
                 f"resume_from_checkpoint: the checkpoint's stream had {earlier}, and this one has "
-                f"{self.stream.readers}; a run goes on with its own texts, and in mid-stream only with the version "
-                "that began it"
+                f"{self.stream.readers}; continue with the texts and the version of tfm_zoo that the run began with"
             )
         starts = {reader: Start(Place(**place), examples) for reader, place, examples in state["starts"]}
         self.used, self.starts = state["used"], {reader: starts[reader] for reader in self.readers}
 
     def __iter__(self) -> Iterator[tuple[Any, dict[int, Start]]]:
-        """By optimiser step: this worker's examples in order, packed; and the starts of readers that changed."""
+        """For each optimiser step this worker's examples in order, packed; and the starts that have changed."""
         worker = get_worker_info()
         if worker:
-            fsspec.asyn.reset_lock()  # which the worker has from its parent, perhaps locked
+            fsspec.asyn.reset_lock()  # inherited from the parent process, perhaps locked
         mine, count = self.readers[worker.id :: worker.num_workers] if worker else self.readers, self.stream.readers
         starts = {reader: self.starts[reader] for reader in mine}
         lanes = self.stream.lanes({reader: start.place for reader, start in starts.items()})
@@ -236,7 +236,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
             begin += self.global_batch_size
 
     def steps(self, loader: DataLoader) -> Iterator[list[dict[str, Tensor]]]:
-        """The rest of the epoch, by optimiser step, from the parts of a step that the loader's workers read."""
+        """For each step in the rest of the epoch its micro-batches, joined from what the loader's workers have read."""
         all_parts = iter(loader)
         workers = max(1, loader.num_workers)
         worker_of = {reader: index % workers for index, reader in enumerate(self.readers)}
@@ -250,7 +250,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
             for starts in changed:
                 self.starts |= starts
             batches = (self.collate(mine[i : i + self.per_device]) for i in range(0, len(mine), self.per_device))
-            # Only the batch is made of tensors: what comes from the workers is not pinned.
+            # The batch is pinned here: a loader pins tensors alone, and the workers send arrays.
             yield [{k: v.pin_memory() for k, v in batch.items()} if loader.pin_memory else batch for batch in batches]
 
     def examples(self, step: int) -> int:
@@ -258,7 +258,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
 
 
 def pack(examples: list[Any]) -> Any:
-    """Packs examples into one array for each column, with the places where to cut it again.
+    """Packs examples into one array for each column, with the places at which to cut it again.
 
     A tensor that passes between processes is an open file, and a thousand are too many; many small arrays take long.
     """

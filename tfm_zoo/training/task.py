@@ -22,28 +22,27 @@ Batch = dict[str, Tensor]
 
 @dataclass(kw_only=True)
 class Task(ABC):
-    """A model, the examples that it learns from, how both are measured, and what the card says of that."""
+    """What is trained: a model, its examples, its loss and its evaluation; and what the card says of them."""
 
     accelerator: Accelerator
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     args: LoopArguments
     data: Any = None  # where the examples come from, for the card
-    #: examples: "train" (or a Stream, from which batches of one size are cut), "validation" and perhaps "test"
+    #: examples by split: "train" (perhaps a `Stream`), "validation" and perhaps "test"
     splits: Mapping[str, Any]
     collate: Callable[[list[Any]], Batch] | None = None  # None: torch's own
     facts: dict[str, Any] = field(default_factory=dict)  # about the data, for the identity of the run
 
     #: tokens per process and forward pass; None: batches of `per_device_train_batch_size` examples
     batch_tokens: int | None = None
-    #: tokens of each example, to put similar ones into one batch; with `batch_tokens`, of each of its columns
+    #: tokens of each example, by which similar ones share a batch; with `batch_tokens`, a number for each column
     lengths: Sequence[Any] | None = None
 
     pipeline_tag: ClassVar[str]
     languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows
-    figure_names: ClassVar[dict[str, str]]  # names of figures in the results, to what the card's table calls them
+    figure_names: ClassVar[dict[str, str]]  # name of a figure in the results -> its name in the card's table
     headline: ClassVar[Sequence[str]]  # the figures that the card's metadata name
-    picture_metrics: ClassVar[Sequence[str]]  # the figures that are drawn under the losses
 
     def __post_init__(self) -> None:
         self.is_zoo = is_zoo(self.model.config)
@@ -54,8 +53,19 @@ class Task(ABC):
             if name != "train"
         }
 
+    @property
+    def picture_metrics(self) -> Sequence[str]:
+        """The figures that are drawn under the losses, by default the one that picks the best model."""
+        metric = self.args.metric_for_best_model
+        return () if metric == "loss" else (metric,)
+
+    @property
+    def final_split(self) -> str:
+        """The split that the best model is measured on: "test", or "validation" where there is none."""
+        return "test" if "test" in self.splits else "validation"
+
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The loss of a batch in training, by default the model's own; `()`, or `(parts,)` for a sum of losses."""
+        """The training loss of a batch, by default the model's own: a scalar, or `(parts,)` for losses to be summed."""
         return model(**batch).loss
 
     @abstractmethod
@@ -64,11 +74,11 @@ class Task(ABC):
 
     @abstractmethod
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
-        """What `figures` reads of a batch, `(rows, columns)`: a row for each example, or a single one."""
+        """What `figures` needs of a batch, `(rows, columns)`: a row for each example, or one row for all of them."""
 
     @abstractmethod
     def figures(self, columns: Tensor) -> dict[str, float]:
-        """The figures of a split, from what was measured of all of its batches, `(columns, rows)` in float64."""
+        """The figures of a split, from what `measure` returned for its batches: `(columns, rows)`, float64."""
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
@@ -90,8 +100,13 @@ class Task(ABC):
 
     def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
         """More figures of the best model, by default those of the test split, if any, under names like `test_loss`."""
-        figures = self.evaluate(best, "test") if "test" in self.splits else {}
-        return {f"test_{name}": value for name, value in figures.items()}
+        return with_prefix(self.evaluate(best, "test"), "test") if "test" in self.splits else {}
+
+
+def with_prefix(figures: Mapping[str, Any], split: str) -> dict[str, Any]:
+    """Figures under the names that they have in the results: `test_...` for "test", `eval_...` for "validation"."""
+    prefix = "test" if split == "test" else "eval"
+    return {f"{prefix}_{name}": value for name, value in figures.items()}
 
 
 def inputs_of(batch: Batch) -> Batch:
@@ -107,5 +122,5 @@ def loss_and_perplexity(sums: Tensor) -> dict[str, float]:
 
 
 def sums_of_rows(values: Tensor, rows: Tensor) -> Tensor:
-    """The values `(items, columns)`, summed by row; `rows`, `(rows, length)`, is true where an item is."""
+    """Sums `(rows, columns)` of values `(items, columns)`; `rows`, `(rows, length)`, is true where an item stands."""
     return values.new_zeros(len(rows), values.shape[1]).index_add_(0, rows.nonzero()[:, 0], values)

@@ -1,4 +1,4 @@
-"""The texts of a data set, in memory or streamed, from any place on."""
+"""The texts of a data set, in memory or streamed, which can be read from any place on."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,20 +21,20 @@ NOTED = 100
 
 @dataclass
 class TextSource:
-    """The texts of a data set: one in each row or, of text files, whose rows are lines, one in each group of lines."""
+    """The texts of a data set: each row is one; in text files, whose rows are lines, each group of lines is one."""
 
     rows: Dataset | IterableDataset  # in memory, or streamed from shards (files)
     column: str = "text"
-    breaks: bool = True  # whether an empty line ends a text; else only the end of its file or of `CHARACTERS` does
+    breaks: bool = True  # whether empty lines end texts, and not only the ends of files and a limit of characters
     held_out: int = 0  # how many of the first rows of a stream's first shard are not read
 
     def shards(
         self, seed: Sequence[int] | None = None, first: int = 0, lane: int = 0, lanes: int = 1
     ) -> Iterator[IterableDataset]:
-        """The shards of a pass, in the random order of a seed or, without one, in their own: every `lanes`-th of them.
+        """The shards that lane number `lane` reads in a pass, every `lanes`-th, without the first `first` of these.
 
-        A lane begins with shard number `lane`, and leaves out its `first` shards. Rows in memory are dealt out in the
-        same way, and those of a lane are one shard.
+        They are counted in the random order that `seed` gives or, without a seed, in their own order. Rows in memory
+        are dealt out to lanes in the same way; those of a lane form one shard.
         """
         count = len(self.rows) if isinstance(self.rows, Dataset) else self.rows.num_shards
         order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
@@ -59,7 +59,7 @@ class TextSource:
         """The texts of a shard, whose end is the end of a text; with `whole`, texts of many lines are not cut."""
         rows = map(self._text, shard)
         is_line = self.rows.builder_name == "text"
-        limit = CHARACTERS if self.breaks else CHARACTERS // 16  # running text, cut so that many readers have some
+        limit = CHARACTERS if self.breaks else CHARACTERS // 16  # running text: cut into enough texts for many readers
         return _joined(rows, self.breaks, inf if whole else limit) if is_line else rows
 
     def in_memory(self) -> Dataset:
@@ -72,7 +72,7 @@ class TextSource:
     def beginning(
         self, shards: Iterable[IterableDataset], characters: int, documents: int | None = None
     ) -> tuple[list[str], int]:
-        """The first texts of these shards, up to so many characters or documents; and how many rows they come from."""
+        """The first texts of these shards, up to a number of characters or documents; and the number of their rows."""
         rows_read = 0
 
         def counted(shard: IterableDataset) -> Iterator[dict[str, Any]]:
@@ -112,8 +112,9 @@ def hold_out(
 ) -> tuple[TextSource, Dataset]:
     """A stream to train on, and texts to validate on, in memory.
 
-    These are the first of the "validation" source or, without one, of the stream's first shard, so that nothing reads
-    the others: so many characters or documents at most. A sentence about them is added to `notes`.
+    The texts to validate on are the first ones of the "validation" source, up to a number of characters or documents.
+    Without such a source they come from the stream's first shard, so that no other has to be read. A sentence about
+    them is added to `notes`.
     """
     train, validation = sources["train"], sources.get("validation")
     source = validation or train
@@ -136,7 +137,7 @@ def hold_out(
 
 
 def _joined(lines: Iterable[str], breaks: bool, limit: float) -> Iterator[str]:
-    """Lines joined to texts: up to an empty line, if it breaks them, or up to `limit` characters."""
+    """Lines joined to texts. A text ends at `limit` characters and, if `breaks`, at an empty line."""
     text: list[str] = []
     size = 0
     for line in lines:
@@ -153,21 +154,21 @@ def _joined(lines: Iterable[str], breaks: bool, limit: float) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a text stands in its lane, or where a reader's chunk of texts begins: at this text."""
+    """Where a text stands in its lane. The place of a reader's chunk is that of its first text."""
 
     epoch: int = 0  # passes before it
     chunk: int = 0  # chunks of the reader's pass before it
     shard: int = 0  # shards of the lane's pass before it
     state: dict[str, Any] | None = None  # of the shard, as it was noted last; None: at its first row
-    pieces: int = 0  # of texts, between that state and this one
-    text: int = 0  # of the lane's pass before it
+    pieces: int = 0  # pieces of texts between that state and this place
+    text: int = 0  # texts of the lane's pass before it
 
 
 class Lane:
     """Reads texts, pass after pass, and deals them out to the readers that share them, some in other processes.
 
-    Of the texts of a pass each reader gets every `sharers`-th. Texts without a letter are left out. A text is read in
-    pieces that each fill a chunk, if it is as long as two chunks or more.
+    Of the texts of a pass each reader gets every `sharers`-th. Blank texts are left out. A text that is as long as two
+    chunks or more is read in pieces, each of which fills a chunk.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ ALPHABET = 1000  # how many characters a WordPiece knows: the most frequent ones
 
 
 def vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
-    """A short name for a tokenizer's tokens and their ids; no others have the same."""
+    """A short digest of a tokenizer's tokens and their ids."""
     return digest(f"{index} {token}" for token, index in sorted(tokenizer.get_vocab().items()))
 
 

@@ -1,4 +1,4 @@
-"""What log and errors say alike: how many things there are, and where a row stands."""
+"""Words that log, errors and cards share: how many things there are, and where a row stands."""
 
 import csv
 import json
@@ -18,8 +18,8 @@ def counted(number: int, thing: str) -> str:
 
 
 def line_of(file: Path, row: int) -> int | None:
-    """The line, counted from 1, at which a row begins, counted from 0, in a CSV, TSV or JSON-lines file; None if the
-    file is no such file."""
+    """The line, counted from 1, at which row number `row`, counted from 0, begins in a CSV, TSV or JSON-lines file;
+    None for any other file."""
     with suppress(csv.Error, ValueError), file.open(encoding="utf-8", newline="") as lines:
         if file.suffix in DELIMITERS:
             return next(islice(_rows_of_table(lines, DELIMITERS[file.suffix]), row + 1, None), None)  # after a header

@@ -130,7 +130,7 @@ def linear_layers(config: PreTrainedConfig, kind: str) -> list[int]:
 
 
 def is_causal(model: PreTrainedModel, attentions: Sequence[torch.Tensor]) -> bool:
-    """Whether no token sees a later one. Some older classes do not say so; then their weights tell."""
+    """Whether no token sees a later one. Where an older class does not say so, the weights show it."""
     flags = [module.is_causal for module in model.modules() if hasattr(module, "is_causal")]
     return any(flags) if flags else not any(weights.triu(1).any() for weights in attentions)
 

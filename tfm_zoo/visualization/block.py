@@ -135,7 +135,7 @@ class Column:
     def box(self, kind: str, text: str, offset: float = 0.0, rise: bool = True, lines: int = 0) -> float:
         """Draws a box on top of the others, beside the middle if it has an offset; returns the height of its middle.
 
-        `rise`: whether what follows stands on it. `lines`: for how many it has room, by default those of the text.
+        `rise`: whether the next box stands on it. `lines`: how many lines it has room for, by default the text's.
         """
         height, x = HEIGHT * (0.45 + 0.5 * (lines or 1 + text.count("\n"))), self.middle + offset
         bottom = self.top + GAP
@@ -154,7 +154,7 @@ class Column:
         self.point((x, top), (x, bottom))
 
     def point(self, to: tuple[float, float], start: tuple[float, float], short: float = 0.0) -> None:
-        """An arrow that ends so many points before its aim."""
+        """An arrow from `start` to `to`, which ends `short` points before it."""
         style = {"arrowstyle": "-|>", "color": "#555555", "lw": 1, "shrinkA": 0, "shrinkB": short}
         self.panel.annotate("", to, start, arrowprops=style | {"mutation_scale": 8}, annotation_clip=False, zorder=1)
 
@@ -166,7 +166,7 @@ class Column:
             self.line(self.middle, self.top - 0.15, self.top)
 
     def sum(self, start: float, side: float = SIDE) -> None:
-        """A residual sum on top: what was there at the height `start` comes around the boxes between."""
+        """A residual sum on top: a line from the height `start` goes around the boxes in between and joins it."""
         top = self.top + GAP + 0.1
         self.point((self.middle, top), (self.middle, self.top), short=RADIUS)
         x = self.middle + side

@@ -77,8 +77,8 @@ def head_shares(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text
 
 
 def pairs_of(tokenizer: PreTrainedTokenizerBase, ids: torch.LongTensor, special: Sequence[int]) -> torch.BoolTensor:
-    """For each target, which pairs (token that attends, token attended to) count for it: `(targets, length,
-    length)`, exactly one target for each pair. `ids`: `(length,)`."""
+    """For each target, which pairs of a token that attends and a token attended to count for it: `(targets, length,
+    length)`. Each pair counts for exactly one target. `ids`: `(length,)`."""
     length = len(ids)
     ones, place = torch.ones(length, length, dtype=torch.bool), torch.arange(length)
     distance = place - place[:, None]  # of the key from the query

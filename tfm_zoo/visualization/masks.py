@@ -19,7 +19,7 @@ MASKS = {
 
 
 def mask_of(kind: str, length: int = 12) -> torch.Tensor:
-    """Who sees whom, true at `(query, key)`, `(length, length)`; of the kind "padding", the last quarter is padding."""
+    """Who sees whom: `(length, length)`, true where a query sees a key. For "padding", the last quarter is padding."""
     query, key = torch.arange(length)[:, None], torch.arange(length)
     if kind == "padding":
         return (key < length * 3 // 4).expand(length, -1)

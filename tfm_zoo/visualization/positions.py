@@ -1,4 +1,4 @@
-"""What a model adds or rotates by to tell positions apart, and how similar positions are by it."""
+"""How a model tells positions apart: the vectors or the angles of its positions, and how similar these are."""
 
 from pathlib import Path
 

@@ -1,5 +1,4 @@
-"""Attention rollout (Abnar and Zuidema 2020): it follows attention back through the layers, from a state to the tokens
-that it is made of."""
+"""Attention rollout (Abnar and Zuidema 2020) follows attention back through the layers, from a state to its tokens."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -81,8 +80,8 @@ def decision_rollout(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
     config, name = model.config, title_of(model)
     if not classifies(model) or not config.model_type.startswith("tfm_"):
         raise ValueError(
-            f"{name} ({type(model).__name__}) is no classifier of the zoo, whose decision could be shown: that would "
-            "be a Tfm...ForSequenceClassification."
+            f"{name} ({type(model).__name__}) is no classifier of the zoo (Tfm...ForSequenceClassification): it makes "
+            "no decision that could be shown."
         )
     linear = linear_layers(config, "decoder")  # the encoder of an encoder-decoder has the same attention
     if linear:

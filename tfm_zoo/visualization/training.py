@@ -76,6 +76,6 @@ def plot_runs(histories: Mapping[str, list[dict[str, Any]]], path: str | Path) -
 
 
 def curve(log_history: list[dict[str, Any]], key: str, by: str = "step") -> tuple[list[Any], list[float]]:
-    """What the entries that have a value under `key` have under `by` (`None` if nothing), and these values."""
+    """The entries that have `key`: their values of `by` (`None` where one is missing), and their values of `key`."""
     entries = [entry for entry in log_history if key in entry]
     return [entry.get(by) for entry in entries], [entry[key] for entry in entries]

@@ -136,7 +136,7 @@ def _with_label_names(args: TextDataArguments, name: str, split: Dataset, column
         labels = [feature.int2str(label) if label is not None and label >= 0 else None for label in labels]
     elif not isinstance(feature, Value):
         raise ValueError(f"label_column_name {column!r} holds {feature}; expected text, whole numbers or booleans")
-    elif feature.dtype.startswith(("float", "double")):  # as an empty cell makes of a column of whole numbers, too
+    elif feature.dtype.startswith(("float", "double")):  # also whole numbers, if the column has an empty cell
         labels = [None if label is None or isnan(label) else label for label in labels]
         real = next((label for label in labels if label is not None and not label.is_integer()), None)
         if real is not None:

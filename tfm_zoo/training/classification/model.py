@@ -16,13 +16,13 @@ HEAD = Head(AutoModelForSequenceClassification, "sequence classifier")
 
 @dataclass(frozen=True)
 class ClassifierArguments(LabellingArguments):
-    """Which checkpoint to start from, or which new model to make."""
+    """Which model to train as a classifier, and what its head reads."""
 
     classifier_pooling: Literal["cls", "mean", "attention"] | None = option(
         None,
-        "What the head of a zoo encoder reads: the first position; the mean of all tokens, which says more of a text"
-        " where pre-training was short, but which no official class does; or a mean weighted by a query that it learns;"
-        " default: as the configuration has it.",
+        "What the head of a zoo encoder reads: 'cls', the first position; 'mean', the mean of all tokens, which is"
+        " better after a short pre-training; 'attention', a mean weighted by a learned query; default: as the"
+        " configuration has it.",
     )
 
     def __post_init__(self) -> None:
@@ -42,7 +42,7 @@ class ClassifierArguments(LabellingArguments):
 
 
 def load_classifier(args: ClassifierArguments, label_names: list[str]) -> ModelAndTokenizer:
-    """The checkpoint with a head for these labels, its own if that has as many of them; and its tokenizer."""
+    """The checkpoint with a head for these labels, and its tokenizer."""
     config = HEAD.config_of_checkpoint(args)
     return padded(*load_with_labels(HEAD, args, config, label_names, **args.pooling(config)))
 
@@ -59,7 +59,7 @@ def new_classifier(
 
 
 def padded(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> ModelAndTokenizer:
-    """Both, such that they pad: the classifier of a decoder looks for the last token that is not padding."""
+    """Both, with a padding token: the classifier of a decoder looks for the last token that is not padding."""
     tokenizer = with_padding(tokenizer)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id

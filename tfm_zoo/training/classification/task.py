@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ClassificationArguments(LoopArguments):
-    """The options that a classification loop has beyond those of any other."""
+    """The options of a classification loop, besides those of every loop."""
 
     figures: ClassVar = ("loss", "accuracy", "f1")
     freezing_options: ClassVar = ("gradual_unfreezing", "freeze_epochs")
@@ -29,8 +29,8 @@ class ClassificationArguments(LoopArguments):
     freeze_epochs: int = option(0, "Train only the head for this many epochs, then the whole model.", at_least=0)
     frozen_learning_rate: float | None = option(
         None,
-        "Highest rate of these epochs, which then have a schedule of their own, as the rest has; default: one schedule"
-        " for all.",
+        "Highest learning rate of the frozen epochs. If given, these epochs and the others have a schedule each;"
+        " default: one schedule for all.",
         above=0,
     )
 
@@ -58,11 +58,6 @@ class ClassificationTask(Task):
     pipeline_tag = "text-classification"
     figure_names = {"accuracy": "accuracy", "f1": "F1 (macro)", "loss": "loss"}
     headline = ("accuracy", "f1")
-
-    @property
-    def picture_metrics(self) -> tuple[str, ...]:
-        metric = self.args.metric_for_best_model
-        return () if metric == "loss" else (metric,)
 
     def count(self, batch: Batch) -> int:
         """The examples of a batch."""
@@ -97,7 +92,7 @@ def accuracy_and_f1(predictions: Tensor, references: Tensor) -> dict[str, float]
     """Accuracy and F1 (macro) of class ids `(examples,)` against the right ones.
 
     F1 is the mean over the classes that occur in predictions or references; a class without a true positive has 0.
-    (`evaluate` would fetch its figures from the Hub, and a machine without a network has to train, too.)
+    (The library `evaluate` would download its metrics, and recipes have to run without a network.)
     """
     correct = predictions == references
     classes = torch.cat([predictions, references]).unique()

@@ -1,6 +1,5 @@
 """What training costs: the seconds of a step, memory at its peak, and a loop that measures both."""
 
-import ctypes
 import gc
 import logging
 import math
@@ -11,6 +10,7 @@ from typing import Any
 
 import torch
 
+from tfm_zoo.packing.memory import return_memory
 from tfm_zoo.training.comparison.model import Variant
 from tfm_zoo.training.comparison.report import Result
 from tfm_zoo.training.loop import Loop
@@ -66,8 +66,7 @@ class PeakMemory:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
         elif self.is_known:
-            # The allocator returns free memory to the system, which would count it as in use. Only glibc's does.
-            getattr(ctypes.CDLL(None), "malloc_trim", bool)(0)
+            return_memory()  # free memory that the allocator keeps would count as in use
             _reset_peak()
 
     def stop(self) -> None:

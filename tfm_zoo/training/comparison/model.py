@@ -20,7 +20,7 @@ FOLDER = "variants"
 
 
 def without(options: type, *names: str) -> type:
-    """A class of these options in which some keep their defaults: a recipe does not offer them."""
+    """A class of these options without those named, which keep their defaults: a recipe does not offer them."""
     kept = [(f.name, f.type, field(default=f.default, init=False)) for f in fields(options) if f.name in names]
     return make_dataclass(f"Fewer{options.__name__}", kept, bases=(options,), frozen=True)
 

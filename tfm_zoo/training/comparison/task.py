@@ -83,13 +83,13 @@ class Comparison:
         for number, variant in enumerate(self.variants, 1):
             logger.info(f"Variant {number} of {len(self.variants)}: {variant.name}")
             if variant.name in self.results:
-                logger.info(f"It is in {variant.folder} already")
+                logger.info(f"Its result is in {variant.folder} already")
             else:
                 # A new accelerator keeps nothing of other variants in memory, and is just seeded: all start alike.
                 self.results[variant.name] = self.train(start_accelerator(variant.args), variant)
             done = [self.results[each.name] for each in self.variants if each.name in self.results]
             if self.accelerator.is_main_process:
-                report.write_report(self, done)  # with the variants after this one that have a result from before
+                report.write_report(self, done)  # later variants are in it, too, if they have an earlier result
         if self.accelerator.is_main_process:
             print(table([report.row(result, self.levels) for result in done]))
             logger.info(f"Table and picture are in {self.args.output_dir}")

@@ -1,4 +1,4 @@
-"""Conversations for language models: written by the tokenizer's chat template, their answers to be learned."""
+"""Conversations for language models: the tokenizer's chat template writes them, and the model learns the answers."""
 
 import re
 from bisect import bisect_left, insort
@@ -52,7 +52,10 @@ class Conversations(Data):
                 "give a chat_template_path"
             )
         if not tokenizer.is_fast:
-            raise ValueError(f"tokenizer {tokenizer.name_or_path!r} does not tell where its tokens stand: it is slow")
+            raise ValueError(
+                f"tokenizer {tokenizer.name_or_path!r} is slow (written in Python): it does not tell where in a text"
+                " its tokens stand"
+            )
 
         def encode_rows(rows: Mapping[str, list]) -> dict[str, list]:
             pairs = [encode_conversation(tokenizer, messages) for messages in rows["messages"]]
@@ -69,7 +72,7 @@ class Conversations(Data):
         return encoded
 
     def first_prompt(self, tokenizer: PreTrainedTokenizerBase, question: str | None) -> list[int]:
-        """The ids that ask a question or, by default, what the first conversation to validate on begins with."""
+        """Token ids of a prompt: a question, or else the first validation conversation up to its first answer."""
         messages = [{"role": "user", "content": question}]
         if question is None:
             messages = self.splits["validation"][0]["messages"]
@@ -100,7 +103,7 @@ def encode_conversation(
             if not (whole.startswith(through) and through.startswith(before)):
                 raise ValueError(
                     f"the chat template does not write the conversation {first!r}... one message after the other, "
-                    "so that nobody knows its answers: mark them in the template with {% generation %}"
+                    "so that its answers cannot be found: mark them in the template with {% generation %}"
                 )
             spans.append((len(before), len(through)))
     encoded = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)

@@ -63,7 +63,7 @@ class CorpusArguments(StreamedArguments):
         None, "Tokens per block; default: what the model takes, at most 1024; 128 for a small new model.", at_least=2
     )
     document_separator: str | None = option(
-        None, "Text that joins documents (where the rows of a data set are lines: a line break); default: end of text."
+        None, "Text between documents, such as a line break if each row is a line; default: the end-of-text token."
     )
 
 
@@ -153,7 +153,7 @@ class StreamedBlocks:
     blocks: Callable[[Tensor], Blocks]
 
     def __call__(self, documents: list[str], rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
-        """Blocks as arrays, which travel from a worker without an open file for each."""
+        """Blocks as arrays: as a tensor, each would need an open file on its way from a worker."""
         row = np.concatenate([np.array(ids, dtype=np.int32) for ids in self.join(documents)])
         blocks = self.blocks(torch.from_numpy(row))
         return [{name: row.numpy() for name, row in blocks[index].items()} for index in range(len(blocks))]
@@ -194,12 +194,12 @@ def load_corpus(args: CorpusArguments) -> Corpus | Conversations:
 
 
 def split_digest(encoded: Tensor | tuple[Tensor, ...]) -> str:
-    """A short name for an encoded split, by its content."""
+    """A short digest of an encoded split."""
     return digest(map(bytes_of, encoded if isinstance(encoded, tuple) else (encoded,)))
 
 
 def in_a_row(split: Dataset) -> Tensor:
-    """All token ids of a split, `(tokens,)`; of a split in the cache of `datasets`, mapped from a file beside it."""
+    """All token ids of a split, `(tokens,)`. For a split in the cache of `datasets`, a file beside it is mapped."""
     parts = (part.flatten().to_numpy(zero_copy_only=False) for part in split.data.column("input_ids").chunks)
     parts = (part.astype(np.int32) for part in parts)
     if not split.cache_files:

@@ -14,7 +14,7 @@ HEAD = Head(AutoModelForCausalLM, "causal language model")
 
 @dataclass(frozen=True)
 class LanguageModelArguments(ModelArguments):
-    """Which checkpoint to start from, or which new model to make."""
+    """Which causal language model to train."""
 
     small_type: ClassVar = "tfm_gpt"
     small_fields: ClassVar = {**ModelArguments.small_fields, "max_position_embeddings": 128}

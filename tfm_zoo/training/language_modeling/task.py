@@ -19,12 +19,12 @@ from tfm_zoo.training.task import Batch, Task, loss_and_perplexity
 
 @dataclass(frozen=True)
 class LanguageModelingArguments(LoopArguments):
-    """The options that a language modelling loop has beyond those of any other."""
+    """The options of a language modelling loop, besides those of every loop."""
 
     figures: ClassVar = ("loss", "perplexity")
 
-    sample_prompt: str | None = option(None, "How the samples begin; default: at the start of a text.")
-    sample_length: int = option(100, "Tokens of a sample that is drawn at each evaluation; 0: no samples.", at_least=0)
+    sample_prompt: str | None = option(None, "Text that samples continue; default: none, they begin a text.")
+    sample_length: int = option(100, "Tokens of a sample; 0: no samples.", at_least=0)
     num_samples: int = option(1, "Samples drawn at each evaluation.", at_least=1)
     top_p: float = option(
         0.95, "Nucleus sampling: draw from the likeliest tokens that hold this much probability.", above=0, at_most=1
@@ -62,13 +62,13 @@ class Sampler:
 
     @torch.no_grad()
     def draw(self, model: PreTrainedModel, step: int, is_sharded: bool = False) -> list[str]:
-        """Samples of a model after `step` steps; none if `sample_length` is 0. A sharded one needs all processes."""
+        """Samples of a model after `step` steps; none if `sample_length` is 0. All processes draw if it is sharded."""
         if not self.length:
             return []
         training = model.training
         model.eval()
         devices = [] if model.device.type == "cpu" else [model.device]
-        with torch.random.fork_rng(devices, device_type=model.device.type):  # so that those of training do not change
+        with torch.random.fork_rng(devices, device_type=model.device.type):  # leaves training's random numbers alone
             torch.manual_seed(self.args.seed + step)
             prompt = self.prompt.to(model.device)
             options = {"generation_config": self.config, "synced_gpus": is_sharded}
@@ -102,7 +102,7 @@ class LanguageModelingTask(Task):
 
     @property
     def example_length(self) -> int:
-        """How many tokens it asks for: no more than the model has positions for."""
+        """How many tokens the card's example asks for: no more than the model has positions for."""
         begun = len(self.sampler.prompt_ids or self.tokenizer(self.example_prompt)["input_ids"])
         return max(1, min(self.args.sample_length or 100, self.sampler.longest - begun))
 

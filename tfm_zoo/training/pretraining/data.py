@@ -35,8 +35,8 @@ class DocumentArguments(StreamedArguments):
     max_train_samples: int | None = option(None, "Use this many training documents.", at_least=1)
     max_eval_samples: int | None = option(
         None,
-        f"Likewise of those to validate on; default: all, or {HELD_OUT:,} of a stream, from which they have at most"
-        f" {CHARACTERS:,} characters.",
+        f"Likewise for validation documents; default: all, but of a stream at most {HELD_OUT:,} with {CHARACTERS:,}"
+        " characters.",
         at_least=1,
     )
 
@@ -57,7 +57,7 @@ class Documents:
 
 
 def load_documents(args: DocumentArguments, seed: int) -> Documents:
-    """Load and check the documents; the seed decides which of those in memory validate where no split does."""
+    """Load and check the documents. Without a validation split, the seed picks it from the documents in memory."""
     raw = load_source(args)
     is_text = "text" in [rows.builder_name for rows in raw.values()]
     if is_text and not args.streaming:

@@ -15,7 +15,7 @@ class PairsHead(Head):
     """The head that predicts next sentences besides masked tokens."""
 
     def check(self, config: PreTrainedConfig) -> None:
-        """Refuse a configuration whose model cannot learn from pairs of sentences, too."""
+        """Refuse also a configuration whose model cannot learn from pairs of sentences."""
         super().check(config)
         model_class = self.official_class(config)
         has_head = model_class is None or "next_sentence_label" in inspect.signature(model_class.forward).parameters
@@ -32,7 +32,7 @@ PAIRS = PairsHead(AutoModelForPreTraining, "masked language model")
 
 @dataclass(frozen=True)
 class EncoderArguments(ModelArguments):
-    """Which checkpoint to start from, or which new model to make."""
+    """Which encoder to pre-train."""
 
     small_type: ClassVar = "tfm_bert"
     small_fields: ClassVar = {

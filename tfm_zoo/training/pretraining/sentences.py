@@ -10,9 +10,9 @@ import numpy as np
 
 Text = np.ndarray
 
-# A sentence may end at a line break; after a full stop of a language that writes no space behind it; and after other
-# such marks, and quotes or brackets around them, unless the text continues in lower case. A mark with a space before
-# it, as in tokenized text, ends a sentence whatever follows.
+# A sentence ends at a line break; after a Chinese or Japanese full stop, which has no space behind it; and after other
+# such marks, with closing quotes or brackets, unless the text continues in lower case. A mark with a space before it,
+# as in tokenized text, ends a sentence whatever follows.
 BOUNDARY = re.compile(
     r"""
       \n
@@ -28,19 +28,21 @@ BOUNDARY = re.compile(
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text. An abbreviation that the rules do not know ends one too soon, which does little harm."""
+    """The sentences of a text. An unknown abbreviation ends a sentence too soon, which does little harm."""
     return [sentence for part in BOUNDARY.split(text) if (sentence := part.strip())]
 
 
 def sentence_pairs(
     documents: Sequence[Sequence[Text]], room: int, short_probability: float, rng: np.random.Generator
 ) -> Iterator[tuple[Text, Text, bool]]:
-    """Segments A and B, and whether B is random: in half of the pairs it is, in the others it follows A.
+    """Pairs of segments A and B, and whether B is random: in half of the pairs it is, in the others it follows A.
 
-    A is a few sentences of a document in a row. B is the sentences after them, up to `room` tokens of both together; or
-    it is as many tokens of another document, from a random sentence on, and then the next A begins where B would have.
-    A document's last sentence, left alone, begins no pair. A pair has at most `room` tokens, not counting special ones
-    (with `short_probability`, a smaller random number). If they do not fit, the longer segment is cut at both ends.
+    A is a few sentences in a row. A B that follows A is the next sentences of the document, until both have `room`
+    tokens together. A random B is as many tokens of another document, from a random sentence on; the next A then begins
+    right after this A. The last sentence of a document, left alone, begins no pair.
+
+    A pair has at most `room` tokens, not counting special ones (with `short_probability`, a smaller random number). If
+    its segments do not fit, the longer one is cut at both ends.
     """
     if len(documents) < 2:
         return
@@ -75,7 +77,7 @@ def join(texts: Sequence[Text]) -> Text:
 
 
 def _reach(document: Sequence[Text], start: int, length: int, at_least: int) -> int:
-    """The end of the fewest sentences from `start` on, `at_least` or more, with `length` tokens; else of all."""
+    """Where sentences from `start` on reach `length` tokens, after `at_least` sentences; else the document's end."""
     end, tokens = start, 0
     while end < len(document) and (tokens < length or end - start < at_least):
         tokens += document[end].shape[1]

@@ -27,10 +27,10 @@ FIGURES = {
 
 @dataclass(frozen=True)
 class PretrainingArguments(LoopArguments):
-    """The options that a pre-training loop has beyond those of any other. Defaults are BERT's (Devlin et al. 2019)."""
+    """The options of a pre-training loop, besides those of every loop. Defaults are BERT's (Devlin et al. 2019)."""
 
     next_sentence_prediction: bool = option(
-        True, "Train on pairs of segments, half of which follow one another, too; false: on masked tokens alone."
+        True, "Train also on pairs of segments, half of which follow one another; false: on masked tokens alone."
     )
     max_seq_length: int = option(128, "Tokens of an example at most.", "max_length")
     short_seq_prob: float = option(0.1, "Share of the pairs that are made shorter than that.", at_least=0, at_most=1)
@@ -38,8 +38,8 @@ class PretrainingArguments(LoopArguments):
     whole_word_mask: bool = option(False, "Mask all tokens of a word, or none of them.")
     block_documents: int = option(
         2000,
-        f"Documents that are read and mixed at a time, by all readers of the corpus together; each of these stops at"
-        f" {CHARACTERS:,} characters. The second segment of a pair comes from another document of the same reader.",
+        f"Documents that all readers of the corpus together read and mix at a time; a reader also stops at"
+        f" {CHARACTERS:,} characters. A random second segment comes from another document of the same reader.",
         at_least=2,
     )
 
@@ -62,14 +62,18 @@ class PretrainingTask(Task):
         names = self.args.figures
         self.figure_names = {name: FIGURES[name] for name in names}
         self.headline = [name for name in names if name.endswith("accuracy")]
-        # Without pairs the loss, which every picture has, is that of masked tokens.
-        self.picture_metrics = [name for name in names if name != "loss"] if "nsp_loss" in names else self.headline
         labels = torch.cat([torch.as_tensor(example["labels"]) for example in self.splits["validation"]])
         counts = labels[labels != IGNORED].unique(return_counts=True)[1]
         if not len(counts):
             raise ValueError("no token of the validation documents is masked: give more of them")
         # The loss, in nats, of a guess that knows only how frequent each label is.
         self.entropy = Categorical(counts.double()).entropy().item()
+
+    @property
+    def picture_metrics(self) -> list[str]:
+        # Without pairs the loss, which every picture has, is that of masked tokens.
+        has_pairs = self.args.next_sentence_prediction
+        return [name for name in self.figure_names if name != "loss"] if has_pairs else self.headline
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return losses(model, batch, self.is_zoo)
@@ -81,9 +85,9 @@ class PretrainingTask(Task):
         return torch.tensor([int((batch["labels"] != IGNORED).sum()), *pairs])
 
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Of each example: how many tokens are masked, their losses, how many are predicted right; of a pair, too."""
+        """For each example the number, summed loss and hits of masked tokens; for a pair also its own loss and hit."""
         labelled = batch["labels"] != IGNORED
-        if self.is_zoo and not is_sharded(self.accelerator):  # no part of a sharded model can be called by itself
+        if self.is_zoo and not is_sharded(self.accelerator):  # the parts of a sharded model cannot be called alone
             options = {"return_logits": False, "output_hidden_states": True}
             outputs = model(**inputs_of(batch), labels=batch["labels"], **options)
             whole = unwrapped(self.accelerator, model)

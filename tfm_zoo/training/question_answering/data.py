@@ -36,7 +36,7 @@ class QuestionArguments(SplitArguments):
         "answers", "Column of the answers: 'text', a list of them, and 'answer_start', where in the context they begin."
     )
     version_2_with_negative: bool = option(
-        False, "There are questions without an answer, as in version 2 of SQuAD, and the model learns to tell them."
+        False, "Some questions have no answer, as in version 2 of SQuAD, and the model learns to recognise them."
     )
     max_seq_length: int = option(
         384,
@@ -87,7 +87,7 @@ class Questions(Data):
                 try:
                     cut = windows.of(question, context)
                 except ValueError as error:
-                    raise ValueError(f"max_seq_length {longest} is too few for {question!r}: {error}") from error
+                    raise ValueError(f"max_seq_length {longest} is too small for {question!r}: {error}") from error
                 for window in cut:
                     found.append(labelled(window, answer, tokenizer.cls_token_id) | {"row": number})
             return {name: [each[name] for each in found] for name in found[0]}

@@ -24,7 +24,7 @@ def new_answerer(args: FineTuningArguments, texts: Iterable[str], max_length: in
 
 
 def padded_at_right(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer, such that it pads at the right: places in a window are known before it is padded. The question
-    then comes first, so that a decoder has read it, and so that the first token is none of the context."""
+    """The tokenizer, set to pad at the right, so that padding moves no token. The question then comes first: a decoder
+    reads it before the context, and the first token, which may stand for "no answer", is none of the context's."""
     tokenizer.padding_side = "right"
     return with_padding(tokenizer)

@@ -14,12 +14,12 @@ from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.question_answering.data import CONTEXT, LABELS, Questions
 from tfm_zoo.training.question_answering.measures import answer_scores, best_spans
-from tfm_zoo.training.task import Batch, Task
+from tfm_zoo.training.task import Batch, Task, with_prefix
 
 
 @dataclass(frozen=True)
 class QuestionAnsweringArguments(LoopArguments):
-    """The options that this loop has beyond those of any other."""
+    """The options of a question answering loop, besides those of every loop."""
 
     figures: ClassVar = ("loss", "exact_match", "f1")
 
@@ -28,7 +28,7 @@ class QuestionAnsweringArguments(LoopArguments):
     max_answer_length: int = option(30, "The most tokens of an answer.", at_least=1)
     n_best_size: int = option(20, "How many answers to a question are compared, and written down.", at_least=1)
     null_score_diff_threshold: float = option(
-        0.0, "By how much no answer has to score better than the best answer (version_2_with_negative)."
+        0.0, "With version_2_with_negative: by how much 'no answer' has to score better than the best answer."
     )
 
 
@@ -49,11 +49,6 @@ class QuestionAnsweringTask(Task):
         self.splits = self.splits.remove_columns(["row", "places"])
         self.splits["train"] = self.splits["train"].remove_columns([*CONTEXT])
         super().__post_init__()
-
-    @property
-    def picture_metrics(self) -> tuple[str, ...]:
-        metric = self.args.metric_for_best_model
-        return () if metric == "loss" else (metric,)
 
     def logits(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Scores of each token as the first and as the last of an answer, `(windows, length)`; none at padding."""
@@ -131,15 +126,16 @@ class QuestionAnsweringTask(Task):
         return answers
 
     def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
-        """Figures of the test split, or without one of the validation split; its answers are written, by their ids."""
-        prefix, split = ("test", "test") if "test" in self.splits else ("eval", "validation")
+        """Figures of the final split, whose answers are written to files, by the questions' ids."""
+        split = self.final_split
         figures = self.evaluate(best, split)
         if self.accelerator.is_main_process:
             ids, folder = self.data.splits[split]["id"], Path(self.args.output_dir)
-            for name, values in (("predictions", self.answers), ("nbest_predictions", self.candidates)):
+            files = {"predictions": self.answers, "nbest_predictions": self.candidates}
+            for name, values in with_prefix(files, split).items():
                 text = json.dumps(dict(zip(ids, values, strict=True)), indent=2, ensure_ascii=False)
-                (folder / f"{prefix}_{name}.json").write_text(text + "\n", encoding="utf-8")
-        return {f"{prefix}_{name}": value for name, value in figures.items()}
+                (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+        return with_prefix(figures, split)
 
 
 def span_losses(logits: tuple[Tensor, Tensor], batch: Batch) -> Tensor:

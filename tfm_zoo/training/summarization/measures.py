@@ -10,8 +10,8 @@ NAMES = ("rouge1", "rouge2", "rougeL")
 def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     """ROUGE-1, ROUGE-2 and ROUGE-L of summaries: the mean F1, in percent.
 
-    Words are runs of a to z and digits, in small letters and not stemmed, as in the library rouge_score; so
-    texts in other alphabets have no words.
+    Words are runs of a to z and digits, in lower case and not stemmed, as in the library rouge_score. Texts in other
+    alphabets have no such words.
     """
     pairs = [(words_of(text), words_of(right)) for text, right in zip(summaries, references, strict=True)]
     of_each = [(n_gram_f1(*pair, 1), n_gram_f1(*pair, 2), subsequence_f1(*pair)) for pair in pairs]

@@ -1,4 +1,4 @@
-"""A model that summarises: which checkpoint, or which new one."""
+"""The model of a summarization recipe."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,6 +8,6 @@ from tfm_zoo.training.text_to_text.model import TextToTextModelArguments
 
 @dataclass(frozen=True)
 class SummarizationModelArguments(TextToTextModelArguments):
-    """Which checkpoint to start from, or which new model to make."""
+    """Which summariser to train."""
 
     writes: ClassVar = "a summary"

@@ -23,7 +23,7 @@ class PairArguments(SplitArguments):
 
     max_source_length: int = option(128, "Longer sources are truncated to this many tokens.", at_least=1)
     max_target_length: int = option(
-        128, "Likewise targets, in training and in the validation loss; and the texts that are written.", at_least=1
+        128, "Likewise for targets, in training and evaluation; the model writes no longer ones.", at_least=1
     )
 
 

@@ -14,7 +14,7 @@ HEAD = Head(AutoModelForSeq2SeqLM, "sequence-to-sequence language model")
 
 @dataclass(frozen=True)
 class TextToTextModelArguments(ModelArguments):
-    """Which checkpoint to start from, or which new model to make."""
+    """Which encoder-decoder to train."""
 
     writes: ClassVar[str]  # what the model writes, such as "a translation"
     small_type: ClassVar = "tfm_encoder_decoder"

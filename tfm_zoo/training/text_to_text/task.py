@@ -1,4 +1,4 @@
-"""Writing a text that another text asks for: the options, the figures, the samples."""
+"""Text to text as a task, in which a model reads a source and writes a target: its options, figures and samples."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.sharding import is_sharded, unwrapped
-from tfm_zoo.training.task import Batch, Task, loss_and_perplexity, sums_of_rows
+from tfm_zoo.training.task import Batch, Task, loss_and_perplexity, sums_of_rows, with_prefix
 from tfm_zoo.training.text_to_text.data import TextPairs
 from tfm_zoo.training.text_to_text.measures import label_smoothed_loss, labelled_logits
 
@@ -28,7 +28,7 @@ PREDICTIONS = "generated_predictions.txt"  # the file's name in transformers' ex
 
 @dataclass(frozen=True)
 class TextToTextArguments(LoopArguments):
-    """The options that the loop of a model that writes texts has beyond those of any other."""
+    """The options of a text-to-text loop, besides those of every loop."""
 
     #: the figures that rate written texts; and the option that says how many texts each evaluation writes
     scores: ClassVar[Sequence[str]]
@@ -42,11 +42,12 @@ class TextToTextArguments(LoopArguments):
         at_least=0,
     )
     label_smoothing_factor: float = option(
-        0.0, "Mass that is spread over the vocabulary in the labels; 0: none.", at_least=0, below=1
+        0.0, "Label smoothing: probability that is spread over the vocabulary; 0: none.", at_least=0, below=1
     )
     label_smoothing_over: Literal["others", "all"] = option(
         "others",
-        "Which classes share that mass: all but the label (Tensor2Tensor, and so the paper), or all (torch's own).",
+        "Which classes share label_smoothing_factor: all 'others' than the label (Tensor2Tensor, as in the paper), or"
+        " 'all' (torch).",
     )
     num_beams: int | None = option(
         None, "Width of the beam search; default: the checkpoint's, or 4 for a new model.", at_least=1
@@ -79,7 +80,7 @@ class TextToTextArguments(LoopArguments):
             if getattr(self, name) is not None:
                 setattr(config, name, getattr(self, name))
         if config.num_beams is None:
-            config.num_beams = 1  # what `generate` takes, and so evaluations; a pipeline would take more
+            config.num_beams = 1  # as evaluations have it; unless it is set, the zoo's pipelines search with more beams
 
 
 class Sample(NamedTuple):
@@ -97,7 +98,7 @@ class Sample(NamedTuple):
 
 @dataclass(kw_only=True)
 class TextToTextTask(Task):
-    """An encoder-decoder learns to write a text that another text asks for. The last samples are kept for the card."""
+    """An encoder-decoder learns to write the target of each source. The last samples are kept for the card."""
 
     args: TextToTextArguments
     data: TextPairs
@@ -120,7 +121,6 @@ class TextToTextTask(Task):
             )
         lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
         self.batch_tokens = self.args.per_device_train_batch_tokens
-        self.final_split = "test" if "test" in self.splits else "validation"  # the best model writes its texts
         self.lengths = lengths if self.batch_tokens else list(map(sum, lengths))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -162,8 +162,8 @@ class TextToTextTask(Task):
         whole.eval()
         texts: list[tuple[int, str]] = []
         batch_size = self.args.per_device_eval_batch_size
-        is_hidden = None if accelerator.is_main_process else True  # None: only if the screen is no terminal
-        # Of a sharded model all processes write the same number of batches, some perhaps without rows of their own.
+        is_hidden = None if accelerator.is_main_process else True  # None: hidden only where stderr is no terminal
+        # The processes of a sharded model must generate equally often, some perhaps without rows of their own.
         starts = range(0, -(-len(order) // accelerator.num_processes), batch_size)
         for start in tqdm(starts, desc="writing", leave=False, disable=is_hidden):
             rows = mine[start : start + batch_size]
@@ -180,7 +180,7 @@ class TextToTextTask(Task):
             print(f"--- samples after step {state.step}", *self.samples, "---", sep="\n", flush=True)
 
     def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
-        """Loss and scores of the test split, or without one of the validation split; its texts go to a file."""
+        """Loss and scores of the final split; the texts that the model writes for it go to a file."""
         split = self.final_split
         figures = super().evaluate(best, split)
         figures |= self.score(best, split, len(self.splits[split]), self.args.num_samples)
@@ -188,5 +188,4 @@ class TextToTextTask(Task):
             lines = (" ".join(text.split()) for text in self.texts)
             text = "".join(f"{line}\n" for line in lines)
             (Path(self.args.output_dir) / PREDICTIONS).write_text(text, encoding="utf-8")
-        prefix = "test" if split == "test" else "eval"
-        return {f"{prefix}_{name}": value for name, value in figures.items()}
+        return with_prefix(figures, split)

@@ -85,8 +85,8 @@ class TaggedTexts(Data):
 def labels_of_tokens(
     words: Sequence[int | None], tags: Sequence[str], label2id: dict[str, int], all_tokens: bool
 ) -> list[int]:
-    """A label id for each token; `words` are the numbers of the tokens' words. A word's first token gets its tag. So
-    do the others if `all_tokens` (`B-` becomes `I-`, if that is a label), else -100, as do special tokens."""
+    """A label id for each token; `words` has the number of each token's word. The first token of a word gets the word's
+    tag. The others get it too if `all_tokens` (`I-` for `B-`, if that is a label). All other tokens get -100."""
     labels = []
     for before, word in zip([None, *words], words, strict=False):
         if word is None or (word == before and not all_tokens):
@@ -132,9 +132,9 @@ def _tagged(args: TaggedTextArguments, name: str, split: Dataset, word_column: s
     found: dict[str, list[list[str]]] = {"words": [], "tags": []}
     for row, (words, tags) in enumerate(zip(split[word_column], split[tag_column], strict=True)):
         where, error = f"split {name!r}, {{row}}", partial(args.row_error, name, row)
-        if not _are(words, str):
+        if not _is_list_of(str, words):
             raise error(f"{where}: text_column_name {word_column!r} needs a list of words, not {words!r}")
-        if not _are(tags, (str, int)):
+        if not _is_list_of((str, int), tags):
             raise error(f"{where}: label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
         if len(words) != len(tags):
             sizes = f"{counted(len(words), 'word')} and {counted(len(tags), 'tag')}"
@@ -144,6 +144,5 @@ def _tagged(args: TaggedTextArguments, name: str, split: Dataset, word_column: s
     return Dataset.from_dict(found)
 
 
-def _are(values: object, types: type | tuple[type, ...]) -> bool:
-    """Whether these are a list of such values."""
+def _is_list_of(types: type | tuple[type, ...], values: object) -> bool:
     return isinstance(values, Iterable) and not isinstance(values, str) and all(isinstance(v, types) for v in values)

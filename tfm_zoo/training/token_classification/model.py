@@ -13,7 +13,7 @@ HEAD = Head(AutoModelForTokenClassification, "token classifier")
 
 
 def load_tagger(args: LabellingArguments, label_names: list[str]) -> ModelAndTokenizer:
-    """The checkpoint with a head for these labels, its own if that has as many of them; and its tokenizer."""
+    """The checkpoint with a head for these labels, and its tokenizer."""
     model, tokenizer = load_with_labels(HEAD, args, HEAD.config_of_checkpoint(args), label_names)
     return model, reads_words(tokenizer)
 
@@ -27,11 +27,11 @@ def new_tagger(
 
 
 def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer, made to read lists of words: one of bytes puts a blank before each, so that they are not joined.
-    It can pad.
+    """The tokenizer, set to read lists of words and to pad. One of bytes puts a blank before each word, so that no two
+    are joined.
 
     Raises:
-        ValueError: if it is written in Python, and so does not tell which word a token is from.
+        ValueError: if it is written in Python: then it does not tell which word a token is from.
     """
     if not tokenizer.is_fast:
         raise ValueError(

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.task import Batch, Task, inputs_of
+from tfm_zoo.training.task import Batch, Task, inputs_of, with_prefix
 from tfm_zoo.training.token_classification.data import TaggedTexts
 from tfm_zoo.training.token_classification.measures import Scores, entity_scores
 
 
 @dataclass(frozen=True)
 class TokenClassificationArguments(LoopArguments):
-    """The options that this loop has beyond those of any other."""
+    """The options of a token classification loop, besides those of every loop."""
 
     figures: ClassVar = ("loss", "accuracy", "precision", "recall", "f1")
 
@@ -42,11 +42,6 @@ class TokenClassificationTask(Task):
         "loss": "loss per word",
     }
     headline = ("f1", "precision", "recall", "accuracy")
-
-    @property
-    def picture_metrics(self) -> tuple[str, ...]:
-        metric = self.args.metric_for_best_model
-        return () if metric == "loss" else (metric,)
 
     def count(self, batch: Batch) -> int:
         """The labelled tokens of a batch."""
@@ -76,6 +71,5 @@ class TokenClassificationTask(Task):
         return figures | {name: getattr(total, name) for name in Scores._fields[:3]}
 
     def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
-        """Figures of the test split, or without one of the validation split; the card's scores by kind are theirs."""
-        prefix, split = ("test", "test") if "test" in self.splits else ("eval", "validation")
-        return {f"{prefix}_{name}": value for name, value in self.evaluate(best, split).items()}
+        """Figures of the final split, which the card's scores by kind are of, too."""
+        return with_prefix(self.evaluate(best, self.final_split), self.final_split)

@@ -1,4 +1,4 @@
-"""A checkpoint that translates, with its tokenizer; if they know many languages, set to two of them."""
+"""A checkpoint that translates, with its tokenizer. If these know many languages, they are set to one pair."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +11,7 @@ from tfm_zoo.training.text_to_text.model import TextToTextModelArguments, load_t
 
 @dataclass(frozen=True)
 class TranslationModelArguments(TextToTextModelArguments):
-    """Which checkpoint to start from, or which new model to make."""
+    """Which translator to train."""
 
     writes: ClassVar = "a translation"
 
