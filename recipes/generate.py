@@ -107,7 +107,7 @@ def diversity(texts: list[list[int]]) -> str:
 
 
 def load(args: argparse.Namespace) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel"]:
-    open_config(args, "a model", args.error)
+    open_config(args, "generate.py", "does not continue texts", args.error)
     trust = args.trust_remote_code
     try:
         tokenizer = AutoTokenizer.from_pretrained(args.model, trust_remote_code=trust)

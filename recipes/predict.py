@@ -17,10 +17,9 @@ import torch
 from trained import open_config
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-#: what a model does, by its head; and the scripts that take models with other heads
+#: what a model does, by its head; and what models of other heads do not do
 TASKS = {"SequenceClassification": "classify", "TokenClassification": "tag", "QuestionAnswering": "answer"}
-SCRIPTS = {"ConditionalGeneration": "translate.py", "MTModel": "translate.py", "CausalLM": "generate.py"}
-SCRIPTS |= {"LMHeadModel": "generate.py"}
+DOES_NOT = "neither classifies texts, tags words nor finds answers"
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -41,13 +40,11 @@ def main(argv: list[str] | None = None) -> None:
     if not texts:
         parser.error("give texts, or a --file with one text per line")
 
-    config = open_config(args, "a model", parser.error)
+    config = open_config(args, "predict.py", DOES_NOT, parser.error)
     name = (config.architectures or ["no known class"])[0]
     task = next((task for head, task in TASKS.items() if name.endswith(head)), None)
     if task is None:
-        script = next((script for head, script in SCRIPTS.items() if name.endswith(head)), None)
-        mend = f": recipes/{script} takes it" if script else f"; a head is one of {', '.join(TASKS)}"
-        parser.error(f"{args.model} is of {name}, which neither classifies texts, tags words nor finds answers{mend}")
+        parser.error(f"{args.model} is of {name}, which {DOES_NOT}; a head is one of {', '.join(TASKS)}")
     if (task == "answer") != (args.question is not None):
         parser.error("--question and a model that answers questions belong together")
     {"classify": classify, "tag": tag, "answer": answer}[task](args, texts)

@@ -14,12 +14,19 @@ from transformers.utils.logging import disable_progress_bar
 NOISY = ("torchao", "torch.utils._pytree", "transformers.dynamic_module_utils", "huggingface_hub.utils._http")
 
 
-def open_config(args: argparse.Namespace, what: str, error: Callable[[str], None]) -> PreTrainedConfig:
+#: the end of a class's name -> the script that uses its models
+SCRIPTS = dict.fromkeys(("SequenceClassification", "TokenClassification", "QuestionAnswering"), "predict.py")
+SCRIPTS |= dict.fromkeys(("ConditionalGeneration", "MTModel"), "translate.py")
+SCRIPTS |= dict.fromkeys(("CausalLM", "LMHeadModel"), "generate.py")
+
+
+def open_config(args: argparse.Namespace, script: str, does_not: str, error: Callable[[str], None]) -> PreTrainedConfig:
     """The configuration of `args.model`, a folder, whose code is trusted, or a Hub id.
 
     Args:
-        what: what the model is, for the message.
-        error: called with a message if there is no such model; it ends the program.
+        script: the name of the script that asks.
+        does_not: what models that are for other scripts do not do.
+        error: called with a message if there is no such model, or if it is for another script; it ends the program.
     """
     disable_progress_bar()
     for name in NOISY:
@@ -33,7 +40,11 @@ def open_config(args: argparse.Namespace, what: str, error: Callable[[str], None
     try:
         config = AutoConfig.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
     except (OSError, ValueError) as reason:
-        error(f"{args.model} is no folder and no Hub id of {what}: {str(reason).splitlines()[0]}")
+        error(f"{args.model} is no folder of a model and no Hub id: {str(reason).splitlines()[0]}")
+    name = (config.architectures or ["no known class"])[0]
+    right = next((right for end, right in SCRIPTS.items() if name.endswith(end)), None)
+    if right not in (script, None):
+        error(f"{args.model} is of {name}, which {does_not}: recipes/{right} takes it")
     if (getattr(config, "quantization_config", None) or {}).get("quant_method") == "tfm_zoo":
         import tfm_zoo  # noqa: F401, which knows the format
     return config

@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> None:
     if not any(sentence.strip() for sentence in sentences):
         parser.error("give sentences, or a --file with one sentence per line")
 
-    open_config(args, "a model", parser.error)
+    open_config(args, "translate.py", "does not translate", parser.error)
     trust = args.trust_remote_code
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:

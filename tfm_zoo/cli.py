@@ -3,7 +3,7 @@
 import typer
 
 from .commands import conversion, hub, show
-from .quiet import hush_deepspeed, hush_downloaded_code, quiet_imports
+from .quiet import hush_deepspeed, hush_downloads, quiet_imports
 
 app = typer.Typer(
     help="Convert official checkpoints to zoo models and back; push, verify and serve zoo models; look inside them.",
@@ -38,6 +38,6 @@ app.add_typer(pictures, name="show")
 
 def main() -> None:
     hush_deepspeed()  # no command trains
-    hush_downloaded_code()
+    hush_downloads()
     with quiet_imports():  # of subcommands
         app(prog_name="tfm-zoo")

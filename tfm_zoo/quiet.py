@@ -110,9 +110,11 @@ def hush_deepspeed() -> None:
     logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
 
 
-def hush_downloaded_code() -> None:
-    """Do not list the files of a checkpoint's code when transformers downloads them: the user has asked to run it."""
-    logging.getLogger("transformers.dynamic_module_utils").setLevel(logging.ERROR)
+def hush_downloads() -> None:
+    """Do not list the files of a checkpoint's code when transformers downloads them: the user has asked to run it. Nor
+    tell of each attempt to reach the Hub: an error tells of the last."""
+    for name in ("transformers.dynamic_module_utils", "huggingface_hub.utils._http"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def hush_tokenizers() -> None:

@@ -176,8 +176,11 @@ def test_refused():
         pack_weights(model.eval(), "int3")
     with pytest.raises(ValueError, match="on meta"):
         pack_weights(copy.deepcopy(model).to("meta"), "int8")
+    packed = pack_weights(model, "float32")
     with pytest.raises(ValueError, match="this one is packed"):
-        quantize_int8(pack_weights(model, "float32"))
+        quantize_int8(packed)
+    with pytest.raises(RuntimeError, match="train the model first"):
+        packed.train()
 
 
 def test_models_in_bfloat16():

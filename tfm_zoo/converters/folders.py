@@ -57,7 +57,7 @@ def new_folder(out: Path, overwrite: bool = False) -> Iterator[Path]:
     if out.exists() and not out.is_dir():
         raise ConversionError(f"{out} exists and is no folder.")
     if out.exists() and any(out.iterdir()) and not overwrite:
-        raise ConversionError(f"{out} exists and is not empty; it is replaced with --overwrite only.")
+        raise ConversionError(f"{out} exists and is not empty: give --overwrite to replace it.")
     # Beside the first parent that exists: on the same file system, a folder is moved by renaming it.
     beside = next(parent for parent in out.parents if parent.exists())
     temporary = beside / f".{out.name}.{uuid.uuid4().hex[:8]}.partial"

@@ -52,6 +52,11 @@ class PackedLinear(nn.Module):
             return torch.ops.tfm_zoo.product(inputs, self.number, self.out_features, self.dtype)
         return self.product(inputs).to(self.dtype)
 
+    def train(self, mode: bool = True) -> "PackedLinear":
+        if mode:
+            raise RuntimeError("A packed model is for inference: train the model first, and pack it then.")
+        return super().train(mode)
+
     def __setstate__(self, state: dict) -> None:  # a copy has a product, and so a number, of its own
         super().__setstate__(state)
         self.register()

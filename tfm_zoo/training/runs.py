@@ -33,7 +33,7 @@ from transformers.integrations import unset_hf_deepspeed_config
 
 from tfm_zoo.hub import PushError
 from tfm_zoo.models.hub_saving import open_repository
-from tfm_zoo.quiet import hush_deepspeed, hush_downloaded_code, hush_progress_bars, hush_tokenizers
+from tfm_zoo.quiet import hush_deepspeed, hush_downloads, hush_progress_bars, hush_tokenizers
 from tfm_zoo.training.arguments import LoopArguments, parse_arguments
 from tfm_zoo.training.checkpoints import (
     RESULTS_FILE,
@@ -175,7 +175,7 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
     if not accelerator.is_main_process:
         transformers.utils.logging.set_verbosity_error()
     hush_progress_bars()
-    hush_downloaded_code()
+    hush_downloads()
     set_seed(args.seed)
     return accelerator
 
