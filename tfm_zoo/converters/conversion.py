@@ -19,13 +19,11 @@ from .errors import ConversionError
 from .mapping import Scratch
 from .official_names import canonical_name, checkpoint_head, is_converted, rule_of
 from .sinusoids import check_sinusoids
-from .tensor_matching import by_canonical_name, match, zoo_names
+from .tensor_matching import by_canonical_name, enumerated, match, zoo_names
 from .tensor_rules import Sinusoids, Step, plan
 from .torch_modules import settings_of
 
 logger = logging.getLogger(__name__)
-#: how many tensors of another head a message names
-SHOWN = 4
 
 
 def from_official(
@@ -108,12 +106,10 @@ def convert(
     if model.can_generate():
         model.generation_config = checkpoint.generation_config
     model.name_or_path = model.config.name_or_path = checkpoint.source or getattr(original, "name_or_path", "")
-    unused, rest = matched.unused[:SHOWN], len(matched.unused) - SHOWN
-    unused += [f"and {rest} more"] if rest > 0 else []
-    notices = {"initialised anew, to be trained first": matched.fresh, "left out, as of another head": unused}
+    notices = {"initialised anew, to be trained first": matched.fresh, "left out, as of another head": matched.unused}
     for notice, names in notices.items():
         if names:
-            logger.warning(f"{model_class.__name__} from {checkpoint.title}: {notice}: {', '.join(names)}.")
+            logger.warning(f"{model_class.__name__} from {checkpoint.title}: {notice}: {enumerated(names)}.")
     return model
 
 

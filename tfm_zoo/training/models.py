@@ -235,7 +235,8 @@ def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
     try:
         return AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
-        raise OSError(f"{option_name} {name!r}: neither a checkpoint's folder nor found on the Hub") from error
+        mend = "without a connection, give a folder, or --model_type for a new model"
+        raise OSError(f"{option_name} {name!r}: neither a checkpoint's folder nor found on the Hub; {mend}") from error
 
 
 def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
