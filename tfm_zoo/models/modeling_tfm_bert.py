@@ -94,8 +94,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         reads_first = self.pools and pools_first(self.config, attention_mask)
         batch = encoder_batch(self, tokens, attention_mask, read_positions, reads_first, **kwargs)
         outputs = batch.restore(self.run(batch, return_dict=True, **kwargs))
-        states, pooler = outputs.last_hidden_state, self.pooler
-        pooled = None if pooler is None else pool(self.config, states, attention_mask, pooler, self.pooler_query)
+        pooled = self.pooler and pool(self.config, outputs[0], attention_mask, self.pooler, self.pooler_query)
         return BaseModelOutputWithPooling(pooler_output=pooled, **outputs)
 
 
