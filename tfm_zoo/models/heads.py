@@ -72,7 +72,8 @@ def forward_around(base_forward, predict):
         kwargs |= given
         chosen = {name: kwargs.pop(name) for name in options & kwargs.keys()}
         inputs = self.prepare(dict.fromkeys(names) | kwargs, **chosen)
-        outputs = self.model(**{name: inputs[name] for name in inputs if name not in self.for_predict}, return_dict=True)
+        base_inputs = {name: inputs[name] for name in inputs if name not in self.for_predict}
+        outputs = self.model(**base_inputs, return_dict=True)
         return self.predict(outputs, inputs, **chosen)
 
     rest = inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD, annotation=Unpack[TransformersKwargs])
