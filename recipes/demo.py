@@ -43,7 +43,10 @@ SIZES = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 REVIEWS = ["the plot was clever . the music was not dull .", "the cast was funny but the ending was tedious ."]
 #: runs a script in a process that cannot import tfm_zoo
-WITHOUT_ZOO = "import runpy, sys; sys.modules['tfm_zoo'] = None; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+WITHOUT_ZOO = (
+    "import os, runpy, sys; sys.modules['tfm_zoo'] = None; script = sys.argv.pop(1);"
+    " sys.path.insert(0, os.path.dirname(script)); runpy.run_path(script, run_name='__main__')"
+)
 PREDICT = Path(__file__).with_name("predict.py")
 Batch = dict[str, torch.Tensor]
 

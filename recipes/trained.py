@@ -12,12 +12,9 @@ from transformers.utils.logging import disable_progress_bar
 #: loggers that warn when transformers imports torchao, where that is installed, downloads a checkpoint's code, or tries
 #: again to reach the Hub
 NOISY = ("torchao", "torch.utils._pytree", "transformers.dynamic_module_utils", "huggingface_hub.utils._http")
-
-
-#: the end of a class's name -> the script that uses its models
-SCRIPTS = dict.fromkeys(("SequenceClassification", "TokenClassification", "QuestionAnswering"), "predict.py")
-SCRIPTS |= dict.fromkeys(("ConditionalGeneration", "MTModel"), "translate.py")
-SCRIPTS |= dict.fromkeys(("CausalLM", "LMHeadModel"), "generate.py")
+#: how the names of classes end whose models predict.py uses, and of those that write
+READING = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
+WRITING = ("ConditionalGeneration", "MTModel", "CausalLM", "LMHeadModel")
 
 
 def open_config(args: argparse.Namespace, script: str, does_not: str, error: Callable[[str], None]) -> PreTrainedConfig:
@@ -42,7 +39,8 @@ def open_config(args: argparse.Namespace, script: str, does_not: str, error: Cal
     except (OSError, ValueError) as reason:
         error(f"{args.model} is no folder of a model and no Hub id: {str(reason).splitlines()[0]}")
     name = (config.architectures or ["no known class"])[0]
-    right = next((right for end, right in SCRIPTS.items() if name.endswith(end)), None)
+    writer = "translate.py" if config.is_encoder_decoder else "generate.py"
+    right = "predict.py" if name.endswith(READING) else writer if name.endswith(WRITING) else None
     if right not in (script, None):
         error(f"{args.model} is of {name}, which {does_not}: recipes/{right} takes it")
     if (getattr(config, "quantization_config", None) or {}).get("quant_method") == "tfm_zoo":

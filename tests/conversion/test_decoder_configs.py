@@ -11,6 +11,7 @@ from tests.official_models import BY_NAME, FALCON_RW, ROPE, build_tiny
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10, 11]])
+LONGROPE = {"original_max_position_embeddings": 20, "rope_parameters": ROPE["longrope"], "sliding_window": None}
 SERIAL = {"new_decoder_architecture": False, "parallel_attn": False}
 
 
@@ -147,6 +148,18 @@ def test_variations_of_attention_that_are_not_converted(tmp_path):
     build_tiny(BY_NAME["MptModel"], attn_config={"alibi": False, "clip_qkv": 3.0}).save_pretrained(tmp_path)
     with pytest.raises(ConversionError, match=r"'alibi': False.* What is converted: .*alibi=True and clip_qkv=None\."):
         from_official(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "later"),
+    [("BloomForCausalLM", {}, "position_ids_from_mask"), ("Phi3ForCausalLM", LONGROPE, "renew_longrope_cache")],
+)
+def test_models_that_were_converted_before_a_field_was_there(name, fields, later):
+    original = build_tiny(BY_NAME[name], **fields)
+    zoo = from_official(original)
+    assert getattr(zoo.config, later)
+    setattr(zoo.config, later, False)
+    assert_same_model(to_official(zoo), original)
 
 
 def test_a_window_given_to_a_converted_model():

@@ -7,7 +7,7 @@ loads it from a repository on the Hub, for official models too.
 import pytest
 import torch
 
-from .models import ARCHITECTURES, LATER, assert_varied, generate, pair, prompts
+from .models import ARCHITECTURES, LATER, LENGTHS, assert_varied, generate, pair, prompts
 
 EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", ARCHITECTURES)
 SAMPLED = {"do_sample": True, "top_k": 0}
@@ -48,3 +48,11 @@ def test_samples_follow_the_seed(architecture):
     one, other, again = (generate(model, prompts(), seed, **STRATEGIES["temperature"]) for seed in (0, 1, 0))
     assert one.sequences.equal(again.sequences)
     assert not one.sequences.equal(other.sequences)
+
+
+def test_from_embeddings():
+    model, _ = pair("gpt2")
+    embedded = {"inputs_embeds": model.get_input_embeddings()(prompts()["input_ids"])}
+    mask = {"attention_mask": prompts()["attention_mask"]}
+    new = generate(model, prompts()).sequences[:, max(LENGTHS) :]
+    assert generate(model, embedded | mask).sequences.equal(new)

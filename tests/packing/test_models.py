@@ -180,7 +180,7 @@ def test_refused():
     with pytest.raises(ValueError, match="this one is packed"):
         quantize_int8(packed)
     with pytest.raises(RuntimeError, match="train the model first"):
-        packed.train()
+        packed.train()(torch.tensor([[1, 2]]))
 
 
 def test_models_in_bfloat16():

@@ -20,7 +20,11 @@ from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "recipes"))  # as for a script there, which Python is told to run
-PYTHONPATH = os.pathsep.join(map(str, (ROOT, ROOT / "recipes")))
+#: runs a script in a process that cannot import tfm_zoo
+WITHOUT_ZOO = (
+    "import os, runpy, sys; sys.modules['tfm_zoo'] = None; script = sys.argv.pop(1);"
+    " sys.path.insert(0, os.path.dirname(script)); runpy.run_path(script, run_name='__main__')"
+)
 RECIPE = ROOT / "recipes" / "finetune_classification.py"
 LM_RECIPE = ROOT / "recipes" / "finetune_causal_lm.py"
 TRANSLATION_RECIPE = ROOT / "recipes" / "train_translation.py"
@@ -291,7 +295,7 @@ def run_python(*command: object, check: bool = True, timeout: int = 240, **env: 
     """Run Python in a fresh process that sees the repository, but no network."""
     ended = subprocess.run(
         [sys.executable, *map(str, command)],
-        env=os.environ | {"PYTHONPATH": PYTHONPATH, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | env,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | env,
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -16,7 +16,7 @@ from tfm_zoo.training import loop
 from tfm_zoo.training.language_modeling.data import Blocks
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
-from .conftest import ROOT, TEXT, history, run_python, shown_error
+from .conftest import ROOT, TEXT, WITHOUT_ZOO, history, run_python, shown_error
 
 GPT2 = "n_embd=32,n_layer=2,n_head=2,embd_pdrop=0,attn_pdrop=0,resid_pdrop=0"
 SIZES = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64"
@@ -73,9 +73,8 @@ def test_built_in_text_and_generation_where_there_is_no_zoo(train_lm, tmp_path, 
     asked = int(re.search(r"generate\('Once', max_new_tokens=(\d+)\)", card)[1])
     assert asked + len(tokenizer("Once")["input_ids"]) == config.max_position_embeddings == 32
     assert f"max_new_tokens={asked})  # with the prompt 32 tokens, the most that the model takes" in card
-    script = "import runpy, sys; sys.modules['tfm_zoo'] = None; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
     options = ["--max_new_tokens", 9, "--num_samples", 2, "--seed", 1]
-    shown = run_python("-c", script, ROOT / "recipes" / "generate.py", tmp_path / "run", "the film", "", *options)
+    shown = run_python("-c", WITHOUT_ZOO, ROOT / "recipes" / "generate.py", tmp_path / "run", "the film", "", *options)
     assert shown.stdout.count("the film") == 2 and "torchao" not in shown.stderr  # which warns when it is imported
     model = tfm_zoo.TfmGPTForCausalLM.from_pretrained(tmp_path / "run")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")

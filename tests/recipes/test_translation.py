@@ -20,7 +20,7 @@ from tfm_zoo.training.text_to_text.measures import label_smoothed_loss, labelled
 from tfm_zoo.training.tokenizers import joint_bpe
 from tfm_zoo.training.translation.task import language_codes
 
-from .conftest import ROOT, history, imported, run_python, shown_error
+from .conftest import ROOT, WITHOUT_ZOO, history, imported, run_python, shown_error
 
 SIZES = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
 MARIAN = {
@@ -35,8 +35,6 @@ MARIAN = {
     "max_position_embeddings": 20,
 }
 TRANSLATE = ROOT / "recipes" / "translate.py"
-# Runs a script where there is no tfm_zoo.
-WITHOUT_ZOO = "import runpy, sys; sys.modules['tfm_zoo'] = None; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
 
 
 @pytest.fixture(scope="module")

@@ -11,14 +11,19 @@ class TfmGenerationMixin(GenerationMixin):
     """transformers' generation, with caches that copy less."""
 
     def prepare_inputs_for_generation(
-        self, input_ids: torch.LongTensor, past_key_values: Cache | None = None, **kwargs
+        self,
+        input_ids: torch.LongTensor,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,  # by name: transformers looks whether it is taken
+        **kwargs,
     ) -> dict:
         if self.config.renew_longrope_cache and past_key_values is not None:
             last = self.config.rope_parameters["original_max_position_embeddings"]
             if past_key_values.get_seq_length() <= last < input_ids.shape[1]:
                 # The model then makes a cache, and reads the whole text again.
                 past_key_values = kwargs["next_sequence_length"] = None
-        return super().prepare_inputs_for_generation(input_ids, past_key_values=past_key_values, **kwargs)
+        kwargs |= {"past_key_values": past_key_values, "inputs_embeds": inputs_embeds}
+        return super().prepare_inputs_for_generation(input_ids, **kwargs)
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict, *args, **kwargs):
         caller_has_cache = model_kwargs.get("past_key_values") is not None

@@ -74,8 +74,12 @@ class TfmAlibi(nn.Module):
         """Fills the buffer again: loading leaves garbage in it."""
         init.copy_(self.slopes, self.make_slopes())
 
-    def forward(self, distances: torch.LongTensor, layer: int) -> torch.Tensor:
-        """Distances `(n,)` to biases `(heads, n)`."""
+    def forward(
+        self, distances: torch.LongTensor, layer: int, positions: tuple[torch.LongTensor, ...] | None = None
+    ) -> torch.Tensor:
+        """Distances `(n,)` to biases `(heads, n)`; or see `of_positions`."""
+        if positions is not None:
+            return self.of_positions(*positions)
         return (self.slopes.float()[:, None] * -distances.abs() * self.scale).to(self.slopes.dtype)
 
     def of_positions(self, keys: torch.LongTensor, queries: torch.LongTensor) -> torch.Tensor:
@@ -133,7 +137,7 @@ class BiasedLayouts:
         distances = distances_to(keys, self.queries, self.device) + distance
         is_later = distances > 0 if layout.mask is None and self.bias.is_causal and self.queries > 1 else None
         if self.reads_positions:
-            bias = self.bias.of_positions(*self.positions(keys, first)).to(self.device)
+            bias = self.bias(distances, layer, positions=self.positions(keys, first)).to(self.device)
             if is_later is not None:
                 bias = bias.masked_fill(spread(is_later[None], self.queries, keys), torch.finfo(bias.dtype).min)
         else:

@@ -42,20 +42,18 @@ class PackedLinear(nn.Module):
         self.product, self.dtype = product, dtype
         self.in_features, self.out_features = in_features, out_features
         self.register()
+        self.eval()
 
     def register(self) -> None:
         self.number = next(NUMBERS)
         PRODUCTS[self.number] = self.product
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            raise RuntimeError("A packed model is for inference: train the model first, and pack it then.")
         if torch.compiler.is_compiling():
             return torch.ops.tfm_zoo.product(inputs, self.number, self.out_features, self.dtype)
         return self.product(inputs).to(self.dtype)
-
-    def train(self, mode: bool = True) -> "PackedLinear":
-        if mode:
-            raise RuntimeError("A packed model is for inference: train the model first, and pack it then.")
-        return super().train(mode)
 
     def __setstate__(self, state: dict) -> None:  # a copy has a product, and so a number, of its own
         super().__setstate__(state)

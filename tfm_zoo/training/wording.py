@@ -32,7 +32,7 @@ def _rows_of_table(lines: TextIO, delimiter: str) -> Iterator[int]:
     """The lines at which rows begin: a cell in quotation marks may hold several lines."""
     reader, begin = csv.reader(lines, delimiter=delimiter), 1
     for cells in reader:
-        if cells:  # else it is an empty line, which is no row
+        if len(cells) > 1 or any(cell.strip() for cell in cells):  # else it is an empty line, which is no row
             yield begin
         begin = reader.line_num + 1
 

@@ -37,6 +37,7 @@ BLOOM = Architecture(
         Field("n_head", "num_attention_heads"),
         *ALIBI,
         *constants(hidden_act="gelu_new", embedding_norm=True, position_ids_from_mask=True),
+        Free("position_ids_from_mask"),  # models that were converted earlier count all tokens
         Free("max_position_embeddings"),
         *only(apply_residual_connection_post_layernorm=False),
     ),

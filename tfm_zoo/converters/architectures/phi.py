@@ -1,7 +1,7 @@
 """Phi 1 and 2 (Gunasekar et al. 2023), with attention beside feed-forward; Phi 3 and 4 (Abdin et al. 2024)."""
 
 from ..architecture import Head
-from ..config_rules import Computed, Field, constants, same
+from ..config_rules import Computed, Field, Free, constants, same
 from ..tensor_rules import NotConverted, Rename, Split, SplitHeads
 from .decoder_family import QKV, ROTARY_SHARE
 from .llama import FIELDS, llama
@@ -44,6 +44,7 @@ PHI3 = llama(
     Field("resid_pdrop", "hidden_dropout"),
     *constants(attention_bias=False, mlp_bias=False, embedding_dropout=0.0),
     *constants(renew_longrope_cache=lambda zoo: zoo["rope_parameters"]["rope_type"] == "longrope"),
+    Free("renew_longrope_cache"),  # models that were converted earlier keep their cache
     base=FIELDS,
     tensors=(
         Rename("embed_tokens", "embeddings.embed_tokens"),
