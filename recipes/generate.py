@@ -39,6 +39,7 @@ class Shape(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpF
 def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         usage="%(prog)s MODEL [PROMPT ...] [options]",
+        allow_abbrev=False,
         description="Continue texts with a saved language model.",
         epilog=FIGURES,
         formatter_class=Shape,

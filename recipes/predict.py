@@ -25,6 +25,7 @@ DOES_NOT = "neither classifies texts, tags words nor finds answers"
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         usage="%(prog)s MODEL TEXT ... [options]",
+        allow_abbrev=False,
         description="Classify texts, tag their words, or find answers in them.",
     )
     parser.add_argument("model", help="folder or Hub id")

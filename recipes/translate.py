@@ -15,7 +15,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        usage="%(prog)s MODEL SENTENCE ... [options]", description="Translate sentences with a saved model."
+        usage="%(prog)s MODEL SENTENCE ... [options]",
+        allow_abbrev=False,
+        description="Translate sentences with a saved model.",
     )
     parser.add_argument("model", help="folder or Hub id")
     parser.add_argument("sentences", nargs="*", help="what to translate")

@@ -176,7 +176,8 @@ def history_of(run: Path) -> list[dict]:
     if not path.exists():  # the Trainer leaves it in its checkpoints
         path = max(run.glob("checkpoint-*/trainer_state.json"), key=lambda each: each.stat().st_mtime, default=path)
     if not path.exists():
-        raise FileNotFoundError(f"{run} has no trainer_state.json: it is not the output_dir of a training.")
+        found = "has no trainer_state.json: it is not the output_dir of a training" if run.is_dir() else "is no folder"
+        raise FileNotFoundError(f"{run} {found}.")
     return json.loads(path.read_text())["log_history"]
 
 

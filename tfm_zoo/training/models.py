@@ -18,6 +18,7 @@ import tfm_zoo
 from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.converters.checkpoint import is_path
 from tfm_zoo.limits import positions_of
+from tfm_zoo.packing.configuration import METHOD
 from tfm_zoo.quiet import quiet_loading
 from tfm_zoo.training.arguments import Options, nearest, option
 from tfm_zoo.training.sources import DataArguments
@@ -160,6 +161,9 @@ class Head:
         """The configuration of the checkpoint that the options name."""
         config = load_config(args, "model_name_or_path")
         self.check(config)
+        if (getattr(config, "quantization_config", None) or {}).get("quant_method") == METHOD:
+            name = args.model_name_or_path
+            raise ValueError(f"model_name_or_path {name!r} is quantised, for inference: train what it was made of")
         return config
 
     def load(self, args: ModelArguments, replace_head: bool = False, **fields: Any) -> ModelAndTokenizer:

@@ -35,6 +35,7 @@ def plot_training(log_history: list[dict[str, Any]], path: str | Path, *metrics:
     figure.suptitle(f"{Path(path).resolve().parent.name}: {', '.join(('loss', *metrics))}", parse_math=False)
     for panel in panels:
         plain(panel)
+        panel.ticklabel_format(useOffset=False)  # of a flat curve, too, the ticks are the values
     figure.savefig(path, dpi=DPI)
 
 
@@ -69,6 +70,7 @@ def plot_runs(histories: Mapping[str, list[dict[str, Any]]], path: str | Path) -
         panel.set_xlabel(label)
         panel.set_xlim(left=0)
         panel.xaxis.set_major_locator(MaxNLocator(integer=label == "optimiser step"))
+        panel.ticklabel_format(useOffset=False)
         plain(panel)
     panels[0].set_ylabel("validation loss")
     panels[-1].legend(frameon=False, title="at the end", alignment="left")
