@@ -20,11 +20,8 @@ from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "recipes"))  # as for a script there, which Python is told to run
-#: runs a script in a process that cannot import tfm_zoo
-WITHOUT_ZOO = (
-    "import os, runpy, sys; sys.modules['tfm_zoo'] = None; script = sys.argv.pop(1);"
-    " sys.path.insert(0, os.path.dirname(script)); runpy.run_path(script, run_name='__main__')"
-)
+from demo import WITHOUT_ZOO  # noqa: E402, F401, which tests run as the demo does
+
 RECIPE = ROOT / "recipes" / "finetune_classification.py"
 LM_RECIPE = ROOT / "recipes" / "finetune_causal_lm.py"
 TRANSLATION_RECIPE = ROOT / "recipes" / "train_translation.py"
