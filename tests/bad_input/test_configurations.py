@@ -49,6 +49,17 @@ def rope(kind: str, **parameters) -> dict:
         refused("no_rope_layers=.*'learned' does not have", no_rope_layers=[0, 1]),
         refused("no_rope_layers=.* each of num_hidden_layers=2", no_rope_layers=[0], **rope("default")),
         refused("residual_multiplier=0.5 .*'output'", residual_multiplier=0.5, norm_position="output"),
+        refused(
+            "needs norm_position 'pre' or 'post' and use_parallel_residual=False, and not 'pre' and True",
+            residual_multiplier=0.5,
+            norm_position="pre",
+            use_parallel_residual=True,
+        ),
+        refused(
+            "'alibi' and relative_attention_num_buckets=8 are two",
+            position_embedding_type="alibi",
+            relative_attention_num_buckets=8,
+        ),
         refused("embedding_multiplier=2 .*embedding_norm=True", embedding_multiplier=2, embedding_norm=True),
         refused("round_embedding_scale=True .*scale_embedding=False", round_embedding_scale=True),
         refused("final_logit_softcapping=3.0 is a field of other families", final_logit_softcapping=3.0),

@@ -42,6 +42,12 @@ from .refusals import IDS, MASK, ONES, SENTENCES, refused
         refused("labels holds 64, .*vocab_size.* 0 to 60", "ForMaskedLM", input_ids=IDS, labels=IDS + 50),
         refused("labels holds -1, .*vocab_size.* 0 to 60", "ForMaskedLM", input_ids=IDS, labels=-ONES),
         refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForMaskedLM", input_ids=IDS, labels=IDS[:, :6]),
+        refused(
+            r"labels of shape \(2, 7, 3\) .*\(2, 7\)",
+            "ForMaskedLM",
+            input_ids=IDS,
+            labels=ONES[..., None] + ONES[0, :3],
+        ),
         refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForPreTraining", input_ids=IDS, labels=IDS[:, :6]),
         refused(
             "next_sentence_label holds 9, .*0 to 1", "ForPreTraining", input_ids=IDS, next_sentence_label=SENTENCES

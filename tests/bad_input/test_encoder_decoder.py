@@ -44,6 +44,12 @@ def both_caches(rows: int = 2, source: int = 7, **fields) -> transformers.Cache:
             input_ids=IDS,
             decoder_input_ids=TARGET[0],
         ),
+        refused(
+            "input_ids=None: the classifier",
+            "ForSequenceClassification",
+            inputs_embeds=torch.zeros(2, 3, 32),
+            decoder_input_ids=TARGET,
+        ),
         refused("hold no token", "Model", input_ids=IDS[:, :0], decoder_input_ids=TARGET),
         refused("hold no token", "Model", input_ids=IDS, decoder_input_ids=TARGET[:, :0]),
         refused(

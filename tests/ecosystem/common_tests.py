@@ -29,7 +29,7 @@ ARCHITECTURE_NAMES = ("bert", "gpt2", "llama", "marian", "bart")
 #: Two layers everywhere, and decoders of the same sizes as encoders: the tests expect it.
 SIZES = {"num_hidden_layers": 2, "n_layer": 2, "encoder_layers": 2, "decoder_layers": 2}
 SIZES |= {"decoder_attention_heads": 4, "decoder_ffn_dim": 48}
-BATCH, LENGTH = 5, 7
+BATCH, LENGTH = 7, 7
 
 
 @dataclass

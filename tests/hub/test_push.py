@@ -142,10 +142,11 @@ def test_what_an_earlier_push_left_goes(online, tmp_path, hub_server):
 def test_save_and_push_sends_what_was_saved(online, tmp_path, hub_server):
     model = tiny_model(TfmBertForSequenceClassification)
     halved = {name: tensor / 2 for name, tensor in model.state_dict().items()}
-    options = {"repo_id": REPOSITORY, "max_shard_size": "8KB", "commit_message": "Halved"}
+    options = {"repo_id": REPOSITORY, "max_shard_size": "8KB", "commit_message": "Halved", "tags": "given"}
     model.save_pretrained(tmp_path, state_dict=halved, push_to_hub=True, **options)
     repository = hub_server.repositories[REPOSITORY]
     assert served(hub_server) == {path.name for path in tmp_path.iterdir()} | {"README.md"}
+    assert "given" in ModelCard(repository.read("README.md", "main").decode()).data.tags
     for path in tmp_path.iterdir():
         assert repository.read(path.name, "main") == path.read_bytes(), path.name
 

@@ -37,6 +37,14 @@ def test_a_tuple_instead_of_a_dict(head):
         torch.testing.assert_close(result, wanted, rtol=0, atol=0)
 
 
+@EVERY_HEAD
+def test_a_router_that_a_model_does_not_have_is_not_missed(head):
+    """As in official classes."""
+    model, batch = tiny_model(head), ragged_batch(head)
+    wanted, outputs = model(**batch).to_tuple(), model(**batch, output_router_logits=True)
+    torch.testing.assert_close(outputs.to_tuple(), wanted, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("head", ONE_STACK, ids=lambda head: head.__name__)
 @EITHER_NORM
 def test_hidden_states_and_attentions(head, fields):

@@ -25,7 +25,7 @@ class TfmGrowingLayer(DynamicLayer):
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
         """Appends `(batch, heads, new, head_dim)`; returns keys and values of all positions."""
         before = self.get_seq_length()
-        # Buffers must not overwrite what a gradient needs, and cost more than a copy of few elements.
+        # Writing into a buffer would overwrite what a gradient needs; for few elements a copy is cheaper.
         needs_gradient = torch.is_grad_enabled() and (key_states.requires_grad or value_states.requires_grad)
         is_little = before * key_states.numel() < LITTLE * key_states.shape[-2]
         if needs_gradient or is_little or torch.compiler.is_compiling():
@@ -153,27 +153,27 @@ class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
 def add_states(cache: Cache, config) -> None:
     """Replaces the linear-attention layers of a cache, which may be the caller's, by layers that count positions.
 
-    transformers' own layers do not count, so that the length of a generation would be unknown. Layers in
-    use stay.
+    transformers' own layers do not count, so that the length of a generation would be unknown.
 
     Raises:
-        ValueError: for a cache without a state for a layer of linear attention.
+        ValueError: for a cache without a state for a layer of linear attention, or with one that was not counted.
     """
     if not config.has_linear_attention:
         return
     config = config.get_text_config(decoder=True)
     if not cache.layers:
         cache.layers, cache.layer_class_to_replicate = DynamicCache(config=config).layers, None
-    cache.layers = [
-        TfmStateLayer() if type(layer) is LinearAttentionLayer and not any(layer.has_previous_state.values()) else layer
-        for layer in cache.layers
-    ]
+    cache.layers = [TfmStateLayer() if is_empty_state(layer) else layer for layer in cache.layers]
     for index, (layer, layer_type) in enumerate(zip(cache.layers, config.layer_types, strict=False)):
         if layer_type == "linear_attention" and not isinstance(layer, TfmStateLayer):
             raise ValueError(
-                f"past_key_values has a {type(layer).__name__} for layer {index}, whose attention is linear: a cache "
-                "made with the model's configuration, DynamicCache(config=model.config), has a state."
+                f"past_key_values has a {type(layer).__name__} for layer {index}, whose attention is linear: it should "
+                "be a cache that the model returned, or DynamicCache(config=model.config) before its first use."
             )
+
+
+def is_empty_state(layer: object) -> bool:
+    return type(layer) is LinearAttentionLayer and not any(layer.is_recurrent_states_initialized.values())
 
 
 class TfmSourceCache(DynamicCache):
@@ -183,9 +183,8 @@ class TfmSourceCache(DynamicCache):
     """
 
     beams = 1
-    #: which positions of the source are seen, and the mask that it was made from
-    layout: Layout | None = None
-    masked_by: torch.Tensor | None = None
+    layout: Layout | None = None  # which positions of the source are seen
+    masked_by: torch.Tensor | None = None  # the mask that `layout` was made from
     made_for: tuple[str, int] | None = None  # the attention implementation, and the version of the mask
 
     def share(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:

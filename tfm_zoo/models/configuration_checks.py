@@ -95,8 +95,8 @@ class ConfigurationChecks:
             )
         if self.residual_multiplier != 1 and (self.norm_position in ("output", "both") or self.use_parallel_residual):
             raise ValueError(
-                f"residual_multiplier={self.residual_multiplier} goes with norm_position 'pre' and 'post', which "
-                f"have no norm in its place ({self.norm_position!r} has), and with use_parallel_residual=False."
+                f"residual_multiplier={self.residual_multiplier} needs norm_position 'pre' or 'post' and "
+                f"use_parallel_residual=False, and not {self.norm_position!r} and {self.use_parallel_residual}."
             )
         if self.embedding_multiplier != 1 and self.embedding_norm:
             raise ValueError(
@@ -105,7 +105,7 @@ class ConfigurationChecks:
         if self.token_types_as_tokens and self.type_vocab_size:
             raise ValueError(
                 f"token_types_as_tokens=True looks segments up among the tokens, and type_vocab_size="
-                f"{self.type_vocab_size} gives them embeddings of their own: one of the two."
+                f"{self.type_vocab_size} gives them embeddings of their own: choose one of the two."
             )
         if self.position_embedding_type == "rotary" and self.head_dim % 2:
             raise ValueError(
@@ -136,10 +136,10 @@ class ConfigurationChecks:
                 f"relative_attention_max_distance={distance}: up to half of them hold one distance each, and the "
                 "others farther ones."
             )
-        if self.position_embedding_type == "alibi" and (buckets is not None or self.has_linear_attention):
+        if self.position_embedding_type == "alibi" and buckets is not None:
             raise ValueError(
-                f"position_embedding_type='alibi' adds to the scores of every layer: relative_attention_num_buckets="
-                f"{buckets} would, too, and linear attention has none."
+                f"position_embedding_type='alibi' and relative_attention_num_buckets={buckets} are two biases of "
+                "positions: choose one of them."
             )
         if (self.scale_alibi or self.round_alibi) and self.position_embedding_type != "alibi":
             raise ValueError(
@@ -151,10 +151,11 @@ class ConfigurationChecks:
                 "round_alibi=True rounds the bias of each key by its position among real tokens: "
                 "position_ids_from_mask=False should be True."
             )
-        if buckets is not None and self.has_linear_attention:
+        if self.has_position_bias and self.has_linear_attention:
+            name = "position_embedding_type='alibi'" if buckets is None else f"relative_attention_num_buckets={buckets}"
             raise ValueError(
-                f"relative_attention_num_buckets={buckets} adds to scores, and linear attention has none: "
-                "attention_type and layer_types should name no linear layer."
+                f"{name} adds to scores, and linear attention has none: attention_type and layer_types should name no "
+                "linear layer."
             )
 
     def check_rotary(self):
@@ -202,7 +203,7 @@ class ConfigurationChecks:
             raise ValueError(f"attention_type='linear' makes every layer linear, and layer_types={types} does not.")
 
     def check_experts(self):
-        """Experts have a number, and layers to stand in."""
+        """The fields about experts fit each other."""
         types, count = self.mlp_layer_types, self.num_local_experts
         if count is None:
             if "sparse" in types or self.output_router_logits:

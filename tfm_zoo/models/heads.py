@@ -1,6 +1,7 @@
 """The heads that families share: their `forward`, their labels and losses."""
 
 import inspect
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -23,8 +24,8 @@ class TfmHead:
     """Writes the `forward` of a `PreTrainedModel` that has a base model, `self.model`, of `base_class`.
 
     `forward` calls `prepare`, which checks and may change the inputs, then the base model, then `predict`, which makes
-    the output of those inputs too. It takes the inputs of the base model, then the labels and options that `predict`
-    takes.
+    the output from the base model's outputs and those inputs. It takes the inputs of the base model, then the labels
+    and options that `predict` takes.
 
     Attributes:
         for_predict: names of inputs that `prepare` adds and the base model does not take.
@@ -198,13 +199,15 @@ def check_labels(
     name: str = "labels",
     inputs: str = "the inputs",
 ) -> None:
-    """Raises a `ValueError` unless labels have `shape` and are -100 or less than `classes` (`None`: any value).
+    """Raises a `ValueError` unless labels are of `shape`, each -100 or less than `classes`. With `classes=None` they
+    may have any value, and more dimensions.
 
     `table`, `name` and `inputs` name the classes, the labels and what has that `shape` in the message.
     """
     if labels is None:
         return
-    if labels.shape[: len(shape)] != shape:
+    is_one_each = classes is None or labels.numel() == math.prod(shape)
+    if labels.shape[: len(shape)] != shape or not is_one_each:
         raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as {inputs}.")
     if classes is not None:
         check_values(name, labels, classes, table, ignored=IGNORED)

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
@@ -39,7 +39,7 @@ class TfmHubMixin:
         push_to_hub: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Saves as transformers does, and writes a manifest; a save that fails leaves nothing behind.
+        """Saves as transformers does, and writes a manifest; a save that fails leaves no new file behind.
 
         A sharded model is saved as a whole one: give `state_dict=accelerator.get_state_dict(model)`. For FSDP2's it may
         be left out if all processes call this.
@@ -84,23 +84,26 @@ class TfmHubMixin:
         Weights and code of an earlier upload that this one does not bring are deleted. A card that somebody wrote
         stays, with `tags` added to its own; one that the zoo wrote is replaced.
         """
-        options["tags"] = [tags] if isinstance(tags, str) else tags or []
         if getattr(self, "_hf_peft_config_loaded", False):  # only an adapter is saved
-            return super().push_to_hub(repo_id, max_shard_size=max_shard_size, **options)
-        return self._save_and_push(repo_id, {"max_shard_size": max_shard_size}, **options)
+            return super().push_to_hub(repo_id, max_shard_size=max_shard_size, tags=listed(tags), **options)
+        return self._save_and_push(repo_id, {"max_shard_size": max_shard_size}, tags, **options)
 
     def _save_and_push(
-        self, repo_id: str, save_options: dict[str, Any], tags: Iterable[str] = (), **options: Any
+        self, repo_id: str, save_options: dict[str, Any], tags: Sequence[str] | str | None = None, **options: Any
     ) -> CommitInfo:
         """Saves to an empty folder, and uploads it."""
         api = HfApi(token=options.pop("token", None))
         repo_id = open_repository(api, repo_id, options.pop("private", None), options.get("revision"))
-        tags = [*(self.model_tags or []), *tags]
+        tags = [*(self.model_tags or []), *listed(tags)]
         options["commit_message"] = options.get("commit_message") or f"Upload {type(self).__name__}"
         with tempfile.TemporaryDirectory() as folder:
             self.save_pretrained(folder, **save_options)
             files = {path.name: path for path in Path(folder).iterdir()}
             return upload(api, repo_id, files, card_of_model(self, repo_id), tags, **options)
+
+
+def listed(tags: Sequence[str] | str | None) -> list[str]:
+    return [tags] if isinstance(tags, str) else list(tags or ())
 
 
 @contextmanager

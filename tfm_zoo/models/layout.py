@@ -77,7 +77,9 @@ class Layout(NamedTuple):
             attend = partial(attend, position_bias=self.bias)
         if self.padding is None:
             return self.within_window(attend)
-        return partial(ATTEND[self.padding.mode], self, attend)
+        # Linear attention reads no bounds of sequences: one call would sum over all of them.
+        mode = "split" if attend is linear_attention_forward and self.padding.mode == "varlen" else self.padding.mode
+        return partial(ATTEND[mode], self, attend)
 
     def within_window(self, attend: Callable) -> Callable:
         """`attend`, limited to the window if there is one."""

@@ -190,7 +190,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTra
         """
         Args:
             labels: `(batch, length)`, what each position of the decoder is to predict, -100 where there is nothing.
-                Without decoder inputs, these are the labels, shifted to the right.
+                Decoder inputs that are not given are the labels, shifted to the right.
             logits_to_keep, num_items_in_batch, return_logits: as for [`TfmGPTForCausalLM`].
         """
         options = (logits_to_keep, num_items_in_batch, return_logits, inputs.get("read_positions"))
@@ -225,13 +225,13 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
 
     def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None) -> Inputs:
         source, target = inputs["input_ids"], inputs["decoder_input_ids"]
+        read = last_ends(self.config, source)
         if target is not None and target.shape != source.shape:
             raise ValueError(
                 f"decoder_input_ids of shape {tuple(target.shape)} should be of shape {tuple(source.shape)}, as "
                 "input_ids: the classifier reads the decoder where the source ends."
             )
         use_cache = False if labels is not None else inputs["use_cache"]
-        read = last_ends(self.config, source)
         return super().prepare(inputs, labels) | {"use_cache": use_cache, "read_positions": read}
 
     def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
@@ -243,7 +243,7 @@ class TfmEncoderDecoderEncoder(TfmEncoderAlone):
 
 
 class TfmEncoderDecoderDecoder(TfmDecoderStack):
-    """The decoder alone, which reads the states of any encoder. (It has no Auto class: load it by its own.)"""
+    """The decoder alone, which reads the states of any encoder. (No Auto class loads it: it does so itself.)"""
 
 
 class TfmEncoderDecoderForTokenClassification(TokenClassification, TfmEncoderDecoderPreTrainedModel):

@@ -9,10 +9,10 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from transformers.utils import ModelOutput
 
 from .batch import Tokens, one_of
-from .compat import TransformersKwargs, Unpack, can_return_tuple
+from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_gpt import TfmGPTConfig
 from .decoder_batch import decoder_batch
-from .experts import TfmExperts
+from .experts import TfmExperts, TfmRouter
 from .generation import TfmGenerationMixin
 from .heads import (
     Inputs,
@@ -35,10 +35,14 @@ class TfmGPTPreTrainedModel(TfmPreTrainedModel):
     config_class = TfmGPTConfig
     _no_split_modules = ["TfmLayer"]
     _can_compile_fullgraph = True
+    _can_record_outputs = TfmPreTrainedModel._can_record_outputs | {"router_logits": OutputRecorder(TfmRouter, index=0)}
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
+        if isinstance(module, TfmRouter | TfmExperts):
+            for parameter in module.parameters():
+                init.normal_(parameter, std=self.config.initializer_range)
         if getattr(module, "adds_to_residual", False):
             weight = module.down_proj if isinstance(module, TfmExperts) else module.weight
             init.normal_(weight, std=self.config.initializer_range * (2 * self.config.num_hidden_layers) ** -0.5)

@@ -9,8 +9,6 @@ from transformers import initialization as init
 from transformers.quantizers import AutoHfQuantizer
 
 from .attention import TfmAttention
-from .compat import OutputRecorder
-from .experts import TfmExperts, TfmRouter
 from .hub_card import INSTALL
 from .hub_saving import TfmHubMixin
 from .layers import TfmLayer
@@ -29,11 +27,7 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
     _supports_flash_attn = True
     _supports_flex_attn = True
     _supports_attention_backend = True
-    _can_record_outputs = {
-        "hidden_states": TfmLayer,
-        "attentions": TfmAttention,
-        "router_logits": OutputRecorder(TfmRouter, index=0),
-    }
+    _can_record_outputs = {"hidden_states": TfmLayer, "attentions": TfmAttention}
     #: pattern of a tensor's name in earlier versions or in other heads -> its name here; not inherited
     other_names: dict[str, str] = {}
 
@@ -75,9 +69,6 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
             module.reset()
         elif isinstance(module, TfmZeroCenteredRMSNorm):
             init.zeros_(module.weight)
-        elif isinstance(module, TfmRouter | TfmExperts):
-            for parameter in module.parameters():
-                init.normal_(parameter, std=self.config.initializer_range)
 
     @classmethod
     def _can_set_experts_implementation(cls) -> bool:
