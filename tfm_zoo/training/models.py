@@ -17,6 +17,7 @@ from typing_extensions import Self
 import tfm_zoo
 from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.converters.checkpoint import is_path
+from tfm_zoo.converters.tensor_matching import new_weights
 from tfm_zoo.limits import positions_of
 from tfm_zoo.packing.configuration import METHOD
 from tfm_zoo.quiet import quiet_loading
@@ -178,7 +179,9 @@ class Head:
                 model, loaded = self.auto_class.from_pretrained(
                     name, dtype=WEIGHTS, output_loading_info=True, **options, **fields
                 )
-            tell_of_new_weights(model, loaded)
+            fresh = [*loaded["missing_keys"], *(each for each, *_ in loaded["mismatched_keys"])]
+            if fresh:
+                logger.warning(new_weights(name, sorted(fresh)))
         tokenizer = load_tokenizer(args)
         check_vocabulary(tokenizer, model.config)
         return model, tokenizer
@@ -221,14 +224,6 @@ def family_of(config: PreTrainedConfig) -> str | None:
         return config.model_type
     table = ARCHITECTURES.get(config.model_type)
     return table and table.family
-
-
-def tell_of_new_weights(model: PreTrainedModel, loaded: Mapping[str, Iterable]) -> None:
-    """Names the weights that a checkpoint lacks or has in another shape, as a conversion does."""
-    fresh = [*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])]
-    if fresh:
-        names = ", ".join(sorted(fresh))
-        logger.warning(f"{type(model).__name__}: initialised anew, to be trained first: {names}.")
 
 
 def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
