@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ..converters.sources import check_folder
 from .options import Debug, Token, ZooModel
 from .screen import errors_in_one_line, in_one_line, report, working
 
@@ -30,6 +31,7 @@ def verify(
     """
     with errors_in_one_line(debug):
         try:
+            check_folder(zoo_dir)
             with working(f"Verifying {zoo_dir}: reading its files, then running it in a fresh process"):
                 from .. import hub
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..converters.sources import no_folder
 from .options import Debug
 from .screen import errors_in_one_line, notes, report
 
@@ -176,8 +177,8 @@ def history_of(run: Path) -> list[dict]:
     if not path.exists():  # the Trainer leaves it in its checkpoints
         path = max(run.glob("checkpoint-*/trainer_state.json"), key=lambda each: each.stat().st_mtime, default=path)
     if not path.exists():
-        found = "has no trainer_state.json: it is not the output_dir of a training" if run.is_dir() else "is no folder"
-        raise FileNotFoundError(f"{run} {found}.")
+        lacks = f"{run} has no trainer_state.json: it is not the output_dir of a training."
+        raise FileNotFoundError(lacks if run.is_dir() else no_folder(run))
     return json.loads(path.read_text())["log_history"]
 
 

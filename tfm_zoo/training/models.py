@@ -10,13 +10,14 @@ from typing import Any, ClassVar, Literal
 import torch
 import transformers
 import yaml
+from huggingface_hub.errors import LocalEntryNotFoundError
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.auto_factory import _get_model_class
 from typing_extensions import Self
 
 import tfm_zoo
 from tfm_zoo.converters import ARCHITECTURES
-from tfm_zoo.converters.checkpoint import is_path
+from tfm_zoo.converters.sources import is_path, which_is_meant
 from tfm_zoo.converters.tensor_matching import new_weights
 from tfm_zoo.limits import positions_of
 from tfm_zoo.packing.configuration import METHOD
@@ -230,12 +231,12 @@ def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
     """The configuration of the checkpoint that an option names."""
     name = getattr(args, option_name)
     if is_path(name) and not Path(name).exists():
-        raise FileNotFoundError(f"{option_name} {name!r}: no such folder")
+        raise FileNotFoundError(f"{option_name} {name!r}: no such folder{which_is_meant(name)}")
     try:
         return AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
         mend = "without a connection, give a folder, or --model_type for a new model"
-        raise OSError(f"{option_name} {name!r}: neither a checkpoint's folder nor found on the Hub; {mend}") from error
+        raise OSError(f"{option_name} {name!r}: neither a checkpoint's folder nor {on_hub(error)}; {mend}") from error
 
 
 def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
@@ -244,7 +245,13 @@ def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
     try:
         return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
-        raise OSError(f"tokenizer_name {name!r}: neither a tokenizer's folder nor found on the Hub") from error
+        raise OSError(f"tokenizer_name {name!r}: neither a tokenizer's folder nor {on_hub(error)}") from error
+
+
+def on_hub(error: OSError) -> str:
+    """What is said of a name for which transformers has raised `error`: "neither a folder nor ..."."""
+    is_reached = not isinstance(error.__cause__, LocalEntryNotFoundError)
+    return f"found on the Hub{'' if is_reached else ', which cannot be reached (or HF_HUB_OFFLINE is set)'}"
 
 
 def new_tokenizer(args: ModelArguments, texts: Iterable[str]) -> PreTrainedTokenizerBase:
