@@ -1,4 +1,4 @@
-"""What the zoo is for, in about a minute and without network: `make demo`, or
+"""What the zoo is for, in one to two minutes and without network: `make demo`, or
 
     python recipes/demo.py --output_dir runs/demo
 

@@ -299,9 +299,7 @@ def test_unknown_dtype(folder):
 
 
 def test_neither_a_folder_nor_a_repository(online):
-    with pytest.raises(
-        FileNotFoundError, match="'runs/nothere' is neither a folder nor a model on the Hub"
-    ):
+    with pytest.raises(FileNotFoundError, match="'runs/nothere' is neither a folder nor a model on the Hub"):
         verify("runs/nothere")
 
 
