@@ -150,10 +150,9 @@ def reads_again(model: PreTrainedModel) -> bool:
 
 
 def title_of(model: PreTrainedModel) -> str:
-    """The model as [`title_of_source`] has it; without a Hub id and a folder, its class and size."""
-    if name := model.name_or_path or model.config.name_or_path:
-        return title_of_source(name)
-    return f"{type(model).__name__} with {model.num_parameters():,} parameters"
+    """The Hub id or the folder that the model or its configuration names; without these, the model's class."""
+    name = model.name_or_path or model.config.name_or_path
+    return title_of_source(name) if name else type(model).__name__
 
 
 @contextmanager
