@@ -190,7 +190,8 @@ def main(argv: list[str] | None = None) -> None:
     tokenizer.save_pretrained(folder)
     zoo.name_or_path = str(folder)  # which the page of attention names
     say(
-        f"[bold]3.[/] {folder} holds weights and code. A process that cannot import tfm_zoo loads it, and predicts (* is likelier):"
+        f"[bold]3.[/] {folder} holds weights and code. A process that cannot import tfm_zoo loads it, and predicts "
+        "(* marks the likelier label):"
     )
     say(in_a_fresh_process("-c", WITHOUT_ZOO, PREDICT, folder, *REVIEWS))
     say("[bold]4.[/] tfm-zoo verify asks whether it still computes what it did when it was saved:")
