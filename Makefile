@@ -24,7 +24,7 @@ $(BIN)/pytest: $(BIN)/activate
 	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) $(EDITABLE) '.[tests]'
 	touch $@
 
-demo: $(BIN)/activate  ## show what the zoo is for, in a minute, on built-in data (PRECISION=bf16 is faster where a CPU has it)
+demo: $(BIN)/activate  ## show what the zoo is for, in one to two minutes, on built-in data (PRECISION=bf16 is faster where a CPU has it)
 	$(BIN)/python recipes/demo.py --mixed_precision $(PRECISION) --output_dir runs/demo
 
 test: $(BIN)/pytest  ## run the tests

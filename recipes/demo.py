@@ -1,4 +1,4 @@
-"""What the zoo is for, in about a minute and without network: `make demo`, or
+"""What the zoo is for, in one to two minutes and without network: `make demo`, or
 
     python recipes/demo.py --output_dir runs/demo
 
@@ -188,7 +188,11 @@ def main(argv: list[str] | None = None) -> None:
     folder = args.output_dir
     zoo.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    say(f"[bold]3.[/] {folder} holds weights and code. A process that cannot import tfm_zoo loads it, and predicts:")
+    zoo.name_or_path = str(folder)  # which the page of attention names
+    say(
+        f"[bold]3.[/] {folder} holds weights and code. A process that cannot import tfm_zoo loads it, and predicts "
+        "(* marks the likelier label):"
+    )
     say(in_a_fresh_process("-c", WITHOUT_ZOO, PREDICT, folder, *REVIEWS))
     say("[bold]4.[/] tfm-zoo verify asks whether it still computes what it did when it was saved:")
     begin("Verifying")

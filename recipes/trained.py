@@ -4,8 +4,11 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar
 
@@ -32,12 +35,20 @@ def open_config(args: argparse.Namespace, script: str, does_not: str, error: Cal
     args.trust_remote_code |= folder.is_dir()
     if not folder.is_dir():
         if args.model.startswith((".", "~", "/")) or (folder.parent.name and folder.parent.is_dir()):
-            error(f"{args.model}: no such folder")
+            others = [path.name for path in folder.parent.iterdir()] if folder.parent.is_dir() else []
+            near = [str(folder.parent / name) for name in get_close_matches(folder.name, others, n=1)]
+            error("; did you mean ".join([f"{args.model}: no such folder", *near]))
         print(f"(no folder {args.model}: asking the Hub)", file=sys.stderr)
     try:
+        if not folder.is_dir():  # which transformers asks for half a minute when it cannot be reached
+            snapshot_download(args.model, allow_patterns=["config.json"])
         config = AutoConfig.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
+    except LocalEntryNotFoundError:
+        error(f"{args.model} is no folder, and the Hub cannot be reached (or HF_HUB_OFFLINE is set)")
+    except (HFValidationError, RepositoryNotFoundError):
+        error(f"{args.model} is no folder, and no model on the Hub that you may read (user/name)")
     except (OSError, ValueError) as reason:
-        error(f"{args.model} is no folder of a model and no Hub id: {str(reason).splitlines()[0]}")
+        error(f"{args.model} holds no model that transformers can read: {str(reason).splitlines()[0]}")
     name = (config.architectures or ["no known class"])[0]
     writer = "translate.py" if config.is_encoder_decoder else "generate.py"
     right = "predict.py" if name.endswith(READING) else writer if name.endswith(WRITING) else None

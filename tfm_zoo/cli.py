@@ -9,6 +9,7 @@ app = typer.Typer(
     help="Convert official checkpoints to zoo models and back; push, verify and serve zoo models; look inside them.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # whose tables say <bool> beside each flag
     pretty_exceptions_enable=False,
 )
 app.command()(conversion.convert)
@@ -24,6 +25,7 @@ app.command(
 pictures = typer.Typer(
     help="Draw a model's attention, what its decision rests on, its positions, its block; or masks and learning rates.",
     no_args_is_help=True,
+    rich_markup_mode=None,
 )
 pictures.command()(show.attention)
 pictures.command()(show.rollout)

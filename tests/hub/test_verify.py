@@ -298,10 +298,15 @@ def test_unknown_dtype(folder):
         verify(folder, dtype="float33")
 
 
-@pytest.mark.parametrize("source", ["runs/nothere/x", "runs/nothere"])
-def test_neither_a_folder_nor_a_repository(source, online):
-    with pytest.raises(FileNotFoundError, match=f"{source} is neither a folder nor a repository on the Hub"):
-        verify(source)
+def test_neither_a_folder_nor_a_repository(online):
+    with pytest.raises(FileNotFoundError, match="'runs/nothere' is neither a folder nor a model on the Hub"):
+        verify("runs/nothere")
+
+
+def test_nothing_is_announced_for_a_folder_that_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome = CliRunner().invoke(app, ["verify", "runs/nothere/x"])
+    assert outcome.exit_code == 1 and outcome.output == "error: There is no folder 'runs/nothere/x'.\n"
 
 
 def test_a_repository_without_a_manifest(online, monkeypatch):

@@ -295,8 +295,9 @@ def test_an_error_is_one_line(translation_recipe, pairs, tmp_path, monkeypatch, 
         (["{folder}", "a", "--num_beams", "0"], "num_beams must be at least 1, not 0"),
         (["{folder}", "--file", "nowhere.txt"], "--file nowhere.txt: no such file"),
         (["{folder}/nowhere", "a"], "nowhere: no such folder"),
+        (["no/where", "a"], "no/where is no folder, and the Hub cannot be reached"),
     ],
-    ids=["no sentence", "beams", "file", "folder"],
+    ids=["no sentence", "beams", "file", "folder", "Hub"],
 )
 def test_translating_nothing_is_refused(tmp_path, capsys, argv, message):
     with pytest.raises(SystemExit):

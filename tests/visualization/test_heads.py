@@ -18,14 +18,14 @@ def target_of(tokens: list[str], query: int, key: int) -> str:
     near = {0: "itself", -1: "the token before", 1: "the token after"}
     if key - query in near:
         return near[key - query]
-    return "the same token elsewhere" if tokens[key] == tokens[query] else "the rest"
+    return "the same token elsewhere" if tokens[key] == tokens[query] else "any other token"
 
 
 def test_a_part_of_a_character_and_a_blank_are_no_punctuation():
     tokenizer = byte_level_bpe(["a"], 257)  # each byte is a token
     pairs = pairs_of(tokenizer, tokenizer("abé ,", return_tensors="pt").input_ids[0], [])
     places = [PLACES[target] for target in pairs[:, 0].float().argmax(0).tolist()]
-    assert places == ["itself", "the token after", *["the rest"] * 3, "punctuation"]
+    assert places == ["itself", "the token after", *["any other token"] * 3, "punctuation"]
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
@@ -47,4 +47,4 @@ def test_shares(kind, tokenizer):
     torch.testing.assert_close(found.chance, chance / count)
     torch.testing.assert_close(found.shares.sum(dim=0), torch.ones(found.shares.shape[1:]))
     target, layer, head, share, _ = found.strongest()[-1]
-    assert target == "the rest" and share == found.shares[-1, layer, head] == found.shares[-1].max()
+    assert target == "any other token" and share == found.shares[-1, layer, head] == found.shares[-1].max()

@@ -61,7 +61,7 @@ def test_heads(folders, here):
     (here / "texts.txt").write_text(f"{TEXT}\n\n{TARGET}\n")
     code, output = show("heads", folders["encoder"], "the film", "--file", "texts.txt")
     assert code == 0, output
-    assert "[SEP]: layer " in output and "the token after: layer " in output
+    assert "[SEP]: layer " in output and "the token after: layer " in output and "attends to it most, with" in output
     height, width, _ = imread(here / "heads.png").shape
     assert height >= 500 and width >= 900
 
@@ -75,8 +75,10 @@ def test_positions(kind, folders, here):
 
 
 def test_schedules(here):
+    (here / "schedule.png").touch()
     code, output = show("schedule", "linear", "cosine", "noam", "--steps", 100, "--warmup-steps", 10)
     assert code == 0, output
+    assert output == "linear, cosine, noam in schedule.png, in place of the one that was there"
     height, width, _ = imread(here / "schedule.png").shape
     assert height >= 800 and width >= 1000
 

@@ -44,12 +44,14 @@ def convert(
     from ..converters.mapping import scratch_in
     from ..hub.cards import write_conversion_card
     from ..packing import pack_weights
+    from ..quiet import quiet_loading
     from .models import is_zoo, load, save
 
     with errors_in_one_line(debug), new_folder(out, overwrite) as folder, ExitStack() as files:
         checkpoint_folder = fetch(source)
         if quantize and model_class is None and is_zoo(checkpoint_folder):
-            model, title, tokenizer = load(checkpoint_folder, dtype=dtype or "auto"), "zoo", None
+            with quiet_loading():
+                model, title, tokenizer = load(checkpoint_folder, dtype=dtype or "auto"), "zoo", None
         else:
             # Weights stay in files: they may be more than the memory there is.
             scratch = files.enter_context(scratch_in(folder.parent))

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from ..converters.sources import check_folder
 from .options import Debug, Token, ZooModel
-from .screen import errors_in_one_line, in_one_line, report, working
+from .screen import errors_in_one_line, in_one_line, notes, report, working
 
 
 def verify(
@@ -30,6 +31,7 @@ def verify(
     """
     with errors_in_one_line(debug):
         try:
+            check_folder(zoo_dir)
             with working(f"Verifying {zoo_dir}: reading its files, then running it in a fresh process"):
                 from .. import hub
 
@@ -54,9 +56,9 @@ def push(
     debug: Debug = False,
 ) -> None:
     """Upload a zoo model to the Hub in one commit: code, weights, tokenizer, card and manifest."""
-    from .. import hub
+    with errors_in_one_line(debug), notes.status(f"Pushing {zoo_dir}"):
+        from .. import hub
 
-    with errors_in_one_line(debug):
         options = {"private": private, "revision": revision, "token": token, "commit_message": commit_message}
         commit = hub.push(zoo_dir, repo_id, **options)
     report(f"{zoo_dir} is at {commit.commit_url}{f', branch {revision}' if revision else ''}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..converters.sources import no_folder
 from .options import Debug
 from .screen import errors_in_one_line, notes, report
 
@@ -43,18 +44,18 @@ def attention(
     debug: Debug = False,
 ) -> None:
     """Draw which tokens of a text attend to which, in each layer and head."""
-    from .models import load_with_tokenizer
+    place = place_of(out)
+    with errors_in_one_line(debug), notes.status("Reading the model"):
+        from .models import load_with_tokenizer
 
-    with errors_in_one_line(debug):
         pictures = visualization()
         is_page = pictures.check_suffix(out, pictures.PAGES + pictures.IMAGES).suffix.lower() in pictures.PAGES
-        with notes.status("Reading"):
-            maps = pictures.attention_maps(*load_with_tokenizer(model, trust_remote_code), text, target)
-            if is_page:
-                pictures.attention_page(maps, out, kind, layer, head)
-            else:
-                pictures.plot_attention(pictures.choose(maps, kind), out, layer, head)
-    report(f"Attention of {model} in {out}")
+        maps = pictures.attention_maps(*load_with_tokenizer(model, trust_remote_code), text, target)
+        if is_page:
+            pictures.attention_page(maps, out, kind, layer, head)
+        else:
+            pictures.plot_attention(pictures.choose(maps, kind), out, layer, head)
+    report(f"Attention of {model} in {place}")
 
 
 def rollout(
@@ -65,15 +66,15 @@ def rollout(
     debug: Debug = False,
 ) -> None:
     """Draw which tokens a classifier's decision rests on, by attention rollout."""
-    from .models import load_with_tokenizer
+    place = place_of(out)
+    with errors_in_one_line(debug), notes.status("Reading the model"):
+        from .models import load_with_tokenizer
 
-    with errors_in_one_line(debug):
         pictures = visualization()
         pictures.check_suffix(out)
-        with notes.status("Reading"):
-            rollout = pictures.decision_rollout(*load_with_tokenizer(model, trust_remote_code), text)
-            pictures.plot_rollout(rollout, out)
-    report(f"Decision: {rollout.decision}. What it rests on is drawn in {out}")
+        rollout = pictures.decision_rollout(*load_with_tokenizer(model, trust_remote_code), text)
+        pictures.plot_rollout(rollout, out)
+    report(f"Decision: {rollout.decision}. What it rests on is drawn in {place}")
 
 
 def heads(
@@ -85,27 +86,28 @@ def heads(
     debug: Debug = False,
 ) -> None:
     """Draw what each head attends to: separators, itself, neighbours, the same word, punctuation."""
-    from .models import load_with_tokenizer
+    place = place_of(out)
+    with errors_in_one_line(debug), notes.status("Reading the model"):
+        from .models import load_with_tokenizer
 
-    with errors_in_one_line(debug):
         pictures = visualization()
         pictures.check_suffix(out)
         lines = file.read_text("utf-8").splitlines() if file else []
         texts = [*(texts or []), *filter(None, lines)]
         if not texts:
             raise ValueError("Give texts, or a --file with one text per line.")
-        with notes.status("Reading"):
-            found = pictures.head_shares(*load_with_tokenizer(model, trust_remote_code), texts)
-            pictures.plot_heads(found, out)
+        found = pictures.head_shares(*load_with_tokenizer(model, trust_remote_code), texts)
+        pictures.plot_heads(found, out)
     for target, layer, head, share, chance in found.strongest():
-        report(f"{target}: layer {layer}, head {head}, {share:.0%} of its attention (by chance {chance:.0%})")
-    report(f"What the heads of {model} attend to in {out}")
+        share_of = f"{share:.0%} of its attention ({chance:.0%} if it attended to all tokens alike)"
+        report(f"{target}: layer {layer}, head {head} attends to it most, with {share_of}")
+    report(f"What all heads of {model} attend to is drawn in {place}")
 
 
 def positions(
     model: Annotated[
         str,
-        typer.Argument(help='A model as above, the name of a published size, or "sinusoidal" or "rotary" alone.'),
+        typer.Argument(help='Folder or Hub id of a model, the name of a published size, "sinusoidal" or "rotary".'),
     ],
     length: Annotated[int | None, typer.Option(help="Number of positions; by default all, at most 512.")] = None,
     hidden_size: Annotated[int, typer.Option(help='The width of "sinusoidal" and "rotary".')] = 64,
@@ -113,14 +115,14 @@ def positions(
     debug: Debug = False,
 ) -> None:
     """Draw a model's positions: a heat map, and their similarity by distance."""
-    with errors_in_one_line(debug):
+    place = place_of(out)
+    with errors_in_one_line(debug), notes.status("Drawing"):
         pictures = visualization()
         pictures.check_suffix(out)
-        with notes.status("Drawing"):
-            is_alone = model in COMPUTED
-            source = positions_alone(model, hidden_size) if is_alone else published_or_loaded(model)
-            pictures.plot_positions(source, out, length, title=None if is_alone else Path(model).name)
-    report(f"Positions of {model} in {out}")
+        is_alone = model in COMPUTED
+        source = positions_alone(model, hidden_size) if is_alone else published_or_loaded(model)
+        pictures.plot_positions(source, out, length, title=None if is_alone else pictures.title_of_source(model))
+    report(f"Positions of {model} in {place}")
 
 
 def block(
@@ -129,17 +131,19 @@ def block(
     debug: Debug = False,
 ) -> None:
     """Draw the block that a configuration describes, box by box, as papers do."""
+    place = place_of(out)
     with errors_in_one_line(debug):
-        source = published_or_loaded(config)
-        visualization().plot_block(getattr(source, "config", source), out, title=Path(config).name)
-    report(f"The block of {config} in {out}")
+        pictures, source = visualization(), published_or_loaded(config)
+        pictures.plot_block(getattr(source, "config", source), out, title=pictures.title_of_source(config))
+    report(f"The block of {config} in {place}")
 
 
 def masks(out: Picture = Path("masks.png"), debug: Debug = False) -> None:
     """Draw the kinds of attention masks: padding, causal, window, packed."""
+    place = place_of(out)
     with errors_in_one_line(debug):
         visualization().plot_masks(out)
-    report(f"Masks in {out}")
+    report(f"Masks in {place}")
 
 
 def schedule(
@@ -154,9 +158,10 @@ def schedule(
     debug: Debug = False,
 ) -> None:
     """Draw the learning rate of schedules by optimiser step."""
+    place = place_of(out)
     with errors_in_one_line(debug):
         visualization().plot_schedules(names, out, steps, warmup_steps, learning_rate, hidden_size)
-    report(f"{', '.join(names)} in {out}")
+    report(f"{', '.join(names)} in {place}")
 
 
 def training(
@@ -165,9 +170,15 @@ def training(
     debug: Debug = False,
 ) -> None:
     """Draw the validation losses of several runs side by side, by the step and by the time."""
+    place = place_of(out)
     with errors_in_one_line(debug):
         visualization().plot_runs({str(run): history_of(run) for run in runs}, out)
-    report(f"Losses of {', '.join(map(str, runs))} in {out}")
+    report(f"Losses of {', '.join(map(str, runs))} in {place}")
+
+
+def place_of(out: Path) -> str:
+    """Where a picture goes, in words that are chosen before it is drawn."""
+    return f"{out}, in place of the one that was there" if out.exists() else str(out)
 
 
 def history_of(run: Path) -> list[dict]:
@@ -176,8 +187,8 @@ def history_of(run: Path) -> list[dict]:
     if not path.exists():  # the Trainer leaves it in its checkpoints
         path = max(run.glob("checkpoint-*/trainer_state.json"), key=lambda each: each.stat().st_mtime, default=path)
     if not path.exists():
-        found = "has no trainer_state.json: it is not the output_dir of a training" if run.is_dir() else "is no folder"
-        raise FileNotFoundError(f"{run} {found}.")
+        lacks = f"{run} has no trainer_state.json: it is not the output_dir of a training."
+        raise FileNotFoundError(lacks if run.is_dir() else no_folder(run))
     return json.loads(path.read_text())["log_history"]
 
 

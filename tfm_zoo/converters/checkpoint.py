@@ -6,20 +6,20 @@ import pickle
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import hf_hub_download, snapshot_download
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import GenerationConfig, PreTrainedConfig
 
 from ..quiet import quiet_retrying
 from .errors import OTHER_MODELS, ConversionError
+from .sources import is_path, no_folder, not_on_hub
 from .torch_modules import MODULES
 
 #: the files that hold weights or say which do, in the order in which they are looked for
@@ -119,35 +119,15 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
             f"{str(source)!r} is a file, and a checkpoint is a folder with a config.json. {OTHER_MODELS}"
         )
     if is_path(source):
-        similar = similar_folder(source)
-        hint = f"; is it {str(similar)!r} that is meant?" if similar else "."
-        raise ConversionError(f"There is no folder {str(source)!r}{hint}")
+        raise ConversionError(no_folder(source))
     try:
         with quiet_retrying():
             folder = Path(snapshot_download(str(source), allow_patterns=["config.json", *COMPANIONS]))
             if weights:
                 download_weights(str(source))
     except (EntryNotFoundError, HfHubHTTPError, HFValidationError) as error:
-        is_local = isinstance(error, LocalEntryNotFoundError)
-        reason = "the Hub cannot be reached (or HF_HUB_OFFLINE is set)." if is_local else error
-        message = f"{str(source)!r} is neither a folder nor a model on the Hub or in its cache: {reason}"
-        raise ConversionError(message) from error
+        raise ConversionError(not_on_hub(source, "config.json", error)) from error
     return folder
-
-
-def is_path(source: str | Path) -> bool:
-    """Whether `source` names a folder, which may be missing, and not a Hub id. (Without a connection, the Hub's
-    client takes half a minute to refuse the name of a folder.)"""
-    depth = len(Path(source).parts)
-    return str(source).startswith((".", "~", "/")) or depth > 2 or (depth == 2 and similar_folder(source) is not None)
-
-
-def similar_folder(source: str | Path) -> Path | None:
-    """The folder beside `source` whose name is most like its name."""
-    parent, name = Path(source).parent, Path(source).name
-    names = [path.name for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
-    matches = get_close_matches(name, names, n=1)
-    return parent / matches[0] if matches else None
 
 
 def download_weights(repo: str) -> None:

@@ -64,7 +64,7 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
     architecture, head, (fields, _) = min(fits, key=lambda fit: distance(fit[2]))
     values = [f"{name}={value!r} (it has {other})" for name, (value, other) in fields.items() if is_decisive(name)]
     if values:
-        lacks = f"{head.official}, the nearest, lacks {', '.join(values)}"
+        lacks = f"{head.official}, which differs in the fewest fields and so is the nearest, lacks {', '.join(values)}"
         raise ConversionError(f"No official class can express this model: {lacks}.")
     return architecture, head, fields
 

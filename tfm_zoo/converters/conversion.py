@@ -19,7 +19,7 @@ from .errors import ConversionError
 from .mapping import Scratch
 from .official_names import canonical_name, checkpoint_head, is_converted, rule_of
 from .sinusoids import check_sinusoids
-from .tensor_matching import by_canonical_name, enumerated, match, zoo_names
+from .tensor_matching import by_canonical_name, enumerated, match, new_weights, zoo_names
 from .tensor_rules import Sinusoids, Step, plan
 from .torch_modules import settings_of
 
@@ -106,10 +106,11 @@ def convert(
     if model.can_generate():
         model.generation_config = checkpoint.generation_config
     model.name_or_path = model.config.name_or_path = checkpoint.source or getattr(original, "name_or_path", "")
-    notices = {"initialised anew, to be trained first": matched.fresh, "left out, as of another head": matched.unused}
-    for notice, names in notices.items():
-        if names:
-            logger.warning(f"{model_class.__name__} from {checkpoint.title}: {notice}: {enumerated(names)}.")
+    if matched.fresh:
+        logger.warning(new_weights(checkpoint.title, matched.fresh))
+    if matched.unused:
+        made = f"{model_class.__name__} from {checkpoint.title}"
+        logger.warning(f"{made}: left out, as of another head: {enumerated(matched.unused)}.")
     return model
 
 

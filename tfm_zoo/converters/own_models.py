@@ -10,7 +10,7 @@ from .assembling import assemble, common_dtype, skeleton_of
 from .checkpoint import LazyTensor, lazy_tensors
 from .errors import ConversionError
 from .sinusoids import check_sinusoids
-from .tensor_matching import enumerated, listed, misfits_of
+from .tensor_matching import enumerated, listed, misfits_of, new_weights
 from .tensor_rules import NotConverted, Sinusoids, Step, TensorRule, find, plan
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ def from_state_dict(
             own name as `official`, and the name in `model_class(config).state_dict()` as `zoo`. In a name, `{i}` stands
             for a layer's number; one that stops at a module stands for its weight and its bias. [`NotConverted`] names
             what is no weight, [`Sinusoids`] a fixed table of positions, which is checked against the zoo's, and
-            [`ZooOnly`] what is to be initialised anew.
+            [`ZooOnly`] what starts at random.
         model_class: a class of the zoo, made from `config`.
 
     Returns:
@@ -76,7 +76,7 @@ def from_state_dict(
         weights |= zip(step.writes, step.run([tensors[name].read() for name in step.reads]), strict=True)
     merge_tied(weights, skeleton)
     if fresh := sorted(name for step in steps if not step.reads for name in step.writes):
-        logger.warning(f"{model_class.__name__}: initialised anew, to be trained first: {', '.join(fresh)}.")
+        logger.warning(new_weights("The state dict", fresh))
     dtype = common_dtype(tensors[name] for step in complete for name in step.reads)
     return assemble(skeleton, weights, dtype, attention=None)
 

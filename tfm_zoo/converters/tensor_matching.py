@@ -142,11 +142,18 @@ def listed(complaints: Mapping[str, list[str]]) -> str:
     return "\n".join(f"{kind}: {enumerated(names)}." for kind, names in complaints.items() if names)
 
 
+def new_weights(source: str, names: list[str]) -> str:
+    """What a user is told of the parameters of a model that `source` does not fill."""
+    these = ", ".join(names) if len(names) <= SHOWN else enumerated(names)
+    return f"{source} has no weights that fit {these}: these start at random. Train them before you use them."
+
+
 def enumerated(names: list[str]) -> str:
     """The first names; of those that differ by the number of a layer or a head alone, one."""
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(LAYER.sub("", name), []).append(name)
     entries = [first + f" (and {len(others)} like it)" * bool(others) for first, *others in alike.values()]
-    shown = ("; " if any(", " in entry for entry in entries) else ", ").join(entries[:SHOWN])
-    return shown if len(entries) <= SHOWN else f"{shown} and {len(entries) - SHOWN} more"
+    shown = len(entries) if len(entries) <= SHOWN + 2 else SHOWN  # "and 1 more" would be as long as the name
+    first = ("; " if any(", " in entry for entry in entries) else ", ").join(entries[:shown])
+    return first if shown == len(entries) else f"{first} and {len(entries) - shown} more"

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from huggingface_hub import CommitInfo, HfApi, ModelCard
 
+from ..converters.sources import no_folder
 from ..models.hub_card import card_of_model
 from ..models.hub_manifest import FILE, INDEX, VERSION
 from ..models.hub_saving import CARD, open_repository, upload
@@ -49,12 +50,14 @@ def push(
         native: whether the folder holds an official model, such as a recipe trains with `--model_class native`.
 
     Raises:
-        FileNotFoundError: if the folder lacks what the model needs.
+        FileNotFoundError: if there is no folder, or it lacks what the model needs.
         ValueError: for code or weights that have been changed since they were saved, for a revision that is no branch,
             and for `private` where the repository is public.
         PushError: if the Hub cannot be reached, or the upload fails.
     """
     folder, api = Path(folder), HfApi(token=token)
+    if not folder.is_dir():
+        raise FileNotFoundError(no_folder(folder))
     files = files_of(folder)
     check_whole(folder, files, native)
     if not native:

@@ -8,9 +8,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import errors, hf_hub_download, snapshot_download
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 
-from ..converters.checkpoint import is_path
+from ..converters.sources import check_folder, not_on_hub
 from ..models.hub_manifest import FILE
 from ..quiet import quiet_retrying
 from . import comparisons
@@ -64,21 +65,14 @@ def find(source: str | Path, revision: str | None, token: str | None) -> Path:
         if not (Path(source) / FILE).is_file():
             raise FileNotFoundError(no_manifest)
         return Path(source)
-    nowhere = f"{source} is neither a folder nor a repository on the Hub that you may read (user/name)."
-    if is_path(source):
-        raise FileNotFoundError(nowhere)
+    check_folder(source)
     try:
-        with quiet_retrying():
-            hf_hub_download(str(source), FILE, revision=revision, token=token)
-    except (errors.HFValidationError, errors.RepositoryNotFoundError) as error:
-        raise FileNotFoundError(nowhere) from error
-    except errors.LocalEntryNotFoundError as error:
-        raise FileNotFoundError(
-            f"There is no folder {source} here. The Hub cannot be reached (or HF_HUB_OFFLINE is set), and its cache "
-            f"has no {FILE} of {source}: verify it when there is a connection."
-        ) from error
-    except errors.EntryNotFoundError as error:
-        raise FileNotFoundError(no_manifest) from error
+        with quiet_retrying():  # asked for one file by `hf_hub_download`, the client would try for half a minute
+            folder = Path(snapshot_download(str(source), revision=revision, token=token, allow_patterns=[FILE]))
+    except (HFValidationError, RepositoryNotFoundError, LocalEntryNotFoundError) as error:
+        raise FileNotFoundError(not_on_hub(source, FILE, error)) from error
+    if not (folder / FILE).is_file():
+        raise FileNotFoundError(no_manifest)
     return Path(snapshot_download(str(source), revision=revision, token=token))
 
 

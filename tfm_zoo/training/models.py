@@ -10,13 +10,15 @@ from typing import Any, ClassVar, Literal
 import torch
 import transformers
 import yaml
+from huggingface_hub.errors import LocalEntryNotFoundError
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.auto_factory import _get_model_class
 from typing_extensions import Self
 
 import tfm_zoo
 from tfm_zoo.converters import ARCHITECTURES
-from tfm_zoo.converters.checkpoint import is_path
+from tfm_zoo.converters.sources import is_path, which_is_meant
+from tfm_zoo.converters.tensor_matching import new_weights
 from tfm_zoo.limits import positions_of
 from tfm_zoo.packing.configuration import METHOD
 from tfm_zoo.quiet import quiet_loading
@@ -178,7 +180,9 @@ class Head:
                 model, loaded = self.auto_class.from_pretrained(
                     name, dtype=WEIGHTS, output_loading_info=True, **options, **fields
                 )
-            tell_of_new_weights(model, loaded)
+            fresh = [*loaded["missing_keys"], *(each for each, *_ in loaded["mismatched_keys"])]
+            if fresh:
+                logger.warning(new_weights(name, sorted(fresh)))
         tokenizer = load_tokenizer(args)
         check_vocabulary(tokenizer, model.config)
         return model, tokenizer
@@ -223,24 +227,16 @@ def family_of(config: PreTrainedConfig) -> str | None:
     return table and table.family
 
 
-def tell_of_new_weights(model: PreTrainedModel, loaded: Mapping[str, Iterable]) -> None:
-    """Names the weights that a checkpoint lacks or has in another shape, as a conversion does."""
-    fresh = [*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])]
-    if fresh:
-        names = ", ".join(sorted(fresh))
-        logger.warning(f"{type(model).__name__}: initialised anew, to be trained first: {names}.")
-
-
 def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
     """The configuration of the checkpoint that an option names."""
     name = getattr(args, option_name)
     if is_path(name) and not Path(name).exists():
-        raise FileNotFoundError(f"{option_name} {name!r}: no such folder")
+        raise FileNotFoundError(f"{option_name} {name!r}: no such folder{which_is_meant(name)}")
     try:
         return AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
         mend = "without a connection, give a folder, or --model_type for a new model"
-        raise OSError(f"{option_name} {name!r}: neither a checkpoint's folder nor found on the Hub; {mend}") from error
+        raise OSError(f"{option_name} {name!r}: neither a checkpoint's folder nor {on_hub(error)}; {mend}") from error
 
 
 def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
@@ -249,7 +245,13 @@ def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
     try:
         return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
-        raise OSError(f"tokenizer_name {name!r}: neither a tokenizer's folder nor found on the Hub") from error
+        raise OSError(f"tokenizer_name {name!r}: neither a tokenizer's folder nor {on_hub(error)}") from error
+
+
+def on_hub(error: OSError) -> str:
+    """What is said of a name for which transformers has raised `error`: "neither a folder nor ..."."""
+    is_reached = not isinstance(error.__cause__, LocalEntryNotFoundError)
+    return f"found on the Hub{'' if is_reached else ', which cannot be reached (or HF_HUB_OFFLINE is set)'}"
 
 
 def new_tokenizer(args: ModelArguments, texts: Iterable[str]) -> PreTrainedTokenizerBase:

@@ -9,7 +9,7 @@ from .attention_page import PAGES, attention_page
 from .attention_plot import plot_attention
 from .block import plot_block
 from .comparison import TrainedModel, plot_comparison
-from .figures import IMAGES, check_suffix
+from .figures import IMAGES, check_suffix, title_of_source
 from .heads import HeadShares, head_shares, plot_heads
 from .masks import mask_of, plot_masks
 from .positions import plot_positions, position_vectors, similarity_by_distance
@@ -45,4 +45,5 @@ __all__ = [
     "position_vectors",
     "schedule_rates",
     "similarity_by_distance",
+    "title_of_source",
 ]

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -13,6 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from ..limits import positions_of
 from ..models.modeling_tfm_encoder_decoder import TfmEncoderDecoderForConditionalGeneration
 from .attention import AttentionMap, listed
+from .figures import title_of_source
 from .tokens import token_labels
 
 logger = logging.getLogger(__name__)
@@ -150,9 +150,9 @@ def reads_again(model: PreTrainedModel) -> bool:
 
 
 def title_of(model: PreTrainedModel) -> str:
-    """The model's Hub id or the name of its folder; without these, the name of its class."""
-    name = str(model.name_or_path or type(model).__name__)
-    return Path(name).resolve().name if Path(name).is_dir() else name
+    """The Hub id or the folder that the model or its configuration names; without these, the model's class."""
+    name = model.name_or_path or model.config.name_or_path
+    return title_of_source(name) if name else type(model).__name__
 
 
 @contextmanager

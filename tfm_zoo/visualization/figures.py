@@ -34,6 +34,12 @@ def plain(panel: Axes, grid: Literal["both", "x", "y"] = "both") -> None:
     panel.spines[["top", "right"]].set_visible(False)
 
 
+def title_of_source(source: str | Path) -> str:
+    """A Hub id, or a folder as the user names it; of a path that begins elsewhere than here, the last part."""
+    path = Path(source)
+    return str(path) if path.name and not path.is_absolute() and ".." not in path.parts else path.resolve().name
+
+
 def save(figure: Figure, path: str | Path) -> None:
     """Write a picture with fonts that have its letters. Letters that no font has are logged."""
     path = check_suffix(path)

@@ -15,7 +15,7 @@ from .figures import AMOUNTS, check_suffix, save
 from .tokens import token_labels
 
 #: what a token may attend to, besides special tokens
-PLACES = ("itself", "the token before", "the token after", "the same token elsewhere", "punctuation", "the rest")
+PLACES = ("itself", "the token before", "the token after", "the same token elsewhere", "punctuation", "any other token")
 COLUMNS = 4
 
 
@@ -116,12 +116,12 @@ def plot_heads(found: HeadShares, path: str | Path) -> None:
         panel.set_visible(False)
     for panel, target, shares, chance in zip(grid, found.targets, found.shares, found.chance.tolist(), strict=False):
         image = panel.imshow(shares, cmap=AMOUNTS, vmin=0, vmax=1, aspect="auto")
-        panel.set_title(f"{target}\n(by chance {chance:.0%})", fontsize=9, parse_math=False)
+        panel.set_title(f"{target}\n(evenly spread: {chance:.0%})", fontsize=9, parse_math=False)
         panel.set_yticks(range(layers), found.layers, fontsize=8)
         panel.set_xticks(range(0, heads, max(1, heads // 6)))
         panel.tick_params(labelsize=8, labelbottom=True)
     figure.colorbar(image, ax=list(grid), label="share of the head's attention", shrink=0.8)
-    figure.supxlabel("head\n(by chance: if a head attended to all tokens that it sees alike)", fontsize=10)
+    figure.supxlabel("head\n(evenly spread: what a head gives that attends to all tokens alike)", fontsize=10)
     figure.supylabel("layer", fontsize=10)
     figure.suptitle(f"{found.model}: what each head attends to", fontsize=11, parse_math=False)
     save(figure, path)

@@ -1,0 +1,48 @@
+"""A model is named by a folder or by a Hub id: which of the two a name is, and what is said where there is neither."""
+
+from difflib import get_close_matches
+from pathlib import Path
+
+from huggingface_hub.errors import GatedRepoError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+
+def is_path(source: str | Path) -> bool:
+    """Whether `source` names a folder, which may be missing, and not a Hub id."""
+    depth = len(Path(source).parts)
+    return str(source).startswith((".", "~", "/")) or depth > 2 or (depth == 2 and similar_folder(source) is not None)
+
+
+def similar_folder(source: str | Path) -> Path | None:
+    """The folder beside `source` whose name is most like its name."""
+    parent, name = Path(source).parent, Path(source).name
+    names = [path.name for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
+    matches = get_close_matches(name, names, n=1)
+    return parent / matches[0] if matches else None
+
+
+def which_is_meant(source: str | Path) -> str:
+    """The end of a message on a folder that is missing: whether it is another one that is meant."""
+    similar = similar_folder(source)
+    return f"; is it {str(similar)!r} that is meant?" if similar else "."
+
+
+def no_folder(source: str | Path) -> str:
+    """What is said of a folder that is missing."""
+    return f"There is no folder {str(source)!r}{which_is_meant(source)}"
+
+
+def check_folder(source: str | Path) -> None:
+    """Raises a `FileNotFoundError` if `source` names a folder, and there is none."""
+    if is_path(source) and not Path(source).is_dir():
+        raise FileNotFoundError(no_folder(source))
+
+
+def not_on_hub(source: str | Path, file: str, error: Exception) -> str:
+    """What is said of a name that is no folder, when the Hub's client, asked for a `file` of it, has raised `error`."""
+    neither = f"{str(source)!r} is neither a folder nor a model on the Hub that"
+    if isinstance(error, LocalEntryNotFoundError):
+        reason = f"the Hub cannot be reached (or HF_HUB_OFFLINE is set), and its cache has no {file} of {source}"
+        return f"{neither} can be read now: {reason}."
+    if isinstance(error, (RepositoryNotFoundError, HFValidationError)) and not isinstance(error, GatedRepoError):
+        return f"{neither} you may read (user/name)."
+    return f"{str(source)!r} is no folder, and the Hub does not give a model of this name: {error}"
