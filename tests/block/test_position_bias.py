@@ -18,7 +18,7 @@ def test_buckets_of_t5(is_causal, buckets, farthest):
     fields = {"relative_attention_num_buckets": buckets, "relative_attention_max_distance": farthest}
     bias, distances = TfmRelativeBias(tiny_config(**fields), 1, is_causal), torch.arange(-300, 300)
     wanted = T5Attention._relative_position_bucket(distances, not is_causal, buckets, farthest)
-    assert bias.buckets(distances).equal(wanted)
+    assert bias.bucket_of(distances).equal(wanted)
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 6), (4, 4), (3, 7), (5, 2)])

@@ -1,6 +1,7 @@
 """Multi-head attention of the block, through transformers' attention interface (eager, sdpa, flex, flash).
 
-vLLM and transformers search this file for the line that looks the function up, and vLLM for a single call of it.
+vLLM searches this source for `ALL_ATTENTION_FUNCTIONS.get_interface(`, and for one call of the function that it
+returns: both have to stay in this form.
 """
 
 import torch

@@ -9,7 +9,7 @@ from transformers import Cache, DynamicCache
 from .compat import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
 from .layout import Layout, is_traced, marks_padding
 
-LITTLE = 1 << 15  # elements in the keys of a layer, up to which a copy is cheaper than reserved space
+SMALL = 1 << 15  # elements in the keys of a layer, up to which a copy is cheaper than reserved space
 
 
 class TfmGrowingLayer(DynamicLayer):
@@ -27,8 +27,8 @@ class TfmGrowingLayer(DynamicLayer):
         before = self.get_seq_length()
         # Writing into a buffer would overwrite what a gradient needs; for few elements a copy is cheaper.
         needs_gradient = torch.is_grad_enabled() and (key_states.requires_grad or value_states.requires_grad)
-        is_little = before * key_states.numel() < LITTLE * key_states.shape[-2]
-        if needs_gradient or is_little or torch.compiler.is_compiling():
+        is_small = before * key_states.numel() < SMALL * key_states.shape[-2]
+        if needs_gradient or is_small or torch.compiler.is_compiling():
             return super().update(key_states, value_states, *args, **kwargs)
         length = before + key_states.shape[-2]
         if not self.has_space(length):

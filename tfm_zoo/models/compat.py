@@ -1,4 +1,5 @@
-"""The one place that imports from inside transformers and torch: deep paths move between releases, others do not."""
+"""The one place that imports what transformers and torch may move between releases, since no page documents where it
+is."""
 
 # ruff: noqa: F401
 

@@ -58,7 +58,7 @@ class ConfigurationChecks:
         if self.attention_type == "linear" and self.sliding_window is not None:
             raise ValueError(
                 f"attention_type='linear' sees all positions through one sum, and sliding_window={self.sliding_window} "
-                "would have it see some: one of the two."
+                "would have it see some: choose one of the two."
             )
         for name in ("attention_scale", "attn_logit_softcapping"):
             is_set = vars(self)[name] is not None
@@ -126,7 +126,7 @@ class ConfigurationChecks:
             )
 
     def check_bias(self):
-        """The fields of the relative position bias fit each other and the layers."""
+        """The fields of a bias of positions fit each other and the layers."""
         buckets, distance = self.relative_attention_num_buckets, self.relative_attention_max_distance
         if buckets is None and self.relative_attention_per_layer:
             raise ValueError("relative_attention_per_layer=True has no meaning without relative_attention_num_buckets.")

@@ -56,6 +56,13 @@ class FollowingField:
         vars(config)[self.name] = value
 
 
+def add_following_fields(config_class: type, **rules: Callable[[Any], Any]) -> None:
+    """Makes each of these fields a [`FollowingField`], after the class is made: in its body a descriptor would be taken
+    for the field's default value."""
+    for name, rule in rules.items():
+        setattr(config_class, name, FollowingField(name, rule))
+
+
 @strict
 class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     """Sizes and architectural axes of one Transformer block, under the same names in every family.
@@ -125,7 +132,7 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
         attn_logit_softcapping: a soft cap: scores become `cap * tanh(scores / cap)`, in cross-attention too (Gemma 2).
             The implementation `"sdpa"` has no cap and cannot be chosen then. `None`: no cap.
         sliding_window: how far a position sees: in an encoder this many positions to each side; in a decoder the last
-            this many, itself included (as in Mistral). `None`: without limit.
+            `sliding_window` positions, itself included (as in Mistral). `None`: without limit.
         attention_bias: biases in the query, key and value projections.
         attention_output_bias: a bias in the output projection. `None`: `attention_bias`.
         mlp_bias: biases in the feed-forward's projections.
@@ -138,7 +145,7 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     #: the family's modeling file, and `Auto...` class -> class in it, for registration and for `auto_map`
     modeling_file: ClassVar[str] = ""
     auto_classes: ClassVar[dict[str, str]] = {}
-    #: class -> the Auto class that loads its checkpoints, and by default another class; `architectures` says which
+    #: class -> its Auto class, which loads another one by default; a checkpoint's `architectures` says which to load
     other_auto_classes: ClassVar[dict[str, str]] = {}
     attribute_map: ClassVar[dict[str, str]] = ALIASES
 
@@ -372,7 +379,8 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
         loaded = super().from_dict(fields, **kwargs)
         config = loaded[0] if isinstance(loaded, tuple) else loaded
         for name, value in foreign.items():
-            logger.warning(f"{name}={value!r} is no field of {cls.__name__}; {cls.misspelt_field(name)!r} is one.")
+            meant = cls.misspelt_field(name)
+            logger.warning(f"{name}={value!r} has no effect: {cls.__name__} has no such field. Is it {meant!r}?")
             setattr(config, name, value)
         return loaded
 
@@ -382,18 +390,17 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
         self.check_axes()
 
 
-# Set after the class is made: in its body a descriptor would be taken for the field's default value.
-for field, rule in {
-    "norm_bias": lambda config: config.norm_type == "layernorm",
-    "no_rope_layers": lambda config: [1] * max(config.num_hidden_layers, getattr(config, "decoder_layers", 0)),
-    "embedding_size": lambda config: config.hidden_size,
-    "num_key_value_heads": lambda config: config.num_attention_heads,
-    "head_dim": lambda config: config.hidden_size // max(config.num_attention_heads, 1),
-    "attention_scale": lambda config: config.head_dim**-0.5,
-    "final_norm": lambda config: config.norm_position != "post",
-    "embedding_dropout": lambda config: config.hidden_dropout,
-    "attention_output_dropout": lambda config: config.hidden_dropout,
-    "attention_output_bias": lambda config: config.attention_bias,
-    "mlp_output_bias": lambda config: config.mlp_bias,
-}.items():
-    setattr(TfmConfig, field, FollowingField(field, rule))
+add_following_fields(
+    TfmConfig,
+    norm_bias=lambda config: config.norm_type == "layernorm",
+    no_rope_layers=lambda config: [1] * max(config.num_hidden_layers, getattr(config, "decoder_layers", 0)),
+    embedding_size=lambda config: config.hidden_size,
+    num_key_value_heads=lambda config: config.num_attention_heads,
+    head_dim=lambda config: config.hidden_size // max(config.num_attention_heads, 1),
+    attention_scale=lambda config: config.head_dim**-0.5,
+    final_norm=lambda config: config.norm_position != "post",
+    embedding_dropout=lambda config: config.hidden_dropout,
+    attention_output_dropout=lambda config: config.hidden_dropout,
+    attention_output_bias=lambda config: config.attention_bias,
+    mlp_output_bias=lambda config: config.mlp_bias,
+)

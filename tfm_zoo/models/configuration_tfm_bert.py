@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 
 from .compat import ACT2FN
-from .configuration_tfm import ENGINES, FollowingField, TfmConfig
+from .configuration_tfm import ENGINES, TfmConfig, add_following_fields
 
 
 class SlidingWindow:
@@ -35,17 +35,19 @@ class TfmBertConfig(TfmConfig):
         add_pooling_layer: whether the bare `TfmBertModel` has a pooler. Heads that read one always have it.
         pooler_act: activation of the pooler, or of the classifier in its place (BERT: `"tanh"`, DistilBERT: `"relu"`).
         pooler_dropout: dropout before the pooler or that classifier (RoBERTa).
-        classifier_pooling: what they read: `"cls"`, the first position; `"mean"` of the real tokens; `"attention"`,
-            a mean weighted by the softmax of their products with one learned query; or `"late"`, each real token, whose
-            outputs are then averaged (EuroBERT).
+        classifier_pooling: what the pooler or that classifier reads: `"cls"`, the first position; `"mean"` of the real
+            tokens; `"attention"`, a mean weighted by the softmax of their products with one learned query; or `"late"`,
+            each real token, whose outputs are then averaged (EuroBERT).
         classifier_dense: whether the classifier of sequences has a dense layer and activation before its projection.
         classifier_dropout: dropout before the classifiers. `None`: `hidden_dropout`.
         sentence_dropout: dropout before the classifier of sentences in pre-training (ALBERT).
         qa_dropout: dropout before the question-answering head.
         lm_head_act: activation of the masked-language-modelling head. `None`: `hidden_act`.
-        lm_head_transform: whether that head has a dense layer, activation and norm before its projection (BERT).
-        lm_head_bias: a bias in that projection.
-        classifier_bias: a bias in the dense layers of the pooler, of the classifier in its place, and of that head.
+        lm_head_transform: whether the masked-language-modelling head has a dense layer, activation and norm before its
+            projection (BERT).
+        lm_head_bias: a bias in the projection of the masked-language-modelling head.
+        classifier_bias: a bias in the dense layers of the pooler, of the classifier in its place, and of the
+            masked-language-modelling head.
         classifier_norm: a norm after the activation of the pooler, or of the classifier in its place (ModernBERT).
         classifier_transform: whether the heads for tokens and for answers have the layers of `lm_head_transform` too.
         skip_padding: compute nothing at padding. Outputs at real tokens are the same; at padding they are zero.
@@ -109,8 +111,8 @@ class TfmBertConfig(TfmConfig):
             )
         if self.classifier_norm and not self.classifier_dense:
             raise ValueError(
-                "classifier_norm=True is a norm after the activation, which classifier_dense=False leaves out: one of "
-                "the two."
+                "classifier_norm=True is a norm after the activation, which classifier_dense=False leaves out: "
+                "choose one of the two."
             )
         last = self.max_position_embeddings - 1
         if self.position_ids_from_padding and (self.pad_token_id is None or self.pad_token_id >= last):
@@ -127,9 +129,11 @@ class TfmBertConfig(TfmConfig):
                 raise ValueError(f"{name}={act!r} is not an activation of transformers: {', '.join(ACT2FN)}.")
 
 
-# Set after the class is made: in its body a descriptor would be taken for the field's default value.
-# (An Auto class with two classes, see `other_auto_classes`, iterates over `architectures`: `None` in a new one.)
-TfmBertConfig.architectures = FollowingField("architectures", lambda config: [])
+add_following_fields(
+    TfmBertConfig,
+    # An Auto class with two classes (`other_auto_classes`) iterates over it, and it is `None` in a new configuration.
+    architectures=lambda config: [],
+    num_hidden_groups=lambda config: config.num_hidden_layers,
+    layer_types=lambda config: [config.layer_type] * config.num_hidden_layers,
+)
 TfmBertConfig.sliding_window = SlidingWindow()
-TfmBertConfig.num_hidden_groups = FollowingField("num_hidden_groups", lambda config: config.num_hidden_layers)
-TfmBertConfig.layer_types = FollowingField("layer_types", lambda config: [config.layer_type] * config.num_hidden_layers)

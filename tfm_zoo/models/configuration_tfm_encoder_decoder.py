@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_tfm import ALIASES, FollowingField, TfmConfig
+from .configuration_tfm import ALIASES, TfmConfig, add_following_fields
 
 STACKS = ("encoder", "decoder")
 
@@ -17,8 +17,9 @@ class TfmEncoderDecoderConfig(TfmConfig):
     Args (beyond those of [`TfmConfig`], where `vocab_size` and `num_hidden_layers` are the encoder's):
         encoder_layers: another name of `num_hidden_layers`: number of blocks of the encoder.
         decoder_layers: number of blocks of the decoder. `None`: as many as the encoder's.
-        decoder_attention_heads: number of query heads of the decoder, in self- and in cross-attention: together as wide
-            as the encoder's, with as many to a key. `None`: as many as the encoder's.
+        decoder_attention_heads: number of query heads of the decoder, in self- and in cross-attention. Their
+            total width is the encoder's, and as many of them share a key head as there. `None`: as many as the
+            encoder's.
         decoder_ffn_dim: width inside the decoder's feed-forward. `None`: as the encoder's, `intermediate_size`.
         decoder_vocab_size: number of tokens in the target's vocabulary. `None`: `vocab_size`.
         share_encoder_decoder_embeddings: whether source and target share one embedding. `None`: if their vocabularies
@@ -29,11 +30,12 @@ class TfmEncoderDecoderConfig(TfmConfig):
         position_ids_from_padding: count positions from `pad_token_id + 1` over real tokens (FSMT).
         position_offset: rows of the learned position table before that of the first position (BART: 2).
         lm_head_bias: a trained bias in the output projection.
-        final_logits_bias: an untrained bias in its place, a buffer under the same name (Marian, BART).
+        final_logits_bias: an untrained bias in its place, saved as the buffer `lm_head.bias` (Marian, BART).
         logit_scale: what logits, but not their bias, are multiplied by (T5: `hidden_size ** -0.5`).
         final_logit_softcapping: a soft cap: logits become `cap * tanh(logits / cap)` (Gemma 2).
         weight_init: initial weights: `"xavier"`, uniform (Glorot and Bengio 2010), with embeddings from a normal
-            distribution of standard deviation `hidden_size ** -0.5`; or `"normal"`, of `initializer_range`.
+            distribution of standard deviation `hidden_size ** -0.5`; or `"normal"`, all of them with standard
+            deviation `initializer_range`.
         classifier_dropout: dropout in the classification head.
         use_cache: whether a forward pass in evaluation mode returns its keys and values.
         skip_padding: compute no padding in the encoder (see [`TfmBertConfig`]) and, where there are labels, nothing
@@ -144,12 +146,12 @@ class TfmEncoderDecoderConfig(TfmConfig):
         if self.lm_head_bias and self.final_logits_bias:
             raise ValueError(
                 "lm_head_bias=True gives the output projection a trained bias, and final_logits_bias=True one that is "
-                "not: one of the two."
+                "not: choose one of the two."
             )
         if self.share_encoder_decoder_embeddings and self.decoder_vocab_size != self.vocab_size:
             raise ValueError(
                 f"share_encoder_decoder_embeddings=True has one embedding for vocab_size={self.vocab_size} and "
-                f"decoder_vocab_size={self.decoder_vocab_size}: they should be equal, or not share it."
+                f"decoder_vocab_size={self.decoder_vocab_size}: make them equal, or the field False."
             )
         for name in ("pad_token_id", "decoder_start_token_id"):
             token = getattr(self, name)
@@ -167,10 +169,10 @@ class TfmEncoderDecoderConfig(TfmConfig):
         group = self.num_attention_heads // self.num_key_value_heads
         pairs = 2 if self.position_embedding_type == "rotary" else 1
         if width % (heads * pairs) or heads % group:
-            even = "an even number of" if pairs == 2 else "whole"
+            even = " of even width" if pairs == 2 else ""
             raise ValueError(
-                f"decoder_attention_heads={heads} should give each head {even} channels of {width}, the width of the "
-                f"encoder's heads together, and be a multiple of {group}, the query heads that share a key."
+                f"decoder_attention_heads={heads} should divide {width}, the width of the encoder's heads together, "
+                f"into equal heads{even}, and be a multiple of {group}, the query heads that share a key."
             )
 
     def check_counting(self):
@@ -182,7 +184,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
         if self.position_offset:
             raise ValueError(
                 f"position_ids_from_padding=True and position_offset={self.position_offset} are two ways to begin "
-                "after the first row of the position table: one of them."
+                "after the first row of the position table: choose one of them."
             )
         if self.position_embedding_type == "learned" and self.pad_token_id >= self.max_position_embeddings - 1:
             raise ValueError(
@@ -191,11 +193,11 @@ class TfmEncoderDecoderConfig(TfmConfig):
             )
 
 
-for field, rule in {
-    "decoder_layers": lambda config: config.num_hidden_layers,
-    "decoder_attention_heads": lambda config: config.num_attention_heads,
-    "decoder_ffn_dim": lambda config: config.intermediate_size,
-    "decoder_vocab_size": lambda config: config.vocab_size,
-    "share_encoder_decoder_embeddings": lambda config: config.decoder_vocab_size == config.vocab_size,
-}.items():
-    setattr(TfmEncoderDecoderConfig, field, FollowingField(field, rule))
+add_following_fields(
+    TfmEncoderDecoderConfig,
+    decoder_layers=lambda config: config.num_hidden_layers,
+    decoder_attention_heads=lambda config: config.num_attention_heads,
+    decoder_ffn_dim=lambda config: config.intermediate_size,
+    decoder_vocab_size=lambda config: config.vocab_size,
+    share_encoder_decoder_embeddings=lambda config: config.decoder_vocab_size == config.vocab_size,
+)

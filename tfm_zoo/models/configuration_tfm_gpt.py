@@ -5,7 +5,7 @@ from typing import ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import MixtralConfig
 
-from .configuration_tfm import FollowingField, NormPosition, TfmConfig
+from .configuration_tfm import NormPosition, TfmConfig, add_following_fields
 
 
 @strict
@@ -26,10 +26,11 @@ class TfmGPTConfig(TfmConfig):
         router_aux_loss_coef: what that loss is multiplied by first. `None`: 0.001 if there are experts, else 0.
         project_tokens: `embedding_size` is the width of tokens alone, which a projection without bias widens before
             positions are added; another narrows the last hidden states, so that the vocabulary can be tied (OPT-350M).
-        position_ids_from_mask: count positions over the tokens that the attention mask shows, where a caller passes
-            none; padding has position -1 (OPT). ALiBi then counts distances in the same way (BLOOM).
+        position_ids_from_mask: if a caller passes no `position_ids`, count the tokens that the attention mask shows;
+            padding has position -1 (OPT). ALiBi then counts distances in the same way (BLOOM).
         scale_alibi: ALiBi is a part of the scores that `attention_scale` multiplies (Falcon).
-        round_alibi: it is rounded to bfloat16, for each key by its position; needs `position_ids_from_mask` (Falcon).
+        round_alibi: ALiBi is computed from the position of each key, not from distances, and rounded to bfloat16; needs
+            `position_ids_from_mask` (Falcon).
         position_offset: rows of the learned position table before that of the first position (OPT: 2).
         scaled_residual_init: start the projections that add to the residual stream smaller by the square root of
             their number, as GPT-2 does (Radford et al. 2019, section 2.3).
@@ -39,8 +40,9 @@ class TfmGPTConfig(TfmConfig):
         classifier_dropout: dropout before the classifier of tokens.
         renew_longrope_cache: generation computes its cache anew where a text passes `original_max_position_embeddings`,
             from where on LongRoPE has other frequencies (Phi 3).
-        use_cache: whether a forward pass in evaluation mode returns its keys and values.
-        skip_padding: in training, compute no padding, and nothing behind the last position of a row that a loss reads.
+        use_cache: whether a forward pass in evaluation mode returns its keys and values (not those of packed rows).
+        skip_padding: in training, compute no padding, and nothing behind the last position of a row that a loss reads;
+            in a classifier of sequences always, if there is no cache.
     """
 
     model_type = "tfm_gpt"
@@ -111,7 +113,7 @@ class TfmGPTConfig(TfmConfig):
         return None if self.num_local_experts is None else self.experts_ep_plan
 
     def validate_layer_types(self):
-        """Every layer has a type, and sliding ones a window that a cache can hold."""
+        """The family's own fields fit each other."""
         self.check_layer_types()
         self.check_experts()
         self.check_offset()
@@ -130,10 +132,10 @@ class TfmGPTConfig(TfmConfig):
             raise ValueError("sliding_window=1 lets a position see itself alone; caches take windows of 2 and more.")
 
 
-for field, rule in {
-    "layer_types": lambda config: [config.layer_type] * config.num_hidden_layers,
-    "mlp_layer_types": lambda config: ["sparse" if config.num_local_experts else "dense"] * config.num_hidden_layers,
-    "moe_intermediate_size": lambda config: config.intermediate_size,
-    "router_aux_loss_coef": lambda config: 0.001 if config.num_local_experts else 0.0,
-}.items():
-    setattr(TfmGPTConfig, field, FollowingField(field, rule))
+add_following_fields(
+    TfmGPTConfig,
+    layer_types=lambda config: [config.layer_type] * config.num_hidden_layers,
+    mlp_layer_types=lambda config: ["sparse" if config.num_local_experts else "dense"] * config.num_hidden_layers,
+    moe_intermediate_size=lambda config: config.intermediate_size,
+    router_aux_loss_coef=lambda config: 0.001 if config.num_local_experts else 0.0,
+)

@@ -19,7 +19,8 @@ from .norms import make_norm
 
 @dataclass
 class TfmBertForPreTrainingOutput(ModelOutput):
-    """`prediction_logits` `(batch, length, vocab_size)`, `seq_relationship_logits` `(batch, 2)`, and summed losses."""
+    """`prediction_logits` `(batch, length, vocab_size)`, `seq_relationship_logits` `(batch, 2)`, and the sum of the
+    two losses."""
 
     loss: torch.Tensor | None = None
     prediction_logits: torch.Tensor | None = None

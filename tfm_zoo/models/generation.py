@@ -14,7 +14,7 @@ class TfmGenerationMixin(GenerationMixin):
         self,
         input_ids: torch.LongTensor,
         past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,  # by name: transformers looks whether it is taken
+        inputs_embeds: torch.Tensor | None = None,  # listed: transformers inspects the signature for it
         **kwargs,
     ) -> dict:
         if self.config.renew_longrope_cache and past_key_values is not None:

@@ -61,8 +61,8 @@ def dropped_attention_forward(module, query, key, value, attention_mask, scaling
 class DroppedAttention(torch.autograd.Function):
     """`dropout(softmax(scores)) @ value`, of shapes `(..., queries, keys)` and `(..., keys, head_dim)`.
 
-    It returns the weights too: as an output they remain a function of the scores, so that it can be differentiated
-    twice.
+    It returns the weights too: as an output they remain a function of the scores, so that the whole can be
+    differentiated twice.
     """
 
     @staticmethod

@@ -78,8 +78,8 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
             attention_mask: `(batch, seen + length)`, 1 at real tokens and 0 at padding, those `seen` in the cache
                 first; or `(batch, 1, length, seen + length)`; or a dict of those by type of layer.
             position_ids: `(batch or 1, length)`. `None`: counted from the cache's length over all tokens, padding
-                included. If they restart within a row, and there is neither mask nor cache, the row holds several
-                packed sequences, which do not see each other.
+                included (but see `position_ids_from_mask`). If they restart within a row, and there is neither mask nor
+                cache, the row holds several packed sequences, which do not see each other.
             past_key_values: any cache of transformers; it is written to.
             inputs_embeds: `(batch, length, embedding_size)`, in place of `input_ids`.
             token_type_ids: `(batch, length)`, read where the configuration gives them embeddings.
@@ -97,7 +97,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         """
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, read_positions, **kwargs)
-        # Flash attention sees packed sequences in the positions that a caller passes.
+        # Flash attention recognises packed sequences by the positions that a caller passes.
         return batch.restore(self.run(batch, position_ids=position_ids, return_dict=True, **kwargs))
 
 
@@ -136,7 +136,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if shift_labels is None else shift_labels
         name, table = "shift_labels" if labels is None else "labels", "the vocabulary (vocab_size)"
         check_labels(shift_labels, shape, self.config.vocab_size, table, name=name)
-        # Where a label itself stands counts as read, too: to leave out the last token of full rows would gain nothing.
+        # The position of a label counts as read, too: to leave out only the last token of full rows would gain nothing.
         placed = shift_labels if labels is None else labels.where(labels != IGNORED, shift_labels)
         read = read_positions(self, placed, return_logits)
         return inputs | {"shift_labels": shift_labels, "read_positions": read}

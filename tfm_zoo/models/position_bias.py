@@ -33,9 +33,9 @@ class TfmRelativeBias(nn.ModuleList):
 
     def forward(self, distances: torch.LongTensor, layer: int) -> torch.Tensor:
         """Distances from a query to keys `(n,)`, below 0 for keys before it, to biases `(heads, n)`."""
-        return self[layer if self.is_per_layer else 0](self.buckets(distances)).t().contiguous()
+        return self[layer if self.is_per_layer else 0](self.bucket_of(distances)).t().contiguous()
 
-    def buckets(self, distances: torch.LongTensor) -> torch.LongTensor:
+    def bucket_of(self, distances: torch.LongTensor) -> torch.LongTensor:
         """The number of each distance's bucket: the first half hold one distance each, later ones more and more."""
         buckets, first = self.num_buckets, 0
         if self.is_causal:
@@ -85,8 +85,8 @@ class TfmAlibi(nn.Module):
     def of_positions(self, keys: torch.LongTensor, queries: torch.LongTensor) -> torch.Tensor:
         """Positions `(batch or 1, keys)` and `(batch or 1, queries)` to biases `(batch or 1, heads, queries, keys)`.
 
-        What is rounded (Falcon) depends on the key alone, and has the shape `(batch or 1, heads, 1, keys)`: it differs
-        by one number for each query, which no softmax sees.
+        What is rounded (Falcon) depends on the key alone, and has the shape `(batch or 1, heads, 1, keys)`: for a
+        query it differs from the bias by distance in one constant, which the softmax cancels.
         """
         slopes, keys = self.slopes[:, None, None], keys[:, None, None]
         biases = slopes.bfloat16() * keys if self.is_rounded else slopes.float() * (keys - queries[:, None, :, None])
@@ -107,11 +107,10 @@ class BiasedLayouts:
                 f"set_attn_implementation() should choose one of {', '.join(IMPLEMENTATIONS)}."
             )
         self.bias, self.layouts, self.implementation = model.position_bias, batch.layouts, implementation
-        # ALiBi reads positions where they say something else than how far tokens are from each other.
-        counted = batch.key_positions
-        counts = counted is not None and (is_traced(counted) or has_holes(counted))
-        self.reads_positions = config.position_embedding_type == "alibi" and (config.round_alibi or counts)
-        self.key_positions = counted
+        # ALiBi reads positions where they are not consecutive, or where it is rounded by them.
+        self.key_positions = positions = batch.key_positions
+        has_gaps = positions is not None and (is_traced(positions) or has_holes(positions))
+        self.reads_positions = config.position_embedding_type == "alibi" and (config.round_alibi or has_gaps)
         self.is_shared = not (self.bias.is_per_layer or runs_backward_apart(model))
         self.current: dict[str, Layout] = {}
         tokens = batch.tokens.inputs
@@ -150,7 +149,7 @@ class BiasedLayouts:
         return layout.with_bias(bias)
 
     def positions(self, keys: int, first: int) -> tuple[torch.LongTensor, torch.LongTensor]:
-        """Those `(batch or 1, keys)` of keys, of which the first stands at `first` among all tokens, and of queries."""
+        """The positions of keys, `(batch or 1, keys)`, and of queries; the first key is token number `first`."""
         places, known = (torch.arange(keys, device=self.device) + first)[None], self.key_positions
         if known is None:
             return places, places[:, -self.queries :]
