@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 import transformers
+from huggingface_hub import constants
 
 import tfm_zoo
 from tests.conversion.comparison import assert_same_model
@@ -185,3 +186,15 @@ def test_the_hub_is_not_asked_for_a_misspelt_folder(tmp_path, monkeypatch):
     assert error_of("./nowhere") == "There is no folder './nowhere'."
     with pytest.raises(FileNotFoundError, match="runs/imbd is neither a folder nor a repository"):
         verify("runs/imbd")
+
+
+def test_a_hub_id_beside_a_folder_with_a_similar_name(original, folder, tmp_path, online, monkeypatch):
+    """As `tfm-zoo convert user/model user/model-zoo` leaves one; on the Hub, and in its cache."""
+    (tmp_path / "user" / "model-zoo").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    online().create_repo("user/model")
+    online().upload_folder(repo_id="user/model", folder_path=folder)
+    assert_same_model(to_official(from_official("user/model")), original)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert_same_model(to_official(from_official("user/model")), original)
+    assert "is it 'user/model-zoo' that is meant?" in error_of("user/model-zo")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import hf_hub_download, snapshot_download
+from huggingface_hub import HfApi, hf_hub_download, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from torch import nn
@@ -41,7 +41,7 @@ class LazyTensor:
     """A tensor that has not been read yet."""
 
     meta: torch.Tensor  # its shape and type, on the meta device; every integer type counts as int64
-    read: Callable[[], torch.Tensor]  # returns the tensor, in memory of its own
+    read: Callable[[], torch.Tensor]  # returns the tensor, which the converted model may keep
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ class Checkpoint:
 
 
 def open_checkpoint(source: str | Path | nn.Module, mapped: bool = False) -> Checkpoint:
-    """Opens a Hub id, a local folder or a model in memory, without reading a tensor.
+    """Opens a Hub id, a local folder or a model in memory, without reading tensors. (A `.bin` that is not mapped
+    is read whole.)
 
     `mapped`: whether tensors that are read stay in their files, which must then not change.
 
@@ -136,10 +137,22 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
 
 
 def is_path(source: str | Path) -> bool:
-    """Whether `source` names a folder, which may be missing, and not a Hub id. (Without a connection, the Hub's
-    client takes half a minute to refuse the name of a folder.)"""
+    """Whether `source` names a folder, which may be missing, and not a Hub id: beside a folder with a similar name, an
+    id is one that the Hub knows."""
     depth = len(Path(source).parts)
-    return str(source).startswith((".", "~", "/")) or depth > 2 or (depth == 2 and similar_folder(source) is not None)
+    is_misspelt = depth == 2 and similar_folder(source) is not None and not is_on_hub(str(source))
+    return str(source).startswith((".", "~", "/")) or depth > 2 or is_misspelt
+
+
+def is_on_hub(repo: str) -> bool:
+    """Whether the Hub, or its cache, has a repository. Without a connection the answer comes at once: a download would
+    try for half a minute."""
+    if isinstance(try_to_load_from_cache(repo, "config.json"), str):
+        return True
+    try:
+        return bool(HfApi().model_info(repo, timeout=10))
+    except Exception:  # whatever the reason is, the Hub has not said yes
+        return False
 
 
 def similar_folder(source: str | Path) -> Path | None:

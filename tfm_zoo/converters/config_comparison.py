@@ -71,15 +71,14 @@ def differences(architecture: Architecture, config: PreTrainedConfig, head: Head
     try:
         with quiet_trying():
             official = completed(architecture, to_official_fields(architecture, config, head))
-        if wanted := refused(rules, official):
-            zoo_names = {name: rule.zoo for rule in rules if isinstance(rule, Field) for name in rule.names}
-            lacks = {zoo_names.get(name, name): (official[name], value) for name, value in wanted.items()}
-            if not any(map(is_decisive, lacks)):  # they matter in training only, but the table refuses them
-                raise ConversionError(f"{head.official} cannot express this model: {lacks}.")
-            return Differences(lacks, is_whole=False)
-        round_trip = to_zoo_config(architecture, official, head.zoo, {})
+        wanted = refused(rules, official)
+        round_trip = config if wanted else to_zoo_config(architecture, official, head.zoo, {})
     except (ValueError, StrictDataclassError) as error:
         raise ConversionError(f"{head.official} cannot express this model: {error}") from error
+    if wanted:
+        zoo_names = {rule.official: rule.zoo for rule in rules if isinstance(rule, Field)}
+        lacks = {zoo_names.get(name, name): (official[name], value) for name, value in wanted.items()}
+        return Differences(lacks, is_whole=False)
     free = {rule.zoo for rule in rules if isinstance(rule, Free)}
     values, official_values = effective_values(config, head), effective_values(round_trip, head)
     return Differences(

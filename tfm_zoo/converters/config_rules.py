@@ -32,25 +32,16 @@ class ConfigRule:
 class Field(ConfigRule):
     """A field that both sides have, with the same value: `Field("d_model", "hidden_size")`."""
 
-    official: str | tuple[str, ...]  # several, where official fields that must agree are one field of the zoo
+    official: str
     zoo: str
     in_place_of_none: str | None = None  # the zoo field to read instead, if the official field cannot be `None`
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self.official,) if isinstance(self.official, str) else self.official
-
     def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
-        values = [official[name] for name in self.names if name in official]
-        return {self.zoo: values[0]} if values else {}
+        return {self.zoo: official[self.official]} if self.official in official else {}
 
     def to_official(self, zoo: Fields, official: Fields) -> dict[str, Any]:
         value = zoo.get(self.zoo)
-        return dict.fromkeys(self.names, zoo.get(self.in_place_of_none) if value is None else value)
-
-    def refused(self, official: Fields) -> dict[str, str]:
-        differ = any(official.get(name) != official.get(self.names[0]) for name in self.names)
-        return dict.fromkeys(self.names, "equal to " + " and ".join(self.names)) if differ else {}
+        return {self.official: zoo.get(self.in_place_of_none) if value is None else value}
 
 
 @dataclass(frozen=True)
@@ -74,7 +65,9 @@ class Computed(ConfigRule):
 
     zoo: str
     read: Callable[[Fields], Any]  # official fields -> the zoo's value
-    write: Callable[[Any], dict[str, Any]] | None = None  # the reverse; by default to a field of this name
+    write: Callable[[Any], dict[str, Any]] | None = (
+        None  # the reverse; by default to the official field with the zoo field's name
+    )
 
     def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
         return {self.zoo: self.read(official)}

@@ -112,14 +112,17 @@ def is_of_zoo_head(name: str) -> bool:
 def misfits_of(step: Step, tensors: dict[str, LazyTensor], parameters: list[torch.Tensor]) -> list[str]:
     """For each parameter that a step cannot fill: what the checkpoint has, and what the parameter is."""
     sources = [tensors[name].meta for name in step.reads]
+    wanted = [described(parameter) for parameter in parameters]
     try:
-        values = step.run(sources)
-    except RuntimeError:  # a packed tensor cannot be cut into these pieces
-        values = sources * len(parameters)
+        found = [described(value) for value in step.run(sources)]
+    except (RuntimeError, IndexError):
+        found = []
+    if cannot_run := len(found) != len(wanted):  # these tensors cannot be cut or joined as the rule says
+        found = [" and ".join(dict.fromkeys(map(described, sources)))] * len(wanted)
     return [
-        f"{', '.join(step.reads)} {described(value)}, where {name} is {described(parameter)}"
-        for name, value, parameter in zip(step.writes, values, parameters, strict=True)
-        if described(value) != described(parameter)
+        f"{', '.join(step.reads)} {value}, where {name} is {parameter}"
+        for name, value, parameter in zip(step.writes, found, wanted, strict=True)
+        if cannot_run or value != parameter
     ]
 
 
