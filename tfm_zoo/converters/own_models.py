@@ -56,8 +56,8 @@ def from_state_dict(
             f"A {type(state_dict).__name__} is no state dict: give my_model.state_dict(), or what torch.load() gives."
         )
     if others := [name for name, value in state_dict.items() if not isinstance(value, torch.Tensor)]:
-        listed = ", ".join(others)
-        raise ConversionError(f"A state dict holds tensors, and this one {listed}: is it one of these?")
+        names = ", ".join(others)
+        raise ConversionError(f"These entries are not tensors: {names}. Is the state dict inside one of them?")
     rules = tuple(rule.of(config) for rule in rules)
     tensors, skeleton = lazy_tensors(state_dict), skeleton_of(model_class, config)
     fixed = {name: tensor for name, tensor in tensors.items() if is_of_kind(Sinusoids, rules, name)}
@@ -85,7 +85,7 @@ def to_state_dict(model: PreTrainedModel, rules: Iterable[TensorRule]) -> dict[s
     """The reverse: copies of a zoo model's weights, under the names and in the pieces of one's own model.
 
     Raises:
-        ConversionError: naming every tensor that no rule takes back.
+        ConversionError: naming tensors that no rule takes back, ten at most; one stands for those that all layers have.
     """
     state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     steps, unread = plan([rule.of(model.config) for rule in rules], state, to="zoo")
@@ -114,7 +114,7 @@ def check_fit(
         return all(tied.get(name, name) in filled for name in names)
 
     def made_of(name: str) -> list[str]:
-        """What a rule makes of an unexpected tensor, which the model has not."""
+        """The tensors that a rule would make of an unexpected one, and that the model lacks."""
         steps, _ = plan(rules, [name], to="official")
         return [other for step in steps for other in step.reads if other not in parameters]
 
@@ -128,7 +128,8 @@ def check_fit(
         "no rule for": without_rule,
         "missing": absent,
         "unexpected": [
-            f"{name} (which a rule makes {', '.join(made)})" if made else name for name, made in unread.items()
+            f"{name} (a rule would make it {', '.join(made)}, which the model lacks)" if made else name
+            for name, made in unread.items()
         ],
         "misshapen": misfits,
     }
@@ -141,7 +142,8 @@ def check_fit(
 def fields_that_fit(wanted: list[str], unwanted: list[str], config: PreTrainedConfig) -> str:
     """A line on the fields for biases and norms that the zoo's model alone has (`wanted`) or has not; or nothing.
 
-    A bias that comes without its weight is meant: of a whole layer the configuration says nothing here."""
+    Only a bias whose weight is not in the list counts: where a whole layer is missing, these fields are not the cause.
+    """
     values = {
         field: value
         for field, ends in FIELDS.items()

@@ -118,7 +118,7 @@ def is_plain_norm(norm: nn.Module, eps: float) -> bool:
     return isinstance(norm, nn.LayerNorm) and norm.eps == eps and norm.weight is not None and norm.bias is not None
 
 
-def skeleton_of(name: str, settings: Settings) -> nn.Module:
+def make_module(name: str, settings: Settings) -> nn.Module:
     """The module `torch.nn.<name>` with these settings, on the meta device."""
     if name == "TransformerDecoder":
         return make_decoder(settings, settings["num_layers"])

@@ -69,8 +69,8 @@ PLAIN_ATTENTION = {
 
 
 @dataclass(frozen=True)
-class OneDropout(ConfigRule):
-    """MPT's only dropout, in the nested `attn_config`, which may hold a scale of scores too."""
+class MptAttention(ConfigRule):
+    """MPT's nested `attn_config`, with its only dropout and, in some models, a scale of scores."""
 
     zoo = "attention_dropout"
 
@@ -103,7 +103,7 @@ MPT = Architecture(
         Field("n_heads", "num_attention_heads"),
         Field("max_seq_len", "max_position_embeddings"),
         *ALIBI,
-        OneDropout(),
+        MptAttention(),
         *constants(hidden_act="gelu", attention_bias=False, mlp_bias=False, norm_bias=False),
         *only(logit_scale=None, no_bias=True),
     ),

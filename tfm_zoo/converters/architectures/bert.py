@@ -71,7 +71,6 @@ ROBERTA_MASKED_LM = (
     Rename("lm_head.decoder.weight", "lm_head.weight"),
     Rename("lm_head.bias", "lm_head.bias", also="lm_head.decoder.bias"),
 )
-#: with dropout on both sides of the dense layer
 ROBERTA_CLASSIFIER = tuple(Rename(f"classifier.{name}", f"classifier.{name}") for name in ("dense", "out_proj"))
 
 
@@ -80,8 +79,9 @@ def classifier_dropout(zoo: Fields) -> float:
     return zoo["hidden_dropout"] if rate is None else rate
 
 
-def hidden_dropout(zoo: Fields) -> float | None:
-    """The dropout of hidden states that a table has set; `None` for the zoo's own `hidden_dropout`."""
+def roberta_choice_dropout(zoo: Fields) -> float | None:
+    """The rate of hidden states, at which multiple choice drops. XLM-R-XL alone has set it, as that of attention's
+    output; in others `None` stands for the zoo's `hidden_dropout`."""
     return zoo.get("attention_output_dropout")
 
 
@@ -96,7 +96,7 @@ def roberta(
     """The table of RoBERTa, for official classes whose names begin with `name`."""
     no_pooler_dropout = Constant("pooler_dropout", 0.0)
     #: this official class drops at the rate of the hidden states, whatever `classifier_dropout` says
-    multiple_choice = (no_pooler_dropout, Constant("classifier_dropout", hidden_dropout))
+    multiple_choice = (no_pooler_dropout, Constant("classifier_dropout", roberta_choice_dropout))
     return Architecture(
         model_type=model_type,
         title=title,

@@ -17,7 +17,7 @@ def token_classifier_dropout(official: Fields) -> float:
 
 @dataclass(frozen=True)
 class RotaryParameters(ConfigRule):
-    """Rotary parameters that the table completes, since the official class would do it in its own way."""
+    """Rotary parameters with the official class's defaults written out on export."""
 
     write: Callable[[dict[str, Any]], dict[str, Any]]
     read: Callable[[dict[str, Any]], dict[str, Any]] = dict
