@@ -3,7 +3,7 @@
 The rules of a table run in the same order in both directions: a rule may read what those before it wrote.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,6 +112,12 @@ class LabelCount(ConfigRule):
             return {}
         names = {index: f"LABEL_{index}" for index in range(self.count)}
         return {"id2label": names, "label2id": {name: index for index, name in names.items()}}
+
+
+def amended(rules: Iterable[ConfigRule], *others: ConfigRule) -> tuple[ConfigRule, ...]:
+    """These rules and the others, which take the place of those for the same zoo fields."""
+    replaced = {rule.zoo for rule in others} - {None}
+    return (*(rule for rule in rules if rule.zoo not in replaced), *others)
 
 
 def same(*names: str) -> tuple[Field, ...]:

@@ -6,10 +6,11 @@ from typing import Any
 from torch import nn
 from torch.nn import functional as F
 
+from .architectures import torch_nn
 from .errors import ConversionError
 
 #: the activations that both sides have, as a function and as a module
-ACTIVATIONS = {"relu": (F.relu, nn.ReLU), "gelu": (F.gelu, nn.GELU), "silu": (F.silu, nn.SiLU)}
+ACTIVATIONS = {name: (getattr(F, name), getattr(nn, module)) for name, module in torch_nn.ACTIVATIONS.items()}
 #: the classes that are converted, without their subclasses
 MODULES = (nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer)
 Settings = Mapping[str, Any]

@@ -1,7 +1,19 @@
 """BERT (Devlin et al. 2018) and the encoders that share its code: RoBERTa, XLM-R and its XL, CamemBERT; DistilBERT."""
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, ConfigRule, Constant, Field, Fields, LabelCount, Requires, constants, only, same
+from ..config_rules import (
+    Computed,
+    ConfigRule,
+    Constant,
+    Field,
+    Fields,
+    LabelCount,
+    Requires,
+    amended,
+    constants,
+    only,
+    same,
+)
 from ..tensor_rules import NotConverted, Rename, TensorRule
 
 HAS_SEGMENTS = Requires("type_vocab_size", lambda size: size > 0, "at least 1")
@@ -131,8 +143,8 @@ def xl_classifier_dropout(official: Fields) -> float:
 #: Goyal et al. 2021: pre-norm, and without dropout of what the feed-forward adds
 XLM_ROBERTA_XL = roberta(
     *("xlm-roberta-xl", "XLM-R-XL", "XLMRobertaXL"),
-    (
-        *(rule for rule in CONFIG if rule.zoo not in ("hidden_dropout", "classifier_dropout")),
+    amended(
+        CONFIG,
         *constants(norm_position="pre", embedding_norm=False, hidden_dropout=0.0),
         Field("hidden_dropout_prob", "embedding_dropout"),
         Field("hidden_dropout_prob", "attention_output_dropout"),

@@ -3,7 +3,7 @@
 from ..architecture import Architecture, Head
 from ..config_rules import Computed, Field, Fields, Requires, constants, same
 from ..tensor_rules import Rename
-from .llama import TENSORS, head_dim, rotates_whole_heads
+from .llama import ROTATES_WHOLE_HEADS, TENSORS, head_dim
 
 POOLING = {"bos": "cls", "mean": "mean", "late": "late"}
 OFFICIAL_POOLING = {zoo: official for official, zoo in POOLING.items()}
@@ -34,7 +34,7 @@ EUROBERT = Architecture(
         *constants(add_pooling_layer=False, pooler_act="gelu"),
         *constants(lm_head_transform=False, lm_head_bias=lambda zoo: zoo["mlp_bias"]),
         Requires("classifier_pooling", POOLING.__contains__, "one of " + ", ".join(map(repr, POOLING))),
-        Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"),
+        ROTATES_WHOLE_HEADS,
     ),
     tensors=TENSORS,
     heads=(

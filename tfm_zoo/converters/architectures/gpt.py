@@ -4,7 +4,8 @@ from ..architecture import Architecture, Head
 from ..config_rules import Computed, Field, Fields, Requires, constants, only, same
 from ..tensor_rules import NotConverted, Rename, Split, Transpose
 from .decoder_family import CONFIG as DECODER_CONFIG
-from .decoder_family import LM_HEAD, QKV, QUESTION_ANSWERING, SCORE
+from .decoder_family import LM_HEAD, QUESTION_ANSWERING, SCORE, TOKEN_CLASSIFIER
+from .projections import QKV
 
 CONFIG = (
     *DECODER_CONFIG,
@@ -56,7 +57,7 @@ GPT2 = Architecture(
         Head("GPT2Model", "TfmGPTModel"),
         Head("GPT2LMHeadModel", "TfmGPTForCausalLM", (LM_HEAD,)),
         Head("GPT2ForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
-        Head("GPT2ForTokenClassification", "TfmGPTForTokenClassification", (Rename("classifier", "score"),)),
+        Head("GPT2ForTokenClassification", "TfmGPTForTokenClassification", (TOKEN_CLASSIFIER,)),
         Head("GPT2ForQuestionAnswering", "TfmGPTForQuestionAnswering", (QUESTION_ANSWERING,)),
     ),
     tokenizer="GPT2Tokenizer",

@@ -1,12 +1,12 @@
 """ModernBERT (Warner et al. 2024): windows in most layers, with rotary positions of their own; norms without bias."""
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, Field, Fields, LabelCount, Requires, constants, same
+from ..config_rules import Computed, Field, Fields, LabelCount, constants, same
 from ..tensor_rules import NotConverted, Rename, Split
 from .bert import CLASSIFIER
-from .llama import rotates_whole_heads
+from .llama import ROTATES_WHOLE_HEADS
+from .projections import GATE_UP, QKV
 
-QKV = tuple(f"layers.{{i}}.self_attn.{name}_proj" for name in "qkv")
 TENSORS = (
     Rename("embeddings.tok_embeddings", "embeddings.embed_tokens"),
     Rename("embeddings.norm", "embeddings.norm"),
@@ -14,7 +14,7 @@ TENSORS = (
     Split("layers.{i}.attn.Wqkv", QKV),
     Rename("layers.{i}.attn.Wo", "layers.{i}.self_attn.o_proj"),
     Rename("layers.{i}.mlp_norm", "layers.{i}.mlp_norm"),
-    Split("layers.{i}.mlp.Wi", ("layers.{i}.mlp.gate_proj", "layers.{i}.mlp.up_proj")),
+    Split("layers.{i}.mlp.Wi", GATE_UP),
     Rename("layers.{i}.mlp.Wo", "layers.{i}.mlp.down_proj"),
     Rename("final_norm", "norm"),
     *(NotConverted(f"rotary_emb.{kind}_attention_inv_freq") for kind in ("full", "sliding")),
@@ -54,7 +54,7 @@ MODERNBERT = Architecture(
         *constants(attention_output_dropout=lambda zoo: zoo["attention_dropout"]),
         *constants(position_embedding_type="rotary", mlp_type="gated", add_pooling_layer=False),
         *constants(classifier_norm=True, classifier_transform=True, qa_dropout=lambda zoo: zoo["classifier_dropout"]),
-        Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"),
+        ROTATES_WHOLE_HEADS,
     ),
     tensors=TENSORS,
     heads=(
