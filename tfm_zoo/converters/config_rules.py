@@ -8,6 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 Fields = Mapping[str, Any]
+#: zoo fields that may be `None`, and the field that is read instead
+IN_PLACE_OF_NONE = {
+    "classifier_dropout": "hidden_dropout",
+    "lm_head_act": "hidden_act",
+}
+
+
+def effective(zoo: Fields, name: str) -> Any:
+    """What a zoo model reads for a field."""
+    value = zoo.get(name)
+    return zoo.get(IN_PLACE_OF_NONE.get(name)) if value is None else value
 
 
 class ConfigRule:
@@ -34,14 +45,13 @@ class Field(ConfigRule):
 
     official: str
     zoo: str
-    in_place_of_none: str | None = None  # the zoo field to read instead, if the official field cannot be `None`
+    is_never_none: bool = False  # whether the official field has no `None`: it then gets what is read instead
 
     def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
         return {self.zoo: official[self.official]} if self.official in official else {}
 
     def to_official(self, zoo: Fields, official: Fields) -> dict[str, Any]:
-        value = zoo.get(self.zoo)
-        return {self.official: zoo.get(self.in_place_of_none) if value is None else value}
+        return {self.official: effective(zoo, self.zoo) if self.is_never_none else zoo.get(self.zoo)}
 
 
 @dataclass(frozen=True)

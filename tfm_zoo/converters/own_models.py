@@ -10,7 +10,7 @@ from .assembling import assemble, common_dtype, skeleton_of
 from .checkpoint import LazyTensor, lazy_tensors
 from .errors import ConversionError
 from .sinusoids import check_sinusoids
-from .tensor_matching import enumerated, listed, misfits_of
+from .tensor_matching import divided, enumerated, listed, misfits_of
 from .tensor_rules import NotConverted, Sinusoids, Step, TensorRule, find, plan
 
 logger = logging.getLogger(__name__)
@@ -68,8 +68,9 @@ def from_state_dict(
         )
     check_sinusoids(fixed, config, "the state dict")
     steps, unfilled = plan(rules, skeleton.state_dict(), to="zoo")
-    complete = [step for step in steps if step.reads and tensors.keys() >= set(step.reads)]
-    check_fit(complete, steps, unfilled, rules, tensors, skeleton)
+    complete, lacking, filled = divided(steps, tensors, skeleton.all_tied_weights_keys)
+    unfilled = [name for name in unfilled if name not in filled]
+    check_fit(complete, lacking, unfilled, rules, tensors, skeleton)
 
     weights = {}
     for step in complete:
@@ -100,32 +101,26 @@ def to_state_dict(model: PreTrainedModel, rules: Iterable[TensorRule]) -> dict[s
 
 def check_fit(
     complete: list[Step],
-    steps: list[Step],
+    lacking: list[Step],
     unfilled: list[str],
     rules: tuple[TensorRule, ...],
     tensors: dict[str, LazyTensor],
     skeleton: PreTrainedModel,
 ) -> None:
     """Raises a `ConversionError` unless the complete steps fill the model and read all that is a weight."""
-    parameters, tied = skeleton.state_dict(), skeleton.all_tied_weights_keys
-    filled = {tied.get(name, name) for step in complete for name in step.writes}
-
-    def is_filled(names: Iterable[str]) -> bool:
-        return all(tied.get(name, name) in filled for name in names)
+    parameters = skeleton.state_dict()
 
     def made_of(name: str) -> list[str]:
         """The tensors that a rule would make of an unexpected one, and that the model lacks."""
         steps, _ = plan(rules, [name], to="official")
         return [other for step in steps for other in step.reads if other not in parameters]
 
-    lacking = [step for step in steps if step not in complete and not step.rule.optional and not is_filled(step.writes)]
     absent = [f"{name}, for {', '.join(step.writes)}" for step in lacking for name in step.reads if name not in tensors]
     read = {name for step in complete for name in step.reads}
     unread = {name: made_of(name) for name in tensors if name not in read and not is_of_kind(NotConverted, rules, name)}
     misfits = [misfit for step in complete for misfit in misfits_of(step, tensors, [*map(parameters.get, step.writes)])]
-    without_rule = [name for name in unfilled if not is_filled([name])]
     complaints = {
-        "no rule for": without_rule,
+        "no rule for": unfilled,
         "missing": absent,
         "unexpected": [
             f"{name} (a rule would make it {', '.join(made)}, which the model lacks)" if made else name
@@ -134,7 +129,7 @@ def check_fit(
         "misshapen": misfits,
     }
     if any(complaints.values()):
-        wanted = [*without_rule, *(name for step in lacking for name in step.writes)]
+        wanted = [*unfilled, *(name for step in lacking for name in step.writes)]
         hint = fields_that_fit(wanted, [name for made in unread.values() for name in made], skeleton.config)
         raise ConversionError(f"The state dict does not fit {type(skeleton).__name__}:\n{listed(complaints)}{hint}")
 

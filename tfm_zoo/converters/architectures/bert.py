@@ -11,6 +11,7 @@ from ..config_rules import (
     Requires,
     amended,
     constants,
+    effective,
     only,
     same,
 )
@@ -87,8 +88,7 @@ ROBERTA_CLASSIFIER = tuple(Rename(f"classifier.{name}", f"classifier.{name}") fo
 
 
 def classifier_dropout(zoo: Fields) -> float:
-    rate = zoo["classifier_dropout"]
-    return zoo["hidden_dropout"] if rate is None else rate
+    return effective(zoo, "classifier_dropout")
 
 
 def roberta_choice_dropout(zoo: Fields) -> float | None:
@@ -182,7 +182,7 @@ DISTILBERT = Architecture(
         Field("hidden_dim", "intermediate_size"),
         Field("activation", "hidden_act"),
         Field("dropout", "hidden_dropout"),
-        Field("seq_classif_dropout", "classifier_dropout", in_place_of_none="hidden_dropout"),
+        Field("seq_classif_dropout", "classifier_dropout", is_never_none=True),
         *constants(norm_eps=1e-12, type_vocab_size=0, attention_output_dropout=0.0),
         *constants(add_pooling_layer=False, pooler_act="relu"),
     ),
