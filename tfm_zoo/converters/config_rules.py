@@ -75,9 +75,8 @@ class Computed(ConfigRule):
 
     zoo: str
     read: Callable[[Fields], Any]  # official fields -> the zoo's value
-    write: Callable[[Any], dict[str, Any]] | None = (
-        None  # the reverse; by default to the official field with the zoo field's name
-    )
+    #: the reverse; by default to the official field with the zoo field's name
+    write: Callable[[Any], dict[str, Any]] | None = None
 
     def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
         return {self.zoo: self.read(official)}

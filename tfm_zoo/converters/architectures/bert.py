@@ -4,7 +4,6 @@ from ..architecture import Architecture, Head
 from ..config_rules import (
     Computed,
     ConfigRule,
-    Constant,
     Field,
     Fields,
     LabelCount,
@@ -106,9 +105,9 @@ def roberta(
     tokenizer: str | None = None,
 ) -> Architecture:
     """The table of RoBERTa, for official classes whose names begin with `name`."""
-    no_pooler_dropout = Constant("pooler_dropout", 0.0)
+    no_pooler_dropout = constants(pooler_dropout=0.0)
     #: this official class drops at the rate of the hidden states, whatever `classifier_dropout` says
-    multiple_choice = (no_pooler_dropout, Constant("classifier_dropout", roberta_choice_dropout))
+    multiple_choice = (*no_pooler_dropout, *constants(classifier_dropout=roberta_choice_dropout))
     return Architecture(
         model_type=model_type,
         title=title,
@@ -119,7 +118,7 @@ def roberta(
         ),
         tensors=tensors,
         heads=(
-            Head(f"{name}Model", "TfmBertModel", (ROBERTA_POOLER,), (no_pooler_dropout,)),
+            Head(f"{name}Model", "TfmBertModel", (ROBERTA_POOLER,), no_pooler_dropout),
             Head(f"{name}ForMaskedLM", "TfmBertForMaskedLM", ROBERTA_MASKED_LM),
             Head(f"{name}ForSequenceClassification", "TfmBertForSequenceClassification", ROBERTA_CLASSIFIER),
             Head(f"{name}ForMultipleChoice", "TfmBertForMultipleChoice", (ROBERTA_POOLER, CLASSIFIER), multiple_choice),
@@ -167,7 +166,7 @@ DISTILBERT_MASKED_LM = (
     Rename("vocab_projector", "lm_head"),
 )
 #: this official class drops at the rate of the hidden states, whatever `seq_classif_dropout` says
-TOKEN_DROPOUT = (Constant("classifier_dropout", None),)
+TOKEN_DROPOUT = constants(classifier_dropout=None)
 
 DISTILBERT = Architecture(
     model_type="distilbert",

@@ -48,18 +48,16 @@ CONFIG = (
 )
 LM_HEAD = Rename("lm_head.weight", "lm_head.weight")
 SCORE = Rename("score.weight", "score.weight")
-QUESTION_ANSWERING = Rename("qa_outputs", "qa_outputs")
-TOKEN_CLASSIFIER = Rename("classifier", "score")
 #: the heads that transformers writes for all its newer decoders
 GENERIC = {
     "Model": (),
     "ForCausalLM": (LM_HEAD,),
     "ForSequenceClassification": (SCORE,),
     "ForTokenClassification": (SCORE, Rename("score.bias", "score.bias")),
-    "ForQuestionAnswering": (QUESTION_ANSWERING,),
+    "ForQuestionAnswering": (Rename("qa_outputs", "qa_outputs"),),
 }
 #: those of older decoders, whose token classifiers have a name of their own
-OLDER = GENERIC | {"ForTokenClassification": (TOKEN_CLASSIFIER,)}
+OLDER = GENERIC | {"ForTokenClassification": (Rename("classifier", "score"),)}
 WITHOUT_ANSWERS = ("Model", "ForCausalLM", "ForSequenceClassification", "ForTokenClassification")
 WITHOUT_TOKENS = ("Model", "ForCausalLM", "ForSequenceClassification", "ForQuestionAnswering")
 
