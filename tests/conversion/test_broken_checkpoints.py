@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 import transformers
+from huggingface_hub import constants
 
 import tfm_zoo
 from tests.conversion.comparison import assert_same_model
@@ -187,3 +188,15 @@ def test_the_hub_is_not_asked_for_a_misspelt_folder(tmp_path, monkeypatch):
     for command in (verify, partial(push, repo_id="user/model")):
         with pytest.raises(FileNotFoundError, match="There is no folder 'runs/imbd'; is it 'runs/imdb' that is meant"):
             command("runs/imbd")
+
+
+def test_a_hub_id_beside_a_folder_with_a_similar_name(original, folder, tmp_path, online, monkeypatch):
+    """As `tfm-zoo convert user/model user/model-zoo` leaves one; on the Hub, and in its cache."""
+    (tmp_path / "user" / "model-zoo").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    online().create_repo("user/model")
+    online().upload_folder(repo_id="user/model", folder_path=folder)
+    assert_same_model(to_official(from_official("user/model")), original)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert_same_model(to_official(from_official("user/model")), original)
+    assert "is it 'user/model-zoo' that is meant?" in error_of("user/model-zo")

@@ -155,6 +155,14 @@ def test_changed_after_conversion():
         to_official(zoo)
 
 
+def test_a_dropout_that_the_table_refuses():
+    zoo = from_official(build_tiny(BY_NAME["FalconModel"]), hidden_dropout=0.3)
+    with pytest.raises(ConversionError) as caught:
+        to_official(zoo)
+    lacks = "FalconModel, the nearest, lacks hidden_dropout=0.3 (it has 0.0)."
+    assert str(caught.value) == f"No official class can express this model: {lacks}"
+
+
 def test_head_that_the_architecture_has_not():
     zoo = from_official(build_tiny(BY_NAME["RobertaModel"]), tfm_zoo.TfmBertForNextSentencePrediction)
     with pytest.raises(ConversionError, match="TfmBertForNextSentencePrediction has no counterpart"):

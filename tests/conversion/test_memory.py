@@ -13,7 +13,7 @@ from tests.official_models import BY_NAME, build
 from tfm_zoo.converters import ConversionError, from_official
 from tfm_zoo.converters.checkpoint import open_checkpoint
 from tfm_zoo.converters.conversion import convert
-from tfm_zoo.converters.mapping import Scratch, scratch_in
+from tfm_zoo.converters.scratch import Scratch, scratch_in
 
 MEGABYTE = 1 << 20
 #: peaks of a fresh process, in bytes: after the conversion of something tiny, and after that and a pass over the

@@ -62,7 +62,12 @@ def without(name: str) -> dict:
     [
         (without("transformer.wpe.weight"), {}, {}, "missing: transformer.wpe.weight, for model.embeddings.embed_pos"),
         (tutorials.GPT(), {}, {}, r"A GPT is no state dict: give my_model\.state_dict\(\)"),
-        ({"epoch": 3, "model_state_dict": WEIGHTS}, {}, {}, "this one epoch, model_state_dict: is it one of these"),
+        (
+            {"epoch": 3, "model_state_dict": WEIGHTS},
+            {},
+            {},
+            r"not tensors: epoch, model_state_dict\. Is the state dict",
+        ),
         (WEIGHTS | {"crf": torch.zeros(1)}, {}, {}, r"unexpected: crf\.$"),
         (
             None,
@@ -74,9 +79,20 @@ def without(name: str) -> dict:
             None,
             {"norm": Rename("transformer.ln_f", "model.final_norm")},
             {},
-            r"no rule for: model.norm.weight.*transformer.ln_f.weight \(which a rule makes model.final_norm.weight\)",
+            r"no rule for: model.norm.weight.*ln_f.weight \(a rule would make it model.final_norm.weight, which the m",
         ),
-        (None, {}, {"num_hidden_layers": 1}, r"unexpected: transformer.h.1.ln_1.weight \(which a rule makes model.lay"),
+        (
+            None,
+            {},
+            {"num_hidden_layers": 1},
+            r"unexpected: transformer.h.1.ln_1.weight \(a rule would make it model.lay",
+        ),
+        (
+            WEIGHTS | {"transformer.h.0.attn.c_attn.bias": torch.zeros(2)},  # which cannot be cut into three
+            {},
+            {},
+            r"misshapen: .*c_attn.bias of shape \(2,\), where model.layers.0.self_attn.q_proj.bias is of shape \(32,\)",
+        ),
         (None, {}, {"num_hidden_layers": 3}, "missing: transformer.h.2.*for model.layers.2"),
         (None, {}, {"intermediate_size": 96}, r"misshapen: .*c_fc.weight of shape \(128, 32\).* of shape \(96, 32\)"),
         (
@@ -172,6 +188,11 @@ def test_heads_apart_and_transposed():
     back = to_state_dict(model, rules)
     assert back.keys() == weights.keys() and all(torch.equal(back[name], weights[name]) for name in weights)
 
+    with pytest.raises(
+        ConversionError, match=r"0\.0\.k_proj, .* of shape \(8, 32\) and of shape \(8, 9\), where .*k_proj"
+    ):
+        from_state_dict(weights | {"0.1.k_proj": torch.zeros(8, 9)}, rules, TfmGPTModel, config)
+
     packed = torch.stack([whole.unflatten(0, (4, -1)) for whole in joined.values()], dim=1).flatten(0, 2)
     rule = SplitHeads("{i}.qkv", tuple(f"layers.{{i}}.self_attn.{x}.weight" for x in joined), by_group=True)
     weights = {"0.qkv": packed, "0.out": weights["0.out"]}
@@ -208,6 +229,8 @@ def test_a_long_table_of_sinusoids():
     check_sinusoids(lazy_tensors({"pe": table}), config, "mine")
     with pytest.raises(ConversionError, match=r"differs by 0\.00"):
         check_sinusoids(lazy_tensors({"pe": table + 2e-3}), config, "mine")
+    with pytest.raises(ConversionError, match=r"pe of mine is of shape .*16\), and not \(positions, 32\)"):
+        check_sinusoids(lazy_tensors({"pe": table[..., :16]}), config, "mine")
 
 
 def test_a_rule_whose_places_differ():

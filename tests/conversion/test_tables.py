@@ -43,7 +43,7 @@ def test_official_names_of_fields_are_aliases():
         known = {*config_class.attribute_map, *config_class.__dataclass_fields__, *NO_ALIASES}
         for head in architecture.heads if architecture.library == "transformers" else ():
             fields = [rule for rule in architecture.config_rules(head) if isinstance(rule, Field)]
-            unknown |= {name for field in fields for name in field.names if name != field.zoo} - known
+            unknown |= {field.official for field in fields if field.official != field.zoo} - known
     assert not unknown
 
 

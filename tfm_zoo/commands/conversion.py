@@ -16,7 +16,7 @@ from .screen import errors_in_one_line, notes, report, results
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from ..converters.mapping import Scratch
+    from ..converters.scratch import Scratch
 
 
 def convert(
@@ -41,7 +41,7 @@ def convert(
     """Convert an official checkpoint to a zoo model, which carries its code and its tokenizer."""
     from ..converters.checkpoint import fetch
     from ..converters.folders import copy_companions, new_folder
-    from ..converters.mapping import scratch_in
+    from ..converters.scratch import scratch_in
     from ..hub.cards import write_conversion_card
     from ..packing import pack_weights
     from ..quiet import quiet_loading

@@ -6,7 +6,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
-from .config_rules import ConfigRule
+from .config_rules import ConfigRule, amended
 from .tensor_rules import TensorRule
 
 if TYPE_CHECKING:
@@ -64,9 +64,7 @@ class Architecture:
 
     def config_rules(self, head: Head | None) -> tuple[ConfigRule, ...]:
         """The rules for a model with this head: the head's, and those of the architecture that they do not replace."""
-        head_rules = head.config if head else ()
-        replaced = {rule.zoo for rule in head_rules} - {None}
-        return (*(rule for rule in self.config if rule.zoo not in replaced), *head_rules)
+        return amended(self.config, *(head.config if head else ()))
 
     def tensor_rules(
         self, heads: Iterable[Head | None], config: "PreTrainedConfig | None" = None

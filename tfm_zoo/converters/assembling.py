@@ -25,7 +25,7 @@ def skeleton_of(model_class: type[PreTrainedModel], config: PreTrainedConfig) ->
 def official_skeleton(architecture: Architecture, head: Head, fields: Fields) -> nn.Module:
     """A skeleton of an official class, whose configuration has these fields."""
     if architecture.library == "torch":
-        return torch_modules.skeleton_of(head.official, fields)
+        return torch_modules.make_module(head.official, fields)
     return skeleton_of(getattr(transformers, head.official), CONFIG_MAPPING[architecture.model_type](**fields))
 
 

@@ -41,7 +41,7 @@ class LazyTensor:
     """A tensor that has not been read yet."""
 
     meta: torch.Tensor  # its shape and type, on the meta device; every integer type counts as int64
-    read: Callable[[], torch.Tensor]  # returns the tensor, in memory of its own
+    read: Callable[[], torch.Tensor]  # returns the tensor, which the converted model may keep
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ class Checkpoint:
 
 
 def open_checkpoint(source: str | Path | nn.Module, mapped: bool = False) -> Checkpoint:
-    """Opens a Hub id, a local folder or a model in memory, without reading a tensor.
+    """Opens a Hub id, a local folder or a model in memory, without reading tensors. (A `.bin` that is not mapped
+    is read whole.)
 
     `mapped`: whether tensors that are read stay in their files, which must then not change.
 

@@ -61,8 +61,9 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
             errors.append(error)
     if not fits:
         raise errors[0]
-    architecture, head, (fields, _) = min(fits, key=lambda fit: distance(fit[2]))
-    values = [f"{name}={value!r} (it has {other})" for name, (value, other) in fields.items() if is_decisive(name)]
+    architecture, head, (fields, is_whole) = min(fits, key=lambda fit: distance(fit[2]))
+    blocking = {name: pair for name, pair in fields.items() if is_decisive(name) or not is_whole}
+    values = [f"{name}={value!r} (it has {other})" for name, (value, other) in blocking.items()]
     if values:
         lacks = f"{head.official}, which differs in the fewest fields and so is the nearest, lacks {', '.join(values)}"
         raise ConversionError(f"No official class can express this model: {lacks}.")

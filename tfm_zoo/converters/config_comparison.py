@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig
 from ..quiet import quiet_trying
 from .architecture import Architecture, Head
 from .config_conversion import COMMON, completed, refused, to_official_fields, to_zoo_config
-from .config_rules import Field, Free
+from .config_rules import Field, Free, effective
 from .errors import ConversionError
 
 #: zoo fields that change no output
@@ -47,11 +47,6 @@ READ_BY = {
     "logit_scale": ("TfmGPTForCausalLM", "TfmEncoderDecoderForConditionalGeneration"),
     "final_logits_bias": ("TfmEncoderDecoderForConditionalGeneration",),
 }
-#: zoo fields that may be `None`, and the field that is read instead
-IN_PLACE_OF_NONE = {
-    "classifier_dropout": "hidden_dropout",
-    "lm_head_act": "hidden_act",
-}
 
 
 class Differences(NamedTuple):
@@ -71,15 +66,14 @@ def differences(architecture: Architecture, config: PreTrainedConfig, head: Head
     try:
         with quiet_trying():
             official = completed(architecture, to_official_fields(architecture, config, head))
-        if wanted := refused(rules, official):
-            zoo_names = {name: rule.zoo for rule in rules if isinstance(rule, Field) for name in rule.names}
-            lacks = {zoo_names.get(name, name): (official[name], value) for name, value in wanted.items()}
-            if not any(map(is_decisive, lacks)):  # they matter in training only, but the table refuses them
-                raise ConversionError(f"{head.official} cannot express this model: {lacks}.")
-            return Differences(lacks, is_whole=False)
-        round_trip = to_zoo_config(architecture, official, head.zoo, {})
+        wanted = refused(rules, official)
+        round_trip = config if wanted else to_zoo_config(architecture, official, head.zoo, {})
     except (ValueError, StrictDataclassError) as error:
         raise ConversionError(f"{head.official} cannot express this model: {error}") from error
+    if wanted:
+        zoo_names = {rule.official: rule.zoo for rule in rules if isinstance(rule, Field)}
+        lacks = {zoo_names.get(name, name): (official[name], value) for name, value in wanted.items()}
+        return Differences(lacks, is_whole=False)
     free = {rule.zoo for rule in rules if isinstance(rule, Free)}
     values, official_values = effective_values(config, head), effective_values(round_trip, head)
     return Differences(
@@ -98,11 +92,9 @@ def is_decisive(field: str) -> bool:
 
 def effective_values(config: PreTrainedConfig, head: Head) -> dict[str, Any]:
     """The fields that decide what a model with this head computes, with what is read in place of each `None`."""
-    values = {"rope_parameters": effective_rotation(config)}
-    for name in {field.name for field in fields(config)} - WITHOUT_EFFECT:
-        if head.zoo_name in READ_BY.get(name, (head.zoo_name,)):
-            value = getattr(config, name)
-            values[name] = getattr(config, IN_PLACE_OF_NONE.get(name, name)) if value is None else value
+    zoo = {field.name: getattr(config, field.name) for field in fields(config)}
+    read = {name for name in zoo.keys() - WITHOUT_EFFECT if head.zoo_name in READ_BY.get(name, (head.zoo_name,))}
+    values = {"rope_parameters": effective_rotation(config)} | {name: effective(zoo, name) for name in read}
     if config.pad_token_id is None:
         del values["train_padding_embedding"]
     return values

@@ -43,7 +43,7 @@ def to_zoo_config(
     for rule in rules:
         zoo = rule.to_zoo(official, zoo) | zoo
     common = {name: official[name] for name in COMMON & official.keys()}
-    renamed = COMMON.union(*(rule.names for rule in rules if isinstance(rule, Field)))
+    renamed = COMMON | {rule.official for rule in rules if isinstance(rule, Field)}
     rest = {name: value for name, value in official.items() if name not in renamed}
     origin = {"model_type": architecture.model_type} | rest
     try:

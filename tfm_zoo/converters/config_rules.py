@@ -3,11 +3,22 @@
 The rules of a table run in the same order in both directions: a rule may read what those before it wrote.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 Fields = Mapping[str, Any]
+#: zoo fields that may be `None`, and the field that is read instead
+IN_PLACE_OF_NONE = {
+    "classifier_dropout": "hidden_dropout",
+    "lm_head_act": "hidden_act",
+}
+
+
+def effective(zoo: Fields, name: str) -> Any:
+    """What a zoo model reads for a field."""
+    value = zoo.get(name)
+    return zoo.get(IN_PLACE_OF_NONE.get(name)) if value is None else value
 
 
 class ConfigRule:
@@ -32,25 +43,15 @@ class ConfigRule:
 class Field(ConfigRule):
     """A field that both sides have, with the same value: `Field("d_model", "hidden_size")`."""
 
-    official: str | tuple[str, ...]  # several, where official fields that must agree are one field of the zoo
+    official: str
     zoo: str
-    in_place_of_none: str | None = None  # the zoo field to read instead, if the official field cannot be `None`
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self.official,) if isinstance(self.official, str) else self.official
+    is_never_none: bool = False  # whether the official field has no `None`: it then gets what is read instead
 
     def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
-        values = [official[name] for name in self.names if name in official]
-        return {self.zoo: values[0]} if values else {}
+        return {self.zoo: official[self.official]} if self.official in official else {}
 
     def to_official(self, zoo: Fields, official: Fields) -> dict[str, Any]:
-        value = zoo.get(self.zoo)
-        return dict.fromkeys(self.names, zoo.get(self.in_place_of_none) if value is None else value)
-
-    def refused(self, official: Fields) -> dict[str, str]:
-        differ = any(official.get(name) != official.get(self.names[0]) for name in self.names)
-        return dict.fromkeys(self.names, "equal to " + " and ".join(self.names)) if differ else {}
+        return {self.official: effective(zoo, self.zoo) if self.is_never_none else zoo.get(self.zoo)}
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ class Computed(ConfigRule):
 
     zoo: str
     read: Callable[[Fields], Any]  # official fields -> the zoo's value
-    write: Callable[[Any], dict[str, Any]] | None = None  # the reverse; by default to a field of this name
+    #: the reverse; by default to the official field with the zoo field's name
+    write: Callable[[Any], dict[str, Any]] | None = None
 
     def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
         return {self.zoo: self.read(official)}
@@ -119,6 +121,12 @@ class LabelCount(ConfigRule):
             return {}
         names = {index: f"LABEL_{index}" for index in range(self.count)}
         return {"id2label": names, "label2id": {name: index for index, name in names.items()}}
+
+
+def amended(rules: Iterable[ConfigRule], *others: ConfigRule) -> tuple[ConfigRule, ...]:
+    """These rules and the others, which take the place of those for the same zoo fields."""
+    replaced = {rule.zoo for rule in others} - {None}
+    return (*(rule for rule in rules if rule.zoo not in replaced), *others)
 
 
 def same(*names: str) -> tuple[Field, ...]:

@@ -16,8 +16,8 @@ from .checkpoint import Checkpoint, open_checkpoint
 from .choosing import architecture_of, official_for
 from .config_conversion import completed, to_official_fields, to_zoo_config
 from .errors import ConversionError
-from .mapping import Scratch
 from .official_names import canonical_name, checkpoint_head, is_converted, rule_of
+from .scratch import Scratch
 from .sinusoids import check_sinusoids
 from .tensor_matching import by_canonical_name, enumerated, match, new_weights, zoo_names
 from .tensor_rules import Sinusoids, Step, plan
@@ -80,7 +80,7 @@ def convert(
         tables = {name for name in checkpoint.tensors if isinstance(rule_of(architecture, name), Sinusoids)}
         check_sinusoids({name: checkpoint.tensors[name] for name in tables}, config, checkpoint.title)
 
-    in_float32 = in_float32_beside_float16(head)
+    in_float32 = kept_in_float32(head)
     tensors, names_in_model = by_canonical_name(architecture, checkpoint), zoo_names(skeleton)
     if dtype is None:
         read = {name for step in matched.steps for name in step.reads}
@@ -117,7 +117,8 @@ def convert(
 def to_official(model: PreTrainedModel) -> nn.Module:
     """The official model that computes what a zoo model computes, with copies of its weights.
 
-    Its architecture is the one that the zoo model was converted from, or else the first that can express it.
+    Its architecture is the one that the zoo model was converted from, or else the nearest that can express it: the one
+    with the fewest fields that differ in training.
 
     Returns:
         The model, in evaluation mode.
@@ -160,7 +161,7 @@ def to_official(model: PreTrainedModel) -> nn.Module:
     return official.to(model.device)
 
 
-def in_float32_beside_float16(head: Head) -> set[str]:
+def kept_in_float32(head: Head) -> set[str]:
     """The modules that the official class holds in float32 where all others are in float16 (T5: `wo`)."""
     return set(getattr(getattr(transformers, head.official, None), "_keep_in_fp32_modules", None) or ())
 

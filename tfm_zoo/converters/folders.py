@@ -12,15 +12,16 @@ from transformers import AutoTokenizer
 from .checkpoint import COMPANIONS, read_json
 from .errors import ConversionError
 
-#: files without which there is no tokenizer
+#: at least one of these makes a tokenizer
 VOCABULARIES = ("tokenizer.json", "vocab.*", "vocab-*.json", "*.model", "*.spm")
 
 
 def copy_companions(source: Path, out: Path, tokenizer: str | None = None) -> None:
     """Copies a checkpoint's tokenizer, generation and sentence-transformers files as they are.
 
-    transformers may choose a tokenizer's class by the `model_type`, and knows no class for the zoo's. So the copy names
-    the class that it chooses for the source, or else `tokenizer`, the architecture's class, if the files name none.
+    transformers may choose a tokenizer's class by the `model_type`, and knows no class for the zoo's. So
+    `tokenizer_config.json` in the copy gets the class that transformers chooses for the source; if there is none, the
+    one that the file names, or else `tokenizer`, the architecture's.
     """
     files = sorted({file for pattern in COMPANIONS for file in source.glob(pattern) if file.is_file()})
     for file in files:

@@ -1,11 +1,11 @@
-"""The names of official tensors: in checkpoints, in the rules of a table, and what follows from the latter."""
+"""Names of official tensors, in checkpoints and in rules; the rule, the head and the weights that a name stands for."""
 
 from collections.abc import Collection, Iterable
 
 from .architecture import Architecture, Head
 from .tensor_rules import NotConverted, TensorRule, compiled, find
 
-#: what checkpoints from before PyTorch call the weight and the bias of a LayerNorm
+#: what old checkpoints, which were converted from TensorFlow, call the weight and the bias of a LayerNorm
 OLD_LEAVES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 

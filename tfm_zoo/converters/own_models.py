@@ -10,7 +10,7 @@ from .assembling import assemble, common_dtype, skeleton_of
 from .checkpoint import LazyTensor, lazy_tensors
 from .errors import ConversionError
 from .sinusoids import check_sinusoids
-from .tensor_matching import enumerated, listed, misfits_of, new_weights
+from .tensor_matching import divided, enumerated, listed, misfits_of, new_weights
 from .tensor_rules import NotConverted, Sinusoids, Step, TensorRule, find, plan
 
 logger = logging.getLogger(__name__)
@@ -56,8 +56,8 @@ def from_state_dict(
             f"A {type(state_dict).__name__} is no state dict: give my_model.state_dict(), or what torch.load() gives."
         )
     if others := [name for name, value in state_dict.items() if not isinstance(value, torch.Tensor)]:
-        listed = ", ".join(others)
-        raise ConversionError(f"A state dict holds tensors, and this one {listed}: is it one of these?")
+        names = ", ".join(others)
+        raise ConversionError(f"These entries are not tensors: {names}. Is the state dict inside one of them?")
     rules = tuple(rule.of(config) for rule in rules)
     tensors, skeleton = lazy_tensors(state_dict), skeleton_of(model_class, config)
     fixed = {name: tensor for name, tensor in tensors.items() if is_of_kind(Sinusoids, rules, name)}
@@ -68,8 +68,9 @@ def from_state_dict(
         )
     check_sinusoids(fixed, config, "the state dict")
     steps, unfilled = plan(rules, skeleton.state_dict(), to="zoo")
-    complete = [step for step in steps if step.reads and tensors.keys() >= set(step.reads)]
-    check_fit(complete, steps, unfilled, rules, tensors, skeleton)
+    complete, lacking, filled = divided(steps, tensors, skeleton.all_tied_weights_keys)
+    unfilled = [name for name in unfilled if name not in filled]
+    check_fit(complete, lacking, unfilled, rules, tensors, skeleton)
 
     weights = {}
     for step in complete:
@@ -85,7 +86,7 @@ def to_state_dict(model: PreTrainedModel, rules: Iterable[TensorRule]) -> dict[s
     """The reverse: copies of a zoo model's weights, under the names and in the pieces of one's own model.
 
     Raises:
-        ConversionError: naming every tensor that no rule takes back.
+        ConversionError: naming tensors that no rule takes back, ten at most; one stands for those that all layers have.
     """
     state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     steps, unread = plan([rule.of(model.config) for rule in rules], state, to="zoo")
@@ -100,40 +101,35 @@ def to_state_dict(model: PreTrainedModel, rules: Iterable[TensorRule]) -> dict[s
 
 def check_fit(
     complete: list[Step],
-    steps: list[Step],
+    lacking: list[Step],
     unfilled: list[str],
     rules: tuple[TensorRule, ...],
     tensors: dict[str, LazyTensor],
     skeleton: PreTrainedModel,
 ) -> None:
     """Raises a `ConversionError` unless the complete steps fill the model and read all that is a weight."""
-    parameters, tied = skeleton.state_dict(), skeleton.all_tied_weights_keys
-    filled = {tied.get(name, name) for step in complete for name in step.writes}
-
-    def is_filled(names: Iterable[str]) -> bool:
-        return all(tied.get(name, name) in filled for name in names)
+    parameters = skeleton.state_dict()
 
     def made_of(name: str) -> list[str]:
-        """What a rule makes of an unexpected tensor, which the model has not."""
+        """The tensors that a rule would make of an unexpected one, and that the model lacks."""
         steps, _ = plan(rules, [name], to="official")
         return [other for step in steps for other in step.reads if other not in parameters]
 
-    lacking = [step for step in steps if step not in complete and not step.rule.optional and not is_filled(step.writes)]
     absent = [f"{name}, for {', '.join(step.writes)}" for step in lacking for name in step.reads if name not in tensors]
     read = {name for step in complete for name in step.reads}
     unread = {name: made_of(name) for name in tensors if name not in read and not is_of_kind(NotConverted, rules, name)}
     misfits = [misfit for step in complete for misfit in misfits_of(step, tensors, [*map(parameters.get, step.writes)])]
-    without_rule = [name for name in unfilled if not is_filled([name])]
     complaints = {
-        "no rule for": without_rule,
+        "no rule for": unfilled,
         "missing": absent,
         "unexpected": [
-            f"{name} (which a rule makes {', '.join(made)})" if made else name for name, made in unread.items()
+            f"{name} (a rule would make it {', '.join(made)}, which the model lacks)" if made else name
+            for name, made in unread.items()
         ],
         "misshapen": misfits,
     }
     if any(complaints.values()):
-        wanted = [*without_rule, *(name for step in lacking for name in step.writes)]
+        wanted = [*unfilled, *(name for step in lacking for name in step.writes)]
         hint = fields_that_fit(wanted, [name for made in unread.values() for name in made], skeleton.config)
         raise ConversionError(f"The state dict does not fit {type(skeleton).__name__}:\n{listed(complaints)}{hint}")
 
@@ -141,7 +137,8 @@ def check_fit(
 def fields_that_fit(wanted: list[str], unwanted: list[str], config: PreTrainedConfig) -> str:
     """A line on the fields for biases and norms that the zoo's model alone has (`wanted`) or has not; or nothing.
 
-    A bias that comes without its weight is meant: of a whole layer the configuration says nothing here."""
+    Only a bias whose weight is not in the list counts: where a whole layer is missing, these fields are not the cause.
+    """
     values = {
         field: value
         for field, ends in FIELDS.items()

@@ -11,20 +11,23 @@ from .errors import ConversionError
 
 
 def check_sinusoids(tables: Mapping[str, LazyTensor], config: PreTrainedConfig, title: str) -> None:
-    """Raises a `ConversionError` for a table `(positions, width)` that differs from the zoo's, as a trained one does.
+    """Raises a `ConversionError` for a table that differs from the zoo's, `(positions, width)`, as a trained one does.
 
     Args:
         tables: the tables by name; dimensions of 1 do not count.
         title: what holds them, for the message.
     """
     for name, tensor in tables.items():
+        shape, width = tuple(tensor.meta.shape), config.position_size
+        if tensor.meta.squeeze().shape[1:] != (width,):
+            raise ConversionError(
+                f"{name} of {title} is of shape {shape}, and not (positions, {width}) as the zoo's sinusoids are."
+            )
         table = tensor.read().squeeze()
         expected = TfmSinusoidalPositions(config).sinusoids(torch.arange(len(table), device=table.device))
-        difference, bound = torch.tensor([torch.inf]), max(1e-3, torch.finfo(table.dtype).eps)  # it may be in float16
-        if table.shape == expected.shape:
-            difference = (table.float() - expected).abs().amax(dim=1).cpu()
-            bound += torch.arange(len(table)) * 2**-22  # float32 rounds larger angles more
-        if (difference > bound).any():
+        difference = (table.float() - expected).abs().amax(dim=1).cpu()
+        bound = max(1e-3, torch.finfo(table.dtype).eps)  # it may be in float16
+        if (difference > bound + torch.arange(len(table)) * 2**-22).any():  # float32 rounds larger angles more
             raise ConversionError(
                 f"{name} of {title} is not the table of sinusoids that sinusoid_type={config.sinusoid_type!r} has: it "
                 f"differs by {difference.max():.2g}, as after training. The zoo's is not trained."

@@ -3,13 +3,27 @@
 from difflib import get_close_matches
 from pathlib import Path
 
+from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import GatedRepoError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 
 
 def is_path(source: str | Path) -> bool:
-    """Whether `source` names a folder, which may be missing, and not a Hub id."""
+    """Whether `source` names a folder, which may be missing, and not a Hub id: beside a folder with a similar name, an
+    id is one that the Hub knows."""
     depth = len(Path(source).parts)
-    return str(source).startswith((".", "~", "/")) or depth > 2 or (depth == 2 and similar_folder(source) is not None)
+    is_misspelt = depth == 2 and similar_folder(source) is not None and not is_on_hub(str(source))
+    return str(source).startswith((".", "~", "/")) or depth > 2 or is_misspelt
+
+
+def is_on_hub(repo: str) -> bool:
+    """Whether the Hub, or its cache, has a repository. Without a connection the answer comes at once: a download would
+    try for half a minute."""
+    if isinstance(try_to_load_from_cache(repo, "config.json"), str):
+        return True
+    try:
+        return bool(HfApi().model_info(repo, timeout=10))
+    except Exception:  # whatever the reason is, the Hub has not said yes
+        return False
 
 
 def similar_folder(source: str | Path) -> Path | None:

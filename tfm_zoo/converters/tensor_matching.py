@@ -30,34 +30,41 @@ class Match:
 
     def sort(self, steps: list[Step], tensors: dict[str, LazyTensor], skeleton: PreTrainedModel, head: Head) -> None:
         """Sorts the steps that would fill `skeleton` with the tensors of a checkpoint that holds `head`."""
-        names, parameters, tied = zoo_names(skeleton), skeleton.state_dict(), skeleton.all_tied_weights_keys
+        names, parameters = zoo_names(skeleton), skeleton.state_dict()
         is_other_head = head.zoo_name != type(skeleton).__name__
-
-        def is_complete(step: Step) -> bool:
-            return bool(step.reads) and tensors.keys() >= set(step.reads)
-
-        def sources(step: Step) -> set[str]:
-            """The parameters that a step writes, or those that they are tied to."""
-            return {tied.get(names[name], names[name]) for name in step.writes}
-
-        filled = set().union(*(sources(step) for step in steps if is_complete(step)))
-        for step in steps:
-            is_of_head = all(map(is_of_zoo_head, step.writes))
-            if is_complete(step):
-                misfits = misfits_of(step, tensors, [parameters[names[name]] for name in step.writes])
-                if not misfits:
-                    self.steps.append(step)
-                elif is_of_head and is_other_head:
-                    self.fresh += step.writes
-                else:
-                    self.misshapen += misfits
-            elif step.rule.optional or sources(step) <= filled:  # one of several tied parameters is enough
-                continue
-            # Official base models are often saved without a pooler; any other head of a checkpoint has to be whole.
-            elif not step.reads or (is_of_head and (is_other_head or head.is_bare)):
+        in_rules = {name: full_name for full_name, name in names.items()}
+        tied = {in_rules[name]: in_rules[source] for name, source in skeleton.all_tied_weights_keys.items()}
+        complete, lacking, _ = divided(steps, tensors, tied)
+        for step in complete:
+            misfits = misfits_of(step, tensors, [parameters[names[name]] for name in step.writes])
+            if not misfits:
+                self.steps.append(step)
+            elif is_other_head and all(map(is_of_zoo_head, step.writes)):
+                self.fresh += step.writes
+            else:
+                self.misshapen += misfits
+        # Official base models are often saved without a pooler; any other head of a checkpoint has to be whole.
+        may_lack_head = is_other_head or head.is_bare
+        for step in lacking:
+            if not step.reads or (may_lack_head and all(map(is_of_zoo_head, step.writes))):
                 self.fresh += step.writes
             else:
                 self.missing += [name for name in step.reads if name not in tensors]
+
+
+def divided(
+    steps: list[Step], tensors: Mapping[str, LazyTensor], tied: Mapping[str, str]
+) -> tuple[list[Step], list[Step], set[str]]:
+    """The steps whose tensors are all there; the others that a model needs; and the parameters that the first fill.
+
+    A model needs no optional step, and none whose parameters are `tied` to others that are filled.
+    """
+    complete, others = [], []
+    for step in steps:
+        (complete if step.reads and tensors.keys() >= set(step.reads) else others).append(step)
+    filled = {tied.get(name, name) for step in complete for name in step.writes}
+    filled |= {name for name, source in tied.items() if source in filled}
+    return complete, [step for step in others if not step.rule.optional and not filled >= set(step.writes)], filled
 
 
 def match(architecture: Architecture, head: Head, checkpoint: Checkpoint, skeleton: PreTrainedModel) -> Match:
@@ -112,14 +119,17 @@ def is_of_zoo_head(name: str) -> bool:
 def misfits_of(step: Step, tensors: dict[str, LazyTensor], parameters: list[torch.Tensor]) -> list[str]:
     """For each parameter that a step cannot fill: what the checkpoint has, and what the parameter is."""
     sources = [tensors[name].meta for name in step.reads]
+    wanted = [described(parameter) for parameter in parameters]
     try:
-        values = step.run(sources)
-    except RuntimeError:  # a packed tensor cannot be cut into these pieces
-        values = sources * len(parameters)
+        found = [described(value) for value in step.run(sources)]
+    except (RuntimeError, IndexError):
+        found = []
+    if cannot_run := len(found) != len(wanted):  # these tensors cannot be cut or joined as the rule says
+        found = [" and ".join(dict.fromkeys(map(described, sources)))] * len(wanted)
     return [
-        f"{', '.join(step.reads)} {described(value)}, where {name} is {described(parameter)}"
-        for name, value, parameter in zip(step.writes, values, parameters, strict=True)
-        if described(value) != described(parameter)
+        f"{', '.join(step.reads)} {value}, where {name} is {parameter}"
+        for name, value, parameter in zip(step.writes, found, wanted, strict=True)
+        if cannot_run or value != parameter
     ]
 
 

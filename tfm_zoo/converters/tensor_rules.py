@@ -169,7 +169,7 @@ class PerExpert(TensorRule):
     them, `(experts, ...)`, in which several tensors of an expert are stacked along its first dimension."""
 
     def __post_init__(self):
-        """Their names differ from the zoo's by the expert's place."""
+        """Skips the check of places: official names have one more, `{e}`."""
 
     def of(self, config: "PreTrainedConfig") -> TensorRule:
         experts = range(config.num_local_experts or 0)

@@ -6,10 +6,11 @@ from typing import Any
 from torch import nn
 from torch.nn import functional as F
 
+from .architectures import torch_nn
 from .errors import ConversionError
 
 #: the activations that both sides have, as a function and as a module
-ACTIVATIONS = {"relu": (F.relu, nn.ReLU), "gelu": (F.gelu, nn.GELU), "silu": (F.silu, nn.SiLU)}
+ACTIVATIONS = {name: (getattr(F, name), getattr(nn, module)) for name, module in torch_nn.ACTIVATIONS.items()}
 #: the classes that are converted, without their subclasses
 MODULES = (nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer)
 Settings = Mapping[str, Any]
@@ -118,7 +119,7 @@ def is_plain_norm(norm: nn.Module, eps: float) -> bool:
     return isinstance(norm, nn.LayerNorm) and norm.eps == eps and norm.weight is not None and norm.bias is not None
 
 
-def skeleton_of(name: str, settings: Settings) -> nn.Module:
+def make_module(name: str, settings: Settings) -> nn.Module:
     """The module `torch.nn.<name>` with these settings, on the meta device."""
     if name == "TransformerDecoder":
         return make_decoder(settings, settings["num_layers"])

@@ -25,7 +25,7 @@ from .starcoder import GPT_BIGCODE, STARCODER2
 from .t5 import MT5, T5, UMT5
 from .torch_nn import TORCH_DECODER, TORCH_ENCODER, TORCH_TRANSFORMER
 
-#: the tables by `model_type`. A zoo model that was not converted is exported to the first that can express it.
+#: the tables by `model_type`. A zoo model that was not converted is exported to the nearest, of equals to the first.
 ARCHITECTURES: dict[str, Architecture] = {
     architecture.model_type: architecture
     for architecture in (

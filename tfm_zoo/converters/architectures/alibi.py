@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ..architecture import Architecture, Head
+from ..architecture import Architecture
 from ..config_rules import ConfigRule, Field, Fields, Free, constants, only, same
 from ..tensor_rules import Rename, Split, SplitHeads
-from .decoder_family import CONFIG, LM_HEAD, QKV, QUESTION_ANSWERING, SCORE
+from .decoder_family import CONFIG, OLDER, generic_heads
+from .projections import QKV
 
 ALIBI = (
     *CONFIG,
@@ -15,16 +16,6 @@ ALIBI = (
     *constants(position_embedding_type="alibi", embedding_dropout=0.0, scaled_residual_init=False),
     *constants(intermediate_size=lambda zoo: 4 * zoo["hidden_size"]),
 )
-
-
-def heads(name: str) -> tuple[Head, ...]:
-    return (
-        Head(f"{name}Model", "TfmGPTModel"),
-        Head(f"{name}ForCausalLM", "TfmGPTForCausalLM", (LM_HEAD,)),
-        Head(f"{name}ForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
-        Head(f"{name}ForTokenClassification", "TfmGPTForTokenClassification", (Rename("classifier", "score"),)),
-        Head(f"{name}ForQuestionAnswering", "TfmGPTForQuestionAnswering", (QUESTION_ANSWERING,)),
-    )
 
 
 BLOOM = Architecture(
@@ -52,7 +43,7 @@ BLOOM = Architecture(
         Rename("h.{i}.mlp.dense_4h_to_h", "layers.{i}.mlp.down_proj"),
         Rename("ln_f", "norm"),
     ),
-    heads=heads("Bloom"),
+    heads=generic_heads("Bloom", rules=OLDER),
     tokenizer="BloomTokenizer",
 )
 
@@ -69,8 +60,8 @@ PLAIN_ATTENTION = {
 
 
 @dataclass(frozen=True)
-class OneDropout(ConfigRule):
-    """MPT's only dropout, in the nested `attn_config`, which may hold a scale of scores too."""
+class MptAttention(ConfigRule):
+    """MPT's nested `attn_config`, with its only dropout and, in some models, a scale of scores."""
 
     zoo = "attention_dropout"
 
@@ -103,7 +94,7 @@ MPT = Architecture(
         Field("n_heads", "num_attention_heads"),
         Field("max_seq_len", "max_position_embeddings"),
         *ALIBI,
-        OneDropout(),
+        MptAttention(),
         *constants(hidden_act="gelu", attention_bias=False, mlp_bias=False, norm_bias=False),
         *only(logit_scale=None, no_bias=True),
     ),
@@ -117,6 +108,6 @@ MPT = Architecture(
         Rename("blocks.{i}.ffn.down_proj", "layers.{i}.mlp.down_proj"),
         Rename("norm_f", "norm"),
     ),
-    heads=heads("Mpt"),
+    heads=generic_heads("Mpt", rules=OLDER),
     tokenizer="GPTNeoXTokenizer",
 )

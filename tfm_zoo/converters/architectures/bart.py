@@ -2,8 +2,9 @@
 Blenderbot."""
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, ConfigRule, Field, Fields, Free, LabelCount, constants, only, same
+from ..config_rules import Computed, ConfigRule, Field, Fields, Free, LabelCount, amended, constants, only, same
 from ..tensor_rules import NotConverted, Rename, Row, Sinusoids
+from .decoder_family import LM_HEAD
 
 SIDES = ("encoder", "decoder")
 
@@ -53,10 +54,10 @@ SHARED_EMBEDDINGS = (
     Rename("decoder.embed_tokens", "decoder.embeddings.embed_tokens"),
 )
 SINUSOIDS = tuple(Sinusoids(f"{side}.embed_positions.weight") for side in SIDES)
-LANGUAGE_MODEL = (Rename("lm_head.weight", "lm_head.weight"), Row("final_logits_bias", "lm_head.bias", optional=True))
+LANGUAGE_MODEL = (LM_HEAD, Row("final_logits_bias", "lm_head.bias", optional=True))
 NORMS = tuple(Rename(f"{side}.layer_norm", f"{side}.norm") for side in SIDES)
 LEARNED_POSITIONS = tuple(Rename(f"{side}.embed_positions", f"{side}.embeddings.embed_positions") for side in SIDES)
-#: Marian alone can have two vocabularies: all others share or tie everything, or nothing.
+#: These share and tie all embeddings, or none; Marian can tie those of the target alone.
 ALL_TIED = constants(share_encoder_decoder_embeddings=lambda zoo: zoo["tie_word_embeddings"])
 CLASSIFIER = tuple(
     Rename(f"classification_head.{name}", f"classification_head.{name}") for name in ("dense", "out_proj")
@@ -167,7 +168,7 @@ M2M100 = Architecture(
     tensors=(*SHARED_EMBEDDINGS, *BLOCKS, *NORMS, *(Sinusoids(f"{side}.embed_positions.weights") for side in SIDES)),
     heads=(
         Head("M2M100Model", "TfmEncoderDecoderModel"),
-        Head("M2M100ForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", LANGUAGE_MODEL[:1]),
+        Head("M2M100ForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", (LM_HEAD,)),
     ),
     tokenizer="M2M100Tokenizer",
 )
@@ -176,8 +177,8 @@ PEGASUS = Architecture(
     model_type="pegasus",
     title="Pegasus",
     prefix="model",
-    config=(
-        *(rule for rule in PRE_NORM if rule.zoo != "bos_token_id"),
+    config=amended(
+        PRE_NORM,
         *NO_LAYERDROP,
         *constants(position_embedding_type="sinusoidal", sinusoid_type="halves"),
         Computed("bos_token_id", lambda official: official.get("bos_token_id")),  # which its configuration may lack

@@ -1,7 +1,19 @@
 """BERT (Devlin et al. 2018) and the encoders that share its code: RoBERTa, XLM-R and its XL, CamemBERT; DistilBERT."""
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, ConfigRule, Constant, Field, Fields, LabelCount, Requires, constants, only, same
+from ..config_rules import (
+    Computed,
+    ConfigRule,
+    Field,
+    Fields,
+    LabelCount,
+    Requires,
+    amended,
+    constants,
+    effective,
+    only,
+    same,
+)
 from ..tensor_rules import NotConverted, Rename, TensorRule
 
 HAS_SEGMENTS = Requires("type_vocab_size", lambda size: size > 0, "at least 1")
@@ -71,17 +83,16 @@ ROBERTA_MASKED_LM = (
     Rename("lm_head.decoder.weight", "lm_head.weight"),
     Rename("lm_head.bias", "lm_head.bias", also="lm_head.decoder.bias"),
 )
-#: with dropout on both sides of the dense layer
 ROBERTA_CLASSIFIER = tuple(Rename(f"classifier.{name}", f"classifier.{name}") for name in ("dense", "out_proj"))
 
 
 def classifier_dropout(zoo: Fields) -> float:
-    rate = zoo["classifier_dropout"]
-    return zoo["hidden_dropout"] if rate is None else rate
+    return effective(zoo, "classifier_dropout")
 
 
-def hidden_dropout(zoo: Fields) -> float | None:
-    """The dropout of hidden states that a table has set; `None` for the zoo's own `hidden_dropout`."""
+def roberta_choice_dropout(zoo: Fields) -> float | None:
+    """The rate of hidden states, at which multiple choice drops. XLM-R-XL alone has set it, as that of attention's
+    output; in others `None` stands for the zoo's `hidden_dropout`."""
     return zoo.get("attention_output_dropout")
 
 
@@ -94,9 +105,9 @@ def roberta(
     tokenizer: str | None = None,
 ) -> Architecture:
     """The table of RoBERTa, for official classes whose names begin with `name`."""
-    no_pooler_dropout = Constant("pooler_dropout", 0.0)
+    no_pooler_dropout = constants(pooler_dropout=0.0)
     #: this official class drops at the rate of the hidden states, whatever `classifier_dropout` says
-    multiple_choice = (no_pooler_dropout, Constant("classifier_dropout", hidden_dropout))
+    multiple_choice = (*no_pooler_dropout, *constants(classifier_dropout=roberta_choice_dropout))
     return Architecture(
         model_type=model_type,
         title=title,
@@ -107,7 +118,7 @@ def roberta(
         ),
         tensors=tensors,
         heads=(
-            Head(f"{name}Model", "TfmBertModel", (ROBERTA_POOLER,), (no_pooler_dropout,)),
+            Head(f"{name}Model", "TfmBertModel", (ROBERTA_POOLER,), no_pooler_dropout),
             Head(f"{name}ForMaskedLM", "TfmBertForMaskedLM", ROBERTA_MASKED_LM),
             Head(f"{name}ForSequenceClassification", "TfmBertForSequenceClassification", ROBERTA_CLASSIFIER),
             Head(f"{name}ForMultipleChoice", "TfmBertForMultipleChoice", (ROBERTA_POOLER, CLASSIFIER), multiple_choice),
@@ -131,8 +142,8 @@ def xl_classifier_dropout(official: Fields) -> float:
 #: Goyal et al. 2021: pre-norm, and without dropout of what the feed-forward adds
 XLM_ROBERTA_XL = roberta(
     *("xlm-roberta-xl", "XLM-R-XL", "XLMRobertaXL"),
-    (
-        *(rule for rule in CONFIG if rule.zoo not in ("hidden_dropout", "classifier_dropout")),
+    amended(
+        CONFIG,
         *constants(norm_position="pre", embedding_norm=False, hidden_dropout=0.0),
         Field("hidden_dropout_prob", "embedding_dropout"),
         Field("hidden_dropout_prob", "attention_output_dropout"),
@@ -155,7 +166,7 @@ DISTILBERT_MASKED_LM = (
     Rename("vocab_projector", "lm_head"),
 )
 #: this official class drops at the rate of the hidden states, whatever `seq_classif_dropout` says
-TOKEN_DROPOUT = (Constant("classifier_dropout", None),)
+TOKEN_DROPOUT = constants(classifier_dropout=None)
 
 DISTILBERT = Architecture(
     model_type="distilbert",
@@ -170,7 +181,7 @@ DISTILBERT = Architecture(
         Field("hidden_dim", "intermediate_size"),
         Field("activation", "hidden_act"),
         Field("dropout", "hidden_dropout"),
-        Field("seq_classif_dropout", "classifier_dropout", in_place_of_none="hidden_dropout"),
+        Field("seq_classif_dropout", "classifier_dropout", is_never_none=True),
         *constants(norm_eps=1e-12, type_vocab_size=0, attention_output_dropout=0.0),
         *constants(add_pooling_layer=False, pooler_act="relu"),
     ),

@@ -1,12 +1,12 @@
 """What all official decoders share: fields of their configurations, and their heads."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..architecture import Head
 from ..config_rules import Computed, ConfigRule, Fields, Free, same
-from ..tensor_rules import Rename
+from ..tensor_rules import Rename, TensorRule
 
 
 def token_classifier_dropout(official: Fields) -> float:
@@ -17,7 +17,7 @@ def token_classifier_dropout(official: Fields) -> float:
 
 @dataclass(frozen=True)
 class RotaryParameters(ConfigRule):
-    """Rotary parameters that the table completes, since the official class would do it in its own way."""
+    """Rotary parameters with the official class's defaults written out on export."""
 
     write: Callable[[dict[str, Any]], dict[str, Any]]
     read: Callable[[dict[str, Any]], dict[str, Any]] = dict
@@ -46,23 +46,25 @@ CONFIG = (
     Computed("classifier_dropout", token_classifier_dropout),
     Free("token_types_as_tokens"),
 )
-#: the projections that official classes may hold in one piece
-QKV = tuple(f"layers.{{i}}.self_attn.{part}_proj" for part in "qkv")
 LM_HEAD = Rename("lm_head.weight", "lm_head.weight")
 SCORE = Rename("score.weight", "score.weight")
-QUESTION_ANSWERING = Rename("qa_outputs", "qa_outputs")
 #: the heads that transformers writes for all its newer decoders
 GENERIC = {
     "Model": (),
     "ForCausalLM": (LM_HEAD,),
     "ForSequenceClassification": (SCORE,),
     "ForTokenClassification": (SCORE, Rename("score.bias", "score.bias")),
-    "ForQuestionAnswering": (QUESTION_ANSWERING,),
+    "ForQuestionAnswering": (Rename("qa_outputs", "qa_outputs"),),
 }
+#: those of older decoders, whose token classifiers have a name of their own
+OLDER = GENERIC | {"ForTokenClassification": (Rename("classifier", "score"),)}
 WITHOUT_ANSWERS = ("Model", "ForCausalLM", "ForSequenceClassification", "ForTokenClassification")
+WITHOUT_TOKENS = ("Model", "ForCausalLM", "ForSequenceClassification", "ForQuestionAnswering")
 
 
-def generic_heads(name: str, kinds: Iterable[str | Head] = GENERIC) -> tuple[Head, ...]:
+def generic_heads(
+    name: str, kinds: Iterable[str | Head] = GENERIC, rules: Mapping[str, tuple[TensorRule, ...]] = GENERIC
+) -> tuple[Head, ...]:
     """The heads of these kinds for official classes whose names begin with `name`; a `Head` in `kinds` is kept."""
-    generic = {kind: Head(f"{name}{kind}", f"TfmGPT{kind}", rules) for kind, rules in GENERIC.items()}
+    generic = {kind: Head(f"{name}{kind}", f"TfmGPT{kind}", tensors) for kind, tensors in rules.items()}
     return tuple(generic.get(kind, kind) for kind in kinds)

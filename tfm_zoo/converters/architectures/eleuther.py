@@ -7,12 +7,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..architecture import Architecture, Head
+from ..architecture import Architecture
 from ..config_rules import Computed, ConfigRule, Field, Fields, Requires, constants, same
 from ..tensor_rules import Interleaved, NotConverted, Rename, SplitHeads
-from .decoder_family import CONFIG, QKV, QUESTION_ANSWERING, SCORE
+from .decoder_family import CONFIG, GENERIC, OLDER, WITHOUT_TOKENS, generic_heads
 from .gpt import CONFIG as GPT_CONFIG
 from .gpt import intermediate_size
+from .projections import QKV
 
 NEOX_LM_HEAD = Rename("lm_head.weight", "lm_head.weight", also="embed_out.weight")  # its name in files
 
@@ -41,13 +42,7 @@ GPT_NEOX = Architecture(
         NotConverted("layers.{i}.attention.masked_bias"),
         NotConverted("layers.{i}.attention.rotary_emb.inv_freq"),
     ),
-    heads=(
-        Head("GPTNeoXModel", "TfmGPTModel"),
-        Head("GPTNeoXForCausalLM", "TfmGPTForCausalLM", (NEOX_LM_HEAD,)),
-        Head("GPTNeoXForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
-        Head("GPTNeoXForTokenClassification", "TfmGPTForTokenClassification", (Rename("classifier", "score"),)),
-        Head("GPTNeoXForQuestionAnswering", "TfmGPTForQuestionAnswering", (QUESTION_ANSWERING,)),
-    ),
+    heads=generic_heads("GPTNeoX", rules=OLDER | {"ForCausalLM": (NEOX_LM_HEAD,)}),
     tokenizer="GPTNeoXTokenizer",
 )
 
@@ -98,11 +93,6 @@ GPTJ = Architecture(
         NotConverted("h.{i}.attn.masked_bias"),
         NotConverted("h.{i}.attn.embed_positions"),
     ),
-    heads=(
-        Head("GPTJModel", "TfmGPTModel"),
-        Head("GPTJForCausalLM", "TfmGPTForCausalLM", (Rename("lm_head", "lm_head"),)),
-        Head("GPTJForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
-        Head("GPTJForQuestionAnswering", "TfmGPTForQuestionAnswering", (QUESTION_ANSWERING,)),
-    ),
+    heads=generic_heads("GPTJ", WITHOUT_TOKENS, GENERIC | {"ForCausalLM": (Rename("lm_head", "lm_head"),)}),
     tokenizer="GPT2Tokenizer",
 )

@@ -1,11 +1,11 @@
 """Falcon (Almazrouei et al. 2023): attention beside feed-forward, with one key-value head or groups."""
 
 from ..architecture import Architecture
-from ..config_rules import Computed, Field, Fields, Requires, constants, only, same
+from ..config_rules import Computed, Field, Fields, constants, only, same
 from ..tensor_rules import NotConverted, When
-from .alibi import BLOOM, heads
-from .decoder_family import CONFIG
-from .llama import rotates_whole_heads
+from .alibi import BLOOM
+from .decoder_family import CONFIG, OLDER, generic_heads
+from .llama import ROTATES_WHOLE_HEADS
 
 #: the form of Falcon that has a field for each choice
 NEW = {"new_decoder_architecture": True}
@@ -64,7 +64,7 @@ FALCON = Architecture(
         ),
         *constants(position_ids_from_mask=has_alibi, scale_alibi=has_alibi, round_alibi=has_alibi),
         *constants(embedding_dropout=0.0, attention_output_dropout=output_dropout, scaled_residual_init=False),
-        Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"),
+        ROTATES_WHOLE_HEADS,
         *only(hidden_dropout=0.0),
     ),
     tensors=(
@@ -73,6 +73,6 @@ FALCON = Architecture(
         *BLOOM.tensors,
         NotConverted("h.{i}.self_attention.rotary_emb.inv_freq"),
     ),
-    heads=heads("Falcon"),
+    heads=generic_heads("Falcon", rules=OLDER),
     tokenizer="PreTrainedTokenizerFast",
 )

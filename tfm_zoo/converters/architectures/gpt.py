@@ -4,7 +4,8 @@ from ..architecture import Architecture, Head
 from ..config_rules import Computed, Field, Fields, Requires, constants, only, same
 from ..tensor_rules import NotConverted, Rename, Split, Transpose
 from .decoder_family import CONFIG as DECODER_CONFIG
-from .decoder_family import LM_HEAD, QKV, QUESTION_ANSWERING, SCORE
+from .decoder_family import LM_HEAD, OLDER, generic_heads
+from .projections import QKV
 
 CONFIG = (
     *DECODER_CONFIG,
@@ -35,6 +36,12 @@ def intermediate_size(official: Fields) -> int:
     return 4 * official["n_embd"] if width is None else width
 
 
+def heads(name: str, *kinds: str) -> tuple[Head, ...]:
+    """The base model, the language model, which has a name of its own, and the heads of other kinds."""
+    language_model = Head(f"{name}LMHeadModel", "TfmGPTForCausalLM", (LM_HEAD,))
+    return generic_heads(name, ("Model", language_model, *kinds), OLDER)
+
+
 GPT2 = Architecture(
     model_type="gpt2",
     title="GPT-2",
@@ -52,13 +59,7 @@ GPT2 = Architecture(
         *BLOCK,
         Rename("ln_f", "norm"),
     ),
-    heads=(
-        Head("GPT2Model", "TfmGPTModel"),
-        Head("GPT2LMHeadModel", "TfmGPTForCausalLM", (LM_HEAD,)),
-        Head("GPT2ForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
-        Head("GPT2ForTokenClassification", "TfmGPTForTokenClassification", (Rename("classifier", "score"),)),
-        Head("GPT2ForQuestionAnswering", "TfmGPTForQuestionAnswering", (QUESTION_ANSWERING,)),
-    ),
+    heads=heads("GPT2", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"),
     tokenizer="GPT2Tokenizer",
 )
 
@@ -87,10 +88,6 @@ OPENAI_GPT = Architecture(
         Rename("positions_embed", "embeddings.embed_positions"),
         *BLOCK,
     ),
-    heads=(
-        Head("OpenAIGPTModel", "TfmGPTModel"),
-        Head("OpenAIGPTLMHeadModel", "TfmGPTForCausalLM", (LM_HEAD,)),
-        Head("OpenAIGPTForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
-    ),
+    heads=heads("OpenAIGPT", "ForSequenceClassification"),
     tokenizer="OpenAIGPTTokenizer",
 )

@@ -7,17 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, ConfigRule, Field, Fields, Requires, constants, only, same
+from ..config_rules import Computed, ConfigRule, Field, Fields, Requires, amended, constants, only, same
 from ..tensor_rules import NotConverted, Rename, TensorRule
 from .decoder_family import CONFIG, GENERIC, generic_heads
+from .projections import ATTENTION, GATED
 
-PROJECTIONS = (
-    *(f"layers.{{i}}.self_attn.{part}_proj" for part in "qkvo"),
-    *(f"layers.{{i}}.mlp.{part}_proj" for part in ("gate", "up", "down")),
-)
 BODY = (  # all but the norms of the blocks
     Rename("embed_tokens", "embeddings.embed_tokens"),
-    *(Rename(name, name) for name in PROJECTIONS),
+    *(Rename(name, name) for name in (*ATTENTION, *GATED)),
     Rename("norm", "norm"),
     NotConverted("rotary_emb.inv_freq"),
     NotConverted("layers.{i}.self_attn.rotary_emb.inv_freq"),
@@ -43,6 +40,7 @@ def rotates_whole_heads(rope_parameters: dict[str, Any] | None) -> bool:
     return share in (None, 1.0) or rope_parameters["rope_type"] == "proportional"
 
 
+ROTATES_WHOLE_HEADS = Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0")
 FIELDS = (
     *CONFIG,
     *same("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
@@ -54,7 +52,7 @@ FIELDS = (
     *constants(scaled_residual_init=False, train_padding_embedding=False),
     *only(token_classification_bias=True),
 )
-LLAMA_CONFIG = (*FIELDS, Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"))
+LLAMA_CONFIG = (*FIELDS, ROTATES_WHOLE_HEADS)
 
 
 def llama(
@@ -70,13 +68,12 @@ def llama(
 ) -> Architecture:
     """The table of LLaMA, for official classes whose names begin with `name` and that differ from it by `config`, whose
     rules take the place of those of `base` for the same zoo fields."""
-    replaced = {rule.zoo for rule in config} - {None}
     return Architecture(
         model_type=model_type,
         title=title,
         prefix="model",
         other_prefixes=("transformer",),  # of the classes for question answering
-        config=(*(rule for rule in base if rule.zoo not in replaced), *config),
+        config=amended(base, *config),
         tensors=tensors,
         stored=stored,
         heads=generic_heads(name, heads),

@@ -1,12 +1,12 @@
 """ModernBERT (Warner et al. 2024): windows in most layers, with rotary positions of their own; norms without bias."""
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, Field, Fields, LabelCount, Requires, constants, same
+from ..config_rules import Computed, Field, Fields, LabelCount, constants, same
 from ..tensor_rules import NotConverted, Rename, Split
 from .bert import CLASSIFIER
-from .llama import rotates_whole_heads
+from .llama import ROTATES_WHOLE_HEADS
+from .projections import GATE_UP, QKV
 
-QKV = tuple(f"layers.{{i}}.self_attn.{name}_proj" for name in "qkv")
 TENSORS = (
     Rename("embeddings.tok_embeddings", "embeddings.embed_tokens"),
     Rename("embeddings.norm", "embeddings.norm"),
@@ -14,7 +14,7 @@ TENSORS = (
     Split("layers.{i}.attn.Wqkv", QKV),
     Rename("layers.{i}.attn.Wo", "layers.{i}.self_attn.o_proj"),
     Rename("layers.{i}.mlp_norm", "layers.{i}.mlp_norm"),
-    Split("layers.{i}.mlp.Wi", ("layers.{i}.mlp.gate_proj", "layers.{i}.mlp.up_proj")),
+    Split("layers.{i}.mlp.Wi", GATE_UP),
     Rename("layers.{i}.mlp.Wo", "layers.{i}.mlp.down_proj"),
     Rename("final_norm", "norm"),
     *(NotConverted(f"rotary_emb.{kind}_attention_inv_freq") for kind in ("full", "sliding")),
@@ -48,13 +48,13 @@ MODERNBERT = Architecture(
         Field("mlp_dropout", "activation_dropout"),
         Field("decoder_bias", "lm_head_bias"),
         Field("classifier_activation", "pooler_act"),
-        Field("classifier_activation", "lm_head_act", in_place_of_none="hidden_act"),
+        Field("classifier_activation", "lm_head_act", is_never_none=True),
         Computed("sliding_window", sliding_window, local_attention),
         *constants(norm_position="pre", embedding_norm=True, first_norm=False, type_vocab_size=0, hidden_dropout=0.0),
         *constants(attention_output_dropout=lambda zoo: zoo["attention_dropout"]),
         *constants(position_embedding_type="rotary", mlp_type="gated", add_pooling_layer=False),
         *constants(classifier_norm=True, classifier_transform=True, qa_dropout=lambda zoo: zoo["classifier_dropout"]),
-        Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"),
+        ROTATES_WHOLE_HEADS,
     ),
     tensors=TENSORS,
     heads=(

@@ -2,7 +2,7 @@
 which are BERT with rotary positions. The first two have a gated feed-forward."""
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, Field, Fields, LabelCount, Requires, constants, same
+from ..config_rules import Computed, Field, Fields, LabelCount, constants, same
 from ..tensor_rules import NotConverted, Rename, Split, TensorRule
 from .bert import (
     CLASSIFIER,
@@ -14,8 +14,8 @@ from .bert import (
     SEQUENCE_CLASSIFIER,
     classifier_dropout,
 )
-from .llama import head_dim, rotates_whole_heads
-from .modernbert import QKV
+from .llama import ROTATES_WHOLE_HEADS, head_dim
+from .projections import ATTENTION, GATED, QKV
 
 
 def is_tied(official: Fields) -> bool:
@@ -33,7 +33,7 @@ CONFIG = (
     Field("layer_norm_eps", "norm_eps"),
     Computed("head_dim", head_dim),
     *constants(position_embedding_type="rotary"),
-    Requires("rope_parameters", rotates_whole_heads, "no partial_rotary_factor, or 1.0"),
+    ROTATES_WHOLE_HEADS,
 )
 EMBEDDINGS = (
     Rename("embeddings.word_embeddings", "embeddings.embed_tokens"),
@@ -41,14 +41,12 @@ EMBEDDINGS = (
     Rename("embeddings.LayerNorm", "embeddings.norm"),
 )
 BLOCKS = (
-    *(Rename(f"layers.{{i}}.self_attn.{name}_proj", f"layers.{{i}}.self_attn.{name}_proj") for name in "qkvo"),
+    *(Rename(name, name) for name in ATTENTION),
     Rename("layers.{i}.post_attention_layernorm", "layers.{i}.self_attn_norm"),
     Rename("layers.{i}.post_mlp_layernorm", "layers.{i}.mlp_norm"),
     NotConverted("rotary_emb.inv_freq"),
 )
-GATED = tuple(
-    Rename(f"layers.{{i}}.mlp.{name}_proj", f"layers.{{i}}.mlp.{name}_proj") for name in ("gate", "up", "down")
-)
+GATED_MLP = tuple(Rename(name, name) for name in GATED)
 DENSE = (
     Rename("layers.{i}.mlp.fc1", "layers.{i}.mlp.up_proj"),
     Rename("layers.{i}.mlp.fc2", "layers.{i}.mlp.down_proj"),
@@ -87,7 +85,7 @@ NOMIC_BERT = Architecture(
         *constants(mlp_type="gated", attention_bias=False, mlp_bias=False, add_pooling_layer=False),
         HAS_SEGMENTS,
     ),
-    tensors=(*EMBEDDINGS, *BLOCKS, *GATED),
+    tensors=(*EMBEDDINGS, *BLOCKS, *GATED_MLP),
     stored=(
         *flash_attention_names("attn"),
         Rename("encoder.layers.{i}.mlp.fc11", "layers.{i}.mlp.up_proj"),
@@ -118,7 +116,7 @@ GTE = Architecture(
         *constants(mlp_type="gated", mlp_bias=False, mlp_output_bias=True, add_pooling_layer=False, lm_head_act="gelu"),
         *constants(activation_dropout=lambda zoo: zoo["hidden_dropout"]),
     ),
-    tensors=(*EMBEDDINGS, *BLOCKS, *GATED),
+    tensors=(*EMBEDDINGS, *BLOCKS, *GATED_MLP),
     stored=(
         Split("encoder.layer.{i}.attention.qkv_proj", QKV),
         Rename("encoder.layer.{i}.attention.o_proj", "layers.{i}.self_attn.o_proj"),

@@ -1,9 +1,10 @@
 """OPT (Zhang et al. 2022): GPT-2 with ReLU, whose positions are counted from the mask."""
 
 from ..architecture import Architecture
-from ..config_rules import Computed, Field, Fields, Requires, constants, only, same
+from ..config_rules import Computed, Field, Fields, Requires, amended, constants, only, same
 from ..tensor_rules import Rename
-from .decoder_family import CONFIG, QKV, generic_heads
+from .decoder_family import CONFIG, WITHOUT_TOKENS, generic_heads
+from .projections import QKV
 
 
 def has_final_norm(official: Fields) -> bool:
@@ -18,8 +19,8 @@ OPT = Architecture(
     model_type="opt",
     title="OPT",
     prefix="model",
-    config=(
-        *(rule for rule in CONFIG if rule.zoo != "initializer_range"),
+    config=amended(
+        CONFIG,
         *same("num_hidden_layers", "num_attention_heads", "max_position_embeddings", "attention_dropout", "use_cache"),
         *same("hidden_size"),
         Field("word_embed_proj_dim", "embedding_size"),
@@ -54,6 +55,6 @@ OPT = Architecture(
         Rename("decoder.final_layer_norm", "norm"),
         Rename("decoder.project_out", "projection"),
     ),
-    heads=generic_heads("OPT", ("Model", "ForCausalLM", "ForSequenceClassification", "ForQuestionAnswering")),
+    heads=generic_heads("OPT", WITHOUT_TOKENS),
     tokenizer="GPT2Tokenizer",
 )

@@ -3,8 +3,9 @@
 from ..architecture import Head
 from ..config_rules import Computed, Field, Free, constants, same
 from ..tensor_rules import NotConverted, Rename, Split, SplitHeads
-from .decoder_family import QKV, ROTARY_SHARE
+from .decoder_family import ROTARY_SHARE
 from .llama import FIELDS, llama
+from .projections import GATE_UP, QKV
 
 CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
 
@@ -50,7 +51,7 @@ PHI3 = llama(
         Rename("embed_tokens", "embeddings.embed_tokens"),
         SplitHeads("layers.{i}.self_attn.qkv_proj", QKV),
         Rename("layers.{i}.self_attn.o_proj", "layers.{i}.self_attn.o_proj"),
-        Split("layers.{i}.mlp.gate_up_proj", ("layers.{i}.mlp.gate_proj", "layers.{i}.mlp.up_proj")),
+        Split("layers.{i}.mlp.gate_up_proj", GATE_UP),
         Rename("layers.{i}.mlp.down_proj", "layers.{i}.mlp.down_proj"),
         Rename("layers.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
         Rename("layers.{i}.post_attention_layernorm", "layers.{i}.mlp_norm"),

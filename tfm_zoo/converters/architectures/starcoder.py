@@ -3,12 +3,13 @@
 The first is GPT-2 with one key-value head, the second LLaMA with LayerNorm, biases and a dense feed-forward.
 """
 
-from ..architecture import Architecture, Head
+from ..architecture import Architecture
 from ..config_rules import Computed, Field, constants, only, same
 from ..tensor_rules import NotConverted, Rename, SplitHeads
-from .decoder_family import LM_HEAD, QKV, SCORE, WITHOUT_ANSWERS
+from .decoder_family import OLDER, WITHOUT_ANSWERS, generic_heads
 from .gpt import CONFIG, intermediate_size
 from .llama import llama
+from .projections import QKV
 
 GPT_BIGCODE = Architecture(
     model_type="gpt_bigcode",
@@ -40,12 +41,7 @@ GPT_BIGCODE = Architecture(
         NotConverted("h.{i}.attn.bias"),  # the causal mask
         NotConverted("bias"),
     ),
-    heads=(
-        Head("GPTBigCodeModel", "TfmGPTModel"),
-        Head("GPTBigCodeForCausalLM", "TfmGPTForCausalLM", (LM_HEAD,)),
-        Head("GPTBigCodeForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
-        Head("GPTBigCodeForTokenClassification", "TfmGPTForTokenClassification", (Rename("classifier", "score"),)),
-    ),
+    heads=generic_heads("GPTBigCode", WITHOUT_ANSWERS, OLDER),
     tokenizer="GPT2Tokenizer",
 )
 STARCODER2 = llama(

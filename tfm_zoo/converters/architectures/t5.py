@@ -5,7 +5,8 @@ from typing import Any
 from ..architecture import Architecture, Head
 from ..config_rules import Computed, ConfigRule, Field, Fields, Free, constants, only, same
 from ..tensor_rules import NotConverted, Rename
-from .bart import ANSWERS, CLASSIFIER
+from .bart import ANSWERS, CLASSIFIER, SHARED_EMBEDDINGS, SIDES
+from .decoder_family import LM_HEAD
 
 
 class FeedForward(ConfigRule):
@@ -50,7 +51,6 @@ CONFIG = (
     *only(is_decoder=False),
 )
 
-SIDES = ("encoder", "decoder")
 BLOCK = "block.{i}.layer"
 #: a stack's modules: official name -> zoo name; a feed-forward is the last part of a block, after one attention or two
 MODULES = {
@@ -74,8 +74,7 @@ def feed_forward(side: str, place: int) -> tuple[Rename, ...]:
 
 CROSS, ZOO_CROSS = f"decoder.{BLOCK}.1", "decoder.layers.{i}.encoder_attn"
 TENSORS = (
-    Rename("shared.weight", "encoder.embeddings.embed_tokens.weight", also="encoder.embed_tokens.weight"),
-    Rename("decoder.embed_tokens", "decoder.embeddings.embed_tokens"),
+    *SHARED_EMBEDDINGS,
     *(Rename(f"{side}.{official}", f"{side}.{zoo}") for side in SIDES for official, zoo in MODULES.items()),
     *(Rename(f"{CROSS}.EncDecAttention.{name}", f"{ZOO_CROSS}.{name}_proj") for name in "qkvo"),
     Rename(f"{CROSS}.layer_norm", f"{ZOO_CROSS}_norm"),
@@ -84,7 +83,6 @@ TENSORS = (
     NotConverted(f"{CROSS}.EncDecAttention.relative_attention_bias"),  # which old files have
 )
 TOKENS = (Rename("classifier", "classifier"),)
-LANGUAGE_MODEL = (Rename("lm_head.weight", "lm_head.weight"),)
 
 
 def t5(title: str, *config: ConfigRule) -> Architecture:
@@ -98,7 +96,7 @@ def t5(title: str, *config: ConfigRule) -> Architecture:
         tensors=TENSORS,
         heads=(
             Head(f"{name}Model", "TfmEncoderDecoderModel"),
-            Head(f"{name}ForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", LANGUAGE_MODEL),
+            Head(f"{name}ForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", (LM_HEAD,)),
             Head(f"{name}ForSequenceClassification", "TfmEncoderDecoderForSequenceClassification", CLASSIFIER),
             Head(f"{name}ForTokenClassification", "TfmEncoderDecoderForTokenClassification", TOKENS),
             Head(f"{name}ForQuestionAnswering", "TfmEncoderDecoderForQuestionAnswering", *ANSWERS),

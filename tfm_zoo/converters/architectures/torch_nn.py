@@ -5,6 +5,8 @@ from ..architecture import Architecture, Head
 from ..config_rules import Constant, Field, Free, Requires, constants, same
 from ..tensor_rules import Rename, Split, TensorRule, ZooOnly
 
+#: the activations that both sides have: names in `torch.nn.functional` -> names in `torch.nn`
+ACTIVATIONS = {"relu": "ReLU", "gelu": "GELU", "silu": "SiLU"}
 CONFIG = (
     *same("norm_position", "final_norm", "hidden_dropout", "attention_dropout", "attention_output_dropout"),
     Field("d_model", "hidden_size"),
@@ -12,7 +14,7 @@ CONFIG = (
     Field("nhead", "num_attention_heads"),
     Field("dim_feedforward", "intermediate_size"),
     Field("activation", "hidden_act"),
-    Requires("activation", ("relu", "gelu", "silu").__contains__, "relu, gelu or silu"),
+    Requires("activation", ACTIVATIONS.__contains__, " or ".join(ACTIVATIONS)),
     Field("layer_norm_eps", "norm_eps"),
     Field("dropout", "activation_dropout"),
     *constants(vocab_size=1, position_embedding_type="none"),
