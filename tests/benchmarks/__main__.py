@@ -21,10 +21,11 @@ def main(
     attention: Annotated[str, typer.Option(help="Attention implementation of both sides.")] = "sdpa",
     rounds: Annotated[int, typer.Option(help="Batches that count.")] = 5,
     layers: Annotated[int, typer.Option(help="Layers of the model; 12 is BERT-base and GPT-2.")] = 12,
+    length: Annotated[int, typer.Option(help="Tokens of the longest row that a later decoder is trained on.")] = 256,
 ) -> None:
     """Times the zoo against the official classes: interleaved, medians, ratio."""
     dtype = dtype or ("bfloat16" if device == "cuda" else "float32")
-    settings = Settings(device, getattr(torch, dtype), attention, rounds, layers)
+    settings = Settings(device, getattr(torch, dtype), attention, rounds, layers, length)
     table = Table("benchmark", "official", "zoo", "ratio", "goal", title=f"{device}, {dtype}, {attention}")
     for name, benchmark in ChainMap(*(family.benchmarks(settings) for family in reversed(FAMILIES))).items():
         if only.lower() not in name.lower():

@@ -15,8 +15,6 @@ from .decoder import PROMPT, batches, compared, compared_decoding, labelled, twi
 from .settings import Result, Settings, remembered, training_step
 
 LAYERS = 3  # at most
-TRAINED = 256  # tokens of the longest row of a training step that is timed
-REMEMBERED = 512  # and of one whose memory is measured
 FULL = 2  # rows of a full batch
 CONVERSATIONS = (1.0, 0.6, 0.35, 0.1)  # rows of a ragged one: parts of the longest, so that half of it is padding
 ANSWERED = 0.4  # the part of a conversation, at its end, that is an answer
@@ -51,8 +49,9 @@ def decoded(name: str, settings: Settings, which: str, batch: int) -> Result:
     return compared_decoding(name, official, zoo, inputs_for(official, settings, batch, PROMPT), ">= 1.0")
 
 
-def learned(model: nn.Module, settings: Settings, length: int, is_ragged: bool) -> list[dict]:
-    """Batches to train on, whose longest rows have this `length`."""
+def learned(model: nn.Module, settings: Settings, is_ragged: bool) -> list[dict]:
+    """Batches to train on, whose longest rows have `settings.length` tokens."""
+    length = settings.length
     if not is_ragged:
         return labelled(inputs_for(model, settings, FULL, length))
     places, ends = torch.arange(length, device=settings.device), [round(part * length) for part in CONVERSATIONS]
@@ -71,7 +70,7 @@ def learned(model: nn.Module, settings: Settings, length: int, is_ragged: bool) 
 
 def trained(name: str, settings: Settings, which: str, is_ragged: bool) -> Result:
     official, zoo = pair(settings, which, training=True)
-    inputs = learned(official, settings, TRAINED, is_ragged)
+    inputs = learned(official, settings, is_ragged)
     return compared(name, official, zoo, training_step, inputs, ">= 1.2")
 
 
@@ -79,7 +78,7 @@ def memory_case(settings: Settings, kind: str) -> tuple[nn.Module, nn.Module, di
     """Official and zoo model and the batch for [`peak_memory`]; `kind` names the model and the batch."""
     which, _, ragged = kind.partition(" ")
     official, zoo = pair(settings, which, training=True)
-    return official, zoo, learned(official, settings, REMEMBERED, bool(ragged))[0]
+    return official, zoo, learned(official, settings, bool(ragged))[0]
 
 
 def benchmarks(settings: Settings) -> dict[str, Callable[[str], Result]]:

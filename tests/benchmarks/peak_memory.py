@@ -43,8 +43,8 @@ def with_peak(load: Callable[[], Result]) -> tuple[Result, int]:
 
 
 def main() -> None:
-    which, family, kind, device, dtype, attention, layers = sys.argv[1:]
-    settings = Settings(device, getattr(torch, dtype), attention, rounds=1, layers=int(layers))
+    which, family, kind, device, dtype, attention, layers, length = sys.argv[1:]
+    settings = Settings(device, getattr(torch, dtype), attention, 1, int(layers), int(length))
     families = {"encoder": encoder, "decoder": decoder, "later_decoders": later_decoders}
     official, zoo, batch = families[family].memory_case(settings, kind)
     model = official if which == "official" else zoo

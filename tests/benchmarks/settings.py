@@ -16,6 +16,7 @@ class Settings:
     attention: str
     rounds: int
     layers: int
+    length: int = 256  # tokens of the longest row of a later decoder's training step
 
 
 @dataclass
@@ -47,7 +48,8 @@ def training_step(model: torch.nn.Module, autocast: bool = False) -> Callable[[d
 def peak_memory(which: str, family: str, kind: str, settings: Settings) -> int:
     """Bytes above weights and gradients at the peak of a training step, in a process of its own."""
     arguments = [which, family, kind, settings.device, str(settings.dtype).split(".")[-1], settings.attention]
-    command = [sys.executable, "-m", "tests.benchmarks.peak_memory", *arguments, str(settings.layers)]
+    sizes = [str(settings.layers), str(settings.length)]
+    command = [sys.executable, "-m", "tests.benchmarks.peak_memory", *arguments, *sizes]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
 
 

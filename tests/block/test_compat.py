@@ -1,9 +1,8 @@
-"""What the block takes from inside transformers and torch is there, with the arguments it is called with."""
+"""What the block takes from inside transformers is there, with the arguments it is called with."""
 
 import inspect
 
 import pytest
-import torch
 from torch import nn
 
 from tfm_zoo.models import compat
@@ -33,14 +32,3 @@ def test_tables():
     assert {"sdpa", "flex_attention", "flash_attention_2"} <= set(compat.ALL_ATTENTION_FUNCTIONS.valid_keys())
     assert isinstance(compat.ACT2FN["silu"], nn.Module)
     assert {"output_attentions", "output_hidden_states"} <= compat.TransformersKwargs.__annotations__.keys()
-
-
-@pytest.mark.skipif(not hasattr(nn.functional, "linear_cross_entropy"), reason="torch 2.13 brings it")
-def test_chunked_loss():
-    wanted = {"input", "linear_weight", "target", "linear_bias", "reduction", "options"}
-    parameters = inspect.signature(nn.functional.linear_cross_entropy).parameters
-    assert wanted <= parameters.keys(), parameters
-    options = nn.LinearCrossEntropyOptions(batch_chunk_size=2, chunking_method=None)
-    states, weight = torch.randn(5, 3), torch.randn(7, 3)
-    loss = nn.functional.linear_cross_entropy(states, weight, torch.arange(5), options=options)
-    torch.testing.assert_close(loss, nn.functional.cross_entropy(states @ weight.T, torch.arange(5)))

@@ -3,6 +3,8 @@
 from functools import cache
 
 import torch
+import transformers
+from packaging.version import Version
 from transformers import PreTrainedModel
 
 from tfm_zoo import from_official
@@ -61,6 +63,11 @@ FIELDS["phi3_long"] |= {"original_max_position_embeddings": 14, "rope_parameters
 FIELDS["falcon_rw"] |= FALCON_RW
 FIELDS["opt_350m"] |= {"do_layer_norm_before": False, "word_embed_proj_dim": 16, "tie_word_embeddings": True}
 FIELDS["mixtral"] |= {"output_router_logits": False}  # with which the official class fails to generate
+#: options of the official class alone. Before transformers 5.20 Phi 3 reads one token where it drops its cache;
+#: without a cache it reads the whole text, as later releases and the zoo do there.
+OFFICIAL_OPTIONS = {}
+if Version(transformers.__version__) < Version("5.20"):
+    OFFICIAL_OPTIONS["phi3_long"] = {"use_cache": False}
 VOCABULARY = 99
 LENGTHS = (9, 4, 1, 6)
 NEW_TOKENS = 12

@@ -35,6 +35,21 @@ def test_cache_by_name(architecture):
         torch.testing.assert_close(made.scores, wanted.scores, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("architecture", ["bloom", "falcon_rw"])
+def test_holes_with_a_static_cache(architecture, attention):
+    """For it `generate` says only who attends to whom: what ALiBi leaves out of distances follows from that."""
+    model = copy.deepcopy(pair(architecture)[0])
+    model.set_attn_implementation(attention)
+    inputs = prompts()
+    inputs["attention_mask"][0, 3:6] = inputs["attention_mask"][3, 5] = 0
+    wanted, made = (
+        generate(model, inputs, **options) for options in ({"use_cache": False}, {"cache_implementation": "static"})
+    )
+    assert made.sequences.equal(wanted.sequences)
+    torch.testing.assert_close(made.scores, wanted.scores, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("make", CACHES.values(), ids=CACHES)
 @EVERY_ARCHITECTURE
 def test_cache_by_hand(architecture, make):

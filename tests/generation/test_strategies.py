@@ -7,7 +7,7 @@ loads it from a repository on the Hub, for official models too.
 import pytest
 import torch
 
-from .models import ARCHITECTURES, LATER, LENGTHS, assert_varied, generate, pair, prompts
+from .models import ARCHITECTURES, LATER, LENGTHS, OFFICIAL_OPTIONS, assert_varied, generate, pair, prompts
 
 EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", ARCHITECTURES)
 SAMPLED = {"do_sample": True, "top_k": 0}
@@ -30,7 +30,10 @@ STRATEGIES = {
 @EVERY_ARCHITECTURE
 def test_as_official(architecture, strategy):
     """From a batch padded on the left."""
-    ours, theirs = (generate(model, prompts(), **STRATEGIES[strategy]) for model in pair(architecture))
+    zoo, official = pair(architecture)
+    options = STRATEGIES[strategy]
+    ours = generate(zoo, prompts(), **options)
+    theirs = generate(official, prompts(), **options | OFFICIAL_OPTIONS.get(architecture, {}))
     assert ours.sequences.equal(theirs.sequences)
     torch.testing.assert_close(ours.scores, theirs.scores, rtol=1e-5, atol=1e-5)
     assert_varied(ours.sequences)

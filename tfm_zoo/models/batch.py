@@ -47,7 +47,7 @@ class Batch(NamedTuple):
         cache: keys and values of earlier positions.
         returned_cache: the cache in the outputs.
         source: the fields of a `Source`, which the layers of an encoder-decoder's decoder read.
-        key_positions: `(batch, seen + length)`, with those in the cache, if only real tokens are counted.
+        key_positions: `(batch, keys)`, with those in the cache, if only real tokens are counted.
     """
 
     tokens: Tokens
@@ -194,6 +194,15 @@ def count_in_mask(attention_mask: torch.Tensor, inputs: torch.Tensor) -> torch.L
     """Positions `(batch, seen + length)`, counted over the real tokens of a padding mask, and -1 at padding."""
     real = attention_mask.to(inputs.device).long()
     return real.cumsum(dim=1) * real - 1
+
+
+def count_seen(mask: torch.Tensor | None, inputs: torch.Tensor) -> torch.LongTensor | None:
+    """[`count_in_mask`] of the keys that the last query sees, by a mask `(batch, 1, queries, keys)`; `None` without one
+    that is a tensor."""
+    if not isinstance(mask, torch.Tensor):
+        return None
+    last = mask[:, 0, -1]
+    return count_in_mask(last if last.dtype == torch.bool else last == 0, inputs)
 
 
 def empty_states(model, inputs: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ from .batch import (
     check_inputs,
     count_in_mask,
     count_positions,
+    count_seen,
     drop_padding,
     empty_states,
     find_window,
@@ -80,6 +81,8 @@ def decoder_batch(
         tokens, padding = drop_padding(config, tokens, padding)
         attention_mask = attention_mask if padding.mode == "padded" else None  # no padding is left to be hidden
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
+        if config.position_ids_from_mask:
+            key_positions = count_seen(attention_mask.get("full_attention"), inputs)
         layouts = {layer_type: Layout(mask) for layer_type, mask in attention_mask.items()}
     elif inputs.shape[1] == 1 and sees_all(model, inputs, past_key_values, attention_mask):
         layouts = dict.fromkeys(model.layer_types, EVERYTHING)  # a single token sees itself and all before it

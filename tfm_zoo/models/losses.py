@@ -46,16 +46,16 @@ def vocabulary_loss(
     labels = labels.to(hidden_states.device)
     vocabulary = getattr(lm_head, "out_features", FEW)
     at_once = not in_chunks or labels.numel() * vocabulary <= FEW
+    chunk = min(CHUNK, max(1, MANY // vocabulary))
     # Every call of a divided layer has all processes gather its parts, so that all must call it equally often.
     if at_once or is_traced(hidden_states) or is_divided(lm_head):
         loss = summed_loss(lm_head, hidden_states, labels, softcap)
-    elif softcap is None and can_fuse(lm_head, hidden_states):
-        options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)
-        projection = (hidden_states, lm_head.weight, labels)
-        loss = F.linear_cross_entropy(*projection, linear_bias=lm_head.bias, reduction="sum", options=options)
-        loss = WithoutSecondDerivative.apply(loss)
+    elif not torch.is_grad_enabled():
+        chunks = zip(hidden_states.split(chunk), labels.split(chunk), strict=True)
+        loss = sum(summed_loss(lm_head, rows, targets, softcap) for rows, targets in chunks)
+    elif softcap is None and is_plain_linear(lm_head, hidden_states):
+        loss = LinearLoss.apply(labels, hidden_states, lm_head.weight, lm_head.bias)
     else:
-        chunk = min(CHUNK, max(1, MANY // vocabulary))
         loss = ChunkedLoss.apply(lm_head, labels, softcap, chunk, hidden_states, *lm_head.parameters())
     return loss / ((labels != IGNORED).sum() if num_items is None else num_items)
 
@@ -93,17 +93,41 @@ class ChunkedLoss(torch.autograd.Function):
         return None, None, None, None, of_states.mul_(gradient) if ctx.needed[0] else None, *rest
 
 
-class WithoutSecondDerivative(torch.autograd.Function):
-    """The identity. torch's chunked loss has no second derivative: autograd would take it for zero, unnoticed."""
+class LinearLoss(torch.autograd.Function):
+    """[`ChunkedLoss`] of a linear layer. In place, a chunk's logits become their gradient, and add to the weight's."""
 
     @staticmethod
-    def forward(ctx, loss: torch.Tensor) -> torch.Tensor:
-        return loss.view_as(loss)
+    def forward(ctx, labels: torch.LongTensor, *inputs: torch.Tensor | None) -> torch.Tensor:
+        """`inputs` are the hidden states, the weight `(vocabulary, hidden_size)`, and the bias or `None`."""
+        (states, weight, bias), needed = inputs, ctx.needs_input_grad[1:]
+        pairs = zip(inputs, needed, strict=True)
+        of_states, of_weight, of_bias = (torch.zeros_like(each) if is_needed else None for each, is_needed in pairs)
+        logits, total = states.new_empty(min(CHUNK, len(states)), len(weight)), states.new_zeros(())
+        for start in range(0, len(states), CHUNK):
+            rows, targets = states[start : start + CHUNK], labels[start : start + CHUNK].unsqueeze(1)
+            has_label = targets != IGNORED
+            targets = targets.where(has_label, 0)
+            logits = torch.mm(rows, weight.t(), out=logits[: len(rows)])
+            logits = logits if bias is None else logits.add_(bias)
+            logits.sub_(logits.amax(dim=1, keepdim=True))
+            wanted = logits.gather(1, targets)
+            sums = logits.exp_().sum(dim=1, keepdim=True)
+            total += (sums.log() - wanted).where(has_label, 0).sum()
+            logits.mul_(has_label / sums).scatter_add_(1, targets, -has_label.to(logits.dtype))
+            if of_states is not None:
+                torch.mm(logits, weight, out=of_states[start : start + CHUNK])
+            if of_weight is not None:
+                of_weight.addmm_(logits.t(), rows)
+            if of_bias is not None:
+                of_bias += logits.sum(dim=0)
+        ctx.gradients = (of_states, of_weight, of_bias)
+        return total
 
     @staticmethod
-    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
-        check_derivative()
-        return gradient
+    def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        check_derivative(is_first=ctx.gradients is not None)
+        gradients, ctx.gradients = ctx.gradients, None  # they are changed in place
+        return None, *(None if each is None else each.mul_(gradient) for each in gradients)
 
 
 def check_derivative(is_first: bool = True) -> None:
@@ -131,13 +155,10 @@ def summed_loss(
     return F.cross_entropy(soft_capped(lm_head(hidden_states), softcap).float(), labels, reduction="sum")
 
 
-def can_fuse(lm_head: nn.Module, hidden_states: torch.Tensor) -> bool:
-    """Whether torch's own chunked loss (2.13 and later) gives what calling `lm_head` would.
-
-    It reads the weight and does not call the module, so that it would skip an adapter, a quantised layer or a hook
-    (offloading, sharding). It ignores autocast, and sums in the type of its input.
-    """
-    if not hasattr(F, "linear_cross_entropy") or hidden_states.dtype not in (torch.float32, torch.float64):
+def is_plain_linear(lm_head: nn.Module, hidden_states: torch.Tensor) -> bool:
+    """Whether reading the weight gives what calling `lm_head` would: a linear layer in single or double precision,
+    without an adapter, a quantised weight, a hook (offloading, sharding) or autocast."""
+    if hidden_states.dtype not in (torch.float32, torch.float64):
         return False
     is_linear = isinstance(lm_head, nn.Linear) and type(lm_head).forward is nn.Linear.forward
     if not is_linear or "forward" in vars(lm_head) or type(lm_head.weight) is not nn.Parameter:

@@ -136,7 +136,7 @@ class BiasedLayouts:
         distances = distances_to(keys, self.queries, self.device) + distance
         is_later = distances > 0 if layout.mask is None and self.bias.is_causal and self.queries > 1 else None
         if self.reads_positions:
-            bias = self.bias(distances, layer, positions=self.positions(keys, first)).to(self.device)
+            bias = self.bias(distances, layer, positions=self.positions(keys, first, first - distance)).to(self.device)
             if is_later is not None:
                 bias = bias.masked_fill(spread(is_later[None], self.queries, keys), torch.finfo(bias.dtype).min)
         else:
@@ -148,13 +148,14 @@ class BiasedLayouts:
             return layout._replace(bias=bias.expand(self.sequences, -1, self.queries, -1))
         return layout.with_bias(bias)
 
-    def positions(self, keys: int, first: int) -> tuple[torch.LongTensor, torch.LongTensor]:
-        """The positions of keys, `(batch or 1, keys)`, and of queries; the first key is token number `first`."""
-        places, known = (torch.arange(keys, device=self.device) + first)[None], self.key_positions
+    def positions(self, keys: int, *starts: int | torch.Tensor) -> tuple[torch.LongTensor, ...]:
+        """Positions `(batch or 1, keys)` of keys, and those of queries, whose first are the tokens number `starts`."""
+        counts, known = (keys, self.queries), self.key_positions
+        places = [torch.arange(n, device=self.device) + start for n, start in zip(counts, starts, strict=True)]
         if known is None:
-            return places, places[:, -self.queries :]
+            return tuple(each[None] for each in places)
         # A static cache has room for more keys than there are.
-        return known[:, places[0].clamp(max=known.shape[1] - 1)], known[:, -self.queries :]
+        return tuple(known[:, each.clamp(max=known.shape[1] - 1)] for each in places)
 
 
 def has_holes(positions: torch.LongTensor) -> bool:
