@@ -10,7 +10,7 @@ from transformers import Cache
 
 from .compat import create_bidirectional_mask, create_bidirectional_sliding_window_mask
 from .kernels import FAR, Window
-from .layout import Layout, Padding, attention_mode, find_padding, is_traced, marks_padding
+from .layout import Layout, Padding, attention_mode, find_padding, is_traced, marks_padding, together
 from .linear_attention import padding_mask
 
 MASKS = {
@@ -87,15 +87,15 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
     skips = config.skip_padding and not (torch.is_grad_enabled() and asks_for(config, kwargs, "output_hidden_states"))
     padding = unread_padding(model, attention_mask, read_positions, reads_first) if skips else None
     if padding is not None:
-        tokens, padding = drop_padding(config, tokens, padding, asks_for(config, kwargs, "output_attentions"))
+        tokens, padding = drop_padding(model, tokens, padding, asks_for(config, kwargs, "output_attentions"))
     masking = (empty_states(model, inputs), attention_mask, padding)
     layouts = {kind: encoder_layout(config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
     return Batch(tokens, layouts, padding)
 
 
-def drop_padding(config, tokens: Tokens, padding: Padding, output_attentions: bool = False) -> tuple[Tokens, Padding]:
+def drop_padding(model, tokens: Tokens, padding: Padding, output_attentions: bool = False) -> tuple[Tokens, Padding]:
     """The tokens without the padding, and how attention runs without it."""
-    padding = padding._replace(mode=attention_mode(config, tokens.inputs.device, output_attentions))
+    padding = padding._replace(mode=attention_mode(model, padding, tokens.inputs.device, output_attentions))
     return Tokens(*(None if tensor is None else padding.drop(tensor) for tensor in tokens)), padding
 
 
@@ -118,7 +118,7 @@ def encoder_layout(config, layer_type: str, states: torch.Tensor, attention_mask
         if (window := find_window(config, states, attention_mask)) is not None:
             return Layout(window=window, padding=padding)
     elif padding is not None and padding.mode != "padded":
-        return Layout(padding=padding)
+        return together(config, padding, padding) if padding.mode == "together" else Layout(padding=padding)
     mask = MASKS[layer_type](config=config, inputs_embeds=states, attention_mask=attention_mask)
     return Layout(mask=mask, padding=padding)
 

@@ -19,7 +19,7 @@ from .batch import (
 from .cache import add_states, new_cache
 from .compat import CacheLayerMixin, create_causal_mask, create_sliding_window_causal_mask
 from .layers import is_checkpointing
-from .layout import EVERYTHING, Layout, Padding, find_padding, is_traced, marks_padding, up_to_last
+from .layout import EVERYTHING, Layout, Padding, find_padding, is_traced, marks_padding, together, up_to_last
 from .linear_attention import padding_mask
 from .positions import follows_length
 
@@ -77,16 +77,18 @@ def decoder_batch(
     if passed_positions is None and past_key_values is None and not shows_layers(config, kwargs):
         padding = unread_positions(model, attention_mask, read_positions)
     if padding is not None:
-        tokens, padding = drop_padding(config, tokens, padding)
+        tokens, padding = drop_padding(model, tokens, padding)
         attention_mask = attention_mask if padding.mode == "padded" else None  # no padding is left to be hidden
-    if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
+    if padding is not None and padding.mode == "together":
+        layouts = dict.fromkeys(model.layer_types, together(config, padding, padding, is_causal=True))
+    elif isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
         layouts = {layer_type: Layout(mask) for layer_type, mask in attention_mask.items()}
     elif inputs.shape[1] == 1 and sees_all(model, inputs, past_key_values, attention_mask):
         layouts = dict.fromkeys(model.layer_types, EVERYTHING)  # a single token sees itself and all before it
     else:
         masking = (empty_states(model, inputs), attention_mask, past_key_values, passed_positions)
         layouts = {kind: decoder_layout(config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
-    if padding is not None:
+    if padding is not None and padding.mode != "together":
         layouts = {kind: layout._replace(padding=padding) for kind, layout in layouts.items()}
     returned_cache = past_key_values if use_cache else None
     return Batch(tokens, layouts, padding, past_key_values, returned_cache, key_positions=key_positions)
