@@ -80,9 +80,9 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
     check_inputs(model, tokens, attention_mask)
     if isinstance(attention_mask, torch.Tensor):
         attention_mask = attention_mask.to(inputs.device)
+    check_ids(model, tokens)
     if tokens.position_ids is None:
         tokens = tokens._replace(position_ids=count_positions(model, inputs))
-    check_ids(model, tokens)
     # Padding is restored in copies of the hidden states, and gradients do not pass through the copies.
     skips = config.skip_padding and not (torch.is_grad_enabled() and asks_for(config, kwargs, "output_hidden_states"))
     padding = unread_padding(model, attention_mask, read_positions, reads_first) if skips else None
@@ -182,9 +182,9 @@ def count_positions(model, inputs: torch.Tensor, seen: int | torch.Tensor = 0) -
     config, length = model.config, inputs.shape[1]
     if config.position_ids_from_padding and inputs.dim() == 2:
         real = inputs != config.pad_token_id
-        return (real.cumsum(dim=1) + seen) * real - 1
+        return check_positions(model, (real.cumsum(dim=1) + seen) * real - 1)
     if not isinstance(seen, int):
-        return (torch.arange(length, device=inputs.device) + seen).view(-1, length)
+        return check_positions(model, (torch.arange(length, device=inputs.device) + seen).view(-1, length))
     if model.num_positions is not None:
         check_range(f"{model.argument_prefix}position_ids", (seen, seen + length - 1), model.num_positions, POSITIONS)
     return torch.arange(seen, seen + length, device=inputs.device).unsqueeze(0)
@@ -257,7 +257,7 @@ def check_full_mask(model, attention_mask: torch.Tensor, batch: int, length: int
 
 
 def check_ids(model, tokens: Tokens) -> None:
-    """Raises a `ValueError` for a token, a segment or a position without a row in its table."""
+    """Raises a `ValueError` for a token, a segment or a position that was passed and has no row in its table."""
     prefix, tables, segments = model.argument_prefix, model.embeddings, tokens.token_type_ids
     ids = tokens.inputs if tokens.inputs.dim() == 2 else None
     # The table may have been resized; an adapter around it has no size, and an engine's later processes have no table.
@@ -268,9 +268,16 @@ def check_ids(model, tokens: Tokens) -> None:
         check_values("token_type_ids", segments, rows, vocabulary)
     elif segments is not None and tables.embed_token_types is not None:
         check_values("token_type_ids", segments, model.config.type_vocab_size, "the segments (type_vocab_size)")
+    if tokens.position_ids is not None:
+        check_positions(model, tokens.position_ids)
+
+
+def check_positions(model, position_ids: torch.LongTensor) -> torch.LongTensor:
+    """The same positions; raises a `ValueError` for one that the model does not have."""
     if model.num_positions is not None:
         padding = -1 if model.config.position_ids_from_padding or model.config.position_ids_from_mask else None
-        check_values(f"{prefix}position_ids", tokens.position_ids, model.num_positions, POSITIONS, ignored=padding)
+        check_values(f"{model.argument_prefix}position_ids", position_ids, model.num_positions, POSITIONS, padding)
+    return position_ids
 
 
 def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ignored: int | None = None) -> None:

@@ -8,6 +8,7 @@ from .batch import (
     Tokens,
     check_ids,
     check_inputs,
+    check_positions,
     count_in_mask,
     count_positions,
     drop_padding,
@@ -58,17 +59,17 @@ def decoder_batch(
             f"{model.argument_prefix}position_ids begin anew within a row: the state of linear attention would carry "
             "one sequence into the next. They should be rows of their own, padded."
         )
+    check_ids(model, tokens)
     is_counted = config.position_ids_from_mask and marks_padding(attention_mask)
     key_positions = count_in_mask(attention_mask, inputs) if is_counted else None
     if passed_positions is None and key_positions is not None:
-        tokens = tokens._replace(position_ids=key_positions[:, -inputs.shape[1] :])
+        tokens = tokens._replace(position_ids=check_positions(model, key_positions[:, -inputs.shape[1] :]))
     elif passed_positions is None:
         if config.position_ids_from_padding and past_key_values is not None and marks_padding(attention_mask):
             seen = attention_mask[:, : -inputs.shape[1]].sum(dim=1, keepdim=True)
         elif seen is None:
             seen = past_key_values.get_seq_length()
         tokens = tokens._replace(position_ids=count_positions(model, inputs, seen))
-    check_ids(model, tokens)
     use_cache = wants_cache(model, use_cache, is_packed)
     if use_cache and past_key_values is None:
         past_key_values = new_cache(config)
@@ -202,9 +203,9 @@ def count_cached(model, past_key_values: Cache | None, batch: int) -> int | None
         sequences, heads, head_dim = sizes
         stored = (len(layers), heads, head_dim)
         # PEFT's prefix has as many layers as the encoder; a decoder with fewer layers reads the first of them.
-        depths = (expected[0], max(expected[0], model.config.num_hidden_layers))
+        has_depth = stored[0] == expected[0] or stored[0] == model.config.num_hidden_layers > expected[0]
         # Tensor parallelism leaves some of the heads to other processes.
-        fits = stored[0] in depths and expected[1] % heads == 0 and head_dim == expected[2]
+        fits = has_depth and expected[1] % heads == 0 and head_dim == expected[2]
         if fits and sequences not in (0, batch):
             raise ValueError(f"past_key_values holds {sequences} sequences, and the inputs are {batch}.")
     if not fits:

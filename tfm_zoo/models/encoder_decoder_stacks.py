@@ -14,7 +14,7 @@ from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .cross_attention import Source, TfmCrossAttention, TfmCrossLayer
 from .decoder_batch import check_is_cache, decoder_batch
 from .hub_manifest import fixed_inputs
-from .layout import Layout, Padding, are_few, find_padding, is_traced, marks_padding, together
+from .layout import Layout, Padding, added_to_scores, are_few, find_padding, is_traced, marks_padding, together
 from .position_bias import TfmBiasTable
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
@@ -219,7 +219,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         source = Source(states, cache=cache, target_padding=batch.padding)
         if attention_mask is None:
             return batch._replace(source=source)
-        if self.config.skip_padding and (cache is None or not cache.is_updated.get(0)):
+        if (cache is None or not cache.is_updated.get(0)) and self.config.skip_padding:
             padding = find_padding(attention_mask[::beams]) if padding is None or beams > 1 else padding
             # Where the target's padding was dropped, no part of the decoder has hooks.
             if padding is not None and (batch.padding is not None or not has_hooks(*self._modules.values())):
@@ -245,6 +245,8 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         )
         # Flash attention takes a mask of padding, which transformers would take for the target's.
         padding = find_padding(mask, mode="cross") if marks_padding(mask) else None
+        if is_kept and padding is None and mask is not None and mask.dtype == torch.bool:
+            mask = added_to_scores(mask, states.dtype)
         layout = Layout(mask) if padding is None else Layout(padding=padding)
         if is_kept and positions == 1:
             sources.masked_by, sources.made_for, sources.layout = attention_mask, made_for, layout

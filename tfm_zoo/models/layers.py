@@ -63,14 +63,14 @@ class TfmLayer(GradientCheckpointingLayer):
         return hidden_states + (attended + self.mlp_dropout(fed))  # summed as in the official classes
 
     def attend(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:
-        normed = hidden_states if self.is_post_norm else self.self_attn_norm(hidden_states)
-        attended = self.self_attn(normed, **kwargs)[0]
-        slots = (self.self_attn_norm, self.self_attn_output_norm, self.self_attn_dropout)
-        return self.add(hidden_states, attended, *slots)
+        norm = self.self_attn_norm
+        attended = self.self_attn(hidden_states if self.is_post_norm else norm(hidden_states), **kwargs)[0]
+        return self.add(hidden_states, attended, norm, self.self_attn_output_norm, self.self_attn_dropout)
 
     def feed(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        fed = self.mlp(hidden_states if self.is_post_norm else self.mlp_norm(hidden_states))
-        return self.add(hidden_states, fed, self.mlp_norm, self.mlp_output_norm, self.mlp_dropout)
+        norm = self.mlp_norm
+        fed = self.mlp(hidden_states if self.is_post_norm else norm(hidden_states))
+        return self.add(hidden_states, fed, norm, self.mlp_output_norm, self.mlp_dropout)
 
     def add(self, hidden_states: torch.Tensor, output: torch.Tensor, norm, output_norm, dropout) -> torch.Tensor:
         """Adds a sub-layer's output to the residual stream, through the norms and the dropout of this sub-layer."""

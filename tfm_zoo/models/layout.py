@@ -113,9 +113,12 @@ def together(config, queries: Padding, keys: Padding, is_causal: bool = False) -
     """A layout for the real tokens of two batches, each in one row, in which a token sees those of its own sequence."""
     sees = (queries.indices // queries.shape[1])[:, None] == keys.indices // keys.shape[1]
     sees = (sees.tril() if is_causal else sees)[None, None]
-    if config._attn_implementation == "sdpa":
-        return Layout(sees)
-    return Layout(torch.zeros(sees.shape, device=sees.device).masked_fill(~sees, torch.finfo(torch.float).min))
+    return Layout(sees if config._attn_implementation == "sdpa" else added_to_scores(sees))
+
+
+def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype = torch.float) -> torch.Tensor:
+    """A mask of numbers, from one that is true where a query sees a key. (sdpa would convert it in every call.)"""
+    return torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill_(~sees, -torch.inf)
 
 
 def are_few(config, queries: Padding, keys: Padding) -> bool:

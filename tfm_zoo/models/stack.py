@@ -75,7 +75,8 @@ class TfmEmbeddings(nn.Module):
             segments = torch.zeros_like(position_ids) if token_type_ids is None else token_type_ids
             embeddings = embeddings + self.embed_token_types(segments)
         if self.embed_positions is not None:
-            embeddings = embeddings + self.embed_positions(position_ids + self.position_offset).to(embeddings.dtype)
+            rows = position_ids + self.position_offset if self.position_offset else position_ids
+            embeddings = embeddings + self.embed_positions(rows).to(embeddings.dtype)
         embeddings = embeddings if self.norm is None else self.norm(embeddings)
         embeddings = self.dropout(embeddings) if self.dropout.training else embeddings
         return embeddings if self.projection is None else self.projection(embeddings)
@@ -122,8 +123,9 @@ class TfmStack:
         biased = None if self.position_bias is None else BiasedLayouts(self, batch)
         hidden_states = self.embeddings(*batch.tokens)
         rotary = self.rotary_emb and self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
-        for index in (self.order or range(len(self.layers)))[: self.depth]:
-            layer, layouts = self.layers[index], batch.layouts if biased is None else biased.layouts_of(index)
+        layers = [*self.layers]  # found sooner in a list
+        for index in (self.order or range(len(layers)))[: self.depth]:
+            layer, layouts = layers[index], batch.layouts if biased is None else biased.layouts_of(index)
             kind = getattr(layer, "layer_type", None)  # an engine's stand-in has none
             hidden_states = layer(
                 hidden_states,

@@ -15,9 +15,9 @@ def real_tokens(config, input_ids: torch.LongTensor | None, attention_mask: torc
 
     It stays `None` if sequences end with that id, which then does not tell padding.
     """
-    padding, ends = config.pad_token_id, config.eos_token_id
     if attention_mask is not None or input_ids is None:
         return attention_mask
+    padding, ends = config.pad_token_id, config.eos_token_id
     if padding is None or padding in (ends if isinstance(ends, list) else [ends]) or input_ids.is_meta:
         return None
     return (input_ids != padding).long()
