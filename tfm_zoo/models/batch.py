@@ -88,6 +88,8 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
     padding = unread_padding(model, attention_mask, read_positions, reads_first) if skips else None
     if padding is not None:
         tokens, padding = drop_padding(model, tokens, padding, asks_for(config, kwargs, "output_attentions"))
+    if padding is not None and padding.mode == "together":
+        return Batch(tokens, dict.fromkeys(model.layer_types, together(config, padding, padding)), padding)
     masking = (empty_states(model, inputs), attention_mask, padding)
     layouts = {kind: encoder_layout(config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
     return Batch(tokens, layouts, padding)
@@ -118,7 +120,7 @@ def encoder_layout(config, layer_type: str, states: torch.Tensor, attention_mask
         if (window := find_window(config, states, attention_mask)) is not None:
             return Layout(window=window, padding=padding)
     elif padding is not None and padding.mode != "padded":
-        return together(config, padding, padding) if padding.mode == "together" else Layout(padding=padding)
+        return Layout(padding=padding)
     mask = MASKS[layer_type](config=config, inputs_embeds=states, attention_mask=attention_mask)
     return Layout(mask=mask, padding=padding)
 
@@ -159,11 +161,9 @@ def unread_padding(model, attention_mask, read_positions=None, reads_first: bool
 def has_hooks(*parts: nn.Module | None) -> bool:
     """Whether these modules, or parts of them, carry hooks other than those of `LIBRARIES`. Such a hook expects what
     the official classes pass it: padded batches with all positions."""
-    parts = list(parts)  # `modules()` would take four times as long
-    while parts:
-        if (part := parts.pop()) is None:
-            continue
-        parts.extend(part._modules.values())
+    parts = [part for part in parts if part is not None]  # `modules()` would take four times as long
+    for part in parts:
+        parts += [inner for inner in part._modules.values() if inner is not None]
         if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
             hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
             # A method written in C has no `__module__`, or `None`.
@@ -287,7 +287,7 @@ def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ign
     """
     if ids is None or ids.device.type != "cpu" or is_traced(ids):
         return
-    ids = ids if ignored is None else ids[ids != ignored]
+    ids = ids if ignored is None else ids.masked_fill(ids == ignored, 0)
     if ids.numel():
         check_range(name, [value.item() for value in ids.aminmax()], size, table)
 

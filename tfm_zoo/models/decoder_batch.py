@@ -20,7 +20,17 @@ from .batch import (
 from .cache import add_states, new_cache
 from .compat import CacheLayerMixin, create_causal_mask, create_sliding_window_causal_mask
 from .layers import is_checkpointing
-from .layout import EVERYTHING, Layout, Padding, find_padding, is_traced, marks_padding, together, up_to_last
+from .layout import (
+    EVERYTHING,
+    Layout,
+    Padding,
+    find_padding,
+    find_unread_end,
+    is_traced,
+    marks_padding,
+    together,
+    up_to_last,
+)
 from .linear_attention import padding_mask
 from .positions import follows_length
 
@@ -102,12 +112,16 @@ def unread_positions(model, attention_mask, read_positions: torch.Tensor | None)
         return None
     if not (attention_mask is None or marks_padding(attention_mask)):
         return None
-    real = torch.ones_like(read_positions) if attention_mask is None else attention_mask.to(read_positions)
-    is_first = real & (real.cumsum(dim=1) == 1)  # a row without any position would have no output
-    padding = find_padding(up_to_last(read_positions) & real | is_first)
-    if padding is None or (read_positions & ~real).any() or follows_length(model.rotary_emb, real.shape[1]):
+    if attention_mask is None:
+        padding = find_unread_end(read_positions)
+    else:
+        real = attention_mask.to(read_positions)
+        is_first = real & (real.cumsum(dim=1) == 1)  # a row without any position would have no output
+        is_read = (read_positions & ~real).any()
+        padding = None if is_read else find_padding(up_to_last(read_positions) & real | is_first)
+    if padding is None or follows_length(model.rotary_emb, padding.shape[1]) or has_hooks(*model._modules.values()):
         return None
-    return None if has_hooks(*model._modules.values()) else padding
+    return padding
 
 
 def decoder_layout(
@@ -151,7 +165,7 @@ def wants_cache(model, use_cache: bool | None, is_packed: bool = False) -> bool:
         return False
     if use_cache is None:
         # Training does not decode, and a cache would hold all keys and values a second time.
-        return model.config.use_cache and not model.training and not is_packed
+        return not model.training and not is_packed and model.config.use_cache
     return use_cache
 
 

@@ -222,12 +222,11 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         if (cache is None or not cache.is_updated.get(0)) and self.config.skip_padding:
             padding = find_padding(attention_mask[::beams]) if padding is None or beams > 1 else padding
             # Where the target's padding was dropped, no part of the decoder has hooks.
-            if padding is not None and (batch.padding is not None or not has_hooks(*self._modules.values())):
-                real = padding.drop(states)
-                if batch.padding is not None and batch.padding.mode == "together":
-                    if are_few(self.config, batch.padding, padding):
-                        return batch._replace(source=Source(real, layout=together(self.config, batch.padding, padding)))
-                source = source._replace(states=real, padding=padding)
+            target = batch.padding
+            if padding is not None and (target is not None or not has_hooks(*self._modules.values())):
+                source = source._replace(states=padding.drop(states), padding=padding)
+                if target is not None and target.mode == "together" and are_few(self.config, target, padding):
+                    return batch._replace(source=Source(source.states, layout=together(self.config, target, padding)))
 
         is_kept = is_shared and not is_traced(states)
         version = 0 if not is_kept or attention_mask.is_inference() else attention_mask._version

@@ -218,8 +218,9 @@ def attention_mode(model, padding: Padding, device: torch.device, output_attenti
     if device.type != "cpu" or implementation not in ("eager", "sdpa", "linear") or output_attentions:
         return "padded"
     # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device.
-    has_limits = model.position_bias is not None or set(model.layer_types) != {"full_attention"}
-    return "split" if has_limits or not are_few(config, padding, padding) else "together"
+    if not are_few(config, padding, padding) or model.position_bias is not None:
+        return "split"
+    return "together" if set(model.layer_types) == {"full_attention"} else "split"
 
 
 def marks_padding(attention_mask: object) -> bool:

@@ -171,7 +171,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTra
         if labels is None:
             return inputs
         ids, embeds = inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"]
-        # (In training, only labels say what is read.)
+        # (Training reads labelled positions alone.)
         real = None if self.training else real_tokens(self.config, ids, inputs["decoder_attention_mask"])
         if ids is None and embeds is None:
             ids = self.prepare_decoder_input_ids_from_labels(labels)
