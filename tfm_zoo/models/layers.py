@@ -88,7 +88,8 @@ class TfmMLP(nn.Module):
     def __init__(self, config):
         super().__init__()
         width, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
-        self.gate_proj = nn.Linear(width, inner, bias=bias) if config.mlp_type == "gated" else None
+        self.is_gated = config.mlp_type == "gated"
+        self.gate_proj = nn.Linear(width, inner, bias=bias) if self.is_gated else None
         self.up_proj = nn.Linear(width, inner, bias=bias)
         self.down_proj = nn.Linear(inner, width, bias=config.mlp_output_bias)
         self.act_fn = ACT2FN[FUSED.get(config.hidden_act, config.hidden_act)]
@@ -96,7 +97,7 @@ class TfmMLP(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         inner = self.up_proj(hidden_states)
-        inner = self.act_fn(inner) if self.gate_proj is None else self.act_fn(self.gate_proj(hidden_states)) * inner
+        inner = self.act_fn(self.gate_proj(hidden_states)) * inner if self.is_gated else self.act_fn(inner)
         return self.down_proj(self.dropout(inner) if self.dropout.training else inner)
 
 
