@@ -14,7 +14,7 @@ from .batch import (
     drop_padding,
     empty_states,
     find_window,
-    has_hooks,
+    is_hooked,
     shows_layers,
 )
 from .cache import add_states, new_cache
@@ -119,7 +119,7 @@ def unread_positions(model, attention_mask, read_positions: torch.Tensor | None)
         is_first = real & (real.cumsum(dim=1) == 1)  # a row without any position would have no output
         is_read = (read_positions & ~real).any()
         padding = None if is_read else find_padding(up_to_last(read_positions) & real | is_first)
-    if padding is None or follows_length(model.rotary_emb, padding.shape[1]) or has_hooks(*model._modules.values()):
+    if padding is None or follows_length(model.rotary_emb, padding.shape[1]) or is_hooked(model):
         return None
     return padding
 

@@ -7,7 +7,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 
 from .attention import TfmAttention
-from .batch import Batch, Tokens, encoder_batch, has_hooks, one_of
+from .batch import Batch, Tokens, encoder_batch, is_hooked, one_of
 from .cache import TfmSourceCache, takes_source
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple, create_bidirectional_mask
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
@@ -223,7 +223,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             padding = find_padding(attention_mask[::beams]) if padding is None or beams > 1 else padding
             # Where the target's padding was dropped, no part of the decoder has hooks.
             target = batch.padding
-            if padding is not None and (target is not None or not has_hooks(*self._modules.values())):
+            if padding is not None and (target is not None or not is_hooked(self)):
                 source = source._replace(states=padding.drop(states), padding=padding)
                 if target is not None and target.mode == "together" and are_few(self.config, target, padding):
                     return batch._replace(source=Source(source.states, layout=together(self.config, target, padding)))
