@@ -90,8 +90,6 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
     padding = unread_padding(model, attention_mask, read_positions, reads_first) if skips else None
     if padding is not None:
         tokens, padding = drop_padding(model, tokens, padding, asks_for(config, kwargs, "output_attentions"))
-    if padding is not None and padding.mode == "together":
-        return Batch(tokens, dict.fromkeys(model.layer_types, together(config, padding, padding)), padding)
     masking = (empty_states(model, inputs), attention_mask, padding)
     layouts = {kind: encoder_layout(config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
     return Batch(tokens, layouts, padding)
@@ -122,7 +120,7 @@ def encoder_layout(config, layer_type: str, states: torch.Tensor, attention_mask
         if (window := find_window(config, states, attention_mask)) is not None:
             return Layout(window=window, padding=padding)
     elif padding is not None and padding.mode != "padded":
-        return Layout(padding=padding)
+        return together(config, padding, padding) if padding.mode == "together" else Layout(padding=padding)
     mask = MASKS[layer_type](config=config, inputs_embeds=states, attention_mask=attention_mask)
     return Layout(mask=mask, padding=padding)
 

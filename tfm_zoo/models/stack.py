@@ -75,8 +75,7 @@ class TfmEmbeddings(nn.Module):
             segments = torch.zeros_like(position_ids) if token_type_ids is None else token_type_ids
             embeddings = embeddings + self.embed_token_types(segments)
         if self.embed_positions is not None:
-            rows = position_ids + self.position_offset if self.position_offset else position_ids
-            embeddings = embeddings + self.embed_positions(rows).to(embeddings.dtype)
+            embeddings = embeddings + self.embed_positions(position_ids + self.position_offset).to(embeddings.dtype)
         embeddings = embeddings if self.norm is None else self.norm(embeddings)
         embeddings = self.dropout(embeddings) if self.dropout.training else embeddings
         return embeddings if self.projection is None else self.projection(embeddings)
