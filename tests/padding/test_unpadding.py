@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import flash_attention_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from tfm_zoo import (
     TfmBertForMaskedLM,
@@ -20,7 +21,9 @@ from tfm_zoo import (
     TfmGPTForCausalLM,
     TfmGPTForSequenceClassification,
 )
-from tfm_zoo.models.layout import Layout, Padding, attend_padded, attend_split, find_padding
+from tfm_zoo.models.kernels import eager_attention_forward
+from tfm_zoo.models.layout import Layout, Padding, attend_padded, attend_split, attention_mode, find_padding
+from tfm_zoo.models.stack import TfmStack
 
 from ..tiny import LENGTHS, NO_DROPOUT, TARGET_LENGTHS, ragged_batch, ragged_mask, tiny_model
 
@@ -97,6 +100,49 @@ def test_attention_weights_are_those_of_the_padded_batch(name, side):
         assert [layer.shape for layer in outputs.attentions] == [(len(LENGTHS), 4, max(LENGTHS), max(LENGTHS))] * 2
     assert computed == [REAL] * 2
     torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("head", [TfmBertForMaskedLM, TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration])
+def test_few_tokens_attend_together(head, implementation, monkeypatch):
+    """A single call of the kernel for all sequences gives what a call for each of them does."""
+    batch, calls, results = ragged_batch(head, labels=True), [], []
+    kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+
+    def counted(module, query, *args, **kwargs):
+        calls.append(len(query))
+        return kernel(module, query, *args, **kwargs)
+
+    monkeypatch.setattr(AttentionInterface, "get_interface", lambda *args: counted)
+    for few in (True, False):
+        model = tiny_model(head, **NO_DROPOUT).train()
+        model.set_attn_implementation(implementation)
+        if not few:
+            monkeypatch.setattr("tfm_zoo.models.layout.are_few", lambda *args: False)
+        calls.clear()
+        loss = model(**batch).loss
+        loss.backward()
+        results.append((loss, {name: parameter.grad for name, parameter in model.named_parameters()}))
+        stacks = [module for module in model.modules() if isinstance(module, TfmStack)]
+        layers = sum(len(stack.layers) * (2 if "Decoder" in type(stack).__name__ else 1) for stack in stacks)
+        assert (calls == [1] * layers) == few
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "length", "mode"),
+    [
+        ({}, 9, "together"),
+        ({}, 200, "split"),
+        ({"sliding_window": 2}, 9, "split"),
+        ({"position_embedding_type": "none", "relative_attention_num_buckets": 8}, 9, "split"),
+        ({"attention_type": "linear"}, 9, "split"),
+    ],
+    ids=["few", "many", "window", "bias", "linear"],
+)
+def test_how_attention_runs(fields, length, mode):
+    padding = find_padding(ragged_mask((length, 2)))
+    assert attention_mode(tiny_model(TfmBertModel, **fields), padding, torch.device("cpu"), False) == mode
 
 
 def count_tokens(stack) -> list[int]:

@@ -3,14 +3,15 @@
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 from transformers import Cache
 
-from .compat import create_bidirectional_mask, create_bidirectional_sliding_window_mask
+from .compat import RemovableHandle, create_bidirectional_mask, create_bidirectional_sliding_window_mask
 from .kernels import FAR, Window
-from .layout import Layout, Padding, attention_mode, find_padding, is_traced, marks_padding
+from .layout import Layout, Padding, attention_mode, find_padding, is_traced, marks_padding, together
 from .linear_attention import padding_mask
 
 MASKS = {
@@ -19,6 +20,7 @@ MASKS = {
     "linear_attention": padding_mask,
 }
 LIBRARIES = ("torch.", "transformers.", "accelerate.", "deepspeed.", "peft.")  # whose hooks read no hidden states
+NOT_HOOKED = WeakKeyDictionary()  # model -> the number of hooks that this process had made when the model had none
 BLOCKS_FROM = 4  # attention runs in blocks for inputs at least this many windows long
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
 
@@ -80,22 +82,22 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
     check_inputs(model, tokens, attention_mask)
     if isinstance(attention_mask, torch.Tensor):
         attention_mask = attention_mask.to(inputs.device)
+    check_ids(model, tokens)
     if tokens.position_ids is None:
         tokens = tokens._replace(position_ids=count_positions(model, inputs))
-    check_ids(model, tokens)
     # Padding is restored in copies of the hidden states, and gradients do not pass through the copies.
     skips = config.skip_padding and not (torch.is_grad_enabled() and asks_for(config, kwargs, "output_hidden_states"))
     padding = unread_padding(model, attention_mask, read_positions, reads_first) if skips else None
     if padding is not None:
-        tokens, padding = drop_padding(config, tokens, padding, asks_for(config, kwargs, "output_attentions"))
+        tokens, padding = drop_padding(model, tokens, padding, asks_for(config, kwargs, "output_attentions"))
     masking = (empty_states(model, inputs), attention_mask, padding)
     layouts = {kind: encoder_layout(config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
     return Batch(tokens, layouts, padding)
 
 
-def drop_padding(config, tokens: Tokens, padding: Padding, output_attentions: bool = False) -> tuple[Tokens, Padding]:
+def drop_padding(model, tokens: Tokens, padding: Padding, output_attentions: bool = False) -> tuple[Tokens, Padding]:
     """The tokens without the padding, and how attention runs without it."""
-    padding = padding._replace(mode=attention_mode(config, tokens.inputs.device, output_attentions))
+    padding = padding._replace(mode=attention_mode(model, padding, tokens.inputs.device, output_attentions))
     return Tokens(*(None if tensor is None else padding.drop(tensor) for tensor in tokens)), padding
 
 
@@ -118,7 +120,7 @@ def encoder_layout(config, layer_type: str, states: torch.Tensor, attention_mask
         if (window := find_window(config, states, attention_mask)) is not None:
             return Layout(window=window, padding=padding)
     elif padding is not None and padding.mode != "padded":
-        return Layout(padding=padding)
+        return together(config, padding, padding) if padding.mode == "together" else Layout(padding=padding)
     mask = MASKS[layer_type](config=config, inputs_embeds=states, attention_mask=attention_mask)
     return Layout(mask=mask, padding=padding)
 
@@ -150,20 +152,28 @@ def find_window(
 def unread_padding(model, attention_mask, read_positions=None, reads_first: bool = False) -> Padding | None:
     """The padding of a batch; `None` if there is none, or if the caller or a hook reads hidden states at it."""
     padding = find_padding(attention_mask)
-    if padding is None or (reads_first and not attention_mask[:, 0].all()) or has_hooks(*model._modules.values()):
+    if padding is None or (reads_first and not attention_mask[:, 0].all()) or is_hooked(model):
         return None
     is_read = read_positions is not None and read_positions.to(attention_mask.device)[attention_mask == 0].any()
     return None if is_read else padding
 
 
+def is_hooked(model: nn.Module) -> bool:
+    """Whether a part of the model [`has_hooks`]. A "no" holds until the next hook is registered, on any module."""
+    made = getattr(RemovableHandle, "next_id", None)
+    if made is None or NOT_HOOKED.get(model) != made:
+        if has_hooks(*model._modules.values()):
+            return True
+        NOT_HOOKED[model] = made
+    return False
+
+
 def has_hooks(*parts: nn.Module | None) -> bool:
     """Whether these modules, or parts of them, carry hooks other than those of `LIBRARIES`. Such a hook expects what
     the official classes pass it: padded batches with all positions."""
-    parts = list(parts)  # `modules()` would take four times as long
-    while parts:
-        if (part := parts.pop()) is None:
-            continue
-        parts.extend(part._modules.values())
+    parts = [part for part in parts if part is not None]  # `modules()` would take four times as long
+    for part in parts:
+        parts += [inner for inner in part._modules.values() if inner is not None]
         if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
             hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
             # A method written in C has no `__module__`, or `None`.
@@ -182,9 +192,9 @@ def count_positions(model, inputs: torch.Tensor, seen: int | torch.Tensor = 0) -
     config, length = model.config, inputs.shape[1]
     if config.position_ids_from_padding and inputs.dim() == 2:
         real = inputs != config.pad_token_id
-        return (real.cumsum(dim=1) + seen) * real - 1
+        return check_positions(model, (real.cumsum(dim=1) + seen) * real - 1)
     if not isinstance(seen, int):
-        return (torch.arange(length, device=inputs.device) + seen).view(-1, length)
+        return check_positions(model, (torch.arange(length, device=inputs.device) + seen).view(-1, length))
     if model.num_positions is not None:
         check_range(f"{model.argument_prefix}position_ids", (seen, seen + length - 1), model.num_positions, POSITIONS)
     return torch.arange(seen, seen + length, device=inputs.device).unsqueeze(0)
@@ -266,7 +276,7 @@ def check_full_mask(model, attention_mask: torch.Tensor, batch: int, length: int
 
 
 def check_ids(model, tokens: Tokens) -> None:
-    """Raises a `ValueError` for a token, a segment or a position without a row in its table."""
+    """Raises a `ValueError` for a token, a segment or a position that was passed and has no row in its table."""
     prefix, tables, segments = model.argument_prefix, model.embeddings, tokens.token_type_ids
     ids = tokens.inputs if tokens.inputs.dim() == 2 else None
     # The table may have been resized; an adapter around it has no size, and an engine's later processes have no table.
@@ -277,9 +287,16 @@ def check_ids(model, tokens: Tokens) -> None:
         check_values("token_type_ids", segments, rows, vocabulary)
     elif segments is not None and tables.embed_token_types is not None:
         check_values("token_type_ids", segments, model.config.type_vocab_size, "the segments (type_vocab_size)")
+    if tokens.position_ids is not None:
+        check_positions(model, tokens.position_ids)
+
+
+def check_positions(model, position_ids: torch.LongTensor) -> torch.LongTensor:
+    """The same positions; raises a `ValueError` for one that the model does not have."""
     if model.num_positions is not None:
         padding = -1 if model.config.position_ids_from_padding or model.config.position_ids_from_mask else None
-        check_values(f"{prefix}position_ids", tokens.position_ids, model.num_positions, POSITIONS, ignored=padding)
+        check_values(f"{model.argument_prefix}position_ids", position_ids, model.num_positions, POSITIONS, padding)
+    return position_ids
 
 
 def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ignored: int | None = None) -> None:
@@ -289,7 +306,7 @@ def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ign
     """
     if ids is None or ids.device.type != "cpu" or is_traced(ids):
         return
-    ids = ids if ignored is None else ids[ids != ignored]
+    ids = ids if ignored is None else ids.masked_fill(ids == ignored, 0)
     if ids.numel():
         check_range(name, [value.item() for value in ids.aminmax()], size, table)
 

@@ -4,6 +4,7 @@ is."""
 # ruff: noqa: F401
 
 from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.utils.hooks import RemovableHandle
 from transformers.activations import ACT2FN
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
 from transformers.integrations import use_experts_implementation

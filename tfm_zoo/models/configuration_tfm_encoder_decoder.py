@@ -114,16 +114,19 @@ class TfmEncoderDecoderConfig(TfmConfig):
         """The configuration for transformers' caches and generation: for the decoder, a copy with its sizes."""
         if encoder or not decoder:
             return self
-        config = copy.copy(self)
-        config.num_hidden_layers, config.vocab_size = self.decoder_layers, self.decoder_vocab_size
-        config.intermediate_size = self.decoder_ffn_dim
-        config.num_attention_heads = heads = self.decoder_attention_heads
-        config.num_key_value_heads = heads * self.num_key_value_heads // self.num_attention_heads
-        config.head_dim = self.head_dim * self.num_attention_heads // heads
+        config, heads = copy.copy(self), self.decoder_attention_heads
         is_default = self.attention_scale == type(self).attention_scale.rule(self)
-        config.attention_scale = None if is_default else self.attention_scale
-        config.layer_types = self.decoder_layer_types
-        config.share_encoder_decoder_embeddings = self.share_encoder_decoder_embeddings
+        vars(config).update(  # without the checks that setting a field makes
+            num_hidden_layers=self.decoder_layers,
+            vocab_size=self.decoder_vocab_size,
+            intermediate_size=self.decoder_ffn_dim,
+            num_attention_heads=heads,
+            num_key_value_heads=heads * self.num_key_value_heads // self.num_attention_heads,
+            head_dim=self.head_dim * self.num_attention_heads // heads,
+            attention_scale=None if is_default else self.attention_scale,
+            layer_types=self.decoder_layer_types,
+            share_encoder_decoder_embeddings=self.share_encoder_decoder_embeddings,
+        )
         return config
 
     @property

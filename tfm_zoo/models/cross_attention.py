@@ -41,10 +41,9 @@ class TfmCrossLayer(TfmLayer):
 
     def forward(self, hidden_states: torch.Tensor, *source: object, **kwargs) -> torch.Tensor:
         """Hidden states `(batch, length, hidden_size)` in and out; `source` are the fields of a [`Source`]."""
-        hidden_states = self.attend(hidden_states, **kwargs)
-        normed = hidden_states if self.is_post_norm else self.encoder_attn_norm(hidden_states)
-        attended = self.encoder_attn(normed, *source)[0]
-        slots = (self.encoder_attn_norm, self.encoder_attn_output_norm, self.encoder_attn_dropout)
+        hidden_states, norm = self.attend(hidden_states, **kwargs), self.encoder_attn_norm
+        attended = self.encoder_attn(hidden_states if self.is_post_norm else norm(hidden_states), *source)[0]
+        slots = (norm, self.encoder_attn_output_norm, self.encoder_attn_dropout)
         return self.feed(self.add(hidden_states, attended, *slots))
 
 

@@ -8,19 +8,30 @@ from .batch import (
     Tokens,
     check_ids,
     check_inputs,
+    check_positions,
     count_in_mask,
     count_positions,
     count_seen,
     drop_padding,
     empty_states,
     find_window,
-    has_hooks,
+    is_hooked,
     shows_layers,
 )
 from .cache import add_states, new_cache
 from .compat import CacheLayerMixin, create_causal_mask, create_sliding_window_causal_mask
 from .layers import is_checkpointing
-from .layout import EVERYTHING, Layout, Padding, find_padding, is_traced, marks_padding, up_to_last
+from .layout import (
+    EVERYTHING,
+    Layout,
+    Padding,
+    find_padding,
+    find_unread_end,
+    is_traced,
+    marks_padding,
+    together,
+    up_to_last,
+)
 from .linear_attention import padding_mask
 from .positions import follows_length
 
@@ -59,17 +70,17 @@ def decoder_batch(
             f"{model.argument_prefix}position_ids begin anew within a row: the state of linear attention would carry "
             "one sequence into the next. They should be rows of their own, padded."
         )
+    check_ids(model, tokens)
     is_counted = config.position_ids_from_mask and marks_padding(attention_mask)
     key_positions = count_in_mask(attention_mask, inputs) if is_counted else None
     if passed_positions is None and key_positions is not None:
-        tokens = tokens._replace(position_ids=key_positions[:, -inputs.shape[1] :])
+        tokens = tokens._replace(position_ids=check_positions(model, key_positions[:, -inputs.shape[1] :]))
     elif passed_positions is None:
         if config.position_ids_from_padding and past_key_values is not None and marks_padding(attention_mask):
             seen = attention_mask[:, : -inputs.shape[1]].sum(dim=1, keepdim=True)
         elif seen is None:
             seen = past_key_values.get_seq_length()
         tokens = tokens._replace(position_ids=count_positions(model, inputs, seen))
-    check_ids(model, tokens)
     use_cache = wants_cache(model, use_cache, is_packed)
     if use_cache and past_key_values is None:
         past_key_values = new_cache(config)
@@ -78,9 +89,11 @@ def decoder_batch(
     if passed_positions is None and past_key_values is None and not shows_layers(config, kwargs):
         padding = unread_positions(model, attention_mask, read_positions)
     if padding is not None:
-        tokens, padding = drop_padding(config, tokens, padding)
+        tokens, padding = drop_padding(model, tokens, padding)
         attention_mask = attention_mask if padding.mode == "padded" else None  # no padding is left to be hidden
-    if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
+    if padding is not None and padding.mode == "together":
+        layouts = dict.fromkeys(model.layer_types, together(config, padding, padding, is_causal=True))
+    elif isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
         if config.position_ids_from_mask:
             key_positions = count_seen(attention_mask.get("full_attention"), inputs)
         layouts = {layer_type: Layout(mask) for layer_type, mask in attention_mask.items()}
@@ -89,7 +102,7 @@ def decoder_batch(
     else:
         masking = (empty_states(model, inputs), attention_mask, past_key_values, passed_positions)
         layouts = {kind: decoder_layout(config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
-    if padding is not None:
+    if padding is not None and padding.mode != "together":
         layouts = {kind: layout._replace(padding=padding) for kind, layout in layouts.items()}
     returned_cache = past_key_values if use_cache else None
     return Batch(tokens, layouts, padding, past_key_values, returned_cache, key_positions=key_positions)
@@ -102,12 +115,16 @@ def unread_positions(model, attention_mask, read_positions: torch.Tensor | None)
         return None
     if not (attention_mask is None or marks_padding(attention_mask)):
         return None
-    real = torch.ones_like(read_positions) if attention_mask is None else attention_mask.to(read_positions)
-    is_first = real & (real.cumsum(dim=1) == 1)  # a row without any position would have no output
-    padding = find_padding(up_to_last(read_positions) & real | is_first)
-    if padding is None or (read_positions & ~real).any() or follows_length(model.rotary_emb, real.shape[1]):
+    if attention_mask is None:
+        padding = find_unread_end(read_positions)
+    else:
+        real = attention_mask.to(read_positions)
+        is_first = real & (real.cumsum(dim=1) == 1)  # a row without any position would have no output
+        is_read = (read_positions & ~real).any()
+        padding = None if is_read else find_padding(up_to_last(read_positions) & real | is_first)
+    if padding is None or follows_length(model.rotary_emb, padding.shape[1]) or is_hooked(model):
         return None
-    return None if has_hooks(*model._modules.values()) else padding
+    return padding
 
 
 def decoder_layout(
@@ -151,7 +168,7 @@ def wants_cache(model, use_cache: bool | None, is_packed: bool = False) -> bool:
         return False
     if use_cache is None:
         # Training does not decode, and a cache would hold all keys and values a second time.
-        return model.config.use_cache and not model.training and not is_packed
+        return not model.training and not is_packed and model.config.use_cache
     return use_cache
 
 
@@ -203,9 +220,9 @@ def count_cached(model, past_key_values: Cache | None, batch: int) -> int | None
         sequences, heads, head_dim = sizes
         stored = (len(layers), heads, head_dim)
         # PEFT's prefix has as many layers as the encoder; a decoder with fewer layers reads the first of them.
-        depths = (expected[0], max(expected[0], model.config.num_hidden_layers))
+        has_depth = stored[0] == expected[0] or stored[0] == model.config.num_hidden_layers > expected[0]
         # Tensor parallelism leaves some of the heads to other processes.
-        fits = stored[0] in depths and expected[1] % heads == 0 and head_dim == expected[2]
+        fits = has_depth and expected[1] % heads == 0 and head_dim == expected[2]
         if fits and sequences not in (0, batch):
             raise ValueError(f"past_key_values holds {sequences} sequences, and the inputs are {batch}.")
     if not fits:

@@ -7,14 +7,14 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 
 from .attention import TfmAttention
-from .batch import Batch, Tokens, encoder_batch, has_hooks, one_of
+from .batch import Batch, Tokens, encoder_batch, is_hooked, one_of
 from .cache import TfmSourceCache, takes_source
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple, create_bidirectional_mask
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .cross_attention import Source, TfmCrossAttention, TfmCrossLayer
 from .decoder_batch import check_is_cache, decoder_batch
 from .hub_manifest import fixed_inputs
-from .layout import Layout, find_padding, is_traced, marks_padding
+from .layout import Layout, Padding, added_to_scores, are_few, find_padding, is_traced, marks_padding, together
 from .position_bias import TfmBiasTable
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
@@ -136,6 +136,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         position_ids: torch.LongTensor | None = None,
         use_cache: bool | None = None,
         batch: Batch | None = None,
+        source_padding: Padding | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Inputs as the decoder's of [`TfmEncoderDecoderModel`], and:
@@ -144,6 +145,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             encoder_hidden_states: `(batch, source length, hidden_size)`.
             encoder_attention_mask: `(batch, source length)`, 1 at real tokens and 0 at padding.
             batch: made by [`enter`], in place of the target's inputs.
+            source_padding: the padding in `encoder_attention_mask`, if it is known.
         """
         if batch is None:
             check_encoder_states(self.config, encoder_hidden_states)
@@ -155,7 +157,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
                 source_shape=encoder_hidden_states.shape[:2],
                 source_mask=encoder_attention_mask,
             )
-        batch = self.with_source(batch, encoder_hidden_states, encoder_attention_mask)
+        batch = self.with_source(batch, encoder_hidden_states, encoder_attention_mask, source_padding)
         # Flash attention sees packed sequences in the positions that a caller passes.
         return batch.restore(self.run(batch, position_ids=position_ids, return_dict=True, **kwargs))
 
@@ -197,7 +199,11 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         return batch._replace(source=Source(cache=cache), returned_cache=returned_cache)
 
     def with_source(
-        self, batch: Batch, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None
+        self,
+        batch: Batch,
+        encoder_hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        padding: Padding | None = None,
     ) -> Batch:
         """Adds to the batch the states of the source, once for all beams of a sentence, and which of them are seen.
 
@@ -213,11 +219,14 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         source = Source(states, cache=cache, target_padding=batch.padding)
         if attention_mask is None:
             return batch._replace(source=source)
-        if self.config.skip_padding and (cache is None or not cache.is_updated.get(0)):
-            padding = find_padding(attention_mask[::beams])
+        if (cache is None or not cache.is_updated.get(0)) and self.config.skip_padding:
+            padding = find_padding(attention_mask[::beams]) if padding is None or beams > 1 else padding
             # Where the target's padding was dropped, no part of the decoder has hooks.
-            if padding is not None and (batch.padding is not None or not has_hooks(*self._modules.values())):
+            target = batch.padding
+            if padding is not None and (target is not None or not is_hooked(self)):
                 source = source._replace(states=padding.drop(states), padding=padding)
+                if target is not None and target.mode == "together" and are_few(self.config, target, padding):
+                    return batch._replace(source=Source(source.states, layout=together(self.config, target, padding)))
 
         is_kept = is_shared and not is_traced(states)
         version = 0 if not is_kept or attention_mask.is_inference() else attention_mask._version
@@ -235,6 +244,8 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         )
         # Flash attention takes a mask of padding, which transformers would take for the target's.
         padding = find_padding(mask, mode="cross") if marks_padding(mask) else None
+        if is_kept and padding is None and mask is not None and mask.dtype == torch.bool:
+            mask = added_to_scores(mask, states.dtype)
         layout = Layout(mask) if padding is None else Layout(padding=padding)
         if is_kept and positions == 1:
             sources.masked_by, sources.made_for, sources.layout = attention_mask, made_for, layout

@@ -50,7 +50,7 @@ class TfmLayer(GradientCheckpointingLayer):
         output_norm = make_norm(config) if has_output_norm else multiplier(config.residual_multiplier)
         self.add_module(name, module)
         self.add_module(f"{name}_norm", norm_or_identity(config, config.norm_position != "output"))
-        self.add_module(f"{name}_output_norm", output_norm)
+        setattr(self, f"{name}_output_norm", output_norm)  # `None` as a plain attribute is found sooner
         self.add_module(f"{name}_dropout", nn.Dropout(dropout))
 
     def forward(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:
@@ -63,14 +63,14 @@ class TfmLayer(GradientCheckpointingLayer):
         return hidden_states + (attended + self.mlp_dropout(fed))  # summed as in the official classes
 
     def attend(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:
-        normed = hidden_states if self.is_post_norm else self.self_attn_norm(hidden_states)
-        attended = self.self_attn(normed, **kwargs)[0]
-        slots = (self.self_attn_norm, self.self_attn_output_norm, self.self_attn_dropout)
-        return self.add(hidden_states, attended, *slots)
+        norm = self.self_attn_norm
+        attended = self.self_attn(hidden_states if self.is_post_norm else norm(hidden_states), **kwargs)[0]
+        return self.add(hidden_states, attended, norm, self.self_attn_output_norm, self.self_attn_dropout)
 
     def feed(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        fed = self.mlp(hidden_states if self.is_post_norm else self.mlp_norm(hidden_states))
-        return self.add(hidden_states, fed, self.mlp_norm, self.mlp_output_norm, self.mlp_dropout)
+        norm = self.mlp_norm
+        fed = self.mlp(hidden_states if self.is_post_norm else norm(hidden_states))
+        return self.add(hidden_states, fed, norm, self.mlp_output_norm, self.mlp_dropout)
 
     def add(self, hidden_states: torch.Tensor, output: torch.Tensor, norm, output_norm, dropout) -> torch.Tensor:
         """Adds a sub-layer's output to the residual stream, through the norms and the dropout of this sub-layer."""
@@ -88,7 +88,8 @@ class TfmMLP(nn.Module):
     def __init__(self, config):
         super().__init__()
         width, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
-        self.gate_proj = nn.Linear(width, inner, bias=bias) if config.mlp_type == "gated" else None
+        self.is_gated = config.mlp_type == "gated"
+        self.gate_proj = nn.Linear(width, inner, bias=bias) if self.is_gated else None
         self.up_proj = nn.Linear(width, inner, bias=bias)
         self.down_proj = nn.Linear(inner, width, bias=config.mlp_output_bias)
         self.act_fn = ACT2FN[FUSED.get(config.hidden_act, config.hidden_act)]
@@ -96,7 +97,7 @@ class TfmMLP(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         inner = self.up_proj(hidden_states)
-        inner = self.act_fn(inner) if self.gate_proj is None else self.act_fn(self.gate_proj(hidden_states)) * inner
+        inner = self.act_fn(self.gate_proj(hidden_states)) * inner if self.is_gated else self.act_fn(inner)
         return self.down_proj(self.dropout(inner) if self.dropout.training else inner)
 
 

@@ -23,7 +23,7 @@ class Padding(NamedTuple):
         indices: `(real tokens,)`, the index of each in the flattened padded batch.
         shape: (batch, length) of the padded batch.
         lengths: number of real tokens of each sequence.
-        mode: how attention runs, a key of `ATTEND`.
+        mode: how attention runs: `"together"`, with a mask ([`together`]), or a key of `ATTEND`.
     """
 
     indices: torch.LongTensor
@@ -111,6 +111,23 @@ class Layout(NamedTuple):
 EVERYTHING = Layout()  # no limits but causality
 
 
+def together(config, queries: Padding, keys: Padding, is_causal: bool = False) -> Layout:
+    """A layout for the real tokens of two batches, each in one row, in which a token sees those of its own sequence."""
+    sees = (queries.indices // queries.shape[1])[:, None] == keys.indices // keys.shape[1]
+    sees = (sees.tril() if is_causal else sees)[None, None]
+    return Layout(sees if config._attn_implementation == "sdpa" else added_to_scores(sees))
+
+
+def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype = torch.float) -> torch.Tensor:
+    """A mask of numbers, from one that is true where a query sees a key. (sdpa would convert it in every call.)"""
+    return torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill_(~sees, -torch.inf)
+
+
+def are_few(config, queries: Padding, keys: Padding) -> bool:
+    """Whether to compare all tokens of two batches takes no longer than to call a kernel for each sequence."""
+    return len(queries.indices) * len(keys.indices) * config.hidden_size <= len(queries.lengths) << 17
+
+
 def among(mask: torch.Tensor, positions: torch.LongTensor) -> torch.Tensor:
     """The part of a mask `(1, heads, length, length)` in which some positions look at each other."""
     first, last = int(positions[0]), int(positions[-1]) + 1
@@ -194,15 +211,18 @@ def find_unread_end(read_positions: torch.Tensor | None) -> Padding | None:
     return find_padding(is_needed)
 
 
-def attention_mode(config, device: torch.device, output_attentions: bool) -> str:
+def attention_mode(model, padding: Padding, device: torch.device, output_attentions: bool) -> str:
     """The best `mode` of a [`Padding`]."""
+    config = model.config
     implementation = "linear" if config.attention_type == "linear" else config._attn_implementation or "eager"
     if "flash" in implementation:
         return "varlen"
-    # On a CPU, a call for each sequence costs nothing and needs no mask; on a GPU it would starve the device.
-    if device.type == "cpu" and implementation in ("eager", "sdpa", "linear") and not output_attentions:
+    if device.type != "cpu" or implementation not in ("eager", "sdpa", "linear") or output_attentions:
+        return "padded"
+    # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device.
+    if not are_few(config, padding, padding) or model.position_bias is not None:
         return "split"
-    return "padded"
+    return "together" if set(model.layer_types) == {"full_attention"} else "split"
 
 
 def marks_padding(attention_mask: object) -> bool:

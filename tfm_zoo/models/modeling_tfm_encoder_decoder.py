@@ -107,6 +107,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             decoder_input_ids = shift_right(self.config, input_ids)
         attention_mask = real_tokens(self.config, input_ids, attention_mask)
         # Both sides are checked before either of them runs.
+        source = None
         if encoder_outputs is None:
             tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
             source = encoder_batch(self.encoder, tokens, attention_mask, **kwargs)
@@ -125,12 +126,13 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             read_positions=read_positions,
             **kwargs,
         )
-        if encoder_outputs is None:
+        if source is not None:
             encoder_outputs = self.encoder(batch=source, return_dict=True, **kwargs)
         outputs = self.decoder(
             batch=target,
             encoder_hidden_states=encoder_outputs.last_hidden_state,
             encoder_attention_mask=attention_mask,
+            source_padding=None if source is None else source.padding,
             position_ids=decoder_position_ids,
             return_dict=True,
             **kwargs,
@@ -169,7 +171,8 @@ class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTra
         if labels is None:
             return inputs
         ids, embeds = inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"]
-        real = real_tokens(self.config, ids, inputs["decoder_attention_mask"])
+        # (Training reads labelled positions alone.)
+        real = None if self.training else real_tokens(self.config, ids, inputs["decoder_attention_mask"])
         if ids is None and embeds is None:
             ids = self.prepare_decoder_input_ids_from_labels(labels)
             real = labels != IGNORED if real is None else real

@@ -107,7 +107,7 @@ def read_states(hidden_states: torch.Tensor, positions: torch.BoolTensor) -> tor
 def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
     """The hidden states to make logits of; see [`TfmGPTForCausalLM`]."""
     if isinstance(logits_to_keep, int):
-        return hidden_states[:, -logits_to_keep:]
+        return hidden_states[:, -logits_to_keep:] if logits_to_keep else hidden_states
     if logits_to_keep.dim() == 1:
         return hidden_states[:, logits_to_keep]
     if logits_to_keep.dtype == torch.bool:

@@ -92,14 +92,15 @@ class TfmRotaryEmbedding(nn.Module):
             return math.inf
         return self.config.rope_parameters.get("original_max_position_embeddings") or self.original_max_seq_len
 
-    @torch.no_grad()
     @dynamic_rope_update
     def forward(self, hidden_states: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Positions of shape `(batch, length)` to cosines and sines of shape `(batch, length, rotated channels)`."""
         angles = position_ids[..., None].float() * self.inv_freq.to(hidden_states.device, torch.float)
-        angles = torch.cat((angles, angles), dim=-1)
-        cos, sin = angles.cos() * self.attention_scaling, angles.sin() * self.attention_scaling
-        return cos.to(hidden_states.dtype), sin.to(hidden_states.dtype)
+        cos, sin = angles.cos(), angles.sin()
+        if self.attention_scaling != 1:
+            cos, sin = cos * self.attention_scaling, sin * self.attention_scaling
+        cos, sin = cos.to(hidden_states.dtype), sin.to(hidden_states.dtype)
+        return torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1)
 
 
 class TfmRotaryByKind(nn.ModuleDict):

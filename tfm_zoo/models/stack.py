@@ -122,8 +122,9 @@ class TfmStack:
         biased = None if self.position_bias is None else BiasedLayouts(self, batch)
         hidden_states = self.embeddings(*batch.tokens)
         rotary = self.rotary_emb and self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
-        for index in (self.order or range(len(self.layers)))[: self.depth]:
-            layer, layouts = self.layers[index], batch.layouts if biased is None else biased.layouts_of(index)
+        layers = [*self.layers]  # found sooner in a list
+        for index in (self.order or range(len(layers)))[: self.depth]:
+            layer, layouts = layers[index], batch.layouts if biased is None else biased.layouts_of(index)
             kind = getattr(layer, "layer_type", None)  # an engine's stand-in has none
             hidden_states = layer(
                 hidden_states,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import torch
+from torch.nn import functional as F
 from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -15,9 +16,9 @@ def real_tokens(config, input_ids: torch.LongTensor | None, attention_mask: torc
 
     It stays `None` if sequences end with that id, which then does not tell padding.
     """
-    padding, ends = config.pad_token_id, config.eos_token_id
     if attention_mask is not None or input_ids is None:
         return attention_mask
+    padding, ends = config.pad_token_id, config.eos_token_id
     if padding is None or padding in (ends if isinstance(ends, list) else [ends]) or input_ids.is_meta:
         return None
     return (input_ids != padding).long()
@@ -39,14 +40,12 @@ def shift_right(config, tokens: torch.LongTensor) -> torch.LongTensor:
     tokens = tokens.masked_fill(tokens == IGNORED, padding)
     if config.start_with_last_token:
         last = ((tokens != padding).sum(dim=1, keepdim=True) - 1).clamp(min=0)
-        first = tokens.gather(1, last)
-    elif start is None:
+        return torch.cat((tokens.gather(1, last), tokens[:, :-1]), dim=1)
+    if start is None:
         raise ValueError(
             "decoder_start_token_id=None: decoder_input_ids made of labels begin with it. Set it in the config."
         )
-    else:
-        first = torch.full_like(tokens[:, :1], start)
-    return torch.cat((first, tokens[:, :-1]), dim=1)
+    return F.pad(tokens[:, :-1], (1, 0), value=start)
 
 
 def last_ends(config, input_ids: torch.LongTensor | None) -> torch.BoolTensor:
