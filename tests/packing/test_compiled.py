@@ -105,14 +105,20 @@ def test_guards():
     compiled = copy.deepcopy(packed)
     compile_steps(compiled, "eager")
     torch.compiler.reset()
-    kept = []
+    seen = []
+
+    def watched(guards: list) -> list[bool]:
+        flags = beyond_packed(guards)
+        seen.extend(zip(guards, flags, strict=True))
+        return flags
+
     options = next(m for m in compiled.modules() if is_generator(m)).generation_config.compile_config.options
-    options["guard_filter_fn"] = lambda guards: kept.extend(zip(guards, flags := beyond_packed(guards))) or flags
+    options["guard_filter_fn"] = watched
     source = {name: value.clamp(max=60) for name, value in prompts().items()}
     made, wanted = (generate(model, source).sequences for model in (compiled, packed))
     assert made.equal(wanted)
-    assert {is_kept for guard, is_kept in kept if isinstance(guard.value, PackedLinear | LinearPart)} == {False}
-    assert sum(is_kept for _, is_kept in kept) > len(kept) / 4
+    assert {is_kept for guard, is_kept in seen if isinstance(guard.value, PackedLinear | LinearPart)} == {False}
+    assert sum(is_kept for _, is_kept in seen) > len(seen) / 4
     with compiled.disable_adapter(), packed.disable_adapter():
         made, other = (generate(model, source).sequences for model in (compiled, packed))
     assert made.equal(other) and not made.equal(wanted)
