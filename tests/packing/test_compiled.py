@@ -2,13 +2,15 @@
 
 import copy
 import shutil
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from tfm_zoo import TfmBertForMaskedLM, pack_weights
 from tfm_zoo.packing import compiling
-from tfm_zoo.packing.compiling import compile_steps, room
+from tfm_zoo.packing.compiling import beyond_packed, compile_steps, is_generator, room
+from tfm_zoo.packing.linear import LinearPart, PackedLinear
 
 from ..generation.models import generate, pair, prompts
 from ..tiny import tiny_decoder, tiny_model
@@ -16,7 +18,7 @@ from ..tiny import tiny_decoder, tiny_model
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 
 
-def twins(architecture: str, dtype: str, backend: str):
+def twins(architecture: str, dtype: str, backend: str | Callable):
     """A packed model, and one that compiles its steps, too."""
     packed = pack_weights(copy.deepcopy(pair(architecture)[0]), dtype)
     compiled = copy.deepcopy(packed)
@@ -72,6 +74,57 @@ def test_generated_code(caplog):
     made = [generate(compiled, source).sequences for _ in range(2)]
     assert made[0].equal(wanted) and made[1].equal(wanted)
     assert caplog.text.count("Compiled the decoding step") == 1
+
+
+def test_what_a_step_repeats():
+    """Not the heads that query heads share, which the kernel reads as they are; but rows, for the kernel's sake."""
+    steps = []
+
+    def backend(graph, inputs):
+        steps.append(graph)
+        return graph
+
+    packed, compiled = twins("llama", "float32", backend)
+    one = {name: value[:1] for name, value in prompts().items()}
+    made, wanted = (generate(model, one).sequences for model in (compiled, packed))
+    assert made.equal(wanted)
+    calls = [node for step in steps for node in step.graph.nodes if node.op == "call_function"]
+    attended = [node for node in calls if node.target is torch.nn.functional.scaled_dot_product_attention]
+    heads, shared = (attended[0].args[place].meta["example_value"].shape[1] for place in (0, 1))
+    assert len(steps) == 1 and heads > shared
+    multiplied = [node.args[0] for node in calls if node.target is torch.ops.tfm_zoo.product]
+    assert {node.meta["example_value"].shape[0] for node in multiplied} == {4}
+
+
+def test_guards():
+    """Packed layers are guarded by number alone; adapters are guarded: one that is turned off is not applied."""
+    peft = pytest.importorskip("peft")
+    model = tiny_decoder(num_hidden_layers=1, mlp_type="gated")
+    adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"], init_lora_weights=False)).eval()
+    packed = pack_weights(adapted, "float32")
+    compiled = copy.deepcopy(packed)
+    compile_steps(compiled, "eager")
+    torch.compiler.reset()
+    seen = []
+
+    def watched(guards: list) -> list[bool]:
+        flags = beyond_packed(guards)
+        seen.extend(zip(guards, flags, strict=True))
+        return flags
+
+    options = next(m for m in compiled.modules() if is_generator(m)).generation_config.compile_config.options
+    options["guard_filter_fn"] = watched
+    source = {name: value.clamp(max=60) for name, value in prompts().items()}
+    made, wanted = (generate(model, source).sequences for model in (compiled, packed))
+    assert made.equal(wanted)
+    assert {is_kept for guard, is_kept in seen if isinstance(guard.value, PackedLinear | LinearPart)} == {False}
+    assert sum(is_kept for _, is_kept in seen) > len(seen) / 4
+    with compiled.disable_adapter(), packed.disable_adapter():
+        made, other = (generate(model, source).sequences for model in (compiled, packed))
+    assert made.equal(other) and not made.equal(wanted)
+    twin = copy.deepcopy(compiled)
+    del model, adapted, compiled
+    assert generate(twin, source).sequences.equal(wanted)  # with layers of its own
 
 
 def test_what_cannot_be_compiled(monkeypatch):

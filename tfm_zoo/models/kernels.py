@@ -41,6 +41,15 @@ def repeat_heads(module: nn.Module, *states: torch.Tensor) -> tuple[torch.Tensor
     return states if groups == 1 else tuple(heads.repeat_interleave(groups, dim=1) for heads in states)
 
 
+def grouped_attention_forward(module, query, key, value, attention_mask, scaling: float, **kwargs):
+    """Attention of one position on a CPU, whose kernel reads a key-value head once for the query heads that share it.
+
+    transformers would repeat all keys and values in a compiled step.
+    """
+    output = F.scaled_dot_product_attention(query, key, value, attention_mask, scale=scaling, enable_gqa=True)
+    return output.transpose(1, 2), None
+
+
 def dropped_attention_forward(module, query, key, value, attention_mask, scaling: float, dropout: float, **kwargs):
     """Attention with dropout on a CPU, whose fused kernels have no dropout. Takes the masks of `"eager"` and `"sdpa"`.
 

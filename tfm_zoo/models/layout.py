@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from .compat import is_functorch_wrapped_tensor
-from .kernels import Window, attend_in_blocks, dropped_attention_forward
+from .kernels import Window, attend_in_blocks, dropped_attention_forward, grouped_attention_forward
 from .linear_attention import linear_attention_forward
 
 
@@ -68,11 +68,14 @@ class Layout(NamedTuple):
 
     def around(self, attend: Callable, module: torch.nn.Module, query: torch.Tensor) -> Callable:
         """The attention function that `module` calls with this layout: `attend`, or one that wraps or replaces it."""
-        has_dropout = module.training and module.attention_dropout and module.config._attn_implementation == "sdpa"
+        is_fused = module.config._attn_implementation == "sdpa" and query.device.type == "cpu"
+        has_dropout = is_fused and module.training and module.attention_dropout
         if module.layer_type == "linear_attention":
             attend = linear_attention_forward
-        elif has_dropout and query.device.type == "cpu" and not is_traced(query):
+        elif has_dropout and not is_traced(query):
             attend = dropped_attention_forward
+        elif is_fused and not has_dropout and query.shape[2] == 1 and module.num_key_value_groups > 1:
+            attend = grouped_attention_forward
         elif self.bias is not None:
             attend = partial(attend, position_bias=self.bias)
         if self.padding is None:

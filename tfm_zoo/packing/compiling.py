@@ -13,19 +13,21 @@ import torch
 from torch import nn
 from transformers import CompileConfig, GenerationMixin
 
+from .linear import LinearPart, PackedLinear
+
 logger = logging.getLogger(__name__)
 
 SHORTEST = 128  # positions of the smallest cache
 
 
-def compile_steps(model: nn.Module, backend: str = "inductor") -> None:
+def compile_steps(model: nn.Module, backend: str | Callable = "inductor") -> None:
     """Makes a model compile its decoding steps when it generates: one graph for each [`room`] and number of sequences.
 
     (Beyond `torch._dynamo.config.recompile_limit` graphs, 8 by default, torch runs further ones uncompiled.)
 
     Args:
         model: a model that generates, or one that holds it, such as PEFT's.
-        backend: torch's name of the compiler.
+        backend: torch's name of the compiler, or a compiler.
 
     Raises:
         ValueError: for a model that does not generate or has a sliding window, and where a compiler or Python's headers
@@ -38,7 +40,8 @@ def compile_steps(model: nn.Module, backend: str = "inductor") -> None:
         raise ValueError("compile=True needs layers without a window: with one, transformers compiles every step anew.")
     if backend == "inductor":
         check_compiler()
-    options = CompileConfig(backend=backend, mode="default", dynamic=False)  # a graph of unknown sizes is slower
+    # A graph of unknown sizes would be slower.
+    options = CompileConfig(backend=backend, dynamic=False, mode=None, options={"guard_filter_fn": beyond_packed})
     options._compile_all_devices = True
     generator.generation_config.cache_implementation = "static"
     generator.generation_config.compile_config = options
@@ -63,6 +66,15 @@ def check_compiler() -> None:
 def room(positions: int) -> int:
     """The size of a cache for so many positions: a power of two, so that few graphs are compiled."""
     return max(SHORTEST, 1 << (positions - 1).bit_length())
+
+
+def beyond_packed(guards: list) -> list[bool]:
+    """Which guards of a graph torch checks before each step: of packed layers, which do not change, only the number.
+
+    (It tells a copy of a model from the model.) The others are a third or more of all.
+    """
+    packed = tuple({guard.name for guard in guards if isinstance(guard.value, PackedLinear | LinearPart)})
+    return [not guard.name.startswith(packed) or guard.name.endswith(".number") for guard in guards]
 
 
 class CompiledSteps:

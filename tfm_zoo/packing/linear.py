@@ -51,6 +51,14 @@ class PackedLinear(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         if self.training:
             raise RuntimeError("A packed model is for inference: train the model first, and pack it then.")
+        count = inputs.numel() // self.in_features
+        copies = self.product.copies(count)
+        if copies == 1:
+            return self.multiply(inputs)
+        rows = torch.cat((inputs.reshape(count, -1),) * copies)
+        return self.multiply(rows)[:count].view(*inputs.shape[:-1], -1)
+
+    def multiply(self, inputs: torch.Tensor) -> torch.Tensor:
         if torch.compiler.is_compiling():
             return torch.ops.tfm_zoo.product(inputs, self.number, self.out_features, self.dtype)
         return self.product(inputs).to(self.dtype)

@@ -35,6 +35,10 @@ class Product:
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError
 
+    def copies(self, rows: int) -> int:
+        """How often this many rows should be repeated, so that the kernel is faster."""
+        return 1
+
     def unpacked(self) -> tuple:
         """What the product was made of: a weight, and a bias or `None`."""
         raise NotImplementedError
@@ -75,12 +79,10 @@ class OneDNNProduct(Product):
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         inputs = inputs.to(self.packed.dtype)
-        count = inputs.numel() // inputs.shape[-1]
-        if count not in self.filled:
-            return torch.ops.mkldnn._linear_pointwise(inputs, self.packed, self.bias, "none", [], "")
-        rows = torch.cat((inputs.reshape(count, -1),) * -(-self.FEWEST // count))
-        outputs = torch.ops.mkldnn._linear_pointwise(rows, self.packed, self.bias, "none", [], "")
-        return outputs[:count].view(*inputs.shape[:-1], -1)
+        return torch.ops.mkldnn._linear_pointwise(inputs, self.packed, self.bias, "none", [], "")
+
+    def copies(self, rows: int) -> int:
+        return -(-self.FEWEST // rows) if rows in self.filled else 1
 
     def unpacked(self) -> tuple:
         return self.packed.to_dense(), self.bias
