@@ -1,4 +1,5 @@
-# `make` lists the targets. PYTHON is the interpreter that makes the environment, VENV its folder, PRECISION the demo's.
+# `make` lists the targets. PYTHON is the interpreter that makes the environment, VENV its folder, PRECISION the demo's;
+# TESTS are the tests to run: `make test TESTS=tests/padding`.
 PYTHON ?= python3
 VENV ?= .venv
 PRECISION ?= no
@@ -27,7 +28,7 @@ $(BIN)/pytest: $(BIN)/activate
 demo: $(BIN)/activate  ## show what the zoo is for, in one to two minutes, on built-in data (PRECISION=bf16 is faster where a CPU has it)
 	$(BIN)/python recipes/demo.py --mixed_precision $(PRECISION) --output_dir runs/demo
 
-test: $(BIN)/pytest  ## run the tests
+test: $(BIN)/pytest  ## run the tests, or a part of them: make test TESTS=tests/padding
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder $(TESTS)
 
 versions:  ## run the main tests with the oldest and the newest transformers that pyproject.toml allows

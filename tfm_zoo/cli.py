@@ -12,11 +12,12 @@ app = typer.Typer(
     rich_markup_mode=None,  # whose tables say <bool> beside each flag
     pretty_exceptions_enable=False,
 )
-app.command()(conversion.convert)
-app.command()(conversion.export)
-app.command("list")(conversion.list_architectures)
-app.command()(hub.verify)
-app.command()(hub.push)
+# Each with a line that fits into a terminal: a longer first sentence would be cut off.
+app.command(short_help="Make a zoo model of an official checkpoint.")(conversion.convert)
+app.command(short_help="Make an official checkpoint of a zoo model.")(conversion.export)
+app.command("list", short_help="List the architectures that the zoo converts.")(conversion.list_architectures)
+app.command(short_help="Check that a zoo model still is what was saved.")(hub.verify)
+app.command(short_help="Upload a zoo model to the Hub in one commit.")(hub.push)
 # `transformers serve` reads all options itself, --help too.
 app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
@@ -27,15 +28,15 @@ pictures = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-pictures.command()(show.attention)
-pictures.command()(show.rollout)
-pictures.command()(show.heads)
-pictures.command()(show.positions)
-pictures.command()(show.block)
-pictures.command()(show.masks)
-pictures.command()(show.schedule)
-pictures.command()(show.training)
-app.add_typer(pictures, name="show")
+pictures.command(short_help="Which tokens of a text attend to which.")(show.attention)
+pictures.command(short_help="Which tokens a classifier's decision rests on.")(show.rollout)
+pictures.command(short_help="What each head attends to, on average over texts.")(show.heads)
+pictures.command(short_help="A model's positions, and how similar they are.")(show.positions)
+pictures.command(short_help="The block as it is configured, box by box.")(show.block)
+pictures.command(short_help="The kinds of attention masks.")(show.masks)
+pictures.command(short_help="Learning rates by optimiser step.")(show.schedule)
+pictures.command(short_help="The losses of runs, side by side.")(show.training)
+app.add_typer(pictures, name="show", short_help="Draw attention, decisions, positions, blocks, masks, losses.")
 
 
 def main() -> None:

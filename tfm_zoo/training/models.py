@@ -231,7 +231,7 @@ def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
     """The configuration of the checkpoint that an option names."""
     name = getattr(args, option_name)
     if is_path(name) and not Path(name).exists():
-        raise FileNotFoundError(f"{option_name} {name!r}: no such folder{which_is_meant(name)}")
+        raise FileNotFoundError(f"{option_name} {name!r}: no such folder{which_is_meant(name).rstrip('.')}")
     try:
         return AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
