@@ -13,9 +13,9 @@ from ..tiny import tiny_config, tiny_decoder
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_little(monkeypatch):
+def nothing_is_small(monkeypatch):
     """The tiny tensors of these tests are not copied, as small ones otherwise are."""
-    monkeypatch.setattr("tfm_zoo.models.cache.LITTLE", 1)
+    monkeypatch.setattr("tfm_zoo.models.cache.SMALL", 1)
 
 
 def states(length: int, seed: int, batch: int = 2) -> tuple[torch.Tensor, torch.Tensor]:

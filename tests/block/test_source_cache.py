@@ -104,7 +104,7 @@ def test_a_window_is_none_on_the_source():
 
 
 def test_reordered_beams_are_not_copied_again_and_older_ones_stay(monkeypatch):
-    monkeypatch.setattr("tfm_zoo.models.cache.LITTLE", 1)
+    monkeypatch.setattr("tfm_zoo.models.cache.SMALL", 1)
     layer = TfmGrowingLayer()
     states = torch.randn(4, 2, 3, 8)
     layer.update(states[:, :, :2], -states[:, :, :2])
