@@ -47,7 +47,7 @@ def test_a_saved_name_that_looks_misspelt_is_kept_with_a_warning(tmp_path, caplo
     finally:
         logger.removeHandler(caplog.handler)
     assert config.norm_postion == "pre" and config.norm_position == "post"
-    assert "norm_postion='pre' is no field of TfmBertConfig; 'norm_position' is one." in caplog.text
+    assert "norm_postion='pre' has no effect: TfmBertConfig has no such field. Is it 'norm_position'?" in caplog.text
 
 
 def test_a_field_that_is_changed_changes_no_other():
