@@ -13,7 +13,7 @@ import tfm_zoo
 from tests.conversion.comparison import assert_same_model
 from tests.conversion.folders import edit_config, rewrite
 from tests.official_models import BY_NAME, build_tiny
-from tfm_zoo.converters import ConversionError, checkpoint, from_official, to_official
+from tfm_zoo.converters import ConversionError, checkpoint, from_official, sources, to_official
 from tfm_zoo.hub import push, verify
 
 
@@ -185,6 +185,10 @@ def test_the_hub_is_not_asked_for_a_misspelt_folder(tmp_path, monkeypatch):
     monkeypatch.delattr(sys.modules[verify.__module__], "snapshot_download")
     assert error_of("runs/imbd") == "There is no folder 'runs/imbd'; is it 'runs/imdb' that is meant?"
     assert error_of("./nowhere") == "There is no folder './nowhere'."
+    (tmp_path / "runs" / "my model2").mkdir()
+    assert error_of("runs/my model") == "There is no folder 'runs/my model'; is it 'runs/my model2' that is meant?"
+    monkeypatch.delattr(sources, "HfApi")
+    assert sources.is_path("runs/imdb")  # nobody is asked for a folder that is there
     for command in (verify, partial(push, repo_id="user/model")):
         with pytest.raises(FileNotFoundError, match="There is no folder 'runs/imbd'; is it 'runs/imdb' that is meant"):
             command("runs/imbd")

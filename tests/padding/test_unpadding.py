@@ -1,6 +1,7 @@
 """Padding is not computed, wherever it can be left out, by every way of running attention."""
 
 from collections.abc import Iterable
+from copy import deepcopy
 from functools import partial
 from itertools import pairwise
 
@@ -130,7 +131,7 @@ def test_few_tokens_attend_together(head, implementation, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("fields", "length", "mode"),
+    ("fields", "length", "training"),
     [
         ({}, 9, "together"),
         ({}, 200, "split"),
@@ -140,9 +141,11 @@ def test_few_tokens_attend_together(head, implementation, monkeypatch):
     ],
     ids=["few", "many", "window", "bias", "linear"],
 )
-def test_how_attention_runs(fields, length, mode):
-    padding = find_padding(ragged_mask((length, 2)))
-    assert attention_mode(tiny_model(TfmBertModel, **fields), padding, torch.device("cpu"), False) == mode
+def test_how_attention_runs(fields, length, training):
+    """In evaluation always sequence by sequence: the outputs are then the same to a bit, run for run."""
+    padding, model = find_padding(ragged_mask((length, 2))), tiny_model(TfmBertModel, **fields)
+    assert attention_mode(model.eval(), padding, torch.device("cpu"), False) == "split"
+    assert attention_mode(model.train(), padding, torch.device("cpu"), False) == training
 
 
 def count_tokens(stack) -> list[int]:
@@ -454,6 +457,13 @@ def test_hooks_see_padded_batches():
         states = model(**batch).last_hidden_state
         hook.remove()
         assert shapes == [wanted.shape]
+        mlp, hooked = model.layers[1].mlp, deepcopy(model.layers[1].mlp)
+        hooked.register_forward_hook(lambda module, args, output: shapes.append(output.shape))
+        model(**batch)
+        model.layers[1].mlp = hooked  # which registers no hook
+        model(**batch)
+        model.layers[1].mlp = mlp
+        assert shapes == [wanted.shape] * 2
         seen = {}
         hook = model.layers[1].register_forward_pre_hook(seen.__setitem__)  # it is of no Python module
         model(**batch)

@@ -31,7 +31,7 @@ def verify(
     """
     with errors_in_one_line(debug):
         try:
-            check_folder(zoo_dir)
+            check_folder(zoo_dir, token)
             with working(f"Verifying {zoo_dir}: reading its files, then running it in a fresh process"):
                 from .. import hub
 

@@ -7,21 +7,21 @@ from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import GatedRepoError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 
 
-def is_path(source: str | Path) -> bool:
+def is_path(source: str | Path, token: str | None = None) -> bool:
     """Whether `source` names a folder, which may be missing, and not a Hub id: beside a folder with a similar name, an
     id is one that the Hub knows."""
     depth = len(Path(source).parts)
-    is_misspelt = depth == 2 and similar_folder(source) is not None and not is_on_hub(str(source))
-    return str(source).startswith((".", "~", "/")) or depth > 2 or is_misspelt
+    if Path(source).is_dir() or str(source).startswith((".", "~", "/")) or depth > 2:
+        return True
+    return depth == 2 and similar_folder(source) is not None and not is_on_hub(str(source), token)
 
 
-def is_on_hub(repo: str) -> bool:
+def is_on_hub(repo: str, token: str | None = None) -> bool:
     """Whether the Hub, or its cache, has a repository. Without a connection the answer comes at once: a download would
     try for half a minute."""
-    if isinstance(try_to_load_from_cache(repo, "config.json"), str):
-        return True
     try:
-        return bool(HfApi().model_info(repo, timeout=10))
+        is_cached = isinstance(try_to_load_from_cache(repo, "config.json"), str)
+        return is_cached or bool(HfApi(token=token).model_info(repo, timeout=10))
     except Exception:  # whatever the reason is, the Hub has not said yes
         return False
 
@@ -45,9 +45,9 @@ def no_folder(source: str | Path) -> str:
     return f"There is no folder {str(source)!r}{which_is_meant(source)}"
 
 
-def check_folder(source: str | Path) -> None:
+def check_folder(source: str | Path, token: str | None = None) -> None:
     """Raises a `FileNotFoundError` if `source` names a folder, and there is none."""
-    if is_path(source) and not Path(source).is_dir():
+    if is_path(source, token) and not Path(source).is_dir():
         raise FileNotFoundError(no_folder(source))
 
 

@@ -8,8 +8,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub import hf_hub_download, snapshot_download
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+)
 
 from ..converters.sources import check_folder, not_on_hub
 from ..models.hub_manifest import FILE
@@ -65,14 +70,16 @@ def find(source: str | Path, revision: str | None, token: str | None) -> Path:
         if not (Path(source) / FILE).is_file():
             raise FileNotFoundError(no_manifest)
         return Path(source)
-    check_folder(source)
+    check_folder(source, token)
     try:
         with quiet_retrying():  # asked for one file by `hf_hub_download`, the client would try for half a minute
             folder = Path(snapshot_download(str(source), revision=revision, token=token, allow_patterns=[FILE]))
+            if not (folder / FILE).is_file():  # it is not there, or was not asked for while there was a connection
+                hf_hub_download(str(source), FILE, revision=revision, token=token)
     except (HFValidationError, RepositoryNotFoundError, LocalEntryNotFoundError) as error:
         raise FileNotFoundError(not_on_hub(source, FILE, error)) from error
-    if not (folder / FILE).is_file():
-        raise FileNotFoundError(no_manifest)
+    except EntryNotFoundError as error:
+        raise FileNotFoundError(no_manifest) from error
     return Path(snapshot_download(str(source), revision=revision, token=token))
 
 

@@ -3,13 +3,12 @@
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 from transformers import Cache
 
-from .compat import RemovableHandle, create_bidirectional_mask, create_bidirectional_sliding_window_mask
+from .compat import create_bidirectional_mask, create_bidirectional_sliding_window_mask
 from .kernels import FAR, Window
 from .layout import Layout, Padding, attention_mode, find_padding, is_traced, marks_padding, together
 from .linear_attention import padding_mask
@@ -20,7 +19,6 @@ MASKS = {
     "linear_attention": padding_mask,
 }
 LIBRARIES = ("torch.", "transformers.", "accelerate.", "deepspeed.", "peft.")  # whose hooks read no hidden states
-NOT_HOOKED = WeakKeyDictionary()  # model -> the number of hooks that this process had made when the model had none
 BLOCKS_FROM = 4  # attention runs in blocks for inputs at least this many windows long
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
 
@@ -152,27 +150,17 @@ def find_window(
 def unread_padding(model, attention_mask, read_positions=None, reads_first: bool = False) -> Padding | None:
     """The padding of a batch; `None` if there is none, or if the caller or a hook reads hidden states at it."""
     padding = find_padding(attention_mask)
-    if padding is None or (reads_first and not attention_mask[:, 0].all()) or is_hooked(model):
+    if padding is None or (reads_first and not attention_mask[:, 0].all()) or has_hooks(*model._modules.values()):
         return None
     is_read = read_positions is not None and read_positions.to(attention_mask.device)[attention_mask == 0].any()
     return None if is_read else padding
-
-
-def is_hooked(model: nn.Module) -> bool:
-    """Whether a part of the model [`has_hooks`]. A "no" holds until the next hook is registered, on any module."""
-    made = getattr(RemovableHandle, "next_id", None)
-    if made is None or NOT_HOOKED.get(model) != made:
-        if has_hooks(*model._modules.values()):
-            return True
-        NOT_HOOKED[model] = made
-    return False
 
 
 def has_hooks(*parts: nn.Module | None) -> bool:
     """Whether these modules, or parts of them, carry hooks other than those of `LIBRARIES`. Such a hook expects what
     the official classes pass it: padded batches with all positions."""
     parts = [part for part in parts if part is not None]  # `modules()` would take four times as long
-    for part in parts:
+    for part in parts:  # and those that are added to the list meanwhile
         parts += [inner for inner in part._modules.values() if inner is not None]
         if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
             hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)

@@ -1,10 +1,8 @@
-"""The one place that imports what transformers and torch may move between releases, since no page documents where it
-is."""
+"""The one place that imports from undocumented modules of transformers and torch, which move between releases."""
 
 # ruff: noqa: F401
 
 from torch._C._functorch import is_functorch_wrapped_tensor
-from torch.utils.hooks import RemovableHandle
 from transformers.activations import ACT2FN
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
 from transformers.integrations import use_experts_implementation

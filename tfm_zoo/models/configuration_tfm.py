@@ -145,7 +145,7 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     #: the family's modeling file, and `Auto...` class -> class in it, for registration and for `auto_map`
     modeling_file: ClassVar[str] = ""
     auto_classes: ClassVar[dict[str, str]] = {}
-    #: class -> its Auto class, which loads another one by default; a checkpoint's `architectures` says which to load
+    #: further classes of an Auto class, which it loads where a checkpoint's `architectures` names them
     other_auto_classes: ClassVar[dict[str, str]] = {}
     attribute_map: ClassVar[dict[str, str]] = ALIASES
 

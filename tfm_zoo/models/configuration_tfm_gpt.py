@@ -27,7 +27,8 @@ class TfmGPTConfig(TfmConfig):
         project_tokens: `embedding_size` is the width of tokens alone, which a projection without bias widens before
             positions are added; another narrows the last hidden states, so that the vocabulary can be tied (OPT-350M).
         position_ids_from_mask: if a caller passes no `position_ids`, count the tokens that the attention mask shows;
-            padding has position -1 (OPT). ALiBi then counts distances in the same way (BLOOM).
+            padding has position -1 (OPT). ALiBi then counts distances in the same way (BLOOM), but in a static
+            cache not if every layer slides.
         scale_alibi: ALiBi is a part of the scores that `attention_scale` multiplies (Falcon).
         round_alibi: ALiBi is computed from the position of each key, not from distances, and rounded to bfloat16; needs
             `position_ids_from_mask` (Falcon).

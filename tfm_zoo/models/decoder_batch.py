@@ -15,7 +15,7 @@ from .batch import (
     drop_padding,
     empty_states,
     find_window,
-    is_hooked,
+    has_hooks,
     shows_layers,
 )
 from .cache import add_states, new_cache
@@ -122,9 +122,9 @@ def unread_positions(model, attention_mask, read_positions: torch.Tensor | None)
         is_first = real & (real.cumsum(dim=1) == 1)  # a row without any position would have no output
         is_read = (read_positions & ~real).any()
         padding = None if is_read else find_padding(up_to_last(read_positions) & real | is_first)
-    if padding is None or follows_length(model.rotary_emb, padding.shape[1]) or is_hooked(model):
+    if padding is None or follows_length(model.rotary_emb, padding.shape[1]):
         return None
-    return padding
+    return None if has_hooks(*model._modules.values()) else padding
 
 
 def decoder_layout(

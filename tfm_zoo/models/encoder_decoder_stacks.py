@@ -7,7 +7,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 
 from .attention import TfmAttention
-from .batch import Batch, Tokens, encoder_batch, is_hooked, one_of
+from .batch import Batch, Tokens, encoder_batch, has_hooks, one_of
 from .cache import TfmSourceCache, takes_source
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple, create_bidirectional_mask
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
@@ -223,7 +223,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             padding = find_padding(attention_mask[::beams]) if padding is None or beams > 1 else padding
             # Where the target's padding was dropped, no part of the decoder has hooks.
             target = batch.padding
-            if padding is not None and (target is not None or not is_hooked(self)):
+            if padding is not None and (target is not None or not has_hooks(*self._modules.values())):
                 source = source._replace(states=padding.drop(states), padding=padding)
                 if target is not None and target.mode == "together" and are_few(self.config, target, padding):
                     return batch._replace(source=Source(source.states, layout=together(self.config, target, padding)))
@@ -243,10 +243,10 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             encoder_hidden_states=states,
         )
         # Flash attention takes a mask of padding, which transformers would take for the target's.
-        padding = find_padding(mask, mode="cross") if marks_padding(mask) else None
-        if is_kept and padding is None and mask is not None and mask.dtype == torch.bool:
-            mask = added_to_scores(mask, states.dtype)
-        layout = Layout(mask) if padding is None else Layout(padding=padding)
+        keys = find_padding(mask, mode="cross") if marks_padding(mask) else None
+        if is_kept and not self.training and keys is None and mask is not None and mask.dtype == torch.bool:
+            mask = added_to_scores(mask, states.dtype)  # once, for all steps
+        layout = Layout(mask) if keys is None else Layout(padding=keys)
         if is_kept and positions == 1:
             sources.masked_by, sources.made_for, sources.layout = attention_mask, made_for, layout
         return batch._replace(source=source._replace(layout=layout))

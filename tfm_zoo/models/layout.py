@@ -222,10 +222,10 @@ def attention_mode(model, padding: Padding, device: torch.device, output_attenti
         return "varlen"
     if device.type != "cpu" or implementation not in ("eager", "sdpa", "linear") or output_attentions:
         return "padded"
-    # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device.
-    if not are_few(config, padding, padding) or model.position_bias is not None:
-        return "split"
-    return "together" if set(model.layer_types) == {"full_attention"} else "split"
+    # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device. A single
+    # call costs less for few tokens, but rounds differently each time: it is for training alone.
+    has_limits = model.position_bias is not None or set(model.layer_types) != {"full_attention"}
+    return "together" if model.training and not has_limits and are_few(config, padding, padding) else "split"
 
 
 def marks_padding(attention_mask: object) -> bool:

@@ -246,7 +246,7 @@ class TfmEncoderDecoderEncoder(TfmEncoderAlone):
 
 
 class TfmEncoderDecoderDecoder(TfmDecoderStack):
-    """The decoder alone, which reads the states of any encoder. (No Auto class loads it: it does so itself.)"""
+    """The decoder alone, which reads the states of any encoder. It is loaded by its own class, and by no Auto class."""
 
 
 class TfmEncoderDecoderForTokenClassification(TokenClassification, TfmEncoderDecoderPreTrainedModel):

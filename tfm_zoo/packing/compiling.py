@@ -7,6 +7,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ from .linear import LinearPart, PackedLinear
 logger = logging.getLogger(__name__)
 
 SHORTEST = 128  # positions of the smallest cache
+COMPILED = ("_compiled_call", "_last_compile_config")  # where transformers keeps a compiled step
 
 
 def compile_steps(model: nn.Module, backend: str | Callable = "inductor") -> None:
@@ -40,8 +42,7 @@ def compile_steps(model: nn.Module, backend: str | Callable = "inductor") -> Non
         raise ValueError("compile=True needs layers without a window: with one, transformers compiles every step anew.")
     if backend == "inductor":
         check_compiler()
-    # A graph of unknown sizes would be slower.
-    options = CompileConfig(backend=backend, dynamic=False, mode=None, options={"guard_filter_fn": beyond_packed})
+    options = CompileConfig(backend=backend, mode="default", dynamic=False)  # a graph of unknown sizes is slower
     options._compile_all_devices = True
     generator.generation_config.cache_implementation = "static"
     generator.generation_config.compile_config = options
@@ -80,6 +81,10 @@ def beyond_packed(guards: list) -> list[bool]:
 class CompiledSteps:
     """Mixed into the class of a model, before its own bases, when its decoding steps are compiled."""
 
+    def __getstate__(self) -> dict:
+        """Without the compiled step, which belongs to this model: a copy compiles its own."""
+        return {name: value for name, value in vars(self).items() if name not in COMPILED}
+
     def _prepare_cache_for_generation(
         self, generation_config, model_kwargs: dict, generation_mode, batch_size: int, max_cache_length: int
     ):
@@ -91,7 +96,9 @@ class CompiledSteps:
 
     def get_compiled_call(self, compile_config: CompileConfig | None) -> Callable:
         """The compiled `forward`, which says how long compiling took."""
-        compiled = super().get_compiled_call(compile_config)
+        compile_config = compile_config or self.generation_config.compile_config
+        options = {"guard_filter_fn": beyond_packed}  # which cannot be saved in the model's generation config
+        compiled = super().get_compiled_call(replace(compile_config, mode=None, options=options))
 
         def step(**inputs):
             graphs, start = count_graphs(), time.perf_counter()

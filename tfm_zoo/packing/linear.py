@@ -51,12 +51,12 @@ class PackedLinear(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         if self.training:
             raise RuntimeError("A packed model is for inference: train the model first, and pack it then.")
-        count = inputs.numel() // self.in_features
-        copies = self.product.copies(count)
+        height = inputs.numel() // self.in_features
+        copies = self.product.copies(height)
         if copies == 1:
             return self.multiply(inputs)
-        rows = torch.cat((inputs.reshape(count, -1),) * copies)
-        return self.multiply(rows)[:count].view(*inputs.shape[:-1], -1)
+        repeated = torch.cat((inputs.reshape(height, -1),) * copies)
+        return self.multiply(repeated)[:height].view(*inputs.shape[:-1], -1)
 
     def multiply(self, inputs: torch.Tensor) -> torch.Tensor:
         if torch.compiler.is_compiling():
