@@ -109,7 +109,7 @@ def takes(recipe, span: str) -> bool:
         ("python recipes/predicted.py runs/imdb text", "no script 'recipes/predicted.py'"),
         ("python recipes/generate.py runs/book --top_q 1 text", "unrecognized arguments: --top_q"),
         ("python recipes/generate.py runs/book text", "runs/book is no folder"),
-        ("accelerate launch recipes/train_translation.py --num_beam 4", "did you mean 'num_beams'"),
+        ("accelerate launch recipes/train_translation.py --num_beam 4", "did you mean '--num_beams'"),
         ("accelerate launch recipes/finetune_causal_lm.py --config recipes/configs/no.yaml", "no such file"),
         ("accelerate launch recipes/finetune_causal_lm.py --config recipes/configs/imdb.yaml", "unknown key"),
         ("accelerate launch --config_file recipes/accelerate/tpu.yaml recipes/train_translation.py", "no file"),

@@ -311,7 +311,9 @@ def test_nothing_is_announced_for_a_folder_that_is_not_there(tmp_path, monkeypat
 
 def test_a_repository_without_a_manifest(online, monkeypatch):
     online().create_repo("user/plain")
-    with pytest.raises(FileNotFoundError, match=r"user/plain has no zoo_manifest.json: it was not saved as a model of"):
+    with pytest.raises(
+        FileNotFoundError, match=r"user/plain has no zoo_manifest.json on branch main .*: it was not saved as"
+    ):
         verify("user/plain")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(FileNotFoundError, match=r"its cache has no zoo_manifest.json of user/plain"):

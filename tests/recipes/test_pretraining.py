@@ -240,7 +240,7 @@ def test_bad_input_is_refused_before_work(pretrain, documents, monkeypatch, opti
     [
         ({"short_seq_prob": 2}, "short_seq_prob must be at least 0 and at most 1, not 2.0"),
         ({"block_documents": 1}, "block_documents must be at least 2, not 1"),
-        ({"next_sentence": "false"}, "unknown option --next_sentence; did you mean 'next_sentence_prediction'"),
+        ({"next_sentence": "false"}, "unknown option --next_sentence; did you mean '--next_sentence_prediction'"),
     ],
 )
 def test_options_out_of_range_are_refused(pretrain, capsys, options, message):

@@ -93,7 +93,7 @@ def test_names_that_other_scripts_use(config):
 def test_unknown_names_are_refused_with_the_nearest(config, capsys):
     assert "unknown key 'learning_rte'; did you mean 'learning_rate'?" in refusal(capsys, config("learning_rte: 1"))
     message = refusal(capsys, "--num_epochs", "3")
-    assert "unknown option --num_epochs; did you mean 'num_train_epochs'?" in message
+    assert "unknown option --num_epochs; did you mean '--num_train_epochs'?" in message
     assert "unknown key 'zzz'\n" in refusal(capsys, config("zzz: 1"))  # nothing is near
 
 

@@ -99,6 +99,8 @@ def heads(
         found = pictures.head_shares(*load_with_tokenizer(model, trust_remote_code), texts)
         pictures.plot_heads(found, out)
     for target, layer, head, share, chance in found.strongest():
+        if share < 0.005:  # such as the token after, which a decoder does not see
+            continue
         share_of = f"{share:.0%} of its attention ({chance:.0%} if it attended to all tokens alike)"
         report(f"{target}: layer {layer}, head {head} attends to it most, with {share_of}")
     report(f"What all heads of {model} attend to is drawn in {place}")

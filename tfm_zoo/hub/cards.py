@@ -53,7 +53,7 @@ def write_conversion_card(folder: str | Path, model: PreTrainedModel, source: st
     names = class_names(model)
     options = ["--quantize", names["quantised"]] if names["quantised"] else []
     command = shlex.join(["tfm-zoo", "convert", base_model or name, out, *options])
-    command += "  # a folder" if is_local else ""
+    command += f"  # {name} was a folder" if is_local else ""
     data = metadata_of(model, license=licence_of(source), base_model=base_model, model_name=name)
     values = {"name": name, "title": title, "command": command} | facts_of_zoo_model(model)
     return write_card(folder, FOLDER / "conversion_card.md", data, out, **values)

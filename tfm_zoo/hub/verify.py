@@ -65,7 +65,8 @@ def verify(source: str | Path, revision: str | None = None, token: str | None = 
 
 def find(source: str | Path, revision: str | None, token: str | None) -> Path:
     """The folder of a checkpoint, downloaded where it is on the Hub."""
-    no_manifest = f"{source} has no {FILE}: it was not saved as a model of the zoo."
+    branch = "" if Path(source).is_dir() else f" on branch {revision or 'main'} (--revision names another)"
+    no_manifest = f"{source} has no {FILE}{branch}: it was not saved as a model of the zoo."
     if Path(source).is_dir():
         if not (Path(source) / FILE).is_file():
             raise FileNotFoundError(no_manifest)

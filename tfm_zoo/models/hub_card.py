@@ -92,7 +92,7 @@ def class_names(model: PreTrainedModel) -> dict[str, str]:
     quantization = dict(getattr(model.config, "quantization_config", None) or {})
     quantised = quantization["dtype"] if quantization.get("quant_method") == "tfm_zoo" else None
     if quantised:
-        needs = f"{INSTALL} brings what reads its quantised weights, on a CPU"
+        needs = f"its quantised weights are read by `tfm_zoo`, on a CPU ({INSTALL})"
         imports = f"import tfm_zoo  # reads quantised weights\n{imports}"
     names = {"class_name": name, "auto_class": auto_class, "needs": needs, "imports": imports}
     return names | {"quantised": quantised}

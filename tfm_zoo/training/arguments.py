@@ -269,5 +269,6 @@ def _yaml_as_argv(path: str | Path, names: Iterable[str]) -> list[str]:
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """The end of an error message: a question that suggests the nearest of the known names; empty if none is near."""
-    near = difflib.get_close_matches(name.lstrip("-").replace("-", "_").split("=")[0], names, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    plain = name.lstrip("-")
+    near = difflib.get_close_matches(plain.replace("-", "_").split("=")[0], names, n=1)
+    return f"; did you mean {'-' * (len(name) - len(plain)) + near[0]!r}?" if near else ""

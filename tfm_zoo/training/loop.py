@@ -207,7 +207,7 @@ class Loop:
         figures_of_model = {f"eval_{name}": value for name, value in figures.items()}
         self.log(figures_of_model | {"train_runtime": self.state.train_seconds})
         shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items() if name != "samples_per_second")
-        logger.info(f"step {self.state.step}: {shown}")
+        logger.info(f"step {self.state.step}, validation: {shown}")
         if self.state.is_best(figures[self.args.metric_for_best_model], self.args.higher_is_better):
             self.keep()
         self.task.after_evaluation(self.model, self.state)

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal
 import torch
 import transformers
 import yaml
-from huggingface_hub.errors import LocalEntryNotFoundError
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.auto_factory import _get_model_class
 from typing_extensions import Self
@@ -142,7 +143,8 @@ class Head:
     def check(self, config: PreTrainedConfig) -> None:
         """Refuse a configuration for which neither transformers nor its own code has a class with the head."""
         if not (self.official_class(config) or self.auto_class.__name__ in getattr(config, "auto_map", {})):
-            raise ValueError(f"model_type {config.model_type!r} is not a {self.title}")
+            where = f"{config.name_or_path!r} is of " if config.name_or_path else ""
+            raise ValueError(f"{where}model_type {config.model_type!r}, which is not a {self.title}")
 
     def official_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
         """transformers' class with this head for this configuration, if there is one."""
@@ -233,9 +235,13 @@ def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
     if is_path(name) and not Path(name).exists():
         raise FileNotFoundError(f"{option_name} {name!r}: no such folder{which_is_meant(name).rstrip('.')}")
     try:
+        if not Path(name).is_dir():  # transformers would try for half a minute if the Hub cannot be reached
+            snapshot_download(name, allow_patterns=["config.json"])
         return AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
-    except OSError as error:
+    except (OSError, HFValidationError) as error:
         mend = "without a connection, give a folder, or --model_type for a new model"
+        if option_name == "config_name" and (near := difflib.get_close_matches(name, tfm_zoo.NAMED_CONFIGS, n=1)):
+            mend = f"is it the published size {near[0]!r} that is meant?"
         raise OSError(f"{option_name} {name!r}: neither a checkpoint's folder nor {on_hub(error)}; {mend}") from error
 
 
@@ -248,9 +254,9 @@ def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
         raise OSError(f"tokenizer_name {name!r}: neither a tokenizer's folder nor {on_hub(error)}") from error
 
 
-def on_hub(error: OSError) -> str:
-    """What is said of a name for which transformers has raised `error`: "neither a folder nor ..."."""
-    is_reached = not isinstance(error.__cause__, LocalEntryNotFoundError)
+def on_hub(error: Exception) -> str:
+    """What is said of a name, after "neither a folder nor", that led the Hub's client or transformers to `error`."""
+    is_reached = not any(isinstance(each, LocalEntryNotFoundError) for each in (error, error.__cause__))
     return f"found on the Hub{'' if is_reached else ', which cannot be reached (or HF_HUB_OFFLINE is set)'}"
 
 

@@ -15,7 +15,8 @@ from .tokens import shortened
 
 #: inches: a token's row is high enough for a label, and low enough for a few tokens not to fill a screen
 LOWEST, HIGHEST = 0.11, 0.3
-LOW = 2.0  # inches: maps of this height have their scale below
+LOW = 2.0  # inches: maps of this height have their scale above them
+NARROW = 4.0  # inches: a scale above maps of this width has room for few numbers
 LARGEST = 7.0  # inches: the side of a map, unless its rows would then be too low for labels
 COLUMNS = 4
 
@@ -88,7 +89,7 @@ def panels(attention: AttentionMap, layer: int | None, head: int | None) -> Figu
     figure.suptitle(f"{attention.model}: {title}\n{which}", fontsize=12, parse_math=False)
     figure.supxlabel(f"key: {key}", fontsize=11)
     figure.supylabel(f"query: {query}", fontsize=11)
-    add_scale(figure, image, axes, is_low=rows * queries * row < LOW)
+    add_scale(figure, image, axes, is_low=rows * queries * row < LOW, is_narrow=columns * keys * row < NARROW)
     return figure
 
 
@@ -114,9 +115,12 @@ def label(axis: Axes, attention: AttentionMap, row: float) -> None:
     axis.tick_params(length=1.5, pad=1.5)
 
 
-def add_scale(figure: Figure, image: AxesImage, axes: list[Axes], is_low: bool = False) -> None:
+def add_scale(
+    figure: Figure, image: AxesImage, axes: list[Axes], is_low: bool = False, is_narrow: bool = False
+) -> None:
     """Explain the colours beside the maps or, if there is too little room for the numbers, above them."""
     ticks = [0, 0.01, 0.1, 0.2, 0.4, 0.7, 1] if is_low else [0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.7, 1]
+    ticks = [0, 0.1, 0.4, 1] if is_low and is_narrow else ticks
     place = {"location": "top", "shrink": 0.6, "aspect": 40} if is_low else {"shrink": 0.7, "aspect": 25}
     scale = figure.colorbar(image, ax=axes, fraction=0.04, ticks=ticks, **place)
     scale.set_ticklabels(list(map(str, ticks)))

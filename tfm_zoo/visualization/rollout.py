@@ -152,7 +152,7 @@ def plot_rollout(rollout: Rollout, path: str | Path) -> None:
     panel.bar(range(count), shares, color=colours, width=0.8)
     for place, share in enumerate(shares):
         if share > top:
-            panel.text(place, top, f" {share:.0%}", rotation=90, ha="center", va="bottom", fontsize=9)
+            panel.text(place, top, f" {share:.0%} (cut off)", rotation=90, ha="center", va="bottom", fontsize=9)
     panel.set_xticks(range(count), shortened(rollout.tokens), rotation=90, fontsize=9, parse_math=False)
     panel.set_xlim(-0.7, count - 0.3)
     panel.set_ylim(0, top)

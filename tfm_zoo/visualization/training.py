@@ -23,7 +23,8 @@ def plot_training(log_history: list[dict[str, Any]], path: str | Path, *metrics:
     panels = figure.subplots(1 + len(metrics), sharex=True, squeeze=False)[:, 0]
     validation = {"color": "#c4473a", "marker": "o"}
     steps, losses = curve(log_history, "loss")
-    panels[0].plot(steps, losses, label="training" if steps else None, color="#7a8aa0")
+    name = "training (mean since the last)" if steps else None
+    panels[0].plot(steps, losses, label=name, color="#7a8aa0", marker="o" if len(steps) == 1 else None)
     panels[0].plot(*curve(log_history, "eval_loss"), label="validation", **validation)
     panels[0].set_ylabel("loss")
     panels[0].legend(frameon=False)
@@ -31,7 +32,7 @@ def plot_training(log_history: list[dict[str, Any]], path: str | Path, *metrics:
         panel.plot(*curve(log_history, f"eval_{metric}"), **validation)
         panel.set_ylabel(f"validation {metric}")
     panels[-1].set_xlabel("optimiser step")
-    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     figure.suptitle(f"{Path(path).resolve().parent.name}: {', '.join(('loss', *metrics))}", parse_math=False)
     for panel in panels:
         plain(panel)
