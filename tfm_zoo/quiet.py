@@ -32,14 +32,17 @@ def quiet_imports() -> Iterator[None]:
 
 
 @contextmanager
-def switched_off(name: str) -> Iterator[None]:
-    """While it is open, the logger of this name shows nothing."""
-    logger = logging.getLogger(name)
-    was_disabled, logger.disabled = logger.disabled, True
+def switched_off(*names: str) -> Iterator[None]:
+    """While it is open, the loggers of these names show nothing."""
+    loggers = [logging.getLogger(name) for name in names]
+    were_disabled = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     finally:
-        logger.disabled = was_disabled
+        for logger, was_disabled in zip(loggers, were_disabled, strict=True):
+            logger.disabled = was_disabled
 
 
 def quiet_trying() -> AbstractContextManager:
@@ -48,8 +51,9 @@ def quiet_trying() -> AbstractContextManager:
 
 
 def quiet_retrying() -> AbstractContextManager:
-    """While it is open, the Hub's client does not tell of each attempt to reach the Hub: an error tells of the last."""
-    return switched_off("huggingface_hub.utils._http")
+    """While it is open, the Hub's client tells neither of each attempt to reach the Hub nor of a file that is not there:
+    an error tells of it in the end."""
+    return switched_off("huggingface_hub.utils._http", "huggingface_hub._snapshot_download")
 
 
 def quiet_checkpoint() -> AbstractContextManager:

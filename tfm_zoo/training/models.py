@@ -235,7 +235,7 @@ def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
     if is_path(name) and not Path(name).exists():
         raise FileNotFoundError(f"{option_name} {name!r}: no such folder{which_is_meant(name).rstrip('.')}")
     try:
-        if not Path(name).is_dir():  # transformers would try for half a minute if the Hub cannot be reached
+        if not Path(name).exists():  # transformers would try for half a minute if the Hub cannot be reached
             snapshot_download(name, allow_patterns=["config.json"])
         return AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except (OSError, HFValidationError) as error:
