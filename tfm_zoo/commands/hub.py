@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from ..converters.sources import check_folder
 from .options import Debug, Token, ZooModel
 from .screen import errors_in_one_line, in_one_line, notes, report, working
 
@@ -29,6 +28,8 @@ def verify(
     JSON: {"source", "ok", "differences": [...], "warnings": [...], "figures": {...}}. If the check itself fails:
     {"source", "ok": false, "error"}, also with exit code 1.
     """
+    from ..converters.sources import check_folder
+
     with errors_in_one_line(debug):
         try:
             check_folder(zoo_dir, token)
