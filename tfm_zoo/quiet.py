@@ -51,8 +51,7 @@ def quiet_trying() -> AbstractContextManager:
 
 
 def quiet_retrying() -> AbstractContextManager:
-    """While it is open, the Hub's client tells neither of its attempts to reach the Hub nor of a file that is not there:
-    an error tells in the end."""
+    """While it is open, the Hub's client tells neither of its attempts nor of a missing file: an error tells in the end."""
     return switched_off("huggingface_hub.utils._http", "huggingface_hub._snapshot_download")
 
 

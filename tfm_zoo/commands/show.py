@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..converters.sources import no_folder
 from .options import Debug
 from .screen import errors_in_one_line, notes, report
 
@@ -185,6 +184,8 @@ def place_of(out: Path) -> str:
 
 def history_of(run: Path) -> list[dict]:
     """What was logged while a model was trained, as `trainer_state.json` has it."""
+    from ..converters.sources import no_folder
+
     path = run / "trainer_state.json"
     if not path.exists():  # the Trainer leaves it in its checkpoints
         path = max(run.glob("checkpoint-*/trainer_state.json"), key=lambda each: each.stat().st_mtime, default=path)
