@@ -51,7 +51,7 @@ def quiet_trying() -> AbstractContextManager:
 
 
 def quiet_retrying() -> AbstractContextManager:
-    """While it is open, the Hub's client tells neither of its attempts nor of a missing file: an error tells in the end."""
+    """While it is open, the Hub's client logs neither attempts nor missing files: an error tells of them in the end."""
     return switched_off("huggingface_hub.utils._http", "huggingface_hub._snapshot_download")
 
 

@@ -242,7 +242,7 @@ def test_evaluation_asks_for_no_logits(train_lm, monkeypatch):
         ({"config_overrides": "hiden_size=32"}, "tfm_gpt has no field 'hiden_size'; did you mean 'hidden_size'"),
         ({"config_overrides": "hidden_size=30,num_attention_heads=4"}, "hidden_size=30 is not a multiple of"),
         ({"model_type": "gpt3"}, "model_type 'gpt3' is not one of transformers' or the zoo's; near: "),
-        ({"model_type": "vit"}, "model_type 'vit', which is not a causal language model"),
+        ({"model_type": "vit"}, "model_type 'vit' is not a causal language model"),
         (
             {"model_type": "codegen", "config_overrides": "n_embd=32,n_layer=1,n_head=2,rotary_dim=8"},
             "architecture 'codegen', which the zoo does not convert",

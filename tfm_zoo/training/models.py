@@ -143,8 +143,8 @@ class Head:
     def check(self, config: PreTrainedConfig) -> None:
         """Refuse a configuration for which neither transformers nor its own code has a class with the head."""
         if not (self.official_class(config) or self.auto_class.__name__ in getattr(config, "auto_map", {})):
-            where = f"{config.name_or_path!r} is of " if config.name_or_path else ""
-            raise ValueError(f"{where}model_type {config.model_type!r}, which is not a {self.title}")
+            where = f"{config.name_or_path!r}: " if config.name_or_path else ""
+            raise ValueError(f"{where}model_type {config.model_type!r} is not a {self.title}")
 
     def official_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
         """transformers' class with this head for this configuration, if there is one."""
