@@ -71,11 +71,6 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
             init.zeros_(module.weight)
 
     @classmethod
-    def _can_set_experts_implementation(cls) -> bool:
-        """Always: transformers would look for experts in the file of the class, and they stand in another."""
-        return True
-
-    @classmethod
     def from_pretrained(cls, *args, key_mapping: dict[str, str] | None = None, **kwargs):
         """As in transformers; tensors are found under their `other_names`, too."""
         names = vars(cls).get("other_names", {})
