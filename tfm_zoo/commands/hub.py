@@ -67,7 +67,6 @@ def push(
 
 def serve(context: typer.Context) -> None:
     """Serve zoo models to OpenAI-compatible clients. Takes the arguments of `transformers serve`."""
-    from transformers.cli.transformers import main as transformers_main
     from transformers.utils.import_utils import is_serve_available
 
     from ..patches import add_classes_to_transformers
@@ -76,6 +75,7 @@ def serve(context: typer.Context) -> None:
     with errors_in_one_line(debug=False):
         if not is_serve_available():
             raise ImportError("What serves a model is not installed: pip install 'transformers[serving]'")
+        from transformers.cli.transformers import main as transformers_main  # its oldest release needs `requests`
     register()  # in the process of the command, `import tfm_zoo` does not: it has to be quick
     add_classes_to_transformers()
     sys.argv = ["transformers", "serve", *context.args]
