@@ -69,13 +69,13 @@ def serve(context: typer.Context) -> None:
     """Serve zoo models to OpenAI-compatible clients. Takes the arguments of `transformers serve`."""
     from transformers.utils.import_utils import is_serve_available
 
-    from ..patches import add_classes_to_transformers
-    from ..registration import register
-
     with errors_in_one_line(debug=False):
         if not is_serve_available():
             raise ImportError("What serves a model is not installed: pip install 'transformers[serving]'")
         from transformers.cli.transformers import main as transformers_main  # its oldest release needs `requests`
+    from ..patches import add_classes_to_transformers  # last: transformers may run twice while it is first imported
+    from ..registration import register
+
     register()  # in the process of the command, `import tfm_zoo` does not: it has to be quick
     add_classes_to_transformers()
     sys.argv = ["transformers", "serve", *context.args]
