@@ -112,7 +112,7 @@ def test_unknown_names_are_refused_with_the_nearest(config, capsys):
         ("text_column_name: [a, b, c]", "one or two columns"),
         ("dataset_name: x\ntrain_file: y.csv", "either dataset_name or train_file"),
         ("test_file: y.csv", "need a train_file"),
-        ("adam_beta2: 1", "adam_beta2 must be below 1, not 1.0"),
+        ("adam_beta2: 1", "adam_beta2 must be at least 0 and below 1, not 1.0"),
         ("adam_beta1: -0.1", "adam_beta1 must be at least 0, not -0.1"),
         ("adam_epsilon: 0", "adam_epsilon must be above 0, not 0.0"),
         ("lr_scheduler_type: falling", "invalid choice: 'falling'"),
