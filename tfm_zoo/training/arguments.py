@@ -158,7 +158,7 @@ class LoopArguments(Options):
         super().__post_init__()
         for name in ("checkpointing_steps", "gradual_unfreezing"):
             steps = getattr(self, name)
-            if steps is not None and steps != "epoch" and not (steps.isdigit() and int(steps) > 0):
+            if steps is not None and steps != "epoch" and not (steps.isdecimal() and int(steps) > 0):
                 raise ValueError(f"{name} must be a number of steps or 'epoch', not {steps!r}")
 
     def resolved(self, is_new: bool) -> Self:
