@@ -376,7 +376,7 @@ def test_classifier_from_a_denoiser(caplog):
     fresh, left_out = caplog.messages
     assert "classification_head.dense.weight" in fresh
     assert "model." not in fresh
-    assert left_out.endswith("left out, as of another head: final_logits_bias, lm_head.weight.")
+    assert left_out.endswith("left out what belongs to another head: final_logits_bias, lm_head.weight.")
     official = to_official(model)
     assert (official(IDS).logits - model(IDS).logits).abs().max() <= 1e-5
 

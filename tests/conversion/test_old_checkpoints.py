@@ -191,5 +191,5 @@ def test_a_discriminator(tmp_path, caplog):
     ids = torch.arange(5, 9)[None]
     torch.testing.assert_close(detector(ids).logits, discriminator(ids).logits)
     zoo = from_official(tmp_path, tfm_zoo.TfmBertModel)
-    assert "left out, as of another head: discriminator_predictions.dense.bias" in caplog.text
+    assert "left out what belongs to another head: discriminator_predictions.dense.bias" in caplog.text
     assert_same_model(to_official(zoo), original)

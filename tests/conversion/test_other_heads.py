@@ -19,7 +19,7 @@ def test_masked_lm_for_a_classifier(tmp_path, caplog):
     for name in ("dense.weight", "dense.bias", "out_proj.weight", "out_proj.bias"):
         assert f"classifier.{name}" in fresh
     assert "lm_head" not in fresh
-    assert "left out, as of another head: " in left_out
+    assert "left out what belongs to another head: " in left_out
     assert "lm_head.dense.weight" in left_out
     assert "roberta" not in left_out
     # as the class itself initialises it
@@ -115,7 +115,7 @@ def test_language_model_for_a_classifier(tmp_path, caplog):
     assert torch.equal(model.model.layers[2].mlp.down_proj.weight, original.model.layers[2].mlp.down_proj.weight)
     fresh, left_out = caplog.messages
     assert fresh.startswith(f"{tmp_path} has no weights that fit score.weight: these start at random. Train them")
-    assert left_out.endswith("left out, as of another head: lm_head.weight.")
+    assert left_out.endswith("left out what belongs to another head: lm_head.weight.")
 
 
 def test_language_model_from_a_bare_one(tmp_path, caplog):
@@ -140,7 +140,7 @@ def test_head_that_the_native_side_has_not():
     [("BertModel", "TfmGPTForCausalLM"), ("GPT2LMHeadModel", "TfmBertForMaskedLM")],
 )
 def test_class_of_another_family_is_refused(name, wanted):
-    with pytest.raises(ConversionError, match=f"which {wanted} is not of"):
+    with pytest.raises(ConversionError, match=f"to which {wanted} does not belong"):
         from_official(build_tiny(BY_NAME[name]), getattr(tfm_zoo, wanted))
 
 

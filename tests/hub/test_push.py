@@ -211,7 +211,7 @@ def test_revisions_and_privacy_that_cannot_be(online, folder, hub_server):
     for revision, kind in ((commit, "commit"), ("v1", "tag")):
         with pytest.raises(ValueError, match=f"revision {revision} is a {kind} of user/model: a push goes to a branch"):
             push(folder, REPOSITORY, revision=revision)
-    with pytest.raises(ValueError, match="user/model is there, and public"):
+    with pytest.raises(ValueError, match="user/model is public"):
         push(folder, REPOSITORY, private=True)
     assert hub_server.repositories[REPOSITORY].branches == {"main": commit}
 

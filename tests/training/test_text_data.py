@@ -6,6 +6,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from tfm_zoo.training import generated
 from tfm_zoo.training.classification import data as text_data
 from tfm_zoo.training.classification.data import TextDataArguments, load_text_classification
+from tfm_zoo.training.labels import in_order
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 WRITERS = {
@@ -86,6 +87,7 @@ def test_class_labels_keep_their_names_and_order(tmp_path):
 def test_whole_numbers_are_ordered_by_value(tmp_path):
     data = load(dataset_name=saved(tmp_path / "data", train=texts(40, labels=(10, 9, 2))))
     assert data.label_names == ["2", "9", "10"]
+    assert in_order(["m²", "--1", "²", "10", "-2"]) == ["-2", "10", "--1", "m²", "²"]
 
 
 def test_pairs_and_label_ids(tmp_path):

@@ -48,7 +48,7 @@ class Architecture:
     other_prefixes: tuple[str, ...] = ()  # what some of its classes, or old versions of them, have in place of `prefix`
     config: tuple[ConfigRule, ...]
     tensors: tuple[TensorRule, ...]  # for the tensors of its base model, under their names in it
-    stored: tuple[TensorRule, ...] = ()  # the same, for files that have other names for them or cut them otherwise
+    stored: tuple[TensorRule, ...] = ()  # the same, for files in which they have other names or pieces
     heads: tuple[Head, ...]  # every head that both sides have; the base model, if both have that, first
     tokenizer: str | None = None  # its class, for checkpoints that do not say
     library: Literal["transformers", "torch"] = "transformers"  # modules of torch have settings, no configuration

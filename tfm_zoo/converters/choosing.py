@@ -1,4 +1,4 @@
-"""Which table a checkpoint needs, and which one a zoo model is exported by."""
+"""Which table converts a checkpoint, and which one exports a zoo model."""
 
 from typing import Any
 

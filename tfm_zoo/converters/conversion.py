@@ -70,7 +70,7 @@ def convert(
     model_class = model_class or head.zoo
     if model_class.config_class.model_type != architecture.family:
         result = f"{checkpoint.title} ({architecture.title}) becomes a model of the family {architecture.family}"
-        raise ConversionError(f"{result}, which {model_class.__name__} is not of.")
+        raise ConversionError(f"{result}, to which {model_class.__name__} does not belong.")
     # A module of torch has settings in place of a configuration.
     fields = settings_of(checkpoint.model) if architecture.library == "torch" else checkpoint.config
     config = to_zoo_config(architecture, completed(architecture, fields), model_class, config_overrides)
@@ -110,7 +110,7 @@ def convert(
         logger.warning(new_weights(checkpoint.title, matched.fresh))
     if matched.unused:
         made = f"{model_class.__name__} from {checkpoint.title}"
-        logger.warning(f"{made}: left out, as of another head: {enumerated(matched.unused)}.")
+        logger.warning(f"{made}: left out what belongs to another head: {enumerated(matched.unused)}.")
     return model
 
 

@@ -37,11 +37,11 @@ def from_state_dict(
 
     Args:
         state_dict: the weights, such as `torch.load("model.pt", weights_only=True)`. They are copied.
-        rules: a [`Rename`], [`Split`], [`SplitHeads`], [`Join`], [`Transpose`] or [`Row`] for each tensor, with one's
-            own name as `official`, and the name in `model_class(config).state_dict()` as `zoo`. In a name, `{i}` stands
-            for a layer's number; one that stops at a module stands for its weight and its bias. [`NotConverted`] names
-            what is no weight, [`Sinusoids`] a fixed table of positions, which is checked against the zoo's, and
-            [`ZooOnly`] what starts at random.
+        rules: a [`Rename`], [`Split`], [`SplitHeads`], [`Interleaved`], [`Join`], [`Transpose`] or [`Row`] for each
+            tensor, with one's own name as `official`, and the name in `model_class(config).state_dict()` as `zoo`. In a
+            name, `{i}` stands for a layer's number; one that stops at a module stands for its weight and its bias.
+            [`NotConverted`] names what is no weight, [`Sinusoids`] a fixed table of positions, which is checked against
+            the zoo's, and [`ZooOnly`] what starts at random.
         model_class: a class of the zoo, made from `config`.
 
     Returns:
@@ -135,7 +135,7 @@ def check_fit(
 
 
 def fields_that_fit(wanted: list[str], unwanted: list[str], config: PreTrainedConfig) -> str:
-    """A line on the fields for biases and norms that the zoo's model alone has (`wanted`) or has not; or nothing.
+    """A line on the fields for biases and norms that only the zoo's model has (`wanted`) or lacks (`unwanted`), if any.
 
     Only a bias whose weight is not in the list counts: where a whole layer is missing, these fields are not the cause.
     """

@@ -8,8 +8,8 @@ from huggingface_hub.errors import GatedRepoError, HFValidationError, LocalEntry
 
 
 def is_path(source: str | Path, token: str | None = None) -> bool:
-    """Whether `source` names a folder, which may be missing, and not a Hub id: beside a folder with a similar name, an
-    id is one that the Hub knows."""
+    """Whether `source` names a folder, which may be missing, and not a Hub id. Where a folder has a similar name, only
+    what the Hub knows is an id."""
     depth = len(Path(source).parts)
     if Path(source).is_dir() or str(source).startswith((".", "~", "/")) or depth > 2:
         return True

@@ -55,7 +55,7 @@ class Match:
 def divided(
     steps: list[Step], tensors: Mapping[str, LazyTensor], tied: Mapping[str, str]
 ) -> tuple[list[Step], list[Step], set[str]]:
-    """The steps whose tensors are all there; the others that a model needs; and the parameters that the first fill.
+    """The steps whose tensors are all there; the others that a model needs; and what the complete steps fill.
 
     A model needs no optional step, and none whose parameters are `tied` to others that are filled.
     """

@@ -142,7 +142,7 @@ def compare_outputs(fingerprint: dict, outputs: dict[str, dict], dtype: str, ver
         pairs = list(zip(before["values"], now["values"], strict=True))
         flips = sum((old is None) != (new is None) for old, new in pairs)
         if flips:
-            verdict.differences.append(f"output {name} has no finite value where it had, or the reverse: {flips} times")
+            verdict.differences.append(f"output {name} has {flips} values that are finite and were not, or the reverse")
         numbers = [pair for pair in pairs if None not in pair]
         largest = max((abs(old) for old, _ in numbers), default=0.0) or 1.0
         drifts[name] = max((abs(old - new) for old, new in numbers), default=0.0) / largest

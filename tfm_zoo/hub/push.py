@@ -78,8 +78,9 @@ def push(
         card = card_of_folder(folder, repo_id)
         return upload(api, repo_id, files, card, revision=revision, commit_message=message)
     except Exception as error:  # of the network, of the Hub, or of the disk
+        reason = " ".join(str(error).split()).rstrip(".")
         raise PushError(
-            f"The upload to {repo_id} failed: {' '.join(str(error).split())} {lacking(api, files, repo_id, revision)}: "
+            f"The upload to {repo_id} failed: {reason}. {lacking(api, files, repo_id, revision)}: "
             f"a push changes all or nothing. Push again ({command}): what is there is not sent a second time."
         ) from error
 
@@ -143,4 +144,4 @@ def lacking(api: HfApi, files: dict[str, Path], repo_id: str, revision: str | No
         missing = sorted(files.keys() - set(api.list_repo_files(repo_id, revision=revision)))
     except Exception:
         return "The repository does not answer"
-    return f"It lacks {', '.join(missing)}" if missing else "Its files are those of before"
+    return f"It lacks {', '.join(missing)}" if missing else "Its files are as before"

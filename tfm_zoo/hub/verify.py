@@ -75,7 +75,7 @@ def find(source: str | Path, revision: str | None, token: str | None) -> Path:
     try:
         with quiet_retrying():  # asked for one file by `hf_hub_download`, the client would try for half a minute
             folder = Path(snapshot_download(str(source), revision=revision, token=token, allow_patterns=[FILE]))
-            if not (folder / FILE).is_file():  # it is not there, or was not asked for while there was a connection
+            if not (folder / FILE).is_file():  # missing on the Hub, or not asked for while there was a connection
                 hf_hub_download(str(source), FILE, revision=revision, token=token)
     except (HFValidationError, RepositoryNotFoundError, LocalEntryNotFoundError) as error:
         raise FileNotFoundError(not_on_hub(source, FILE, error)) from error

@@ -47,7 +47,7 @@ class Batch(NamedTuple):
         cache: keys and values of earlier positions.
         returned_cache: the cache in the outputs.
         source: the fields of a `Source`, which the layers of an encoder-decoder's decoder read.
-        key_positions: `(batch, keys)`, with those in the cache, if only real tokens are counted.
+        key_positions: `(batch, keys)`, of all keys, cached ones too, if only real tokens are counted.
     """
 
     tokens: Tokens
@@ -174,8 +174,8 @@ def has_hooks(*parts: nn.Module | None) -> bool:
 def count_positions(model, inputs: torch.Tensor, seen: int | torch.Tensor = 0) -> torch.LongTensor:
     """Default positions `(batch or 1, length)`, from 0; raises a `ValueError` if there are more than the model has.
 
-    All tokens are counted, after the `seen` ones in a cache. With `config.position_ids_from_padding` only real tokens
-    are, and padding has position -1; `inputs_embeds` are all taken for real tokens.
+    All tokens are counted, after the `seen` ones in a cache; with `config.position_ids_from_padding` only real tokens,
+    and padding has position -1. All `inputs_embeds` count as real tokens.
     """
     config, length = model.config, inputs.shape[1]
     if config.position_ids_from_padding and inputs.dim() == 2:
@@ -195,8 +195,8 @@ def count_in_mask(attention_mask: torch.Tensor, inputs: torch.Tensor) -> torch.L
 
 
 def count_seen(mask: torch.Tensor | None, inputs: torch.Tensor) -> torch.LongTensor | None:
-    """[`count_in_mask`] of the keys that the last query sees, by a mask `(batch, 1, queries, keys)`; `None` without one
-    that is a tensor."""
+    """[`count_in_mask`] of the keys that the last query sees, by a mask `(batch, 1, queries, keys)`; `None` if the mask
+    is no tensor."""
     if not isinstance(mask, torch.Tensor):
         return None
     last = mask[:, 0, -1]
@@ -212,8 +212,8 @@ def empty_states(model, inputs: torch.Tensor) -> torch.Tensor:
 def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, prefix: str = "") -> torch.Tensor:
     """The input that the caller passed; `prefix` precedes its name in errors."""
     if (input_ids is None) == (inputs_embeds is None):
-        number = "neither" if input_ids is None else "both"
-        raise ValueError(f"Exactly one of {prefix}input_ids and {prefix}inputs_embeds is needed; {number} given.")
+        given = "neither is" if input_ids is None else "both are"
+        raise ValueError(f"Exactly one of {prefix}input_ids and {prefix}inputs_embeds is needed; {given} given.")
     if input_ids is not None and input_ids.is_floating_point():
         raise ValueError(f"{prefix}input_ids of type {input_ids.dtype} should be integers.")
     return input_ids if inputs_embeds is None else inputs_embeds

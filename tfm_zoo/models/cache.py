@@ -63,7 +63,7 @@ class TfmGrowingLayer(DynamicLayer):
 
 
 def is_writable(states: torch.Tensor) -> bool:
-    """Whether a tensor may be written to: one made in inference mode may not be outside it."""
+    """Whether a tensor may be written to: one made in inference mode only within it."""
     return torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or not states.is_inference()
 
 
@@ -152,8 +152,6 @@ class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
 
 def add_states(cache: Cache, config) -> None:
     """Replaces the linear-attention layers of a cache, which may be the caller's, by layers that count positions.
-
-    transformers' own layers do not count, so that the length of a generation would be unknown.
 
     Raises:
         ValueError: for a cache without a state for a layer of linear attention, or with one that was not counted.

@@ -41,7 +41,7 @@ class ConfigurationChecks:
         if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
             raise ValueError(
                 f"pad_token_id={self.pad_token_id} is outside the vocabulary, 0 to {self.vocab_size - 1}; "
-                "None is for a model without."
+                "it may be None, for a model without padding."
             )
 
     def check_axes(self):
@@ -177,7 +177,7 @@ class ConfigurationChecks:
                 raise ValueError(f"rope_parameters={self.rope_parameters} should have those of {layer_type!r} layers.")
             kind, share = parameters["rope_type"], parameters.get("partial_rotary_factor", 1.0)
             if kind not in ("default", *ROPE_INIT_FUNCTIONS):
-                raise ValueError(f"rope_type={kind!r} should be one of: default, {', '.join(ROPE_INIT_FUNCTIONS)}")
+                raise ValueError(f"rope_type={kind!r} should be one of: default, {', '.join(ROPE_INIT_FUNCTIONS)}.")
             if not 0 < share <= 1:
                 raise ValueError(f"partial_rotary_factor={share} is not a share in (0, 1].")
 
@@ -185,8 +185,8 @@ class ConfigurationChecks:
         """`position_offset` counts rows of a learned position table."""
         if self.position_offset < 0 or (self.position_offset and self.position_embedding_type != "learned"):
             raise ValueError(
-                f"position_offset={self.position_offset} is a number of rows of the learned position table, which "
-                f"position_embedding_type={self.position_embedding_type!r} should then have."
+                f"position_offset={self.position_offset} should be 0 or more, and 0 unless position_embedding_type="
+                f"{self.position_embedding_type!r} is 'learned'."
             )
 
     def check_layer_types(self):

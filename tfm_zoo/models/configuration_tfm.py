@@ -85,7 +85,7 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
         activation_dropout: dropout inside the feed-forward, after the activation.
         attention_output_dropout: dropout of what attention adds to the residual stream. `None`: `hidden_dropout`.
         final_dropout: dropout of the last hidden state, after its norm (T5).
-        type_vocab_size: number of segments, each with an embedding; 0 for a model without.
+        type_vocab_size: number of segments, each with an embedding; 0: none.
         token_types_as_tokens: look `token_type_ids` up among the tokens, as GPT and GPT-2 do. A model with neither this
             nor segments ignores them.
         scale_embedding: token embeddings are multiplied by the square root of their width (Vaswani et al. 2017, 3.4).
@@ -283,7 +283,7 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
                     f"{name}={kwargs[name]} has no meaning with position_embedding_type="
                     f"{self.position_embedding_type!r}: it goes with 'rotary'."
                 )
-        # transformers' tools take a model with an attribute `rope_parameters` for a rotary one.
+        # transformers' tools treat every model with an attribute `rope_parameters` as a rotary one.
         rope_parameters = kwargs.pop("rope_parameters", None)
         if self.position_embedding_type == "rotary":
             self.rope_parameters = rope_parameters

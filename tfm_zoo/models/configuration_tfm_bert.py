@@ -105,9 +105,9 @@ class TfmBertConfig(TfmConfig):
         is_alike = len(kinds) == 1 and self.first_norm
         if self.num_hidden_groups < self.num_hidden_layers and not is_alike:
             raise ValueError(
-                f"num_hidden_groups={self.num_hidden_groups} has layers share their weights: layer_types="
-                f"{self.layer_types}, no_rope_layers={self.no_rope_layers} and first_norm={self.first_norm} should "
-                "make them alike."
+                f"num_hidden_groups={self.num_hidden_groups} makes layers share their weights, but layer_types="
+                f"{self.layer_types}, no_rope_layers={self.no_rope_layers} and first_norm={self.first_norm} make them "
+                "differ."
             )
         if self.classifier_norm and not self.classifier_dense:
             raise ValueError(

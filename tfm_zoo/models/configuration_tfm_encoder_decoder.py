@@ -18,8 +18,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
         encoder_layers: another name of `num_hidden_layers`: number of blocks of the encoder.
         decoder_layers: number of blocks of the decoder. `None`: as many as the encoder's.
         decoder_attention_heads: number of query heads of the decoder, in self- and in cross-attention. Their
-            total width is the encoder's, and as many of them share a key head as there. `None`: as many as the
-            encoder's.
+            total width, and how many of them share a key head, are the encoder's. `None`: as many as the encoder's.
         decoder_ffn_dim: width inside the decoder's feed-forward. `None`: as the encoder's, `intermediate_size`.
         decoder_vocab_size: number of tokens in the target's vocabulary. `None`: `vocab_size`.
         share_encoder_decoder_embeddings: whether source and target share one embedding. `None`: if their vocabularies
@@ -39,7 +38,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
         classifier_dropout: dropout in the classification head.
         use_cache: whether a forward pass in evaluation mode returns its keys and values.
         skip_padding: compute no padding in the encoder (see [`TfmBertConfig`]) and, where there are labels, nothing
-            behind the end of a target, where logits are zero.
+            after the end of a target, where logits are zero.
     """
 
     model_type = "tfm_encoder_decoder"
@@ -148,8 +147,8 @@ class TfmEncoderDecoderConfig(TfmConfig):
             raise ValueError(f"no_rope_layers={self.no_rope_layers} names the layers of one stack, and there are two.")
         if self.lm_head_bias and self.final_logits_bias:
             raise ValueError(
-                "lm_head_bias=True gives the output projection a trained bias, and final_logits_bias=True one that is "
-                "not: choose one of the two."
+                "lm_head_bias=True gives the output projection a trained bias, and final_logits_bias=True an "
+                "untrained one: choose one of the two."
             )
         if self.share_encoder_decoder_embeddings and self.decoder_vocab_size != self.vocab_size:
             raise ValueError(

@@ -24,11 +24,11 @@ class TfmGPTConfig(TfmConfig):
         output_router_logits: whether models return the router's logits and a language model its loss, which balances
             the use of the experts (Fedus et al. 2021) and is added to the loss of labels.
         router_aux_loss_coef: what that loss is multiplied by first. `None`: 0.001 if there are experts, else 0.
-        project_tokens: `embedding_size` is the width of tokens alone, which a projection without bias widens before
+        project_tokens: only tokens have the width `embedding_size`. A projection without bias widens them before
             positions are added; another narrows the last hidden states, so that the vocabulary can be tied (OPT-350M).
         position_ids_from_mask: if a caller passes no `position_ids`, count the tokens that the attention mask shows;
-            padding has position -1 (OPT). ALiBi then counts distances in the same way (BLOOM), but in a static
-            cache not if every layer slides.
+            padding has position -1 (OPT). ALiBi then counts distances in the same way (BLOOM), except in a static
+            cache if every layer slides.
         scale_alibi: ALiBi is a part of the scores that `attention_scale` multiplies (Falcon).
         round_alibi: ALiBi is computed from the position of each key, not from distances, and rounded to bfloat16; needs
             `position_ids_from_mask` (Falcon).
@@ -40,10 +40,10 @@ class TfmGPTConfig(TfmConfig):
         final_logit_softcapping: a soft cap: logits become `cap * tanh(logits / cap)` (Gemma 2).
         classifier_dropout: dropout before the classifier of tokens.
         renew_longrope_cache: generation computes its cache anew where a text passes `original_max_position_embeddings`,
-            from where on LongRoPE has other frequencies (Phi 3).
+            beyond which LongRoPE has other frequencies (Phi 3).
         use_cache: whether a forward pass in evaluation mode returns its keys and values (not those of packed rows).
-        skip_padding: in training, compute no padding, and nothing behind the last position of a row that a loss reads;
-            in a classifier of sequences always, if there is no cache.
+        skip_padding: in training, compute neither padding nor what follows the last position of a row that a loss
+            reads; a classifier of sequences never computes them, unless there is a cache.
     """
 
     model_type = "tfm_gpt"

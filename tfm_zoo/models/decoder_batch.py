@@ -200,7 +200,7 @@ def restarts(position_ids: torch.LongTensor | None) -> bool:
 
 
 def count_cached(model, past_key_values: Cache | None, batch: int) -> int | None:
-    """The number of positions in a cache, which it checks; `None` if only the device knows that number.
+    """Checks a cache, and returns the number of positions in it; `None` if only the device knows that.
 
     Raises:
         ValueError: for a cache of another model or another number of sequences.

@@ -253,7 +253,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
 
 
 class TfmEncoderAlone(TfmEncoderDecoderPreTrainedModel):
-    """An encoder without a decoder, under the name that it has beside one."""
+    """An encoder without a decoder; its tensors are named as beside one."""
 
     _keys_to_ignore_on_load_unexpected = [
         r"^(model\.)?decoder\.",

@@ -119,8 +119,7 @@ class ReplacedTokenDetection(TfmHead):
     ) -> TokenClassifierOutput:
         """
         Args:
-            labels: `(batch, length)`, 1 where the token was replaced, 0 where it was not; -100, and padding, does not
-                count.
+            labels: `(batch, length)`, 1 where the token was replaced, 0 where not; -100 and padding do not count.
 
         Returns:
             `logits` `(batch, length)`, above 0 where the token looks replaced.

@@ -148,8 +148,8 @@ class QuestionAnswering(TfmHead):
     ) -> Inputs:
         encoded = inputs.get("encoder_outputs")
         tokens = tokens_of(inputs) if encoded is None else encoded[0]
-        check_labels(start_positions, tokens.shape[:1], None, "", name="start_positions")
-        check_labels(end_positions, tokens.shape[:1], None, "", name="end_positions")
+        check_labels(start_positions, tokens.shape[:1], name="start_positions")
+        check_labels(end_positions, tokens.shape[:1], name="end_positions")
         if start_positions is None or end_positions is None:
             return self.reading(inputs, None)
         # The loss is a softmax over all positions, padded ones included.
@@ -194,8 +194,8 @@ def passed_on(outputs: ModelOutput) -> Inputs:
 def check_labels(
     labels: torch.Tensor | None,
     shape: tuple[int, ...],
-    classes: int | None,
-    table: str,
+    classes: int | None = None,
+    table: str = "",
     name: str = "labels",
     inputs: str = "the inputs",
 ) -> None:

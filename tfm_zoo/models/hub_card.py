@@ -51,7 +51,7 @@ def card_of_model(model: PreTrainedModel, repo_id: str) -> ModelCard:
 def make_card(template: str, data: ModelCardData, source: str, **values: Any) -> ModelCard:
     """A card that the zoo may replace, from a Jinja `template` for the text below its metadata, and the `values` in it.
 
-    The template may also use `source`, from where the model loads, `quoted_source` (for Python) and `verify_command`.
+    The template may also use `source`, where the model loads from, `quoted_source` (for Python) and `verify_command`.
     """
     values |= {"source": source, "quoted_source": json.dumps(source), "verify_command": verify_command(source)}
     return ModelCard.from_template(data, template_str=HEAD + template.strip() + "\n\n", **values)

@@ -25,7 +25,7 @@ def plain_name(name: str) -> str:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether an engine holds parts of the model, or has wrapped some; transformers' tensor parallelism does not."""
+    """Whether an engine divides the model, or wraps parts of it; transformers' tensor parallelism does not count."""
     if (getattr(model, "_tp_size", None) or 1) > 1:
         return False
     wrappers = any(name in module._modules for module in model.modules() for name in WRAPPED)

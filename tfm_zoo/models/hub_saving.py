@@ -41,7 +41,7 @@ class TfmHubMixin:
     ) -> None:
         """Saves as transformers does, and writes a manifest; a save that fails leaves no new file behind.
 
-        A sharded model is saved as a whole one: give `state_dict=accelerator.get_state_dict(model)`. For FSDP2's it may
+        A sharded model is saved as a whole one: give `state_dict=accelerator.get_state_dict(model)`. With FSDP2 it may
         be left out if all processes call this.
         """
         folder = Path(save_directory)
@@ -128,7 +128,7 @@ def open_repository(api: HfApi, repo_id: str, private: bool | None = None, revis
     """
     repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
     if private and not api.repo_info(repo_id).private:
-        raise ValueError(f"{repo_id} is there, and public: make it private in its settings, or push without private.")
+        raise ValueError(f"{repo_id} is public: make it private in its settings, or push without private.")
     if revision is not None and not revision.startswith("refs/pr"):
         tags = [ref.name for ref in api.list_repo_refs(repo_id).tags]
         if revision in tags or re.fullmatch("[0-9a-f]{40}", revision):

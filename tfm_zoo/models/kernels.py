@@ -87,7 +87,7 @@ class DroppedAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient, weights_gradient) -> tuple[torch.Tensor, torch.Tensor, None]:
         weights, kept, value = ctx.saved_tensors
-        if gradient is None:  # in a second derivative, of the weights alone
+        if gradient is None:  # a second derivative may be one of the weights alone
             gradient = value.new_zeros(*weights.shape[:-1], value.shape[-1])
         value_gradient = (weights * kept).mul_(ctx.scale).transpose(-2, -1) @ gradient
         through_value = (gradient @ value.transpose(-2, -1)).mul_(kept).mul_(ctx.scale)
@@ -99,7 +99,7 @@ class DroppedAttention(torch.autograd.Function):
 class Window(NamedTuple):
     """Who sees whom: a position sees `left` positions before it and `right` after it.
 
-    `positions` are int32 `(batch or 1, length)`, `FAR` at padding. (A tuple, since device hooks move its tensor.)
+    `positions` are int32 `(batch or 1, length)`, `FAR` at padding.
     """
 
     positions: torch.IntTensor
@@ -116,8 +116,8 @@ def attend_in_blocks(attend: Callable, window: Window, module, query, key, value
     """Attention within a window: each block of positions attends to itself and the blocks beside it.
 
     The work grows with length times window; a mask over all pairs would cost the square of the length. `attend`, a
-    function of the same interface, is called once for all blocks (on a CPU for those of each sequence, which fit into
-    its caches).
+    function of the same interface, is called once for all blocks (on a CPU once for each sequence, whose blocks
+    fit into the CPU's caches).
     """
     if len(query) > 1 and query.device.type == "cpu":
         places = window.positions.expand(len(query), -1)

@@ -17,7 +17,7 @@ from .linear_attention import linear_attention_forward
 
 
 class Padding(NamedTuple):
-    """Where the real tokens of a padded batch stand. (A tuple, since device hooks move the tensors in a tuple.)
+    """Where the real tokens of a padded batch stand.
 
     Args:
         indices: `(real tokens,)`, the index of each in the flattened padded batch.
@@ -127,7 +127,7 @@ def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype = torch.float) ->
 
 
 def are_few(config, queries: Padding, keys: Padding) -> bool:
-    """Whether to compare all tokens of two batches takes no longer than to call a kernel for each sequence."""
+    """Whether comparing all tokens of two batches takes no longer than calling a kernel for each sequence."""
     return len(queries.indices) * len(keys.indices) * config.hidden_size <= len(queries.lengths) << 17
 
 
@@ -223,7 +223,7 @@ def attention_mode(model, padding: Padding, device: torch.device, output_attenti
     if device.type != "cpu" or implementation not in ("eager", "sdpa", "linear") or output_attentions:
         return "padded"
     # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device. A single
-    # call costs less for few tokens, but rounds otherwise: it is for training alone, since outputs are kept to a bit.
+    # call costs less for few tokens, but rounds differently: only training uses it, since outputs are kept to the bit.
     has_limits = model.position_bias is not None or set(model.layer_types) != {"full_attention"}
     return "together" if model.training and not has_limits and are_few(config, padding, padding) else "split"
 

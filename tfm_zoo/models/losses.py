@@ -11,7 +11,7 @@ from .layout import is_traced
 IGNORED = -100  # the label of a position that has none
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
 FEW = 1 << 18  # up to this many logits are made at once
-MANY = 1 << 26  # and no more than this in a chunk where autograd keeps copies of them
+MANY = 1 << 26  # the most logits in a chunk where autograd keeps copies of them
 
 
 def labelled_only(hidden_states: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.Tensor, torch.LongTensor]:
@@ -47,7 +47,7 @@ def vocabulary_loss(
     vocabulary = getattr(lm_head, "out_features", FEW)
     at_once = not in_chunks or labels.numel() * vocabulary <= FEW
     chunk = min(CHUNK, max(1, MANY // vocabulary))
-    # Every call of a divided layer has all processes gather its parts, so that all must call it equally often.
+    # Each call of a divided layer gathers its parts from all processes, so that all must call it equally often.
     if at_once or is_traced(hidden_states) or is_divided(lm_head):
         loss = summed_loss(lm_head, hidden_states, labels, softcap)
     elif not torch.is_grad_enabled():

@@ -137,11 +137,11 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         if shift_labels is None and labels is None:
             return inputs
         shape = tokens_of(inputs).shape[:2]
-        check_labels(labels, shape, None, "")
+        check_labels(labels, shape)
         shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if shift_labels is None else shift_labels
         name, table = "shift_labels" if labels is None else "labels", "the vocabulary (vocab_size)"
         check_labels(shift_labels, shape, self.config.vocab_size, table, name=name)
-        # The position of a label counts as read, too: to leave out only the last token of full rows would gain nothing.
+        # A label's own position counts as read, too: leaving out just the last token of full rows would gain nothing.
         placed = shift_labels if labels is None else labels.where(labels != IGNORED, shift_labels)
         read = read_positions(self, placed, return_logits)
         return inputs | {"shift_labels": shift_labels, "read_positions": read}

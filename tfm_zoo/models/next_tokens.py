@@ -54,8 +54,8 @@ def language_model_output(
     loss: torch.Tensor | None,
     logits: torch.Tensor | None,
 ) -> CausalLMOutputWithPast | MoeCausalLMOutputWithPast:
-    """What a language model returns: the logits, the loss, and what `outputs` of its base model pass on. If they hold
-    a router's logits, its loss is part of the loss."""
+    """What a language model returns: the loss, the logits, and `outputs` of its base model. If these hold a router's
+    logits, its loss is added to the loss."""
     router_logits = outputs.get("router_logits")
     if not router_logits:
         return CausalLMOutputWithPast(loss=loss, logits=logits, **passed_on(outputs))
@@ -91,7 +91,7 @@ def read_positions(
     if not makes_logits(model, labels, return_logits):
         return has_label
     asks = return_logits or not isinstance(logits_to_keep, int) or logits_to_keep != 0 or has_hooks(model.lm_head)
-    # An evaluation that records gradients looks into the model: it gets what the official class computes, to a digit.
+    # An evaluation with gradients looks into the model: it gets what the official class computes, digit for digit.
     if asks or torch.is_grad_enabled() or not model.config.skip_padding:
         return None
     # A mask that does not fit is refused later.
@@ -128,7 +128,7 @@ def last_tokens(config, inputs: Inputs) -> torch.BoolTensor:
         real = torch.ones((batch, length), dtype=torch.bool, device=tokens.device)
     else:
         raise ValueError(
-            f"Which of the tokens of {batch} sequences is the last that is not padding? Neither attention_mask nor "
-            "config.pad_token_id says it: give one of them."
+            f"Neither attention_mask nor config.pad_token_id says which tokens of the {batch} sequences are padding: "
+            "give one of them."
         )
     return only_last(real)

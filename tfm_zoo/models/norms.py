@@ -26,7 +26,7 @@ class TfmRMSNorm(nn.Module):
 
 
 class TfmZeroCenteredRMSNorm(TfmRMSNorm):
-    """The same with `1 + weight` in place of the weight, which starts at zero (Gemma), computed in float32."""
+    """The same with `1 + weight` in place of the weight (Gemma), in float32; the weight starts at zero."""
 
     def __init__(self, hidden_size: int, eps: float = 1e-6):
         super().__init__(hidden_size, eps)

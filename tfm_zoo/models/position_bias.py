@@ -53,8 +53,8 @@ class TfmRelativeBias(nn.ModuleList):
 class TfmAlibi(nn.Module):
     """ALiBi (Press et al. 2022): scores fall with the distance, by one slope for each head.
 
-    The slopes of `2 ** n` heads are powers of one number, down to `2 ** -8`; further heads get every second slope of
-    twice as many. They are a buffer, which is not saved.
+    The slopes of `2 ** n` heads are powers of one number, down to `2 ** -8`; heads beyond these get every second slope
+    of `2 ** (n + 1)` heads. They are a buffer, which is not saved.
     """
 
     is_per_layer = False
@@ -149,7 +149,7 @@ class BiasedLayouts:
         return layout.with_bias(bias)
 
     def positions(self, keys: int, *starts: int | torch.Tensor) -> tuple[torch.LongTensor, ...]:
-        """Positions `(batch or 1, keys)` of keys, and those of queries, whose first are the tokens number `starts`."""
+        """Positions of keys, `(batch or 1, keys)`, and of queries; `starts` are the numbers of the first ones."""
         counts, known = (keys, self.queries), self.key_positions
         places = [torch.arange(n, device=self.device) + start for n, start in zip(counts, starts, strict=True)]
         if known is None:

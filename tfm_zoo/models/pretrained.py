@@ -83,7 +83,7 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
         return loaded
 
     def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args) -> None:
-        """The part of `load_state_dict`, which resumes runs, that finds tensors under their `other_names` too."""
+        """Lets `load_state_dict`, with which runs are resumed, find tensors under their `other_names` too."""
         expected = {name for name, _ in self.named_parameters()}
         for pattern, name in vars(type(self)).get("other_names", {}).items():
             for other in [key.removeprefix(prefix) for key in state_dict if key.startswith(prefix)]:
@@ -98,6 +98,6 @@ def check_shards(config, processes: int) -> None:
     for sizes in (config, config.get_text_config(decoder=True)):
         if divides and sizes.num_key_value_heads % processes:
             raise ValueError(
-                f"num_key_value_heads={sizes.num_key_value_heads} heads are not divided among tp_size={processes} "
-                "processes: their number should be a multiple of tp_size."
+                f"num_key_value_heads={sizes.num_key_value_heads} cannot be divided among tp_size={processes} "
+                "processes: it should be a multiple of tp_size."
             )

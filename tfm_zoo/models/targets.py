@@ -33,7 +33,7 @@ def shift_right(config, tokens: torch.LongTensor) -> torch.LongTensor:
         ValueError: for another shape, or if the configuration lacks the id.
     """
     if tokens.dim() != 2 or tokens.shape[1] == 0:
-        raise ValueError(f"labels of shape {tuple(tokens.shape)} should be of shape (batch, length), as the target.")
+        raise ValueError(f"labels of shape {tuple(tokens.shape)} should be of shape (batch, length).")
     padding, start = config.pad_token_id, config.decoder_start_token_id
     if padding is None:
         raise ValueError("pad_token_id=None: decoder_input_ids made of labels need it where there is no label.")

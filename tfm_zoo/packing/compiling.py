@@ -65,14 +65,13 @@ def check_compiler() -> None:
 
 
 def room(positions: int) -> int:
-    """The size of a cache for so many positions: a power of two, so that few graphs are compiled."""
+    """The size of a cache for this many positions: a power of two, so that few graphs are compiled."""
     return max(SHORTEST, 1 << (positions - 1).bit_length())
 
 
 def beyond_packed(guards: list) -> list[bool]:
-    """Which guards of a graph torch checks before each step: of packed layers, which do not change, only the number.
-
-    (It tells a copy of a model from the model.) The others are a third or more of all.
+    """Which guards of a graph torch checks before each step: of packed layers only the number, which tells a copy of a
+    model from the model. Nothing else of these layers changes, and its guards are a third or more of all.
     """
     packed = tuple({guard.name for guard in guards if isinstance(guard.value, PackedLinear | LinearPart)})
     return [not guard.name.startswith(packed) or guard.name.endswith(".number") for guard in guards]

@@ -46,7 +46,7 @@ def pack_weights(model: PreTrainedModel, dtype: str | None = None, compile: bool
     """Lays out the weights of every linear layer, the vocabulary's too, for the kernels of this CPU, in place.
 
     This makes decoding faster, which spends its time reading weights. Products of the same input (query, key and value;
-    gate and up) are computed as one. Norms, attention and embeddings stay as they are, also an embedding tied to the
+    gate and up) are computed as one. Norms, attention and embeddings stay as they are, even an embedding tied to the
     vocabulary's projection. Adapters of PEFT stay, too; the layers that they adapt are packed.
 
     Args:
@@ -55,7 +55,7 @@ def pack_weights(model: PreTrainedModel, dtype: str | None = None, compile: bool
         dtype: of the weights. `"float32"`: the same outputs, up to rounding. `"bfloat16"`: half the memory; the insides
             of feed-forwards and of an encoder's attention are computed in it, the rest in the model's type.
             `"int8"`: a quarter; inputs are rounded to eight bits, too. `"int4"`: an eighth; groups of 32 numbers share
-            a scale. (A layer whose inputs are no multiple of 32 gets eight bits.) `None`: see [`fastest`].
+            a scale. (Layers whose inputs do not divide into such groups get eight bits.) `None`: see [`fastest`].
         compile: whether `generate` compiles its steps, which needs a C++ compiler. The first step then takes about a
             minute, and so does the first with another number of sequences or with much longer ones. Beam search is not
             compiled.
@@ -108,7 +108,7 @@ def check(model: nn.Module, dtype: str) -> None:
         raise ValueError(f"{wanted}; this one is {state}.")
     packed = is_packed(model)
     if packed or getattr(model, "hf_quantizer", None) is not None or not any(map(is_plain, model.modules())):
-        state = "packed" if packed else "quantised, or it has no linear layer"
+        state = "packed" if packed else "quantised or has none"
         raise ValueError(f"pack_weights takes a model with plain linear layers; this one is {state}.")
 
 
@@ -175,12 +175,12 @@ class Packer(NamedTuple):
             setattr(*place, part)
 
     def can_join(self, layers: list[nn.Module | None]) -> bool:
-        """Whether all are packed, with biases or without."""
+        """Whether all are packed, and all or none have a bias."""
         return all(map(self.takes, layers)) and len({layer.bias is None for layer in layers}) == 1
 
     def product(self, layers: list[nn.Linear]) -> Product:
         weight = joined([weight_of(layer, self.weights) for layer in layers])
-        return_memory()  # which earlier layers and intermediate results have left
+        return_memory()  # that of earlier layers and intermediate results
         return product_of(weight, bias_of(layers))
 
 

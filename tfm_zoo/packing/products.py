@@ -75,14 +75,14 @@ class OneDNNProduct(Product):
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
         self.bias = bias
         # In bfloat16, the kernel is no slower for a single row.
-        self.filled = range(2 if weight.dtype == torch.bfloat16 else 1, self.FEWEST)
+        self.few = range(2 if weight.dtype == torch.bfloat16 else 1, self.FEWEST)
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         inputs = inputs.to(self.packed.dtype)
         return torch.ops.mkldnn._linear_pointwise(inputs, self.packed, self.bias, "none", [], "")
 
     def copies(self, rows: int) -> int:
-        return -(-self.FEWEST // rows) if rows in self.filled else 1
+        return -(-self.FEWEST // rows) if rows in self.few else 1
 
     def unpacked(self) -> tuple:
         return self.packed.to_dense(), self.bias

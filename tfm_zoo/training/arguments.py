@@ -76,8 +76,8 @@ class LoopArguments(Options):
     gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.", at_least=1)
     dataloader_num_workers: int | None = option(
         None,
-        "Workers that prepare batches for each training process; 0: that process itself. Default: 0, or for a stream,"
-        " whose examples are made while training, up to 4, as cores allow.",
+        "Workers that prepare batches for each training process; 0: that process itself. Default: 0; for a stream up to"
+        " 4, as cores allow.",
         at_least=0,
     )
 
@@ -87,8 +87,8 @@ class LoopArguments(Options):
         above=0,
     )
     weight_decay: float = option(0.01, "AdamW's weight decay; biases and norms are left out.", at_least=0)
-    adam_beta1: float = option(0.9, "AdamW's decay of the mean of gradients.", at_least=0)
-    adam_beta2: float = option(0.999, "AdamW's decay of the mean of their squares.", at_least=0)
+    adam_beta1: float = option(0.9, "AdamW's decay of the mean of gradients.", at_least=0, below=1)
+    adam_beta2: float = option(0.999, "AdamW's decay of the mean of their squares.", at_least=0, below=1)
     adam_epsilon: float = option(1e-8, "AdamW's epsilon.", above=0)
     max_grad_norm: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", at_least=0)
     num_train_epochs: float = option(3.0, "Passes over the training data; may be a fraction.", above=0)
@@ -156,12 +156,9 @@ class LoopArguments(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("adam_beta1", "adam_beta2"):
-            if not getattr(self, name) < 1:
-                raise ValueError(f"{name} must be below 1, not {getattr(self, name)}")
         for name in ("checkpointing_steps", "gradual_unfreezing"):
             steps = getattr(self, name)
-            if steps is not None and steps != "epoch" and not (steps.isdigit() and int(steps) > 0):
+            if steps is not None and steps != "epoch" and not (steps.isdecimal() and int(steps) > 0):
                 raise ValueError(f"{name} must be a number of steps or 'epoch', not {steps!r}")
 
     def resolved(self, is_new: bool) -> Self:
@@ -188,8 +185,11 @@ class LoopArguments(Options):
     def number_of_steps(self, steps_per_epoch: int) -> tuple[int, int]:
         """Optimiser steps of the whole run, and how many of them warm up."""
         total = self.max_train_steps or max(1, round(self.num_train_epochs * steps_per_epoch))
-        warmup = self.warmup_steps if self.warmup_steps >= 1 else self.warmup_steps * total
-        return total, int(warmup)
+        return total, self.warmup_of(total)
+
+    def warmup_of(self, steps: int) -> int:
+        """How many of these steps warm up."""
+        return int(self.warmup_steps if self.warmup_steps >= 1 else self.warmup_steps * steps)
 
     def phases(self, total_steps: int, steps_per_epoch: int) -> list[tuple[float, int]]:
         """The highest rate and the steps of each part with a schedule of its own. By default the run is one part."""

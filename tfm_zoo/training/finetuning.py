@@ -40,7 +40,7 @@ class FineTuningArguments(ModelArguments):
 
 
 def with_padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer, with a padding token. If it has none, as GPT-2's, that is its end-of-text token.
+    """The tokenizer, with a padding token. If it has none, as GPT-2's, its end-of-text token becomes it.
 
     Raises:
         ValueError: if it has neither token.

@@ -101,7 +101,7 @@ def _opinion(rng: random.Random, side: str, adjectives: dict[str, list[str]]) ->
 def tagged_sentences(seed: int = 0) -> DatasetDict:
     """Columns `tokens` and `ner_tags`: words, and which of them name persons, places and companies.
 
-    Some names are those of persons and of places, so that only the words around them tell. A quarter of the names
+    Some names are of persons and of places alike, so that only the words around them tell. A quarter of the names
     occur in the validation and test splits alone.
     """
     rng = random.Random(seed)

@@ -29,12 +29,12 @@ LEFT_OUT = {
         " hub_token hub_private_repo hub_revision trust_remote_code"
     ),
 }
+LEFT_OUT = {reason: names.split() for reason, names in LEFT_OUT.items()}
 #: Facts that a resumed run may change, and what then differs from a run without interruption.
 CHANGES = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
     "global_batch_size": "examples follow in the same order, but a step takes more of them, or fewer",
 }
-LEFT_OUT = {reason: names.split() for reason, names in LEFT_OUT.items()}
 
 
 def identity(facts: Mapping[str, Any], *options: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def identity(facts: Mapping[str, Any], *options: Any) -> dict[str, Any]:
 
 
 def check_identity(state: TrainState, identity: Mapping[str, Any], may_differ: Collection[str] = ()) -> None:
-    """Refuse to continue with the checkpoint of another run; warn of facts that may differ, and do."""
+    """Refuse to continue with the checkpoint of another run; warn of facts that differ and may."""
     recorded, metric = state.run, identity.get("metric_for_best_model")
     if metric and "metric_for_best_model" not in recorded and state.best_step is not None:
         figures = [entry.get(f"eval_{metric}") for entry in state.log_history if entry["step"] == state.best_step]

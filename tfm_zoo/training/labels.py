@@ -1,6 +1,7 @@
 """Labels, of whole texts or of words: their names in a model, and whether a checkpoint's head fits them."""
 
 import logging
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -51,4 +52,4 @@ def label_fields(names: list[str]) -> dict[str, Any]:
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Names in order: whole numbers by value, and after them all others by the alphabet."""
-    return sorted(names, key=lambda name: (0, int(name), "") if name.lstrip("-").isdigit() else (1, 0, name))
+    return sorted(names, key=lambda name: (0, int(name), "") if re.fullmatch(r"-?\d+", name) else (1, 0, name))

@@ -34,7 +34,7 @@ from tfm_zoo.training.task import Batch, Task
 from tfm_zoo.training.wording import counted
 
 logger = logging.getLogger(__name__)
-SILENCE = 20  # seconds after which a log, which has no bar, tells of the next `logging_steps`
+SILENCE = 20  # the fewest seconds between two lines of progress, where there is no bar
 
 
 def train(loop: "Loop") -> dict[str, float]:

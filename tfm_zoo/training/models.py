@@ -222,7 +222,7 @@ def is_zoo(config: PreTrainedConfig) -> bool:
 
 
 def family_of(config: PreTrainedConfig) -> str | None:
-    """The `model_type` of a zoo model, or of an official one once it is converted; `None` if the zoo has no such."""
+    """The `model_type` of a zoo model, or of an official one once it is converted; `None` if the zoo has none."""
     if is_zoo(config):
         return config.model_type
     table = ARCHITECTURES.get(config.model_type)
@@ -255,7 +255,7 @@ def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
 
 
 def on_hub(error: Exception) -> str:
-    """What is said of a name, after "neither a folder nor", that led the Hub's client or transformers to `error`."""
+    """How an error message on a name ends, after "neither a folder nor"; `error` is the one of the Hub's client."""
     is_reached = not any(isinstance(each, LocalEntryNotFoundError) for each in (error, error.__cause__))
     return f"found on the Hub{'' if is_reached else ', which cannot be reached (or HF_HUB_OFFLINE is set)'}"
 

@@ -138,8 +138,7 @@ def create_schedules(
     """One schedule for a run of phases, `(highest rate, steps)`: in each the schedule of `args` begins anew."""
     factors, ends = [], []
     for rate, steps in phases:
-        warmup_steps = int(args.warmup_steps if args.warmup_steps >= 1 else args.warmup_steps * steps)
-        schedule = create_schedule(args.lr_scheduler_type, optimizer, warmup_steps, steps, hidden_size)
+        schedule = create_schedule(args.lr_scheduler_type, optimizer, args.warmup_of(steps), steps, hidden_size)
         factors.append((rate / args.learning_rate, schedule.lr_lambdas[0]))
         ends.append(steps + (ends[-1] if ends else 0))
 

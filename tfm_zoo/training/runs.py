@@ -143,8 +143,8 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
         hush_deepspeed()
     backend = {"backend": "gloo"} if on_cpu and with_deepspeed else {}
     accelerator = Accelerator(
-        # Where there is no GPU, processes that were launched for several share the CPU's work. Without `cpu=True` each
-        # would train alone. (With it, Accelerate would not use DeepSpeed.)
+        # Without a GPU, several processes share the CPU's work. Without `cpu=True` each would train alone. (With it,
+        # Accelerate would not use DeepSpeed.)
         cpu=on_cpu and not with_deepspeed,
         mixed_precision=args.mixed_precision,
         dynamo_backend=args.torch_compile_backend if args.torch_compile else None,

@@ -238,12 +238,17 @@ def listed(columns: list[str]) -> str:
     return f"{columns}{hint}"
 
 
+def check_column(name: str, split: Dataset, column: str) -> None:
+    """Refuse a split without this column."""
+    if column not in split.column_names:
+        raise ValueError(f"split {name!r} has no column {column!r}; its columns: {listed(split.column_names)}")
+
+
 def check_texts(
     args: DataArguments, name: str, split: Dataset, column: str, option_name: str = "text_column_name"
 ) -> None:
     """Refuse a column that is missing, or that holds anything but texts."""
-    if column not in split.column_names:
-        raise ValueError(f"split {name!r} has no column {column!r}; its columns: {listed(split.column_names)}")
+    check_column(name, split, column)
     feature = split.features[column]
     if getattr(feature, "dtype", None) not in ("string", "large_string"):
         raise ValueError(f"{option_name} {column!r} holds {feature}, not text")

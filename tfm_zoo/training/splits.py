@@ -91,8 +91,8 @@ def divide(rows: Mapping[str, Dataset], args: SplitArguments, seed: int, notes: 
     if "validation" not in rows and "validation" not in sizes:
         raise ValueError("there is no validation split: give a validation_split_percentage above 0")
     if sizes and sum(sizes.values()) >= len(train):
-        missing = " and a ".join(sizes)
-        raise ValueError(f"train has {counted(len(train), 'row')}: too few to cut a {missing} split from it")
+        roles = " and a ".join(sizes)
+        raise ValueError(f"train has {counted(len(train), 'row')}: too few to cut a {roles} split from it")
     if sizes:
         train, rest = train.train_test_split(test_size=sum(sizes.values()), seed=seed).values()
     else:

@@ -25,7 +25,7 @@ class TextSource:
 
     rows: Dataset | IterableDataset  # in memory, or streamed from shards (files)
     column: str = "text"
-    breaks: bool = True  # whether empty lines end texts, and not only the ends of files and a limit of characters
+    breaks: bool = True  # whether empty lines end texts, as ends of files and a limit of characters do
     held_out: int = 0  # how many of the first rows of a stream's first shard are not read
 
     def shards(
@@ -75,7 +75,7 @@ class TextSource:
         """The first texts of these shards, up to a number of characters or documents; and the number of their rows."""
         rows_read = 0
 
-        def counted(shard: IterableDataset) -> Iterator[dict[str, Any]]:
+        def read(shard: IterableDataset) -> Iterator[dict[str, Any]]:
             nonlocal rows_read, characters
             for row in shard:
                 rows_read += 1
@@ -84,7 +84,7 @@ class TextSource:
                 if characters <= 0:
                     break
 
-        parts = (self.texts(counted(shard)) for shard in takewhile(lambda _: characters > 0, shards))
+        parts = (self.texts(read(shard)) for shard in takewhile(lambda _: characters > 0, shards))
         texts = list(islice(filter(str.strip, chain.from_iterable(parts)), documents))
         return texts, rows_read
 

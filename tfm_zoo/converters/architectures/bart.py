@@ -57,7 +57,7 @@ SINUSOIDS = tuple(Sinusoids(f"{side}.embed_positions.weight") for side in SIDES)
 LANGUAGE_MODEL = (LM_HEAD, Row("final_logits_bias", "lm_head.bias", optional=True))
 NORMS = tuple(Rename(f"{side}.layer_norm", f"{side}.norm") for side in SIDES)
 LEARNED_POSITIONS = tuple(Rename(f"{side}.embed_positions", f"{side}.embeddings.embed_positions") for side in SIDES)
-#: These share and tie all embeddings, or none; Marian can tie those of the target alone.
+#: for classes that tie all embeddings or none; Marian can tie those of the target alone
 ALL_TIED = constants(share_encoder_decoder_embeddings=lambda zoo: zoo["tie_word_embeddings"])
 CLASSIFIER = tuple(
     Rename(f"classification_head.{name}", f"classification_head.{name}") for name in ("dense", "out_proj")

@@ -58,7 +58,7 @@ FALCON = Architecture(
             lambda official: "alibi" if official.get("alibi") else "rotary",
             lambda kind: {"alibi": kind == "alibi"},
         ),
-        # With ALiBi, official configurations have them, too, and nothing reads them.
+        # With ALiBi, official configurations hold rotary parameters that nothing reads.
         Computed(
             "rope_parameters", lambda official: None if official.get("alibi") else official.get("rope_parameters")
         ),

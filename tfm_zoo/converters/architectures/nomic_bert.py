@@ -19,7 +19,7 @@ from .projections import ATTENTION, GATED, QKV
 
 
 def is_tied(official: Fields) -> bool:
-    """NomicBERT's configuration lacks the field, unless it has been set."""
+    """Whether the vocabulary is tied; NomicBERT's configuration may lack the field."""
     return official.get("tie_word_embeddings", True)
 
 

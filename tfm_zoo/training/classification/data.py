@@ -14,7 +14,7 @@ from typing_extensions import Self
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.labels import in_order
-from tfm_zoo.training.sources import SplitArguments, check_texts, find_columns, listed, load_source, names_in
+from tfm_zoo.training.sources import SplitArguments, check_column, check_texts, find_columns, load_source, names_in
 from tfm_zoo.training.splits import Data, by_role, divide
 from tfm_zoo.training.wording import counted
 
@@ -103,10 +103,7 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
     for name, split in raw.items():
         for column in text_columns:
             check_texts(args, name, split, column)
-        if label_column not in split.column_names:
-            raise ValueError(
-                f"split {name!r} has no column {label_column!r}; its columns: {listed(split.column_names)}"
-            )
+        check_column(name, split, label_column)
         labelled = _with_label_names(args, name, split.select_columns([*text_columns, label_column]), label_column)
         if labelled is None:
             unlabelled.append(f"Split {name!r} is not labelled and was not used.")

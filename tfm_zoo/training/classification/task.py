@@ -82,8 +82,8 @@ class ClassificationTask(Task):
             freeze_base_model(model, frozen)
             freeze(model, self.args.freeze or [])  # for good
             if frozen:
-                left = f"epoch {epoch + 1}, one of {self.args.freeze_epochs} with the base model frozen"
-                logger.info(f"{left}: {what_learns(model)}")
+                stage = f"epoch {epoch + 1}, one of {self.args.freeze_epochs} with the base model frozen"
+                logger.info(f"{stage}: {what_learns(model)}")
             elif epoch == self.args.freeze_epochs:
                 logger.info(f"epoch {epoch + 1}, the first with the whole model: {what_learns(model)}")
 

@@ -69,7 +69,7 @@ class CorpusArguments(StreamedArguments):
 
 @dataclass
 class Joining:
-    """Turns documents into token ids, each followed by the separator."""
+    """Turns documents into token ids, which end with the separator."""
 
     tokenizer: PreTrainedTokenizerBase
     separator: str | None = None  # text between documents; None: the tokenizer's end of text

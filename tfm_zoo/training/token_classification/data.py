@@ -13,7 +13,7 @@ from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.labels import in_order
-from tfm_zoo.training.sources import SplitArguments, find_columns, listed, load_source, names_in
+from tfm_zoo.training.sources import SplitArguments, check_column, find_columns, load_source, names_in
 from tfm_zoo.training.splits import Data, by_role, divide, without_empty
 from tfm_zoo.training.wording import counted
 
@@ -65,7 +65,7 @@ class TaggedTexts(Data):
             encoded = tokenizer(rows["words"], **options)
             words = [encoded.word_ids(row) for row in range(len(rows["words"]))]
             labels = [labels_of_tokens(*pair, label2id, all_tokens) for pair in zip(words, rows["tags"], strict=True)]
-            left_out = [len(tags) - len({*of, None}) + 1 for of, tags in zip(words, rows["tags"], strict=True)]
+            left_out = [len(tags) - len({*each, None}) + 1 for each, tags in zip(words, rows["tags"], strict=True)]
             return {**encoded, "labels": labels, "left_out": left_out}
 
         encoded = {}
@@ -126,8 +126,7 @@ def _class_names(raw: dict[str, Dataset], column: str) -> list[str] | None:
 def _tagged(args: TaggedTextArguments, name: str, split: Dataset, word_column: str, tag_column: str) -> Dataset:
     """The words and tags of a split, in the columns "words" and "tags"; tags by their names."""
     for column in (word_column, tag_column):
-        if column not in split.column_names:
-            raise ValueError(f"split {name!r} has no column {column!r}; its columns: {listed(split.column_names)}")
+        check_column(name, split, column)
     names = _class_names({name: split}, tag_column)
     found: dict[str, list[list[str]]] = {"words": [], "tags": []}
     for row, (words, tags) in enumerate(zip(split[word_column], split[tag_column], strict=True)):

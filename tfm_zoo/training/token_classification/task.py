@@ -71,5 +71,5 @@ class TokenClassificationTask(Task):
         return figures | {name: getattr(total, name) for name in Scores._fields[:3]}
 
     def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
-        """Figures of the final split, which the card's scores by kind are of, too."""
+        """Figures of the final split. The card's scores by kind are of it, too."""
         return with_prefix(self.evaluate(best, self.final_split), self.final_split)

@@ -28,7 +28,7 @@ class TranslationArguments(TextToTextArguments):
     label_smoothing_factor: float = option(
         0.1, "Label smoothing: probability that is spread over the vocabulary; 0: none.", at_least=0, below=1
     )
-    adam_beta2: float = option(0.98, "AdamW's decay of the mean of gradients' squares.", at_least=0)
+    adam_beta2: float = option(0.98, "AdamW's decay of the mean of gradients' squares.", at_least=0, below=1)
     adam_epsilon: float = option(1e-9, "AdamW's epsilon.", above=0)
     weight_decay: float = option(0.0, "AdamW's weight decay; 0: it is Adam.", at_least=0)
     num_eval_translations: int = option(
