@@ -26,5 +26,6 @@ def test_it_shows_what_it_says(tmp_path, monkeypatch, capsys):
     assert "sys.modules['tfm_zoo'] = None" in without_zoo and predict.is_file() and folder == tmp_path / "run"
     assert verify == ("-m", "tfm_zoo", "verify", str(folder))
     assert {"training.png", "attention.html", "modeling_tfm_bert.py"} <= {file.name for file in folder.iterdir()}
+    assert f'.from_pretrained("{folder.name}", trust_remote_code=True)' in (folder / "README.md").read_text()
     saved = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
     assert saved.config.id2label == {0: "negative", 1: "positive"}
