@@ -47,12 +47,17 @@ def no_folder(source: str | Path) -> str:
     return f"There is no folder {str(source)!r}{which_is_meant(source)}"
 
 
+def check_folder(source: str | Path, token: str | None = None) -> None:
+    """Raises a `FileNotFoundError` if `source` names a folder, and there is none."""
+    if is_path(source, token) and not Path(source).is_dir():
+        raise FileNotFoundError(no_folder(source))
+
+
 def check_source(source: str | Path, revision: str | None = None, token: str | None = None) -> None:
     """Raises a `FileNotFoundError` if `source` is neither a folder nor a repository on the Hub or in its cache."""
+    check_folder(source, token)
     if Path(source).is_dir():
         return
-    if is_path(source, token):
-        raise FileNotFoundError(no_folder(source))
     try:
         with quiet_retrying():  # asked for one file by `hf_hub_download`, the client would try for half a minute
             snapshot_download(str(source), revision=revision, token=token, allow_patterns=["config.json"])

@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import hf_hub_download, snapshot_download
-from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+)
 
-from ..converters.sources import check_source
+from ..converters.sources import check_folder, not_on_hub
 from ..models.hub_manifest import FILE
 from ..quiet import quiet_retrying
 from . import comparisons
@@ -66,15 +71,17 @@ def find(source: str | Path, revision: str | None, token: str | None) -> Path:
         if not (Path(source) / FILE).is_file():
             raise FileNotFoundError(no_manifest)
         return Path(source)
-    check_source(source, revision, token)
+    check_folder(source, token)
     try:
-        with quiet_retrying():
+        with quiet_retrying():  # asked for one file by `hf_hub_download`, the client would try for half a minute
             folder = Path(snapshot_download(str(source), revision=revision, token=token, allow_patterns=[FILE]))
             if not (folder / FILE).is_file():  # it is not there, or was not asked for while there was a connection
                 hf_hub_download(str(source), FILE, revision=revision, token=token)
     except LocalEntryNotFoundError as error:
         reason = f"the Hub cannot be reached (or HF_HUB_OFFLINE is set), and its cache has no {FILE} of {source}"
         raise FileNotFoundError(f"{str(source)!r} cannot be verified now: {reason}.") from error
+    except (HFValidationError, RepositoryNotFoundError) as error:
+        raise FileNotFoundError(not_on_hub(source, error)) from error
     except EntryNotFoundError as error:
         raise FileNotFoundError(no_manifest) from error
     return Path(snapshot_download(str(source), revision=revision, token=token))
