@@ -13,7 +13,7 @@ def test_it_shows_what_it_says(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         demo, "SIZES", demo.SIZES | {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 64}
     )
-    demo.main(["--output_dir", str(tmp_path / "run"), "--max_train_steps", "60", "--learning_rate", "5e-3"])
+    demo.main(["--output_dir", str(tmp_path / "run"), "--max_train_steps", "60", "--learning_rate", "1e-2"])
     shown = capsys.readouterr().out
     assert "made a TfmBertForSequenceClassification of a BertForSequenceClassification" in shown
     assert "Fine-tuning both, in turn, for 60 steps ...\n" in shown and "\n\n" not in shown  # in a log, no bar
