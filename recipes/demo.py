@@ -27,7 +27,6 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     BertConfig,
-    BertTokenizer,
     DataCollatorWithPadding,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -35,9 +34,12 @@ from transformers import (
 )
 
 from tfm_zoo import quiet
+from tfm_zoo.hub.cards import facts_of_zoo_model, write_card
+from tfm_zoo.models.hub_card import metadata_of
 from tfm_zoo.training.generated import LABELS, generated_reviews
+from tfm_zoo.training.tokenizers import learned_word_piece
 from tfm_zoo.visualization import attention_maps, attention_page
-from tfm_zoo.visualization.figures import LINES, plain, save
+from tfm_zoo.visualization.figures import LINES, plain, save, title_of_source
 
 SIZES = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 1024}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -47,6 +49,16 @@ WITHOUT_ZOO = (
     "import os, runpy, sys; sys.modules['tfm_zoo'] = None; script = sys.argv.pop(1);"
     " sys.path.insert(0, os.path.dirname(script)); runpy.run_path(script, run_name='__main__')"
 )
+CARD = """
+# The classifier of `make demo`
+
+`{{ class_name }}`, fine-tuned by `recipes/demo.py` on generated film reviews: it shows what the zoo does, and is of no
+other use.
+
+{% include usage %}
+
+{% include about %}
+"""
 PREDICT = Path(__file__).with_name("predict.py")
 Batch = dict[str, torch.Tensor]
 
@@ -86,7 +98,7 @@ def official_model(name: str | None, texts: Sequence[str]) -> tuple[PreTrainedMo
     if name is not None:
         model = AutoModelForSequenceClassification.from_pretrained(name, dtype=torch.float32, **labels)
         return model, AutoTokenizer.from_pretrained(name)
-    tokenizer = BertTokenizer().train_new_from_iterator(texts, vocab_size=2000, show_progress=False)
+    tokenizer = learned_word_piece(texts, vocab_size=2000)
     config = BertConfig(vocab_size=len(tokenizer), **SIZES, **NO_DROPOUT, **labels)
     return AutoModelForSequenceClassification.from_config(config), tokenizer
 
@@ -106,18 +118,15 @@ def plot(trainings: dict[str, Training], path: Path) -> None:
         losses, end = [sum(window) / len(window) for window in windows], training.seconds[-1]
         style = {"color": color, "linewidth": width, "label": f"{name}, the {'wide' if width > 2 else 'thin'} line"}
         by_step.plot(range(1, len(losses) + 1), losses, **style)
-        by_time.plot(training.seconds[1:], losses, color=color, linewidth=2)
-        by_time.annotate(
-            f"{name}\n{end:.0f} s", (end, losses[-1]), (6, 0), textcoords="offset points", color=color, va="center"
-        )
+        by_time.plot(training.seconds[1:], losses, color=color, linewidth=2, label=f"{name}, {end:.0f} s")
     by_step.set(
         xlabel="step", ylabel="training loss, mean of twenty steps", title="Step by step, the losses are the same"
     )
-    by_step.legend(frameon=False)
     by_time.set(xlabel="seconds", title="The zoo takes the same steps in less time")
     for panel in (by_step, by_time):
         plain(panel)
-        panel.set_xlim(0, 1.15 * panel.dataLim.x1)  # with room for a line's name at its end
+        panel.legend(frameon=False)
+        panel.set_xlim(left=0)
     save(figure, path)
 
 
@@ -189,9 +198,10 @@ def main(argv: list[str] | None = None) -> None:
     zoo.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     zoo.name_or_path = str(folder)  # which the page of attention names
+    write_card(folder, CARD, metadata_of(zoo), title_of_source(folder), **facts_of_zoo_model(zoo))
     say(
-        f"[bold]3.[/] {folder} holds weights and code. A process that cannot import tfm_zoo loads it, and predicts "
-        "(* marks the likelier label):"
+        f"[bold]3.[/] {folder} holds weights, code and card. A process that cannot import tfm_zoo loads it, and "
+        "predicts (* marks the likelier label):"
     )
     say(in_a_fresh_process("-c", WITHOUT_ZOO, PREDICT, folder, *REVIEWS))
     say("[bold]4.[/] tfm-zoo verify asks whether it still computes what it did when it was saved:")

@@ -4,7 +4,7 @@ python recipes/generate.py runs/tiny_shakespeare "ROMEO:" --num_samples 3
 python recipes/generate.py runs/tiny_shakespeare --file prompts.txt --num_beams 4 --repetition_penalty 1.2
 python recipes/generate.py user/model --trust_remote_code --temperature 0 "Once upon a time"
 
-The last lines say how fast, how likely and how diverse the text is (`--help` explains the figures).
+The last lines say how fast, how likely and how diverse the text is.
 """
 
 import argparse
@@ -155,7 +155,8 @@ def main(argv: list[str] | None = None) -> None:
     tokens = sum(map(len, written))
     print(
         f"{tokens} tokens, {tokens / seconds:.1f} per second; perplexity {math.exp(-logarithms / tokens):.2f}, "
-        f"{diversity(written)}",
+        f"{diversity(written)}\n{FIGURES}",
+        end="",
         file=sys.stderr,
     )
 

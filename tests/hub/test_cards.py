@@ -1,5 +1,7 @@
 """The cards that the zoo writes: the Hub takes them, and they say what is so."""
 
+import re
+
 import pytest
 from huggingface_hub import ModelCard
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTModel
@@ -8,7 +10,10 @@ from typer.testing import CliRunner
 from tfm_zoo.cli import app
 from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.hub import push
-from tfm_zoo.models.hub_card import MARK
+from tfm_zoo.models.hub_card import MARK, card_of_model
+
+from ..tiny import HEADS, tiny_model
+from ..words import make_tokenizer
 
 NATIVE = {
     "fill-mask": lambda: BertForMaskedLM(
@@ -57,3 +62,17 @@ def test_card_of_a_converted_checkpoint(pipeline, tmp_path, online, hub_server):
         expected = expected.replace(old, new)
     assert pushed == expected
     assert (tmp_path / "zoo/README.md").read_text() == card.content  # what is here stays
+
+
+def test_the_example_of_a_card_runs(tmp_path):
+    """It loads the model and its tokenizer, and uses them; a line for each way in which heads are used."""
+    own_ways = ("MaskedLM", "MultipleChoice", "CausalLM", "EncoderDecoderModel", "ConditionalGeneration")
+    for head in HEADS:
+        if head.__name__.endswith(own_ways):
+            folder = tmp_path / head.__name__
+            model = tiny_model(head)
+            model.save_pretrained(folder)
+            make_tokenizer().save_pretrained(folder)
+            found = {}
+            exec(re.search(r"```python\n(.+?)```", card_of_model(model, str(folder)).text, re.DOTALL)[1], found)
+            assert found.keys() & {"outputs", "texts"} and found["tokenizer"].vocab_size < 61, head

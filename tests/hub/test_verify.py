@@ -307,6 +307,8 @@ def test_nothing_is_announced_for_a_folder_that_is_not_there(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     outcome = CliRunner().invoke(app, ["verify", "runs/nothere/x"])
     assert outcome.exit_code == 1 and outcome.output == "error: There is no folder 'runs/nothere/x'.\n"
+    outcome = CliRunner().invoke(app, ["verify", "my-missing"])
+    assert outcome.exit_code == 1 and outcome.output.startswith("error: 'my-missing' is neither a folder nor a model")
 
 
 def test_a_repository_without_a_manifest(online, monkeypatch):

@@ -63,6 +63,7 @@ def test_learns_and_leaves_everything(train_lm, tmp_path):
     assert samples[0][0].strip() in card.text and card.text.count("The cat") >= 3
     assert {result.metric_type for result in card.data.eval_results} == {"loss", "perplexity"}
     assert "1 thread)" in card.text and "1 process " in card.text
+    assert re.search(r"Per second: [\d.]+ blocks of 32 tokens in training", card.text)
 
 
 def test_built_in_text_and_generation_where_there_is_no_zoo(train_lm, tmp_path, capsys):
@@ -100,6 +101,7 @@ def test_built_in_text_and_generation_where_there_is_no_zoo(train_lm, tmp_path, 
         for rows, ids in zip(found, encoded, strict=True)
         for row in rows
     ]
+    assert "distinct-n    share of the n-grams" in shown.err
     assert "48 tokens" in shown.err and f"perplexity {torch.stack(losses).mean().exp():.2f}, distinct-1" in shown.err
 
     module["main"]([*command, "--temperature", "0"])

@@ -95,6 +95,10 @@ def test_unknown_names_are_refused_with_the_nearest(config, capsys):
     message = refusal(capsys, "--num_epochs", "3")
     assert "unknown option --num_epochs; did you mean '--num_train_epochs'?" in message
     assert "unknown key 'zzz'\n" in refusal(capsys, config("zzz: 1"))  # nothing is near
+    message = refusal(capsys, config("learning_rte: 1\nzzz: 2\nsed: 3"))
+    assert "unknown keys 'learning_rte', 'zzz', 'sed'; did you mean 'learning_rate', 'seed'?" in message
+    message = refusal(capsys, "--num_epochs", "3", "--sead=1", "--seed", "2")
+    assert "unknown options --num_epochs, --sead; did you mean '--num_train_epochs', '--seed'?" in message
 
 
 @pytest.mark.parametrize(

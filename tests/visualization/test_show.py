@@ -62,6 +62,7 @@ def test_heads(folders, here):
     code, output = show("heads", folders["encoder"], "the film", "--file", "texts.txt")
     assert code == 0, output
     assert "[SEP]: layer " in output and "the token after: layer " in output and "attends to it most, with" in output
+    assert output.count("evenly spread: ") > 5 and output.count("attends to all tokens alike") == 1
     height, width, _ = imread(here / "heads.png").shape
     assert height >= 500 and width >= 900
 

@@ -28,11 +28,11 @@ def verify(
     JSON: {"source", "ok", "differences": [...], "warnings": [...], "figures": {...}}. If the check itself fails:
     {"source", "ok": false, "error"}, also with exit code 1.
     """
-    from ..converters.sources import check_folder
+    from ..converters.sources import check_source
 
     with errors_in_one_line(debug):
         try:
-            check_folder(zoo_dir, token)
+            check_source(zoo_dir, revision, token)
             with working(f"Verifying {zoo_dir}: reading its files, then running it in a fresh process"):
                 from .. import hub
 

@@ -100,8 +100,9 @@ def heads(
     for target, layer, head, share, chance in found.strongest():
         if share < 0.005:  # such as the token after, which a decoder does not see
             continue
-        share_of = f"{share:.0%} of its attention ({chance:.0%} if it attended to all tokens alike)"
+        share_of = f"{share:.0%} of its attention (evenly spread: {chance:.0%})"
         report(f"{target}: layer {layer}, head {head} attends to it most, with {share_of}")
+    report("(Evenly spread: what a head gives that attends to all tokens alike.)")
     report(f"What all heads of {model} attend to is drawn in {place}")
 
 

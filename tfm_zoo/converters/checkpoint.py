@@ -127,7 +127,7 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
             if weights:
                 download_weights(str(source))
     except (EntryNotFoundError, HfHubHTTPError, HFValidationError) as error:
-        raise ConversionError(not_on_hub(source, "config.json", error)) from error
+        raise ConversionError(not_on_hub(source, error)) from error
     return folder
 
 

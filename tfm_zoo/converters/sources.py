@@ -3,8 +3,10 @@
 from difflib import get_close_matches
 from pathlib import Path
 
-from huggingface_hub import HfApi, try_to_load_from_cache
+from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import GatedRepoError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+from ..quiet import quiet_retrying
 
 
 def is_path(source: str | Path, token: str | None = None) -> bool:
@@ -51,12 +53,23 @@ def check_folder(source: str | Path, token: str | None = None) -> None:
         raise FileNotFoundError(no_folder(source))
 
 
-def not_on_hub(source: str | Path, file: str, error: Exception) -> str:
-    """What is said of a name that is no folder, when the Hub's client, asked for a `file` of it, has raised `error`."""
+def check_source(source: str | Path, revision: str | None = None, token: str | None = None) -> None:
+    """Raises a `FileNotFoundError` if `source` is neither a folder nor a repository on the Hub or in its cache."""
+    check_folder(source, token)
+    if Path(source).is_dir():
+        return
+    try:
+        with quiet_retrying():  # asked for one file by `hf_hub_download`, the client would try for half a minute
+            snapshot_download(str(source), revision=revision, token=token, allow_patterns=["config.json"])
+    except (HFValidationError, RepositoryNotFoundError, LocalEntryNotFoundError) as error:
+        raise FileNotFoundError(not_on_hub(source, error)) from error
+
+
+def not_on_hub(source: str | Path, error: Exception) -> str:
+    """What is said of a name that is no folder, when the Hub's client, asked for it, has raised `error`."""
     neither = f"{str(source)!r} is neither a folder nor a model on the Hub that"
     if isinstance(error, LocalEntryNotFoundError):
-        reason = f"the Hub cannot be reached (or HF_HUB_OFFLINE is set), and its cache has no {file} of {source}"
-        return f"{neither} can be read now: {reason}."
+        return f"{neither} was downloaded before; the Hub cannot be reached (or HF_HUB_OFFLINE is set)."
     if isinstance(error, (RepositoryNotFoundError, HFValidationError)) and not isinstance(error, GatedRepoError):
         return f"{neither} you may read (user/name)."
     return f"{str(source)!r} is no folder, and the Hub does not give a model of this name: {error}"

@@ -13,7 +13,8 @@ from transformers import PreTrainedModel
 
 from ..converters import ConversionError
 from ..converters.choosing import official_for
-from ..models.hub_card import MARK, class_names, make_card, metadata_of, source_of, tags_of, verify_command
+from ..converters.folders import VOCABULARIES
+from ..models.hub_card import MARK, USAGE, class_names, make_card, metadata_of, source_of, tags_of, verify_command
 from ..models.hub_saving import CARD
 
 __all__ = ["facts_of_zoo_model", "licence_of", "table", "tags_of", "with_source", "write_card", "write_conversion_card"]
@@ -55,7 +56,9 @@ def write_conversion_card(folder: str | Path, model: PreTrainedModel, source: st
     command = shlex.join(["tfm-zoo", "convert", base_model or name, out, *options])
     command += f"  # {name} was a folder" if is_local else ""
     data = metadata_of(model, license=licence_of(source), base_model=base_model, model_name=name)
-    values = {"name": name, "title": title, "command": command} | facts_of_zoo_model(model)
+    has_tokenizer = any(any(Path(folder).glob(pattern)) for pattern in VOCABULARIES)
+    values = {"name": name, "title": title, "command": command, "has_tokenizer": has_tokenizer}
+    values |= facts_of_zoo_model(model)
     return write_card(folder, FOLDER / "conversion_card.md", data, out, **values)
 
 
@@ -64,13 +67,14 @@ def facts_of_zoo_model(model: PreTrainedModel) -> dict[str, Any]:
 
     Returns:
         `model`; the names of [`class_names`]; `parameters`, how many; `official`, the architecture that it converts
-        back to, if any; and `about`, a template of sections on its architecture and on `tfm_zoo`, for `{% include about
-        %}`.
+        back to, if any; and templates for `{% include ... %}`: `usage`, lines of Python, and `about`, sections on its
+        architecture and on `tfm_zoo`.
     """
     about = Template((FOLDER / "about_zoo_model.md").read_text(encoding="utf-8"))
     with torch.device("meta"):  # packed weights are no parameters
         parameters = type(model)(model.config).num_parameters()
     facts = {"model": model, "parameters": parameters, "official": official_title(model), "about": about}
+    facts["usage"] = Template(USAGE)
     return class_names(model) | facts
 
 

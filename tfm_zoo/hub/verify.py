@@ -77,8 +77,11 @@ def find(source: str | Path, revision: str | None, token: str | None) -> Path:
             folder = Path(snapshot_download(str(source), revision=revision, token=token, allow_patterns=[FILE]))
             if not (folder / FILE).is_file():  # missing on the Hub, or not asked for while there was a connection
                 hf_hub_download(str(source), FILE, revision=revision, token=token)
-    except (HFValidationError, RepositoryNotFoundError, LocalEntryNotFoundError) as error:
-        raise FileNotFoundError(not_on_hub(source, FILE, error)) from error
+    except LocalEntryNotFoundError as error:
+        reason = f"the Hub cannot be reached (or HF_HUB_OFFLINE is set), and its cache has no {FILE} of {source}"
+        raise FileNotFoundError(f"{str(source)!r} cannot be verified now: {reason}.") from error
+    except (HFValidationError, RepositoryNotFoundError) as error:
+        raise FileNotFoundError(not_on_hub(source, error)) from error
     except EntryNotFoundError as error:
         raise FileNotFoundError(no_manifest) from error
     return Path(snapshot_download(str(source), revision=revision, token=token))

@@ -26,20 +26,27 @@ PIPELINES = {
 #: marks a card that the zoo wrote and may replace; names the source, from which the card loads the model
 MARK = "<!-- Written by tfm_zoo for {}. Remove this line to keep the card from being replaced. -->"
 HEAD = "---\n{{ card_data }}\n---\n\n" + MARK.format("{{ source }}") + "\n\n"
-TEMPLATE = """
+#: how a model is used, with its tokenizer
+USAGE = """```python
+{{ imports }}
+
+model = {{ auto_class }}.from_pretrained({{ quoted_source }}, trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained({{ quoted_source }}, trust_remote_code=True)
+{{ use }}
+```"""
+INTRODUCTION = """
 # {{ name }}
 
 `{{ class_name }}`, a Transformer with its own code: {{ needs }}.
 
-```python
-{{ imports }}
-
-model = {{ auto_class }}.from_pretrained({{ quoted_source }}, trust_remote_code=True)
-```
-
-This card was written when the model was pushed. Its author has yet to say what the model was trained on, and what it
-cannot do. `{{ verify_command }}` checks that code, weights and outputs are those that were saved.
 """
+CLOSE = """
+
+This card was written when the model was pushed; the tokenizer is here if it was pushed, too. The author has yet to say
+what the model was trained on, and what it cannot do. `{{ verify_command }}` checks that code, weights and outputs are
+those that were saved.
+"""
+TEMPLATE = INTRODUCTION + USAGE + CLOSE
 
 
 def card_of_model(model: PreTrainedModel, repo_id: str) -> ModelCard:
@@ -86,13 +93,28 @@ def class_names(model: PreTrainedModel) -> dict[str, str]:
     name = type(model).__name__
     auto_class = next((auto for auto, target in model.config.auto_classes.items() if target == name), None)
     auto_class = model.config.other_auto_classes.get(name, auto_class)
-    needs, imports = "transformers runs it without `tfm_zoo` installed", f"from transformers import {auto_class}"
+    needs = "transformers runs it without `tfm_zoo` installed"
+    imports = f"from transformers import {auto_class}, AutoTokenizer"
     if auto_class is None:
-        auto_class, needs, imports = f"tfm_zoo.{name}", f"{INSTALL} brings its class", "import tfm_zoo"
+        auto_class, needs = f"tfm_zoo.{name}", f"{INSTALL} brings its class"
+        imports = "import tfm_zoo\nfrom transformers import AutoTokenizer"
     quantization = dict(getattr(model.config, "quantization_config", None) or {})
     quantised = quantization["dtype"] if quantization.get("quant_method") == "tfm_zoo" else None
     if quantised:
         needs = f"its quantised weights are read by `tfm_zoo`, on a CPU ({INSTALL})"
         imports = f"import tfm_zoo  # reads quantised weights\n{imports}"
     names = {"class_name": name, "auto_class": auto_class, "needs": needs, "imports": imports}
-    return names | {"quantised": quantised}
+    return names | {"use": lines_of_use(model), "quantised": quantised}
+
+
+def lines_of_use(model: PreTrainedModel) -> str:
+    """Lines of Python with which a `model` reads what its `tokenizer` makes of a text."""
+    if type(model).__name__.endswith("MultipleChoice"):
+        return (
+            'inputs = tokenizer(["One choice.", "Another one."], padding=True, return_tensors="pt")\n'
+            "outputs = model(**{name: rows[None] for name, rows in inputs.items()})  # rows: one for each choice"
+        )
+    use = "outputs = model(**inputs)"
+    if model.can_generate():
+        use = "texts = tokenizer.batch_decode(model.generate(**inputs, max_new_tokens=20), skip_special_tokens=True)"
+    return f'inputs = tokenizer("A text.", return_tensors="pt")\n{use}'

@@ -219,8 +219,9 @@ def parse_arguments(
     """Read a recipe's options from the command line and from the YAML file that `--config` names.
 
     YAML values pass through the command line's parser, and options on the command line override them. An option or a
-    key that does not exist ends the program with an error that names the nearest one that does. Without `--config` the
-    YAML file is `default_config`. Returns an object of each class; no two of them may share an option.
+    key that does not exist ends the program with an error that names all such, and for each the nearest one that does.
+    Without `--config` the YAML file is `default_config`. Returns an object of each class; no two of them may share an
+    option.
     """
     parser = OneLineParser(arguments_classes, allow_abbrev=False)
     parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")
@@ -235,7 +236,8 @@ def parse_arguments(
     except ValueError as error:
         parser.error(str(error))
     if unknown:
-        parser.error(f"unknown option {unknown[0]}{nearest(unknown[0], names)}")
+        given = [word.partition("=")[0] for word in unknown if word.startswith("--")] or unknown[:1]
+        parser.error(f"unknown option{'s' * (len(given) > 1)} {', '.join(given)}{nearest(given, names)}")
     return tuple(arguments)
 
 
@@ -254,10 +256,11 @@ def _yaml_as_argv(path: str | Path, names: Iterable[str]) -> list[str]:
     values = read_yaml(Path(path).read_text(encoding="utf-8"), f"--config {path}") or {}
     if not isinstance(values, dict):
         raise ValueError(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
+    if unknown := [str(key) for key in values if key not in names]:
+        keys = f"key{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}"
+        raise ValueError(f"--config {path}: unknown {keys}{nearest(unknown, names)}")
     argv = []
     for key, value in values.items():
-        if key not in names:
-            raise ValueError(f"--config {path}: unknown key {key!r}{nearest(str(key), names)}")
         if isinstance(value, list):
             argv += [f"--{key}", *map(str, value)]
         elif isinstance(value, dict):
@@ -267,8 +270,13 @@ def _yaml_as_argv(path: str | Path, names: Iterable[str]) -> list[str]:
     return argv
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of an error message: a question that suggests the nearest of the known names; empty if none is near."""
-    plain = name.lstrip("-")
-    near = difflib.get_close_matches(plain.replace("-", "_").split("=")[0], names, n=1)
-    return f"; did you mean {'-' * (len(name) - len(plain)) + near[0]!r}?" if near else ""
+def nearest(given: Iterable[str], names: Iterable[str]) -> str:
+    """The end of an error message on names that are not known: a question that suggests the nearest known one for each;
+    empty if none is near."""
+    near = {}
+    for name in given:
+        plain = name.lstrip("-")
+        dashes = "-" * (len(name) - len(plain))
+        for match in difflib.get_close_matches(plain.replace("-", "_"), names, n=1):
+            near[dashes + match] = None
+    return f"; did you mean {', '.join(map(repr, near))}?" if near else ""

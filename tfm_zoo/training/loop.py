@@ -152,8 +152,9 @@ class Loop:
         accelerator, args, state, batches = self.accelerator, self.args, self.state, self.batches
         model = unwrapped(accelerator, self.model)
         unit = " tokens" if self.task.batch_tokens else ""
+        examples = f"{batches.size or 'a stream of'} {self.task.name_of_examples}"
         logger.info(
-            f"{own_class(model).__name__}: {batches.size or 'a stream of'} examples, {self.total_steps} steps of"
+            f"{own_class(model).__name__}: {examples}, {counted(self.total_steps, 'step')} of"
             f" {batches.global_batch_size}{unit}, on {counted(accelerator.num_processes, 'process')}"
         )
         is_hidden = None if accelerator.is_main_process else True  # None: hidden only where stderr is no terminal

@@ -205,9 +205,9 @@ class Head:
             if isinstance(known_id := getattr(known, name, None), int) and known_id >= len(tokenizer):
                 fields.setdefault(name, getattr(tokenizer, name))  # the vocabulary has no such token
         names = {name: name for name in (*known.to_dict(), "rope_parameters")} | known.attribute_map
-        for name in overrides:
-            if name not in names:
-                raise ValueError(f"config_overrides: {known.model_type} has no field {name!r}{nearest(name, names)}")
+        if unknown := [name for name in overrides if name not in names]:
+            lacks = f"has no field {', '.join(map(repr, unknown))}{nearest(unknown, names)}"
+            raise ValueError(f"config_overrides: {known.model_type} {lacks}")
         saved = known.to_diff_dict() if args.config_name else {}  # as config.json has it
         changes = {names.get(name, name): value for name, value in (fields | overrides).items()}
         config = type(known).from_dict(saved | changes)

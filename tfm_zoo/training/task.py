@@ -43,6 +43,7 @@ class Task(ABC):
     languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows
     figure_names: ClassVar[dict[str, str]]  # name of a figure in the results -> its name in the card's table
     headline: ClassVar[Sequence[str]]  # the figures that the card's metadata name
+    name_of_examples: ClassVar[str] = "examples"  # in the log and the card
 
     def __post_init__(self) -> None:
         self.is_zoo = is_zoo(self.model.config)

@@ -92,6 +92,10 @@ class LanguageModelingTask(Task):
     figures = staticmethod(loss_and_perplexity)
 
     @property
+    def name_of_examples(self) -> str:
+        return f"blocks of {self.splits['validation'].block_size} tokens"
+
+    @property
     def is_chat(self) -> bool:
         return isinstance(self.data, Conversations)
 
