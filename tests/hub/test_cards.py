@@ -54,6 +54,7 @@ def test_card_of_a_converted_checkpoint(pipeline, tmp_path, online, hub_server):
     sinusoids = sum(table.numel() for table in native.parameters() if not table.requires_grad)
     assert f"| parameters | {native.num_parameters() - sinusoids:,} |" in card.text
     assert '.from_pretrained("zoo", trust_remote_code=True)' in card.text and "`tfm-zoo verify zoo`" in card.text
+    assert "The checkpoint had no tokenizer" in card.text
     push(tmp_path / "zoo", "user/model")  # the Hub reads its metadata
     pushed = hub_server.repositories["user/model"].read("README.md", "main").decode()
     changes = {'.from_pretrained("zoo"': '.from_pretrained("user/model"', "verify zoo": "verify user/model"}
@@ -64,15 +65,14 @@ def test_card_of_a_converted_checkpoint(pipeline, tmp_path, online, hub_server):
     assert (tmp_path / "zoo/README.md").read_text() == card.content  # what is here stays
 
 
-def test_the_example_of_a_card_runs(tmp_path):
-    """It loads the model and its tokenizer, and uses them; a line for each way in which heads are used."""
-    own_ways = ("MaskedLM", "MultipleChoice", "CausalLM", "EncoderDecoderModel", "ConditionalGeneration")
-    for head in HEADS:
-        if head.__name__.endswith(own_ways):
-            folder = tmp_path / head.__name__
-            model = tiny_model(head)
-            model.save_pretrained(folder)
-            make_tokenizer().save_pretrained(folder)
-            found = {}
-            exec(re.search(r"```python\n(.+?)```", card_of_model(model, str(folder)).text, re.DOTALL)[1], found)
-            assert found.keys() & {"outputs", "texts"} and found["tokenizer"].vocab_size < 61, head
+@pytest.mark.parametrize(
+    "way", ["MaskedLM", "MultipleChoice", "CausalLM", "EncoderDecoderModel", "ForConditionalGeneration"]
+)
+def test_the_example_of_a_card_runs(way, tmp_path):
+    """It loads the model and its tokenizer, and uses them as heads of this kind are used."""
+    model = tiny_model(next(head for head in HEADS if head.__name__.endswith(way)))
+    model.save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    found = {}
+    exec(re.search(r"```python\n(.+?)```", card_of_model(model, str(tmp_path)).text, re.DOTALL)[1], found)
+    assert found.keys() & {"outputs", "texts"} and found["tokenizer"].vocab_size < 61

@@ -99,6 +99,9 @@ def test_unknown_names_are_refused_with_the_nearest(config, capsys):
     assert "unknown keys 'learning_rte', 'zzz', 'sed'; did you mean 'learning_rate', 'seed'?" in message
     message = refusal(capsys, "--num_epochs", "3", "--sead=1", "--seed", "2")
     assert "unknown options --num_epochs, --sead; did you mean '--num_train_epochs', '--seed'?" in message
+    message = refusal(capsys, "--bogus", "-1", "-seed", "3")
+    assert "unknown options --bogus, -seed; did you mean '--seed'?" in message
+    assert "unknown key '--seed'; did you mean 'seed'?" in refusal(capsys, config("--seed: 2"))
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,22 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from .options import Debug, Token, ZooModel
 from .screen import errors_in_one_line, in_one_line, notes, report, working
 
+DType = Literal["auto", "float32", "float64", "float16", "bfloat16"]
+
 
 def verify(
     zoo_dir: ZooModel,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit; by default the main branch.")] = None,
-    dtype: Annotated[str, typer.Option(help="Load the model in this type; a coarser one allows more drift.")] = "auto",
+    dtype: Annotated[
+        DType, typer.Option(help="The type to load the model in; a coarser one may drift more.")
+    ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON, for programs.")] = False,
     token: Token = None,
     debug: Debug = False,
@@ -28,11 +32,13 @@ def verify(
     JSON: {"source", "ok", "differences": [...], "warnings": [...], "figures": {...}}. If the check itself fails:
     {"source", "ok": false, "error"}, also with exit code 1.
     """
-    from ..converters.sources import check_source
+    from ..converters.sources import check_folder, download
 
     with errors_in_one_line(debug):
         try:
-            check_source(zoo_dir, revision, token)
+            check_folder(zoo_dir, token)
+            if not Path(zoo_dir).is_dir():  # asked here, since `hub` takes seconds to import
+                download(zoo_dir, ["config.json"], revision, token)
             with working(f"Verifying {zoo_dir}: reading its files, then running it in a fresh process"):
                 from .. import hub
 
@@ -73,7 +79,8 @@ def serve(context: typer.Context) -> None:
         if not is_serve_available():
             raise ImportError("What serves a model is not installed: pip install 'transformers[serving]'")
         from transformers.cli.transformers import main as transformers_main  # its oldest release needs `requests`
-    from ..patches import add_classes_to_transformers  # last: transformers may run twice while it is first imported
+    # After transformers' command, which may replace the module `transformers`, to which the classes are added.
+    from ..patches import add_classes_to_transformers
     from ..registration import register
 
     register()  # in the process of the command, `import tfm_zoo` does not: it has to be quick

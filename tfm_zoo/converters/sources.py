@@ -1,10 +1,18 @@
 """A model is named by a folder or by a Hub id: which of the two a name is, and what is said where there is neither."""
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
 from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
-from huggingface_hub.errors import GatedRepoError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 
 from ..quiet import quiet_retrying
 
@@ -53,23 +61,31 @@ def check_folder(source: str | Path, token: str | None = None) -> None:
         raise FileNotFoundError(no_folder(source))
 
 
-def check_source(source: str | Path, revision: str | None = None, token: str | None = None) -> None:
-    """Raises a `FileNotFoundError` if `source` is neither a folder nor a repository on the Hub or in its cache."""
-    check_folder(source, token)
-    if Path(source).is_dir():
-        return
+def download(
+    source: str | Path, patterns: Sequence[str], revision: str | None = None, token: str | None = None
+) -> Path:
+    """The folder of those files of a Hub repository that match one of the patterns. Asked in this way, and not for one
+    file by its name, the Hub's client does not try for half a minute where there is no connection.
+
+    Raises:
+        FileNotFoundError: if there is no such repository or revision, or, without a connection, none in the cache.
+    """
     try:
-        with quiet_retrying():  # asked for one file by `hf_hub_download`, the client would try for half a minute
-            snapshot_download(str(source), revision=revision, token=token, allow_patterns=["config.json"])
-    except (HFValidationError, RepositoryNotFoundError, LocalEntryNotFoundError) as error:
-        raise FileNotFoundError(not_on_hub(source, error)) from error
+        with quiet_retrying():
+            return Path(snapshot_download(str(source), revision=revision, token=token, allow_patterns=[*patterns]))
+    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError) as error:
+        raise FileNotFoundError(not_on_hub(source, error, revision)) from error
 
 
-def not_on_hub(source: str | Path, error: Exception) -> str:
+def not_on_hub(source: str | Path, error: Exception, revision: str | None = None) -> str:
     """What is said of a name that is no folder, when the Hub's client, asked for it, has raised `error`."""
-    neither = f"{str(source)!r} is neither a folder nor a model on the Hub that"
+    name = str(source)
     if isinstance(error, LocalEntryNotFoundError):
-        return f"{neither} was downloaded before; the Hub cannot be reached (or HF_HUB_OFFLINE is set)."
+        files = name if revision is None else f"{name}, revision {revision!r}"
+        reason = f"the Hub cannot be reached (or HF_HUB_OFFLINE is set), and its cache lacks files of {files}"
+        return f"{name!r} is neither a folder nor a model on the Hub that can be read now: {reason}."
+    if isinstance(error, RevisionNotFoundError):
+        return f"{name!r} has no revision {revision!r} on the Hub."
     if isinstance(error, (RepositoryNotFoundError, HFValidationError)) and not isinstance(error, GatedRepoError):
-        return f"{neither} you may read (user/name)."
-    return f"{str(source)!r} is no folder, and the Hub does not give a model of this name: {error}"
+        return f"{name!r} is neither a folder nor a model on the Hub that you may read (user/name)."
+    return f"{name!r} is no folder, and the Hub does not give a model of this name: {error}"

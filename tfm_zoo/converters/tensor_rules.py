@@ -166,7 +166,7 @@ class Join(TensorRule):
 @dataclass(frozen=True)
 class PerExpert(TensorRule):
     """Official tensors of single experts, whose names hold the expert's number as `{e}`. The zoo has one tensor for
-    them, `(experts, ...)`. If an expert has several, its part is these, stacked along their first dimension."""
+    them, `(experts, ...)`. If an expert has several, they are stacked along their first dimension."""
 
     def __post_init__(self):
         """Skips the check of places: official names have one more, `{e}`."""

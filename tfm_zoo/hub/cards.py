@@ -54,7 +54,7 @@ def write_conversion_card(folder: str | Path, model: PreTrainedModel, source: st
     names = class_names(model)
     options = ["--quantize", names["quantised"]] if names["quantised"] else []
     command = shlex.join(["tfm-zoo", "convert", base_model or name, out, *options])
-    command += f"  # {name} was a folder" if is_local else ""
+    command += f"  # {name}: a local folder" if is_local else ""
     data = metadata_of(model, license=licence_of(source), base_model=base_model, model_name=name)
     has_tokenizer = any(any(Path(folder).glob(pattern)) for pattern in VOCABULARIES)
     values = {"name": name, "title": title, "command": command, "has_tokenizer": has_tokenizer}

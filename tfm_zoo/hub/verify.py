@@ -9,14 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import hf_hub_download, snapshot_download
-from huggingface_hub.errors import (
-    EntryNotFoundError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-)
+from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-from ..converters.sources import check_folder, not_on_hub
+from ..converters.sources import check_folder, download, not_on_hub
 from ..models.hub_manifest import FILE
 from ..quiet import quiet_retrying
 from . import comparisons
@@ -65,26 +60,26 @@ def verify(source: str | Path, revision: str | None = None, token: str | None = 
 
 def find(source: str | Path, revision: str | None, token: str | None) -> Path:
     """The folder of a checkpoint, downloaded where it is on the Hub."""
-    branch = "" if Path(source).is_dir() else f" on branch {revision or 'main'} (--revision names another)"
-    no_manifest = f"{source} has no {FILE}{branch}: it was not saved as a model of the zoo."
     if Path(source).is_dir():
         if not (Path(source) / FILE).is_file():
-            raise FileNotFoundError(no_manifest)
+            raise FileNotFoundError(without_manifest(source))
         return Path(source)
     check_folder(source, token)
-    try:
-        with quiet_retrying():  # asked for one file by `hf_hub_download`, the client would try for half a minute
-            folder = Path(snapshot_download(str(source), revision=revision, token=token, allow_patterns=[FILE]))
-            if not (folder / FILE).is_file():  # missing on the Hub, or not asked for while there was a connection
+    folder = download(source, [FILE], revision, token)
+    if not (folder / FILE).is_file():  # missing on the Hub, or not asked for while there was a connection
+        try:
+            with quiet_retrying():
                 hf_hub_download(str(source), FILE, revision=revision, token=token)
-    except LocalEntryNotFoundError as error:
-        reason = f"the Hub cannot be reached (or HF_HUB_OFFLINE is set), and its cache has no {FILE} of {source}"
-        raise FileNotFoundError(f"{str(source)!r} cannot be verified now: {reason}.") from error
-    except (HFValidationError, RepositoryNotFoundError) as error:
-        raise FileNotFoundError(not_on_hub(source, error)) from error
-    except EntryNotFoundError as error:
-        raise FileNotFoundError(no_manifest) from error
+        except LocalEntryNotFoundError as error:
+            raise FileNotFoundError(not_on_hub(source, error, revision)) from error
+        except EntryNotFoundError as error:
+            place = " on its main branch" if revision is None else f" at revision {revision!r}"
+            raise FileNotFoundError(without_manifest(f"{source}{place}")) from error
     return Path(snapshot_download(str(source), revision=revision, token=token))
+
+
+def without_manifest(source: str | Path) -> str:
+    return f"{source} has no {FILE}: it was not saved as a model of the zoo."
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

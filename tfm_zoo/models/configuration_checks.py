@@ -183,11 +183,11 @@ class ConfigurationChecks:
 
     def check_offset(self):
         """`position_offset` counts rows of a learned position table."""
-        if self.position_offset < 0 or (self.position_offset and self.position_embedding_type != "learned"):
-            raise ValueError(
-                f"position_offset={self.position_offset} should be 0 or more, and 0 unless position_embedding_type="
-                f"{self.position_embedding_type!r} is 'learned'."
-            )
+        offset, kind = self.position_offset, self.position_embedding_type
+        if offset < 0:
+            raise ValueError(f"position_offset={offset} should be 0 or more.")
+        if offset and kind != "learned":
+            raise ValueError(f"position_offset={offset} needs position_embedding_type='learned', not {kind!r}.")
 
     def check_layer_types(self):
         """Every layer has a type, and sliding ones a window."""

@@ -253,7 +253,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
 
 
 class TfmEncoderAlone(TfmEncoderDecoderPreTrainedModel):
-    """An encoder without a decoder; its tensors are named as beside one."""
+    """An encoder without a decoder; its tensors are named as in the whole model."""
 
     _keys_to_ignore_on_load_unexpected = [
         r"^(model\.)?decoder\.",

@@ -37,7 +37,7 @@ tokenizer = AutoTokenizer.from_pretrained({{ quoted_source }}, trust_remote_code
 INTRODUCTION = """
 # {{ name }}
 
-`{{ class_name }}`, a Transformer with its own code: {{ needs }}.
+`{{ class_name }}`, a Transformer with its own code; {{ needs }}.
 
 """
 CLOSE = """
@@ -101,7 +101,7 @@ def class_names(model: PreTrainedModel) -> dict[str, str]:
     quantization = dict(getattr(model.config, "quantization_config", None) or {})
     quantised = quantization["dtype"] if quantization.get("quant_method") == "tfm_zoo" else None
     if quantised:
-        needs = f"its quantised weights are read by `tfm_zoo`, on a CPU ({INSTALL})"
+        needs = f"reading its quantised weights, on a CPU, needs `tfm_zoo` ({INSTALL})"
         imports = f"import tfm_zoo  # reads quantised weights\n{imports}"
     names = {"class_name": name, "auto_class": auto_class, "needs": needs, "imports": imports}
     return names | {"use": lines_of_use(model), "quantised": quantised}

@@ -223,7 +223,7 @@ def attention_mode(model, padding: Padding, device: torch.device, output_attenti
     if device.type != "cpu" or implementation not in ("eager", "sdpa", "linear") or output_attentions:
         return "padded"
     # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device. A single
-    # call costs less for few tokens, but rounds differently: only training uses it, since outputs are kept to the bit.
+    # call costs less for few tokens, but rounds differently in each batch: it is for training alone.
     has_limits = model.position_bias is not None or set(model.layer_types) != {"full_attention"}
     return "together" if model.training and not has_limits and are_few(config, padding, padding) else "split"
 

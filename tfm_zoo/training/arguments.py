@@ -219,7 +219,7 @@ def parse_arguments(
     """Read a recipe's options from the command line and from the YAML file that `--config` names.
 
     YAML values pass through the command line's parser, and options on the command line override them. An option or a
-    key that does not exist ends the program with an error that names all such, and for each the nearest one that does.
+    key that does not exist ends the program with an error that names them all, and for each the nearest one that does.
     Without `--config` the YAML file is `default_config`. Returns an object of each class; no two of them may share an
     option.
     """
@@ -236,8 +236,11 @@ def parse_arguments(
     except ValueError as error:
         parser.error(str(error))
     if unknown:
-        given = [word.partition("=")[0] for word in unknown if word.startswith("--")] or unknown[:1]
-        parser.error(f"unknown option{'s' * (len(given) > 1)} {', '.join(given)}{nearest(given, names)}")
+        given = [
+            word.partition("=")[0] for word in unknown if word.startswith("-") and word.lstrip("-")[:1].isalpha()
+        ] or unknown[:1]
+        near = nearest(given, names, prefix="--")
+        parser.error(f"unknown option{'s' * (len(given) > 1)} {', '.join(given)}{near}")
     return tuple(arguments)
 
 
@@ -270,13 +273,9 @@ def _yaml_as_argv(path: str | Path, names: Iterable[str]) -> list[str]:
     return argv
 
 
-def nearest(given: Iterable[str], names: Iterable[str]) -> str:
-    """The end of an error message on names that are not known: a question that suggests the nearest known one for each;
-    empty if none is near."""
-    near = {}
-    for name in given:
-        plain = name.lstrip("-")
-        dashes = "-" * (len(name) - len(plain))
-        for match in difflib.get_close_matches(plain.replace("-", "_"), names, n=1):
-            near[dashes + match] = None
+def nearest(given: Iterable[str], names: Iterable[str], prefix: str = "") -> str:
+    """The end of an error message on names that are not known: a question that suggests the nearest known one for each,
+    with a prefix; empty if none is near."""
+    plain = [name.lstrip("-").replace("-", "_") for name in given]
+    near = {prefix + match: None for name in plain for match in difflib.get_close_matches(name, names, n=1)}
     return f"; did you mean {', '.join(map(repr, near))}?" if near else ""

@@ -10,15 +10,14 @@ from typing import Any, ClassVar, Literal
 import torch
 import transformers
 import yaml
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+from huggingface_hub.errors import LocalEntryNotFoundError
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.auto_factory import _get_model_class
 from typing_extensions import Self
 
 import tfm_zoo
 from tfm_zoo.converters import ARCHITECTURES
-from tfm_zoo.converters.sources import is_path, which_is_meant
+from tfm_zoo.converters.sources import download, is_path, which_is_meant
 from tfm_zoo.converters.tensor_matching import new_weights
 from tfm_zoo.limits import positions_of
 from tfm_zoo.packing.configuration import METHOD
@@ -235,10 +234,10 @@ def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
     if is_path(name) and not Path(name).exists():
         raise FileNotFoundError(f"{option_name} {name!r}: no such folder{which_is_meant(name).rstrip('.')}")
     try:
-        if not Path(name).exists():  # transformers would try for half a minute if the Hub cannot be reached
-            snapshot_download(name, allow_patterns=["config.json"])
+        if not Path(name).exists():
+            download(name, ["config.json"])
         return AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
-    except (OSError, HFValidationError) as error:
+    except OSError as error:
         mend = "without a connection, give a folder, or --model_type for a new model"
         if option_name == "config_name" and (near := difflib.get_close_matches(name, tfm_zoo.NAMED_CONFIGS, n=1)):
             mend = f"is it the published size {near[0]!r} that is meant?"
@@ -249,14 +248,16 @@ def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
     """The tokenizer that the options name, else that of the checkpoint."""
     name = args.tokenizer_name or args.model_name_or_path
     try:
+        if not Path(name).exists():
+            download(name, ["tokenizer_config.json"])
         return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
         raise OSError(f"tokenizer_name {name!r}: neither a tokenizer's folder nor {on_hub(error)}") from error
 
 
 def on_hub(error: Exception) -> str:
-    """How an error message on a name ends, after "neither a folder nor"; `error` is the one of the Hub's client."""
-    is_reached = not any(isinstance(each, LocalEntryNotFoundError) for each in (error, error.__cause__))
+    """How an error message on a name ends, after "neither a folder nor"; the Hub's client caused `error`."""
+    is_reached = not isinstance(error.__cause__, LocalEntryNotFoundError)
     return f"found on the Hub{'' if is_reached else ', which cannot be reached (or HF_HUB_OFFLINE is set)'}"
 
 

@@ -91,7 +91,7 @@ class Report:
                 EvalResult(
                     task_type=task.pipeline_tag,
                     dataset_type=dataset_id or "local",
-                    dataset_name=Path(self.dataset).name,
+                    dataset_name=Path(self.dataset).resolve().name,
                     dataset_config=data_args.dataset_config_name,
                     dataset_split=SPLITS[prefix] if SPLITS[prefix] in task.data.own_splits else None,
                     metric_type=figure,

@@ -1,4 +1,5 @@
-"""Examples made from texts while training reads them. It can start at any place; texts may be larger than memory.
+"""Examples made from texts while training reads them. Training can start at any place, and
+the texts may be larger than memory.
 
 A stream is dealt out to a fixed number of readers, each of which reads texts of its own, in chunks. The seed, the
 reader, the pass and the chunk's number decide what examples a chunk gives and in which order. The examples of a run

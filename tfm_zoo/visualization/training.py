@@ -23,7 +23,7 @@ def plot_training(log_history: list[dict[str, Any]], path: str | Path, *metrics:
     panels = figure.subplots(1 + len(metrics), sharex=True, squeeze=False)[:, 0]
     validation = {"color": "#c4473a", "marker": "o"}
     steps, losses = curve(log_history, "loss")
-    name = "training (mean since the last)" if steps else None
+    name = "training (mean since the previous point)" if steps else None
     panels[0].plot(steps, losses, label=name, color="#7a8aa0", marker="o" if len(steps) == 1 else None)
     panels[0].plot(*curve(log_history, "eval_loss"), label="validation", **validation)
     panels[0].set_ylabel("loss")
