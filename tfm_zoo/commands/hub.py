@@ -17,9 +17,7 @@ DType = Literal["auto", "float32", "float64", "float16", "bfloat16"]
 def verify(
     zoo_dir: ZooModel,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit; by default the main branch.")] = None,
-    dtype: Annotated[
-        DType, typer.Option(help="The type to load the model in; a coarser one may drift more.")
-    ] = "auto",
+    dtype: Annotated[DType, typer.Option(help="The type to load the model in; a coarser one may drift more.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON, for programs.")] = False,
     token: Token = None,
     debug: Debug = False,
