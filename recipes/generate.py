@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 import torch
-from trained import open_config
+from trained import add_model_arguments, loading, open_config
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         epilog=FIGURES,
         formatter_class=Shape,
     )
-    parser.add_argument("model", help="folder or Hub id")
+    add_model_arguments(parser)
     parser.add_argument("prompts", nargs="*", help="how the texts begin; default: at the start of a text")
     parser.add_argument("--file", type=Path, help="file with one prompt per line")
     parser.add_argument("--max_new_tokens", type=int, default=100, help="of each continuation")
@@ -56,10 +56,15 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--repetition_penalty", type=float, default=1.0, help="above 1: what was said is less likely")
     parser.add_argument("--stop_strings", action="append", help="where a text ends; give it again for another")
     parser.add_argument("--seed", type=int, help="default: another text each time")
-    parser.add_argument("--trust_remote_code", action="store_true", help="run a Hub model's code; a folder's is run")
     args = parser.parse_intermixed_args(argv)  # prompts may stand behind options
-    if args.temperature < 0 or not 0 < args.top_p <= 1 or args.top_k < 0 or args.repetition_penalty <= 0:
-        parser.error("temperature and top_k are 0 or more, repetition_penalty above 0, top_p above 0 and at most 1")
+    for name, is_right, bounds in (
+        ("temperature", args.temperature >= 0, "0 or more"),
+        ("top_k", args.top_k >= 0, "0 or more"),
+        ("top_p", 0 < args.top_p <= 1, "above 0 and at most 1"),
+        ("repetition_penalty", args.repetition_penalty > 0, "above 0"),
+    ):
+        if not is_right:
+            parser.error(f"{name} must be {bounds}, not {getattr(args, name):g}")
     if min(args.max_new_tokens, args.num_samples, args.num_beams) < 1:
         parser.error("max_new_tokens, num_samples and num_beams are at least 1")
     if args.num_beams > 1 and args.num_samples > args.num_beams:
@@ -109,10 +114,9 @@ def diversity(texts: list[list[int]]) -> str:
 
 def load(args: argparse.Namespace) -> tuple["PreTrainedTokenizerBase", "PreTrainedModel"]:
     open_config(args, "generate.py", "does not continue texts", args.error)
-    trust = args.trust_remote_code
     try:
-        tokenizer = AutoTokenizer.from_pretrained(args.model, trust_remote_code=trust)
-        model = AutoModelForCausalLM.from_pretrained(args.model, trust_remote_code=trust)
+        tokenizer = AutoTokenizer.from_pretrained(args.model, **loading(args))
+        model = AutoModelForCausalLM.from_pretrained(args.model, **loading(args))
     except (OSError, ValueError) as error:
         args.error(f"{args.model} holds no language model: {str(error).splitlines()[0]}")
     return tokenizer, model.eval().to("cuda" if torch.cuda.is_available() else "cpu")

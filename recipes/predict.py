@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from trained import open_config
+from trained import add_model_arguments, loading, open_config
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 #: what a model does, by its head; and what models of other heads do not do
@@ -28,12 +28,11 @@ def main(argv: list[str] | None = None) -> None:
         allow_abbrev=False,
         description="Classify texts, tag their words, or find answers in them.",
     )
-    parser.add_argument("model", help="folder or Hub id")
+    add_model_arguments(parser)
     parser.add_argument("texts", nargs="*", help="texts to read")
     parser.add_argument("--file", type=Path, help="file with one text per line")
     parser.add_argument("--question", help="what the texts shall answer")
     parser.add_argument("--batch_size", type=int, default=32)
-    parser.add_argument("--trust_remote_code", action="store_true", help="run a Hub model's code; a folder's is run")
     args = parser.parse_intermixed_args(argv)
     if args.file and not args.file.is_file():
         parser.error(f"--file {args.file}: no such file")
@@ -54,9 +53,8 @@ def main(argv: list[str] | None = None) -> None:
 def classify(args: argparse.Namespace, texts: Sequence[str]) -> None:
     """Print a table of probabilities, a text in each line."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    trust = {"trust_remote_code": args.trust_remote_code}
-    tokenizer = AutoTokenizer.from_pretrained(args.model, **trust)
-    model = AutoModelForSequenceClassification.from_pretrained(args.model, **trust).eval().to(device)
+    tokenizer = AutoTokenizer.from_pretrained(args.model, **loading(args))
+    model = AutoModelForSequenceClassification.from_pretrained(args.model, **loading(args)).eval().to(device)
     positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
     if getattr(model.config, "position_ids_from_padding", False):  # RoBERTa's positions begin after the padding's
         positions -= model.config.pad_token_id + 1
@@ -87,7 +85,7 @@ def tag(args: argparse.Namespace, texts: Sequence[str]) -> None:
     """
     from transformers import pipeline
 
-    options = {"aggregation_strategy": "first", "trust_remote_code": args.trust_remote_code}
+    options = {"aggregation_strategy": "first", **loading(args)}
     for found in pipeline("token-classification", args.model, **options)(texts, batch_size=args.batch_size):
         for entity in found:
             print(f"{entity['entity_group']:>9}  {entity['score']:.3f}  {entity['word'].strip()}")
@@ -102,7 +100,7 @@ def answer(args: argparse.Namespace, texts: Sequence[str]) -> None:
     import tfm_zoo
     from tfm_zoo.training.checkpoints import STATE_FILE, TrainState
 
-    find = tfm_zoo.pipeline("question-answering", args.model, trust_remote_code=args.trust_remote_code)
+    find = tfm_zoo.pipeline("question-answering", args.model, **loading(args))
     run = TrainState.read(Path(args.model)).run if (Path(args.model) / STATE_FILE).is_file() else {}
     options = {
         "max_answer_len": run.get("max_answer_length", 30),

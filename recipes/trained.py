@@ -8,16 +8,32 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar
 
 #: loggers that warn when transformers imports torchao, where that is installed, downloads a checkpoint's code, or tries
 #: again to reach the Hub
-NOISY = ("torchao", "torch.utils._pytree", "transformers.dynamic_module_utils", "huggingface_hub.utils._http")
+NOISY = ("torchao", "torch.utils._pytree", "transformers.dynamic_module_utils", "huggingface_hub")
 #: how the names of classes end whose models predict.py uses, and of those that write
 READING = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
 WRITING = ("ConditionalGeneration", "MTModel", "CausalLM", "LMHeadModel")
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="folder or Hub id")
+    parser.add_argument("--revision", help="branch, tag or commit of a Hub model; by default the main branch")
+    parser.add_argument("--trust_remote_code", action="store_true", help="run a Hub model's code; a folder's is run")
+
+
+def loading(args: argparse.Namespace) -> dict[str, str | bool | None]:
+    """The arguments of `from_pretrained` that [`add_model_arguments`] asks for."""
+    return {"revision": args.revision, "trust_remote_code": args.trust_remote_code}
 
 
 def open_config(args: argparse.Namespace, script: str, does_not: str, error: Callable[[str], None]) -> PreTrainedConfig:
@@ -41,13 +57,20 @@ def open_config(args: argparse.Namespace, script: str, does_not: str, error: Cal
         print(f"(no folder {args.model}: asking the Hub)", file=sys.stderr)
     try:
         if not folder.is_dir():  # which transformers asks for half a minute when it cannot be reached
-            snapshot_download(args.model, allow_patterns=["config.json"])
-        config = AutoConfig.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
+            found = snapshot_download(args.model, revision=args.revision, allow_patterns=["config.json"])
+            if not (Path(found) / "config.json").is_file():
+                main = "on its main branch: if it is on another, give --revision"
+                error(f"{args.model} holds no model {f'at revision {args.revision}' if args.revision else main}")
+        config = AutoConfig.from_pretrained(args.model, **loading(args))
     except LocalEntryNotFoundError:
         error(f"{args.model} is no folder, and the Hub cannot be reached (or HF_HUB_OFFLINE is set)")
     except (HFValidationError, RepositoryNotFoundError):
         error(f"{args.model} is no folder, and no model on the Hub that you may read (user/name)")
+    except RevisionNotFoundError:
+        error(f"{args.model} has no revision {args.revision} on the Hub")
     except (OSError, ValueError) as reason:
+        if "trust_remote_code" in str(reason):
+            error(f"{args.model} has code of its own: if you trust its author, give --trust_remote_code to run it")
         error(f"{args.model} holds no model that transformers can read: {str(reason).splitlines()[0]}")
     name = (config.architectures or ["no known class"])[0]
     writer = "translate.py" if config.is_encoder_decoder else "generate.py"

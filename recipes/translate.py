@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import torch
-from trained import open_config
+from trained import add_model_arguments, loading, open_config
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 
@@ -19,13 +19,12 @@ def main(argv: list[str] | None = None) -> None:
         allow_abbrev=False,
         description="Translate sentences with a saved model.",
     )
-    parser.add_argument("model", help="folder or Hub id")
+    add_model_arguments(parser)
     parser.add_argument("sentences", nargs="*", help="what to translate")
     parser.add_argument("--file", type=Path, help="file with one sentence per line")
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--num_beams", type=int, help="width of the beam search; default: the model's own")
     parser.add_argument("--max_length", type=int, help="tokens of a translation; default: the model's own")
-    parser.add_argument("--trust_remote_code", action="store_true", help="run a Hub model's code; a folder's is run")
     args = parser.parse_intermixed_args(argv)
     if args.file and not args.file.is_file():
         parser.error(f"--file {args.file}: no such file")
@@ -38,11 +37,10 @@ def main(argv: list[str] | None = None) -> None:
         parser.error("give sentences, or a --file with one sentence per line")
 
     open_config(args, "translate.py", "does not translate", parser.error)
-    trust = args.trust_remote_code
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        tokenizer = AutoTokenizer.from_pretrained(args.model, trust_remote_code=trust)
-        model = AutoModelForSeq2SeqLM.from_pretrained(args.model, trust_remote_code=trust).eval().to(device)
+        tokenizer = AutoTokenizer.from_pretrained(args.model, **loading(args))
+        model = AutoModelForSeq2SeqLM.from_pretrained(args.model, **loading(args)).eval().to(device)
     except (OSError, ValueError) as error:
         parser.error(f"{args.model} holds no model that translates: {str(error).splitlines()[0]}")
     room = min(getattr(model.config, "max_position_embeddings", None) or sys.maxsize, tokenizer.model_max_length)

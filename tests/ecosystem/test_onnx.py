@@ -193,6 +193,6 @@ main()
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.returncode == 1
     assert ended.stderr == (
-        "error: ONNX needs onnxscript, which is not installed: it comes with tfm_zoo's extra 'onnx'.\n"
+        "error: ONNX needs onnxscript, which is not installed: pip install '.[onnx]' in a clone of tfm_zoo.\n"
     )
     assert not (tmp_path / "out").exists()

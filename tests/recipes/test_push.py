@@ -1,8 +1,12 @@
 """What recipes save can be verified, and goes to the Hub as `tfm-zoo push` sends it."""
 
+from argparse import Namespace
+
 import pytest
 from huggingface_hub import ModelCard
 from huggingface_hub.errors import HfHubHTTPError
+from trained import open_config
+from transformers import PreTrainedConfig
 
 from tfm_zoo.hub import push, verify
 from tfm_zoo.training import loop
@@ -44,6 +48,24 @@ def test_what_a_recipe_saves_is_pushed(
         verdict = verify(folder.rename(tmp_path / "moved"))
         assert verdict.ok and not verdict.warnings, verdict
         assert verify(REPOSITORY, revision="tuned", token="hf_user").ok
+        user = "predict.py" if script == "finetune" else "translate.py"
+        for revision, message in (
+            (None, "main branch: if it is on another, give --revision"),
+            ("v9", "no revision v9"),
+        ):
+            with pytest.raises(SystemExit, match=message):
+                open_pushed(user, revision)
+        assert open_pushed(user, "tuned").model_type.startswith("tfm_")
+
+
+def open_pushed(script: str, revision: str | None) -> PreTrainedConfig:
+    """As the scripts open it that use a trained model; an error is a `SystemExit`."""
+
+    def error(message: str) -> None:
+        raise SystemExit(message)
+
+    args = Namespace(model=REPOSITORY, revision=revision, trust_remote_code=True)
+    return open_config(args, script=script, does_not="", error=error)
 
 
 def test_a_token_that_may_not_write_is_refused_before_any_work(finetune, online, monkeypatch):

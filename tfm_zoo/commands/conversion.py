@@ -39,6 +39,7 @@ def convert(
     debug: Debug = False,
 ) -> None:
     """Convert an official checkpoint to a zoo model, which carries its code and its tokenizer."""
+    from ..converters import ConversionError
     from ..converters.checkpoint import fetch
     from ..converters.folders import copy_companions, new_folder
     from ..converters.scratch import scratch_in
@@ -52,6 +53,9 @@ def convert(
         if quantize and model_class is None and is_zoo(checkpoint_folder):
             with quiet_loading():
                 model, title, tokenizer = load(checkpoint_folder, dtype=dtype or "auto"), "zoo", None
+        elif is_zoo(checkpoint_folder):
+            mend = "load it with from_pretrained, or round it with --quantize alone"
+            raise ConversionError(f"{source} is a model of the zoo already: {mend}.")
         else:
             # Weights stay in files: they may be more than the memory there is.
             scratch = files.enter_context(scratch_in(folder.parent))

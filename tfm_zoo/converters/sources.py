@@ -79,13 +79,13 @@ def download(
 
 def not_on_hub(source: str | Path, error: Exception, revision: str | None = None) -> str:
     """What is said of a name that is no folder, when the Hub's client, asked for it, has raised `error`."""
-    name = str(source)
+    name, mend = str(source), which_is_meant(source)
     if isinstance(error, LocalEntryNotFoundError):
         files = name if revision is None else f"{name}, revision {revision!r}"
         reason = f"the Hub cannot be reached (or HF_HUB_OFFLINE is set), and its cache lacks files of {files}"
-        return f"{name!r} is neither a folder nor a model on the Hub that can be read now: {reason}."
+        return f"{name!r} is neither a folder nor a model on the Hub that can be read now: {reason}{mend}"
     if isinstance(error, RevisionNotFoundError):
         return f"{name!r} has no revision {revision!r} on the Hub."
     if isinstance(error, (RepositoryNotFoundError, HFValidationError)) and not isinstance(error, GatedRepoError):
-        return f"{name!r} is neither a folder nor a model on the Hub that you may read (user/name)."
+        return f"{name!r} is neither a folder nor a model on the Hub that you may read (user/name){mend}"
     return f"{name!r} is no folder, and the Hub does not give a model of this name: {error}"

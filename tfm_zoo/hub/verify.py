@@ -73,7 +73,7 @@ def find(source: str | Path, revision: str | None, token: str | None) -> Path:
         except LocalEntryNotFoundError as error:
             raise FileNotFoundError(not_on_hub(source, error, revision)) from error
         except EntryNotFoundError as error:
-            place = " on its main branch" if revision is None else f" at revision {revision!r}"
+            place = " on its main branch (others may have it)" if revision is None else f" at revision {revision!r}"
             raise FileNotFoundError(without_manifest(f"{source}{place}")) from error
     return Path(snapshot_download(str(source), revision=revision, token=token))
 

@@ -81,6 +81,7 @@ class Loop:
         self.loader = DataLoader(**loading, generator=torch.Generator())
         # The schedule counts global batches. Prepared by Accelerate, it would count the batches of every process.
         self.total_steps, warmup_steps = self.args.number_of_steps(len(self.batches))
+        self.parameters = task.model.num_parameters()  # of a model that is sharded, one would count a part
         shard_shared_tables(self.accelerator, task.model)
         optimizer = create_optimizer(task.model, self.args)
         phases = self.args.phases(self.total_steps, len(self.batches))
@@ -152,11 +153,12 @@ class Loop:
         accelerator, args, state, batches = self.accelerator, self.args, self.state, self.batches
         model = unwrapped(accelerator, self.model)
         unit = " tokens" if self.task.batch_tokens else ""
-        examples = f"{batches.size or 'a stream of'} {self.task.name_of_examples}"
-        logger.info(
-            f"{own_class(model).__name__}: {examples}, {counted(self.total_steps, 'step')} of"
-            f" {batches.global_batch_size}{unit}, on {counted(accelerator.num_processes, 'process')}"
+        work = (
+            f"{batches.size or 'a stream of'} {self.task.name_of_examples}",
+            f"{counted(self.total_steps, 'step')} of {batches.global_batch_size}{unit}",
+            f"on {counted(accelerator.num_processes, 'process')}",
         )
+        logger.info(f"{own_class(model).__name__}, {self.parameters:,} parameters: {', '.join(work)}")
         is_hidden = None if accelerator.is_main_process else True  # None: hidden only where stderr is no terminal
         progress = tqdm(total=self.total_steps, initial=state.step, disable=is_hidden)
         # Each process sums the losses of its own examples. Where the sum is read, it is reduced over all processes.
@@ -200,6 +202,9 @@ class Loop:
                 if self.is_finished:
                     break
         progress.close()
+        if state.step < self.total_steps:
+            patience = counted(args.early_stopping_patience, "evaluation")
+            logger.info(f"step {state.step} of {self.total_steps}: stopped, after {patience} without a gain")
         state.loss_sum += accelerator.reduce(window_loss, "sum").item()
 
     def evaluate(self) -> None:

@@ -59,22 +59,24 @@ def plot_runs(histories: Mapping[str, list[dict[str, Any]]], path: str | Path) -
         raise ValueError(f"{', '.join(without)}: no validation loss in the history.")
     times = {name: curve(history, "eval_loss", by="train_runtime") for name, history in histories.items()}
     has_times = all(None not in seconds for seconds, _ in times.values())
+    longest = max((max(seconds) for seconds, _ in times.values()), default=0) if has_times else 0
+    unit, length = ("seconds", 1) if longest < 180 else ("minutes", 60)
     figure = Figure(figsize=(11 if has_times else 6.5, 4), layout="constrained")
     panels = figure.subplots(1, 1 + has_times, sharey=True, squeeze=False)[0]
     for colour, (name, history) in zip(LINES, histories.items(), strict=False):
         steps, losses = curve(history, "eval_loss")
-        style = {"color": colour, "marker": ".", "label": f"{name}: {losses[-1]:.3f}"}
+        style = {"color": colour, "marker": ".", "label": f"{name}: {min(losses):.3f}"}
         panels[0].plot(steps, losses, **style)
         if has_times:
-            panels[1].plot([seconds / 60 for seconds in times[name][0]], losses, **style)
-    for panel, label in zip(panels, ("optimiser step", "minutes of training"), strict=False):
+            panels[1].plot([seconds / length for seconds in times[name][0]], losses, **style)
+    for panel, label in zip(panels, ("optimiser step", f"{unit} of training"), strict=False):
         panel.set_xlabel(label)
         panel.set_xlim(left=0)
         panel.xaxis.set_major_locator(MaxNLocator(integer=label == "optimiser step"))
         panel.ticklabel_format(useOffset=False)
         plain(panel)
     panels[0].set_ylabel("validation loss")
-    panels[-1].legend(frameon=False, title="at the end", alignment="left")
+    panels[-1].legend(frameon=False, title="lowest", alignment="left")
     save(figure, path)
 
 
