@@ -44,5 +44,5 @@ def plot_masks(path: str | Path) -> None:
         panel.tick_params(length=0, labelsize=8)
         panel.title.set_fontsize(9)
     colours = "blue: the query (row) may attend to the key (column); grey: it may not"
-    figure.suptitle(f"{colours}; what rows of padding give is not used", fontsize=10)
+    figure.suptitle(f"{colours}; outputs at padding are not used", fontsize=10)
     save(figure, path)
