@@ -47,11 +47,6 @@ class TfmGPTPreTrainedModel(TfmPreTrainedModel):
             weight = module.down_proj if isinstance(module, TfmExperts) else module.weight
             init.normal_(weight, std=self.config.initializer_range * (2 * self.config.num_hidden_layers) ** -0.5)
 
-    @classmethod
-    def _can_set_experts_implementation(cls) -> bool:
-        """Always: transformers would look for experts in the file of the class, and they stand in another."""
-        return True
-
 
 class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
     """The decoder."""
