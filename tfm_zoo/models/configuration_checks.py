@@ -187,7 +187,7 @@ class ConfigurationChecks:
         if offset < 0:
             raise ValueError(f"position_offset={offset} should be 0 or more.")
         if offset and kind != "learned":
-            raise ValueError(f"position_offset={offset} needs position_embedding_type='learned', not {kind!r}.")
+            raise ValueError(f"position_offset={offset} needs learned positions, not position_embedding_type={kind!r}.")
 
     def check_layer_types(self):
         """Every layer has a type, and sliding ones a window."""

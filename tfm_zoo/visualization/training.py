@@ -60,7 +60,7 @@ def plot_runs(histories: Mapping[str, list[dict[str, Any]]], path: str | Path) -
     times = {name: curve(history, "eval_loss", by="train_runtime") for name, history in histories.items()}
     has_times = all(None not in seconds for seconds, _ in times.values())
     longest = max((max(seconds) for seconds, _ in times.values()), default=0) if has_times else 0
-    unit, length = ("seconds", 1) if longest < 180 else ("minutes", 60)
+    unit, length = ("seconds", 1) if longest < 60 else ("minutes", 60)
     figure = Figure(figsize=(11 if has_times else 6.5, 4), layout="constrained")
     panels = figure.subplots(1, 1 + has_times, sharey=True, squeeze=False)[0]
     for colour, (name, history) in zip(LINES, histories.items(), strict=False):
