@@ -1,7 +1,6 @@
 """The entrance: checks a caller's inputs once, counts positions, drops padding, and makes masks for the core."""
 
 import sys
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,7 +12,7 @@ from .kernels import FAR, Window
 from .layout import Layout, Padding, attention_mode, find_padding, is_traced, marks_padding, together
 from .linear_attention import padding_mask
 
-MASKS = {
+ENCODER_MASKS = {
     "full_attention": create_bidirectional_mask,
     "sliding_attention": create_bidirectional_sliding_window_mask,
     "linear_attention": padding_mask,
@@ -70,10 +69,8 @@ class Batch(NamedTuple):
 
 
 def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, reads_first=False, **kwargs) -> Batch:
-    """Makes an encoder's batch from the inputs of [`TfmBertModel`].
-
-    `reads_first`: whether the caller reads the first position of each sequence, even if it is padding.
-    """
+    """Makes an encoder's batch from the inputs of [`TfmBertModel`]. `reads_first`: the caller reads the first position
+    of each sequence, even if it is padding."""
     config, inputs = model.config, tokens.inputs
     if kwargs.get("past_key_values") is not None:
         raise ValueError("past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; use prompt tuning.")
@@ -119,7 +116,7 @@ def encoder_layout(config, layer_type: str, states: torch.Tensor, attention_mask
             return Layout(window=window, padding=padding)
     elif padding is not None and padding.mode != "padded":
         return together(config, padding, padding) if padding.mode == "together" else Layout(padding=padding)
-    mask = MASKS[layer_type](config=config, inputs_embeds=states, attention_mask=attention_mask)
+    mask = ENCODER_MASKS[layer_type](config=config, inputs_embeds=states, attention_mask=attention_mask)
     return Layout(mask=mask, padding=padding)
 
 
@@ -184,23 +181,8 @@ def count_positions(model, inputs: torch.Tensor, seen: int | torch.Tensor = 0) -
     if not isinstance(seen, int):
         return check_positions(model, (torch.arange(length, device=inputs.device) + seen).view(-1, length))
     if model.num_positions is not None:
-        check_range(f"{model.argument_prefix}position_ids", (seen, seen + length - 1), model.num_positions, POSITIONS)
+        check_range(f"{model.argument_prefix}position_ids", seen, seen + length - 1, model.num_positions, POSITIONS)
     return torch.arange(seen, seen + length, device=inputs.device).unsqueeze(0)
-
-
-def count_in_mask(attention_mask: torch.Tensor, inputs: torch.Tensor) -> torch.LongTensor:
-    """Positions `(batch, seen + length)`, counted over the real tokens of a padding mask, and -1 at padding."""
-    real = attention_mask.to(inputs.device).long()
-    return real.cumsum(dim=1) * real - 1
-
-
-def count_seen(mask: torch.Tensor | None, inputs: torch.Tensor) -> torch.LongTensor | None:
-    """[`count_in_mask`] of the keys that the last query sees, by a mask `(batch, 1, queries, keys)`; `None` if the mask
-    is no tensor."""
-    if not isinstance(mask, torch.Tensor):
-        return None
-    last = mask[:, 0, -1]
-    return count_in_mask(last if last.dtype == torch.bool else last == 0, inputs)
 
 
 def empty_states(model, inputs: torch.Tensor) -> torch.Tensor:
@@ -241,8 +223,7 @@ def check_inputs(model, tokens: Tokens, attention_mask, seen: int | None = 0, ha
     for name, ids in (("token_type_ids", tokens.token_type_ids), ("position_ids", tokens.position_ids)):
         # Not `in`: in a graph, sizes may be symbols, which have no hash.
         if ids is not None and ids.shape != (batch, length) and ids.shape != (1, length):
-            misfit = f"{prefix}{name} of shape {tuple(ids.shape)}"
-            raise ValueError(f"{misfit} should be of shape ({batch}, {length}), as the inputs.")
+            raise ValueError(f"{prefix}{name} of shape {tuple(ids.shape)} should be of shape ({batch}, {length}).")
 
 
 def check_full_mask(model, attention_mask: torch.Tensor, batch: int, length: int, seen: int, has_cache: bool) -> None:
@@ -292,16 +273,14 @@ def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ign
 
     Only on a CPU: elsewhere it would wait for the device, which refuses such ids itself.
     """
-    if ids is None or ids.device.type != "cpu" or is_traced(ids):
+    if ids is None or ids.device.type != "cpu" or is_traced(ids) or not ids.numel():
         return
     ids = ids if ignored is None else ids.masked_fill(ids == ignored, 0)
-    if ids.numel():
-        check_range(name, [value.item() for value in ids.aminmax()], size, table)
+    check_range(name, *(end.item() for end in ids.aminmax()), size, table)
 
 
-def check_range(name: str, ends: Sequence[int], size: int, table: str) -> None:
-    """Raises a `ValueError` unless the lowest and the highest id, `ends`, lie in 0 to `size - 1`."""
-    low, high = ends
+def check_range(name: str, low: int, high: int, size: int, table: str) -> None:
+    """Raises a `ValueError` unless the lowest and the highest id lie in 0 to `size - 1`."""
     if low < 0 or high >= size:
         last = "" if size == sys.maxsize else f" to {size - 1}"
         raise ValueError(f"{name} holds {low if low < 0 else high}, which is outside {table}: ids go from 0{last}.")

@@ -201,25 +201,3 @@ class ConfigurationChecks:
             raise ValueError(f"layer_types={types} has layers that slide: sliding_window=None should say how far.")
         if self.attention_type == "linear" and set(types) != {"linear_attention"}:
             raise ValueError(f"attention_type='linear' makes every layer linear, and layer_types={types} does not.")
-
-    def check_experts(self):
-        """The fields about experts fit each other."""
-        types, count = self.mlp_layer_types, self.num_local_experts
-        if count is None:
-            if "sparse" in types or self.output_router_logits:
-                raise ValueError(
-                    f"mlp_layer_types={types} with output_router_logits={self.output_router_logits} is for "
-                    "feed-forwards of experts: num_local_experts=None should say how many."
-                )
-            return
-        if not 1 <= self.num_experts_per_tok <= count or self.moe_intermediate_size < 1:
-            raise ValueError(
-                f"num_experts_per_tok={self.num_experts_per_tok} should be from 1 to num_local_experts={count}, and "
-                f"moe_intermediate_size={self.moe_intermediate_size} at least 1."
-            )
-        if self.mlp_type != "gated" or self.mlp_bias or self.mlp_output_bias or self.activation_dropout:
-            raise ValueError(
-                f"num_local_experts={count} are gated feed-forwards without biases: mlp_type={self.mlp_type!r}, "
-                f"mlp_bias={self.mlp_bias}, mlp_output_bias={self.mlp_output_bias} and activation_dropout="
-                f"{self.activation_dropout} should be 'gated', False, False and 0."
-            )

@@ -14,10 +14,12 @@ logger = logging.get_logger(__name__)
 
 NormPosition = Literal["post", "pre", "output", "both"]
 ENGINES = ("vllm", "sglang")  # the attention implementations that serving engines set
-#: fields that the shared code reads of every configuration, though only some families let a user set them
-OF_SOME_FAMILIES = ("num_hidden_groups", "lm_head_transform", "logit_scale", "final_logit_softcapping")
-OF_SOME_FAMILIES += ("classifier_dense", "position_ids_from_padding", "position_ids_from_mask", "position_offset")
-OF_SOME_FAMILIES += ("num_local_experts", "project_tokens", "scale_alibi", "round_alibi", "renew_longrope_cache")
+#: fields of some families, which the others refuse
+OF_SOME_FAMILIES = (
+    *("num_hidden_groups", "lm_head_transform", "logit_scale", "final_logit_softcapping", "classifier_dense"),
+    *("position_ids_from_padding", "position_ids_from_mask", "position_offset", "num_local_experts"),
+    *("project_tokens", "scale_alibi", "round_alibi", "renew_longrope_cache"),
+)
 
 #: names of fields in other configurations -> their names here
 ALIASES = {
@@ -169,8 +171,6 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     project_tokens: ClassVar[bool] = False
     #: only a decoder generates with rotary positions as Phi 3 does
     renew_longrope_cache: ClassVar[bool] = False
-    #: only a decoder's feed-forwards can consist of experts
-    num_local_experts: ClassVar[None] = None
 
     base_model_fsdp_plan: ClassVar[dict[str, str]] = dict.fromkeys(("embeddings", "layers.*"), "free_full_weight")
     #: how tensor parallelism shards a layer's projections; see `base_model_tp_plan`
@@ -330,10 +330,6 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     def has_linear_attention(self) -> bool:
         """Whether a layer has linear attention."""
         return "linear_attention" in getattr(self, "layer_types", (self.layer_type,))
-
-    def is_sparse(self, layer_idx: int) -> bool:
-        """Whether the feed-forward of a layer consists of experts."""
-        return self.num_local_experts is not None and self.mlp_layer_types[layer_idx] == "sparse"
 
     @property
     def has_position_bias(self) -> bool:

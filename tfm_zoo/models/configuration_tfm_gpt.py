@@ -114,7 +114,7 @@ class TfmGPTConfig(TfmConfig):
         return None if self.num_local_experts is None else self.experts_ep_plan
 
     def validate_layer_types(self):
-        """The family's own fields fit each other."""
+        """The family's own fields fit each other. (By its name it runs after transformers' `validate_layer_type`.)"""
         self.check_layer_types()
         self.check_experts()
         self.check_offset()
@@ -131,6 +131,28 @@ class TfmGPTConfig(TfmConfig):
             )
         if self.sliding_window == 1:
             raise ValueError("sliding_window=1 lets a position see itself alone; caches take windows of 2 and more.")
+
+    def check_experts(self):
+        """The fields about experts fit each other."""
+        types, count = self.mlp_layer_types, self.num_local_experts
+        if count is None:
+            if "sparse" in types or self.output_router_logits:
+                raise ValueError(
+                    f"mlp_layer_types={types} with output_router_logits={self.output_router_logits} is for "
+                    "feed-forwards of experts: num_local_experts=None should say how many."
+                )
+            return
+        if not 1 <= self.num_experts_per_tok <= count or self.moe_intermediate_size < 1:
+            raise ValueError(
+                f"num_experts_per_tok={self.num_experts_per_tok} should be from 1 to num_local_experts={count}, and "
+                f"moe_intermediate_size={self.moe_intermediate_size} at least 1."
+            )
+        if self.mlp_type != "gated" or self.mlp_bias or self.mlp_output_bias or self.activation_dropout:
+            raise ValueError(
+                f"num_local_experts={count} are gated feed-forwards without biases: mlp_type={self.mlp_type!r}, "
+                f"mlp_bias={self.mlp_bias}, mlp_output_bias={self.mlp_output_bias} and activation_dropout="
+                f"{self.activation_dropout} should be 'gated', False, False and 0."
+            )
 
 
 add_following_fields(

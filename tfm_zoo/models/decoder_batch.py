@@ -9,9 +9,7 @@ from .batch import (
     check_ids,
     check_inputs,
     check_positions,
-    count_in_mask,
     count_positions,
-    count_seen,
     drop_padding,
     empty_states,
     find_window,
@@ -35,7 +33,7 @@ from .layout import (
 from .linear_attention import padding_mask
 from .positions import follows_length
 
-MASKS = {
+DECODER_MASKS = {
     "full_attention": create_causal_mask,
     "sliding_attention": create_sliding_window_causal_mask,
     "linear_attention": padding_mask,
@@ -108,6 +106,21 @@ def decoder_batch(
     return Batch(tokens, layouts, padding, past_key_values, returned_cache, key_positions=key_positions)
 
 
+def count_in_mask(attention_mask: torch.Tensor, inputs: torch.Tensor) -> torch.LongTensor:
+    """Positions `(batch, seen + length)`, counted over the real tokens of a padding mask, and -1 at padding."""
+    real = attention_mask.to(inputs.device).long()
+    return real.cumsum(dim=1) * real - 1
+
+
+def count_seen(mask: torch.Tensor | None, inputs: torch.Tensor) -> torch.LongTensor | None:
+    """[`count_in_mask`] of the keys that the last query sees, by a mask `(batch, 1, queries, keys)`; `None` if the mask
+    is no tensor."""
+    if not isinstance(mask, torch.Tensor):
+        return None
+    last = mask[:, 0, -1]
+    return count_in_mask(last if last.dtype == torch.bool else last == 0, inputs)
+
+
 def unread_positions(model, attention_mask, read_positions: torch.Tensor | None) -> Padding | None:
     """The padding of a batch and, as no earlier position sees them, the positions of each row after the last one that
     is read. `None` if there are none, or if the caller or a hook reads hidden states of padding."""
@@ -143,7 +156,7 @@ def decoder_layout(
     if window is not None:
         return Layout(window=window)
     return Layout(
-        MASKS[layer_type](
+        DECODER_MASKS[layer_type](
             config=config,
             inputs_embeds=states,
             attention_mask=attention_mask,

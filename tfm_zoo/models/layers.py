@@ -6,7 +6,6 @@ from transformers import GradientCheckpointingLayer
 
 from .attention import TfmAttention
 from .compat import ACT2FN
-from .experts import TfmSparseMLP
 from .norms import make_norm, multiplier, norm_or_identity
 
 #: activations that transformers computes in many steps -> the same function as one kernel
@@ -23,10 +22,17 @@ class TfmLayer(GradientCheckpointingLayer):
 
     With `use_parallel_residual`: `x + attention(norm(x)) + mlp(norm'(x))` (GPT-NeoX), or one norm for both (GPT-J).
 
-    The arguments are those of [`TfmAttention`].
+    The arguments are those of [`TfmAttention`], and the class of the feed-forward, by default [`TfmMLP`].
     """
 
-    def __init__(self, config, layer_idx: int, layer_type: str | None = None, is_causal: bool = False):
+    def __init__(
+        self,
+        config,
+        layer_idx: int,
+        layer_type: str | None = None,
+        is_causal: bool = False,
+        mlp_class: type[nn.Module] | None = None,
+    ):
         super().__init__()
         self.is_post_norm = config.norm_position == "post"
         self.is_parallel = config.use_parallel_residual
@@ -35,8 +41,7 @@ class TfmLayer(GradientCheckpointingLayer):
         self.layer_type = self.self_attn.layer_type
         if layer_idx == 0 and not config.first_norm:
             self.self_attn_norm = nn.Identity()
-        mlp_class = TfmSparseMLP if config.is_sparse(layer_idx) else TfmMLP
-        self.add_sub_layer("mlp", mlp_class(sizes), config, config.hidden_dropout)
+        self.add_sub_layer("mlp", (mlp_class or TfmMLP)(sizes), config, config.hidden_dropout)
         if self.is_parallel and config.num_ln_in_parallel_attn == 1:
             self.mlp_norm = None
 

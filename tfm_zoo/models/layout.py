@@ -235,9 +235,8 @@ def marks_padding(attention_mask: object) -> bool:
 
 def is_traced(states: torch.Tensor) -> bool:
     """Whether a graph is being made, or a function transformed, in which the values of a tensor cannot be read."""
-    if type(states) is not torch.Tensor or states.is_meta:  # a fake tensor, or another stand-in
-        return True
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    is_stand_in = type(states) is not torch.Tensor or states.is_meta  # such as a fake tensor
+    if is_stand_in or torch.compiler.is_compiling() or torch.jit.is_tracing():
         return True
     if is_functorch_wrapped_tensor(states):  # asked last: torch.compile cannot trace it
         return True

@@ -33,8 +33,9 @@ from .heads import (
     tokens_of,
 )
 from .layout import marks_padding
+from .pooling import check_engine_pools, make_classifier, make_pooler, make_pooler_query, pool, pools_first
 from .pretrained import TfmPreTrainedModel
-from .stack import TfmStack, check_engine_pools, make_classifier, make_pooler, make_pooler_query, pool, pools_first
+from .stack import TfmStack
 
 #: a sequence classifier keeps its pooler in its head: names there -> names in the other models
 POOLER = {rf"^classifier\.{name}\.": f"model.pooler.{name}." for name in ("dense", "norm")}

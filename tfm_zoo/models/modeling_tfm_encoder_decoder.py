@@ -33,7 +33,7 @@ from .heads import (
 )
 from .losses import IGNORED
 from .next_tokens import next_tokens, read_positions, read_states
-from .stack import make_classifier, make_pooler
+from .pooling import make_classifier, make_pooler
 from .targets import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right
 from .vocabularies import TfmOutputProjection
 

@@ -5,14 +5,20 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import Cache
 from transformers import initialization as init
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, SequenceClassifierOutputWithPast
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPastAndCrossAttentions,
+    CausalLMOutputWithPast,
+    MoeCausalLMOutputWithPast,
+    SequenceClassifierOutputWithPast,
+)
 from transformers.utils import ModelOutput
 
 from .batch import Tokens, one_of
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
+from .configuration_tfm import ENGINES
 from .configuration_tfm_gpt import TfmGPTConfig
 from .decoder_batch import decoder_batch
-from .experts import TfmExperts, TfmRouter
+from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
 from .generation import TfmGenerationMixin
 from .heads import (
     Inputs,
@@ -21,12 +27,13 @@ from .heads import (
     TfmHead,
     TokenClassification,
     check_labels,
+    passed_on,
     tokens_of,
 )
 from .losses import IGNORED
-from .next_tokens import language_model_output, last_tokens, next_tokens, read_positions, read_states
+from .next_tokens import last_tokens, next_tokens, read_positions, read_states
 from .pretrained import TfmPreTrainedModel
-from .stack import TfmStack, check_engine_logits
+from .stack import TfmStack
 
 
 class TfmGPTPreTrainedModel(TfmPreTrainedModel):
@@ -58,6 +65,9 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         for name, module in self.layers.named_modules():
             module.adds_to_residual = config.scaled_residual_init and name.endswith(("o_proj", "down_proj", "experts"))
         self.post_init()
+
+    def mlp_class(self, layer_idx: int) -> type[nn.Module]:
+        return TfmSparseMLP if self.config.mlp_layer_types[layer_idx] == "sparse" else super().mlp_class(layer_idx)
 
     @can_return_tuple
     def forward(
@@ -99,6 +109,22 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, read_positions, **kwargs)
         # Flash attention recognises packed sequences by the positions that a caller passes.
         return batch.restore(self.run(batch, position_ids=position_ids, return_dict=True, **kwargs))
+
+
+def check_engine_logits(config) -> None:
+    """Raises a `ValueError` where a serving engine would make other logits than the model."""
+    if config._attn_implementation in ENGINES and config.project_tokens:
+        raise ValueError(
+            f"project_tokens=True projects the last hidden states to embedding_size={config.embedding_size}, and an "
+            f"engine's logits read hidden_size={config.hidden_size}: serve the model with transformers."
+        )
+    is_other = config.final_logit_softcapping is not None or config.lm_head_bias
+    if config._attn_implementation in ENGINES and config.logit_scale != 1 and is_other:
+        raise ValueError(
+            f"logit_scale={config.logit_scale} scales logits before their bias and their cap, and an engine scales "
+            f"them after lm_head_bias={config.lm_head_bias} and final_logit_softcapping="
+            f"{config.final_logit_softcapping}: serve the model with transformers."
+        )
 
 
 class TfmGPTHead(TfmHead, TfmGPTPreTrainedModel):
@@ -164,6 +190,24 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         states, targets = outputs.last_hidden_state, inputs.get("shift_labels")
         loss, logits = next_tokens(self, states, targets, logits_to_keep, num_items_in_batch, return_logits)
         return language_model_output(self.config, outputs, inputs["attention_mask"], loss, logits)
+
+
+def language_model_output(
+    config,
+    outputs: ModelOutput,
+    attention_mask: torch.Tensor | None,
+    loss: torch.Tensor | None,
+    logits: torch.Tensor | None,
+) -> CausalLMOutputWithPast | MoeCausalLMOutputWithPast:
+    """What a language model returns: the loss, the logits, and `outputs` of its base model. If these hold a router's
+    logits, its loss is added to the loss."""
+    router_logits = outputs.get("router_logits")
+    if not router_logits:
+        return CausalLMOutputWithPast(loss=loss, logits=logits, **passed_on(outputs))
+    balance = load_balancing_loss(router_logits, config, attention_mask)
+    loss = None if loss is None else loss + config.router_aux_loss_coef * balance.to(loss.device)
+    routing = {"aux_loss": balance, "router_logits": router_logits}
+    return MoeCausalLMOutputWithPast(loss=loss, logits=logits, **routing, **passed_on(outputs))
 
 
 class TfmGPTForSequenceClassification(SequenceClassification, TfmGPTHead):

@@ -2,12 +2,9 @@
 
 import torch
 from torch import nn
-from transformers.modeling_outputs import CausalLMOutputWithPast, MoeCausalLMOutputWithPast
-from transformers.utils import ModelOutput
 
 from .batch import has_hooks
-from .experts import load_balancing_loss
-from .heads import Inputs, passed_on, tokens_of
+from .heads import Inputs, tokens_of
 from .kernels import soft_capped
 from .layout import find_unread_end, marks_padding, only_last
 from .losses import IGNORED, labelled_only, logits_loss, vocabulary_loss
@@ -45,24 +42,6 @@ def next_tokens(
         return loss, logits if padding is None else padding.restore(logits)
     states, targets = labelled_only(hidden_states, labels)
     return vocabulary_loss(states, model.lm_head, targets, num_items_in_batch, softcap=softcap), logits
-
-
-def language_model_output(
-    config,
-    outputs: ModelOutput,
-    attention_mask: torch.Tensor | None,
-    loss: torch.Tensor | None,
-    logits: torch.Tensor | None,
-) -> CausalLMOutputWithPast | MoeCausalLMOutputWithPast:
-    """What a language model returns: the loss, the logits, and `outputs` of its base model. If these hold a router's
-    logits, its loss is added to the loss."""
-    router_logits = outputs.get("router_logits")
-    if not router_logits:
-        return CausalLMOutputWithPast(loss=loss, logits=logits, **passed_on(outputs))
-    balance = load_balancing_loss(router_logits, config, attention_mask)
-    loss = None if loss is None else loss + config.router_aux_loss_coef * balance.to(loss.device)
-    routing = {"aux_loss": balance, "router_logits": router_logits}
-    return MoeCausalLMOutputWithPast(loss=loss, logits=logits, **routing, **passed_on(outputs))
 
 
 def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logits: bool | None) -> bool:

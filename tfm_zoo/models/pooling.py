@@ -1,0 +1,84 @@
+"""From the states of all positions to one for each sequence; poolers, and classifiers of sequences."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from .compat import ACT2FN
+from .configuration_tfm import ENGINES
+from .layout import marks_padding
+from .norms import make_norm
+
+
+def pool(config, states: torch.Tensor, mask: torch.Tensor | None, read: Callable, query=None) -> torch.Tensor:
+    """Applies `read`, a pooler or a classifier, to each sequence: `(batch, length, width)` to `(batch, outputs)`. It
+    reads the first position, or a mean over real tokens ([`mean_of`]); "late" averages its outputs for real tokens."""
+    if config.classifier_pooling == "cls":
+        return read(states[:, 0])
+    if config.classifier_pooling == "late":
+        return mean_of(read(states).view(*states.shape[:2], -1), mask)
+    return read(mean_of(states, mask, query))
+
+
+def mean_of(states: torch.Tensor, mask: torch.Tensor | None, query: nn.Module | None = None) -> torch.Tensor:
+    """`(batch, length, width)` to `(batch, width)`: the mean of the real tokens; if there is a `query`, weighted by the
+    softmax of the scores `(batch, length, 1)` that it gives them."""
+    if query is not None:
+        scores = query(states).float()
+        if mask is not None:
+            scores = scores.masked_fill(mask.to(scores.device).unsqueeze(-1) == 0, torch.finfo(scores.dtype).min)
+        return (states * scores.softmax(dim=1).to(states)).sum(dim=1)
+    if mask is None:
+        return states.mean(dim=1)
+    real = mask.to(states).unsqueeze(-1)
+    return (states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+
+
+def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
+    """Whether the first position is pooled; raises a `ValueError` if a mean needs another mask."""
+    pooling = config.classifier_pooling
+    if pooling != "cls" and attention_mask is not None and not marks_padding(attention_mask):
+        raise ValueError(
+            f"attention_mask of shape {tuple(attention_mask.shape)} does not say which tokens are real, which "
+            f"classifier_pooling={pooling!r} needs to know: it should be of shape (batch, length)."
+        )
+    return pooling == "cls"
+
+
+def check_engine_pools(config) -> None:
+    """Raises a `ValueError` where a serving engine would pool another position than the model."""
+    if config._attn_implementation not in ENGINES:
+        return
+    if config.classifier_pooling == "mean":
+        raise ValueError(
+            "classifier_pooling='mean': an engine pools by its own settings, the first position if they name none. "
+            """Serve it with --pooler-config '{"seq_pooling_type": "MEAN"}' and, to say that this is done, """
+            """--hf-overrides '{"classifier_pooling": "cls"}'."""
+        )
+    if config.classifier_pooling in ("attention", "late"):
+        raise ValueError(
+            f"classifier_pooling={config.classifier_pooling!r}: no engine pools in this way, so serve the model with "
+            "transformers."
+        )
+
+
+def make_pooler(config, activation: str, dropout: float, bias: bool = True, has_norm: bool = False) -> nn.Sequential:
+    """The layers that read a pooled state, `(..., hidden_size)` in and out."""
+    dense = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)
+    layers = OrderedDict(dropout=nn.Dropout(dropout), dense=dense, act_fn=ACT2FN[activation])
+    return nn.Sequential(layers | {"norm": make_norm(config)} if has_norm else layers)
+
+
+def make_pooler_query(config) -> nn.Linear | None:
+    """The layer that scores each state for pooling by attention, `(..., hidden_size)` to `(..., 1)`."""
+    return nn.Linear(config.hidden_size, 1, bias=False) if config.classifier_pooling == "attention" else None
+
+
+def make_classifier(config, pooler: nn.Sequential, dropout: float) -> nn.Sequential:
+    """A pooler (or its dropout alone) and a projection, `(..., width)` to `(rows, num_labels)`; an engine gives it
+    `(rows, 1, width)`."""
+    read = dict((pooler if config.classifier_dense else pooler[:1]).named_children())
+    layers = {"flatten": nn.Flatten(0, -2), **read, "out_dropout": nn.Dropout(dropout)}
+    return nn.Sequential(OrderedDict(layers, out_proj=nn.Linear(config.hidden_size, config.num_labels)))
