@@ -55,7 +55,7 @@ def cache_of(seen: int = 5, **fields) -> transformers.Cache:
                 past_key_values=cache_of(),
                 attention_mask=torch.ones(shape),
             )
-            for shape in [(2, 7), (2, 11), (2, 13), (3, 12), (2, 3, 7, 12)]
+            for shape in [(2, 7), (2, 11), (2, 13), (3, 12), (2, 3, 7, 12), (2, 1, 7, 7)]
         ],
         refused("labels holds 64, .*vocab_size.* 0 to 60", "ForCausalLM", input_ids=IDS, labels=IDS + 50),
         refused("labels holds -1, .*vocab_size.* 0 to 60", "ForCausalLM", input_ids=IDS, labels=-ONES),

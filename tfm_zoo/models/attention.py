@@ -78,8 +78,9 @@ class TfmAttention(nn.Module):
         elif past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
 
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        attend = layout.around(attend, self, query)
+        implementation = self.config._attn_implementation
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        attend = layout.around(attend, implementation, self, query)
         dropout = self.attention_dropout if self.training else 0.0
         kwargs |= {"dropout": dropout, "sliding_window": self.sliding_window, "softcap": self.softcap}
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **kwargs)

@@ -231,7 +231,7 @@ def check_full_mask(model, attention_mask: torch.Tensor, batch: int, length: int
     prefix, shape, whole = model.argument_prefix, tuple(attention_mask.shape), seen + length
     sizes = ((1, batch), (1, model.num_heads), (1, length))
     fits = len(shape) == 4 and all(size in allowed for size, allowed in zip(shape[:3], sizes, strict=True))
-    if not fits or not (shape[3] == length or (has_cache and shape[3] > length)):
+    if not fits or not (shape[3] == whole or (has_cache and shape[3] > length)):
         cached = f" and the {seen} positions in the cache" if seen else ""
         raise ValueError(
             f"{prefix}attention_mask of shape {shape} does not fit the inputs{cached}: it should be of shape "

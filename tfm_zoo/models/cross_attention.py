@@ -94,8 +94,9 @@ class TfmCrossAttention(TfmAttention):
         rows, length, _ = query.shape
         sources = key.shape[0]  # the rows that read one source are laid end to end, as if they were one row
         query = query.view(sources, -1, query.shape[-1] // self.head_dim, self.head_dim)
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        attend, query = layout.around(attend, self, query), query.transpose(1, 2)
+        implementation = self.config._attn_implementation
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        attend, query = layout.around(attend, implementation, self, query), query.transpose(1, 2)
         if self.q_norm is not None:
             query = norm_heads(self.q_norm, query)
         kwargs |= {"dropout": self.attention_dropout if self.training else 0.0, "softcap": self.softcap}

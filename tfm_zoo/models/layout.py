@@ -66,9 +66,9 @@ class Layout(NamedTuple):
     bias: torch.Tensor | None = None
     parts: list["Layout"] | None = None
 
-    def around(self, attend: Callable, module: torch.nn.Module, query: torch.Tensor) -> Callable:
-        """The attention function that `module` calls with this layout: `attend`, or one that wraps or replaces it."""
-        is_fused = module.config._attn_implementation == "sdpa" and query.device.type == "cpu"
+    def around(self, attend: Callable, name: str, module: torch.nn.Module, query: torch.Tensor) -> Callable:
+        """The function that `module` calls with this layout: `attend`, whose name is given, or one in its place."""
+        is_fused = name == "sdpa" and query.device.type == "cpu"
         has_dropout = is_fused and module.training and module.attention_dropout
         if module.layer_type == "linear_attention":
             attend = linear_attention_forward
