@@ -24,12 +24,10 @@ class TfmGrowingLayer(DynamicLayer):
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
         """Appends `(batch, heads, new, head_dim)`; returns keys and values of all positions."""
-        before = self.get_seq_length()
-        # Writing into a buffer would overwrite what a gradient needs; for few elements a copy is cheaper.
-        needs_gradient = torch.is_grad_enabled() and (key_states.requires_grad or value_states.requires_grad)
-        is_small = before * key_states.numel() < SMALL * key_states.shape[-2]
-        if needs_gradient or is_small or torch.compiler.is_compiling():
+        is_small = not self.is_initialized or self.keys.numel() < SMALL
+        if is_small or torch.compiler.is_compiling() or need_gradient(key_states, value_states):
             return super().update(key_states, value_states, *args, **kwargs)
+        before = self.get_seq_length()
         length = before + key_states.shape[-2]
         if not self.has_space(length):
             self.buffers = tuple(reserve(states, length) for states in (self.keys, self.values))
@@ -60,6 +58,11 @@ class TfmGrowingLayer(DynamicLayer):
         if self.views is None or self.keys is not self.views[0] or self.values is not self.views[1]:
             return False
         return is_writable(self.buffers[0]) and self.buffers[0].shape[2] >= length
+
+
+def need_gradient(*states: torch.Tensor) -> bool:
+    """Whether a gradient will be computed for some of these: writing to a buffer would overwrite what it needs."""
+    return torch.is_grad_enabled() and any(each.requires_grad for each in states)
 
 
 def is_writable(states: torch.Tensor) -> bool:
@@ -119,8 +122,7 @@ class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
         if not self.is_recurrent_states_initialized[state_idx]:
             self.lazy_initialization(recurrent_states=recurrent_states, state_idx=state_idx)
         state = self.recurrent_states[state_idx]
-        needs_gradient = state.requires_grad or (torch.is_grad_enabled() and recurrent_states.requires_grad)
-        if needs_gradient or not is_writable(state):  # a gradient needs the old state
+        if state.requires_grad or need_gradient(recurrent_states) or not is_writable(state):
             self.recurrent_states[state_idx], self.seen = recurrent_states.clone(), self.seen + length
         else:
             state.copy_(recurrent_states)
