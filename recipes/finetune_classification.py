@@ -19,7 +19,7 @@ from transformers import DataCollatorWithPadding
 
 from tfm_zoo.training.arguments import fitted
 from tfm_zoo.training.classification.data import TextDataArguments, load_text_classification
-from tfm_zoo.training.classification.model import ClassifierArguments, load_classifier, new_classifier
+from tfm_zoo.training.classification.model import ClassifierArguments, build_classifier
 from tfm_zoo.training.classification.task import ClassificationArguments, ClassificationTask
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
@@ -34,10 +34,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
     model_args, data_args, args = run.model_args, run.data_args, run.args
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         data = load_text_classification(data_args, args.seed)
-        if model_args.is_new:
-            model, tokenizer = new_classifier(model_args, data.label_names, data.texts(), data_args.max_seq_length)
-        else:
-            model, tokenizer = load_classifier(model_args, data.label_names)
+        model, tokenizer = build_classifier(model_args, data.label_names, data.texts(), data_args.max_seq_length)
         data_args = fitted(data_args, longest_input(model.config, tokenizer), "max_seq_length")
         encoded = data.encode(tokenizer, data_args, model.config.label2id)
 

@@ -22,7 +22,7 @@ from tfm_zoo.training.finetuning import FineTuningArguments
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.question_answering.data import QuestionArguments, load_questions
-from tfm_zoo.training.question_answering.model import load_answerer, new_answerer
+from tfm_zoo.training.question_answering.model import build_answerer
 from tfm_zoo.training.question_answering.task import QuestionAnsweringArguments, QuestionAnsweringTask
 from tfm_zoo.training.runs import run_script, start_run
 from tfm_zoo.training.tokenizers import vocabulary_digest
@@ -35,10 +35,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
     model_args, data_args, args = run.model_args, run.data_args, run.args
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         data = load_questions(data_args, args.seed)
-        if model_args.is_new:
-            model, tokenizer = new_answerer(model_args, data.texts(), data_args.max_seq_length)
-        else:
-            model, tokenizer = load_answerer(model_args)
+        model, tokenizer = build_answerer(model_args, data.texts(), data_args.max_seq_length)
         data_args = fitted(data_args, longest_input(model.config, tokenizer), "max_seq_length")
         encoded = data.encode(tokenizer, data_args)
 

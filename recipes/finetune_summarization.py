@@ -21,23 +21,22 @@ from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.runs import run_script, start_run
 from tfm_zoo.training.summarization.data import SummaryArguments, load_summaries
-from tfm_zoo.training.summarization.model import SummarizationModelArguments
 from tfm_zoo.training.summarization.task import SummarizationArguments, SummarizationTask
-from tfm_zoo.training.text_to_text.model import load_text_to_text, new_text_to_text
+from tfm_zoo.training.text_to_text.model import HEAD, TextToTextModelArguments, new_text_to_text
 from tfm_zoo.training.tokenizers import vocabulary_digest
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
     """Read options, data and model: all that a user can get wrong."""
-    classes = (SummarizationModelArguments, SummaryArguments, SummarizationArguments)
+    classes = (TextToTextModelArguments, SummaryArguments, SummarizationArguments)
     run = start_run("finetune_summarization", classes, argv)
     model_args, args = run.model_args, run.args
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         texts = load_summaries(run.data_args, args.seed)
         if model_args.is_new:
-            model, tokenizer = new_text_to_text(model_args, texts.texts())
+            model, tokenizer = new_text_to_text(model_args, texts.texts(), SummarizationTask.writes)
         else:
-            model, tokenizer = load_text_to_text(model_args)
+            model, tokenizer = HEAD.load(model_args)
         data_args = fitted(
             run.data_args, longest_input(model.config, tokenizer), "max_source_length", "max_target_length"
         )

@@ -22,7 +22,7 @@ from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.runs import run_script, start_run
 from tfm_zoo.training.token_classification.data import TaggedTextArguments, load_tagged_texts
-from tfm_zoo.training.token_classification.model import load_tagger, new_tagger
+from tfm_zoo.training.token_classification.model import build_tagger
 from tfm_zoo.training.token_classification.task import TokenClassificationArguments, TokenClassificationTask
 from tfm_zoo.training.tokenizers import vocabulary_digest
 
@@ -34,10 +34,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
     model_args, data_args, args = run.model_args, run.data_args, run.args
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         data = load_tagged_texts(data_args, args.seed)
-        if model_args.is_new:
-            model, tokenizer = new_tagger(model_args, data.label_names, data.texts(), data_args.max_seq_length)
-        else:
-            model, tokenizer = load_tagger(model_args, data.label_names)
+        model, tokenizer = build_tagger(model_args, data.label_names, data.texts(), data_args.max_seq_length)
         data_args = fitted(data_args, longest_input(model.config, tokenizer), "max_seq_length")
         encoded = data.encode(tokenizer, data_args, model.config.label2id)
 

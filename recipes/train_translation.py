@@ -21,24 +21,25 @@ from tfm_zoo.training.arguments import fitted
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.runs import run_script, start_run
-from tfm_zoo.training.text_to_text.model import new_text_to_text
+from tfm_zoo.training.text_to_text.model import HEAD, TextToTextModelArguments, new_text_to_text
 from tfm_zoo.training.tokenizers import vocabulary_digest
 from tfm_zoo.training.translation.data import ParallelTextArguments, load_parallel_texts
-from tfm_zoo.training.translation.model import TranslationModelArguments, load_translation_model
+from tfm_zoo.training.translation.model import set_languages
 from tfm_zoo.training.translation.task import TranslationArguments, TranslationTask
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
     """Read options, data and model: all that a user can get wrong."""
-    classes = (TranslationModelArguments, ParallelTextArguments, TranslationArguments)
+    classes = (TextToTextModelArguments, ParallelTextArguments, TranslationArguments)
     run = start_run("train_translation", classes, argv)
     model_args, args = run.model_args, run.args
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         texts = load_parallel_texts(run.data_args, args.seed)
         if model_args.is_new:
-            model, tokenizer = new_text_to_text(model_args, texts.texts())
+            model, tokenizer = new_text_to_text(model_args, texts.texts(), TranslationTask.writes)
         else:
-            model, tokenizer = load_translation_model(model_args, *texts.languages)
+            model, tokenizer = HEAD.load(model_args)
+            set_languages(model, tokenizer, *texts.languages)
         data_args = fitted(
             run.data_args, longest_input(model.config, tokenizer), "max_source_length", "max_target_length"
         )

@@ -25,23 +25,22 @@ from tfm_zoo.training.pretraining.task import PretrainingArguments
 from tfm_zoo.training.question_answering.data import QuestionArguments
 from tfm_zoo.training.question_answering.task import QuestionAnsweringArguments
 from tfm_zoo.training.summarization.data import SummaryArguments
-from tfm_zoo.training.summarization.model import SummarizationModelArguments
 from tfm_zoo.training.summarization.task import SummarizationArguments
+from tfm_zoo.training.text_to_text.model import TextToTextModelArguments
 from tfm_zoo.training.token_classification.data import TaggedTextArguments
 from tfm_zoo.training.token_classification.task import TokenClassificationArguments
 from tfm_zoo.training.translation.data import ParallelTextArguments
-from tfm_zoo.training.translation.model import TranslationModelArguments
 from tfm_zoo.training.translation.task import TranslationArguments
 
 from ..recipes.conftest import ROOT
 
 CLASSES = (ClassifierArguments, TextDataArguments, ClassificationArguments)
 LANGUAGE_MODEL = (LanguageModelArguments, CorpusArguments, LanguageModelingArguments)
-TRANSLATION = (TranslationModelArguments, ParallelTextArguments, TranslationArguments)
+TRANSLATION = (TextToTextModelArguments, ParallelTextArguments, TranslationArguments)
 PRETRAINING = (EncoderArguments, DocumentArguments, PretrainingArguments)
 TOKENS = (LabellingArguments, TaggedTextArguments, TokenClassificationArguments)
 QUESTIONS = (FineTuningArguments, QuestionArguments, QuestionAnsweringArguments)
-SUMMARIES = (SummarizationModelArguments, SummaryArguments, SummarizationArguments)
+SUMMARIES = (TextToTextModelArguments, SummaryArguments, SummarizationArguments)
 COMPARISON = (VariantArguments, CorpusArguments, ComparisonArguments)
 CONFIGS = sorted((ROOT / "recipes" / "configs").glob("*.yaml"))
 LAUNCHERS = sorted((ROOT / "recipes" / "accelerate").glob("*.yaml"))

@@ -3,12 +3,11 @@
 import pytest
 
 import tfm_zoo
-from tfm_zoo.training.classification.model import ClassifierArguments, new_classifier
+from tfm_zoo.training.classification.model import ClassifierArguments, build_classifier
 from tfm_zoo.training.language_modeling.model import LanguageModelArguments
 from tfm_zoo.training.models import load_config, new_tokenizer, tokens_to_learn
 from tfm_zoo.training.pretraining.model import PAIRS, EncoderArguments, new_encoder
-from tfm_zoo.training.text_to_text.model import new_text_to_text
-from tfm_zoo.training.translation.model import TranslationModelArguments
+from tfm_zoo.training.text_to_text.model import TextToTextModelArguments, new_text_to_text
 
 SMALL = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
 TEXTS = [" ".join(f"{i:x}{j:x}" for i in range(256)) for j in range(40)]
@@ -37,9 +36,9 @@ def test_every_task_asks_for_so_many():
     named = {"config_name": "bert-base", **sizes}
     model, tokenizer = new_encoder(EncoderArguments(**named), PAIRS, TEXTS, 32)
     assert model.config.vocab_size == len(tokenizer) == 650
-    model, tokenizer = new_classifier(ClassifierArguments(**named), ["a", "b"], TEXTS, 32)
+    model, tokenizer = build_classifier(ClassifierArguments(**named), ["a", "b"], TEXTS, 32)
     assert model.config.vocab_size == len(tokenizer) == 650
-    model, tokenizer = new_text_to_text(TranslationModelArguments(**sizes), TEXTS)
+    model, tokenizer = new_text_to_text(TextToTextModelArguments(**sizes), TEXTS)
     assert model.config.vocab_size == len(tokenizer) == 650
 
 

@@ -19,7 +19,7 @@ from tfm_zoo.hub.cards import licence_of, write_card
 from tfm_zoo.training.arguments import LoopArguments
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.classification.data import TextDataArguments
-from tfm_zoo.training.classification.model import ClassifierArguments, load_classifier
+from tfm_zoo.training.classification.model import ClassifierArguments, build_classifier
 from tfm_zoo.training.classification.task import ClassificationArguments
 from tfm_zoo.training.identity import LEFT_OUT, check_identity, identity
 from tfm_zoo.training.models import longest_input
@@ -76,7 +76,7 @@ def classifier(checkpoint, tmp_path):
 def test_a_checkpoints_own_head_keeps_its_weights_and_label_order(classifier, model_class):
     own = AutoModelForSequenceClassification.from_pretrained(classifier).classifier.weight
     args = ClassifierArguments(model_name_or_path=str(classifier), model_class=model_class)
-    model, _ = load_classifier(args, ["good", "bad"])
+    model, _ = build_classifier(args, ["good", "bad"])
     assert type(model).__name__ == {"zoo": "Tfm", "native": ""}[model_class] + "BertForSequenceClassification"
     assert model.config.id2label == {0: "bad", 1: "good"}
     assert torch.equal(projection_of(model).weight, own)
@@ -87,19 +87,19 @@ def test_other_number_of_labels_is_refused_unless_the_head_may_go(classifier, mo
     labels = ["bad", "good", "ugly"]
     args = ClassifierArguments(model_name_or_path=str(classifier), model_class=model_class)
     with pytest.raises(ValueError, match=r"2 labels \['bad', 'good'\] and the data have 3: \['bad', 'good', 'ugly'\]"):
-        load_classifier(args, labels)
-    model, _ = load_classifier(replace(args, ignore_mismatched_sizes=True), labels)
+        build_classifier(args, labels)
+    model, _ = build_classifier(replace(args, ignore_mismatched_sizes=True), labels)
     assert projection_of(model).weight.shape == (3, 32)
     assert model.config.id2label == dict(enumerate(labels))
 
 
 def test_zoo_checkpoint_stays_what_it_is(checkpoint, tmp_path):
-    model, tokenizer = load_classifier(ClassifierArguments(model_name_or_path=str(checkpoint)), ["a", "b"])
+    model, tokenizer = build_classifier(ClassifierArguments(model_name_or_path=str(checkpoint)), ["a", "b"])
     model.save_pretrained(tmp_path / "zoo")
     tokenizer.save_pretrained(tmp_path / "zoo")
     for model_class in ("zoo", "native"):
         args = ClassifierArguments(model_name_or_path=str(tmp_path / "zoo"), model_class=model_class)
-        again, _ = load_classifier(args, ["a", "b"])
+        again, _ = build_classifier(args, ["a", "b"])
         assert isinstance(again, tfm_zoo.TfmBertForSequenceClassification)
         assert torch.equal(again.classifier.out_proj.weight, model.classifier.out_proj.weight)
 
@@ -112,7 +112,7 @@ def test_a_decoder_without_padding_learns_to_classify(model_class, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     GPT2LMHeadModel(GPT2Config(vocab_size=257, n_embd=16, n_head=2, n_layer=1)).save_pretrained(tmp_path)
     args = ClassifierArguments(model_name_or_path=str(tmp_path), model_class=model_class)
-    model, tokenizer = load_classifier(args, ["a", "b"])
+    model, tokenizer = build_classifier(args, ["a", "b"])
     short, long = (tokenizer(texts, padding=True, return_tensors="pt") for texts in (["film"], ["film", "a film"]))
     torch.testing.assert_close(model.eval()(**short).logits[0], model(**long).logits[0])
 
@@ -121,11 +121,11 @@ def test_tokenizer_of_another_model_is_refused(checkpoint, tmp_path):
     BertForSequenceClassification(BertConfig(vocab_size=20, **TINY)).save_pretrained(tmp_path)
     args = ClassifierArguments(model_name_or_path=str(tmp_path), tokenizer_name=str(checkpoint), model_class="native")
     with pytest.raises(ValueError, match=r"tokenizer .* has \d+ tokens, more than the 20 of"):
-        load_classifier(args, ["a", "b"])
+        build_classifier(args, ["a", "b"])
 
 
 def test_longest_input(checkpoint):
-    _, tokenizer = load_classifier(ClassifierArguments(model_name_or_path=str(checkpoint)), ["a", "b"])
+    _, tokenizer = build_classifier(ClassifierArguments(model_name_or_path=str(checkpoint)), ["a", "b"])
     assert longest_input(BertConfig(max_position_embeddings=50), tokenizer) == 50
     assert longest_input(BertConfig(max_position_embeddings=512), tokenizer) == 64
     config = tfm_zoo.TfmBertConfig(max_position_embeddings=50, pad_token_id=1, position_ids_from_padding=True)

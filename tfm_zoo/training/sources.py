@@ -31,7 +31,8 @@ class DataArguments(Options):
     roles: ClassVar[Sequence[str]] = ("train", "validation")
     file_types: ClassVar[Mapping[str, str]] = TABLES
     built_in: ClassVar[Callable[[], DatasetDict]]  # makes the data set that needs no network
-    built_in_note: ClassVar[str]  # what a reader of the figures must know of it
+    #: what a reader of the figures must know of it
+    built_in_note: ClassVar[str] = "The data set is generated, from templates. It tests the machinery alone."
     text_rows: ClassVar[str] = "document"  # what a row of a text file is, if not streamed: a "document" or a "line"
     streaming: ClassVar[bool] = False
     train_split_name: ClassVar[str | None] = None

@@ -1,10 +1,10 @@
 """Which split of a data set is which, and what is cut from the training rows where a split is missing."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from datasets import Dataset, DatasetDict, IterableDataset
 
@@ -21,6 +21,12 @@ class Data:
     splits: DatasetDict
     own_splits: list[str]  # those that the data set came with; the others were cut from its train split
     notes: list[str]  # what a reader of the figures must know of the data
+
+    text_columns: ClassVar[Sequence[str]]
+
+    def texts(self) -> Iterator[str]:
+        """The training texts. Read when iterated."""
+        return chain.from_iterable(self.splits["train"][column] for column in self.text_columns)
 
     @property
     def facts(self) -> dict[str, Any]:

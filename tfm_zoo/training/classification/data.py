@@ -1,9 +1,7 @@
 """Any text classification data set, as splits of texts and label ids."""
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import isnan
 from typing import ClassVar
 
@@ -31,9 +29,6 @@ class TextDataArguments(SplitArguments):
     """Where the texts and labels are, and how much of them to use."""
 
     built_in: ClassVar = staticmethod(generated.generated_reviews)
-    built_in_note: ClassVar = (
-        "The data set is generated: its reviews are made from templates. It tests the machinery alone."
-    )
 
     dataset_name: str | None = option(
         None, f"Hub id or local folder; default: {DEFAULT_DATASET}. 'generated': the built-in data set."
@@ -70,10 +65,6 @@ class TextClassificationData(Data):
 
     text_columns: list[str]
     label_names: list[str]
-
-    def texts(self) -> Iterator[str]:
-        """The training texts. Read when iterated."""
-        return chain.from_iterable(self.splits["train"][column] for column in self.text_columns)
 
     def encode(
         self, tokenizer: PreTrainedTokenizerBase, args: TextDataArguments, label2id: dict[str, int]

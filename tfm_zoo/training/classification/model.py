@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.finetuning import new_config_and_tokenizer, with_padding
@@ -41,26 +41,21 @@ class ClassifierArguments(LabellingArguments):
         return {"classifier_pooling": self.classifier_pooling}
 
 
-def load_classifier(args: ClassifierArguments, label_names: list[str]) -> ModelAndTokenizer:
-    """The checkpoint with a head for these labels, and its tokenizer."""
-    config = HEAD.config_of_checkpoint(args)
-    return padded(*load_with_labels(HEAD, args, config, label_names, **args.pooling(config)))
-
-
-def new_classifier(
-    args: ClassifierArguments, label_names: list[str], texts: Iterable[str], max_length: int
+def build_classifier(
+    args: ClassifierArguments, label_names: list[str], texts: Iterable[str] = (), max_length: int | None = None
 ) -> ModelAndTokenizer:
-    """A model with new weights and a head for these labels; and the tokenizer named, or one made from the texts."""
-    config, tokenizer = new_config_and_tokenizer(HEAD, args, texts, max_length, **label_fields(label_names))
-    pooling = args.pooling(config)
-    if not args.becomes_zoo(config):
-        config.update(pooling)
-    return padded(HEAD.new(args, config, **pooling), tokenizer)
-
-
-def padded(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> ModelAndTokenizer:
-    """Both, with a padding token: the classifier of a decoder looks for the last token that is not padding."""
+    """The checkpoint with a head for these labels, and its tokenizer; or a new model for texts of at most `max_length`
+    tokens, and the tokenizer named, or one made from the texts."""
+    if args.is_new:
+        config, tokenizer = new_config_and_tokenizer(HEAD, args, texts, max_length, **label_fields(label_names))
+        pooling = args.pooling(config)
+        if not args.becomes_zoo(config):
+            config.update(pooling)
+        model = HEAD.new(args, config, **pooling)
+    else:
+        config = HEAD.config_of_checkpoint(args)
+        model, tokenizer = load_with_labels(HEAD, args, config, label_names, **args.pooling(config))
     tokenizer = with_padding(tokenizer)
-    if model.config.pad_token_id is None:
+    if model.config.pad_token_id is None:  # by which the classifier of a decoder finds a text's last token
         model.config.pad_token_id = tokenizer.pad_token_id
     return model, tokenizer

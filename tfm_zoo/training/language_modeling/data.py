@@ -41,9 +41,7 @@ class CorpusArguments(StreamedArguments):
 
     file_types: ClassVar = TEXT_FILES
     built_in: ClassVar = staticmethod(generated.generated_reviews)
-    built_in_note: ClassVar = (
-        "The text is generated: its reviews are made from templates. It tests the machinery alone."
-    )
+    built_in_note: ClassVar = "The text is generated, from templates. It tests the machinery alone."
 
     train_file: str | None = option(
         None, "Instead of dataset_name: a text file, which is one document, or CSV, TSV, JSON (lines) or Parquet."

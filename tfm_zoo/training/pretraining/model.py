@@ -37,11 +37,8 @@ class EncoderArguments(ModelArguments):
     small_type: ClassVar = "tfm_bert"
     small_fields: ClassVar = {
         **ModelArguments.small_fields,
-        "hidden_size": 128,
-        "num_attention_heads": 4,
-        "hidden_dropout": 0.0,  # the generated data have no noise
-        "attention_dropout": 0.0,
-        "max_position_embeddings": 128,
+        **{"hidden_size": 128, "num_attention_heads": 4, "max_position_embeddings": 128},
+        **{"hidden_dropout": 0.0, "attention_dropout": 0.0},  # the generated data have no noise
     }
     make_tokenizer: ClassVar = staticmethod(learned_word_piece)
 

@@ -1,10 +1,9 @@
 """Questions whose answers are spans of a text, from any source, as windows of tokens."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from datasets import Dataset, DatasetDict
 from transformers import PreTrainedTokenizerBase
@@ -12,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from tfm_zoo.pipelines.windows import Window, Windows
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.sources import SplitArguments, check_texts, listed, load_source
+from tfm_zoo.training.sources import SplitArguments, check_texts, find_columns, load_source
 from tfm_zoo.training.splits import Data, by_role, divide, without_empty
 
 #: what a window has beyond the model's inputs: where the answer stands, and where the context and "no answer" stand
@@ -26,9 +25,6 @@ class QuestionArguments(SplitArguments):
     """Where questions and answers are, and how texts are cut. Names are those of transformers' `run_qa.py`."""
 
     built_in: ClassVar = staticmethod(generated.questions_on_passages)
-    built_in_note: ClassVar = (
-        "The data set is generated: its passages and questions are made from templates. It tests the machinery alone."
-    )
 
     question_column: str = option("question", "Column of the questions.")
     context_column: str = option("context", "Column of the texts with the answers.")
@@ -57,20 +53,11 @@ class QuestionArguments(SplitArguments):
         return squad_rows(rows["data"][0]) if {*rows.column_names} in ({"data"}, {"version", "data"}) else rows
 
 
-class Answer(NamedTuple):
-    """A span of a context, in characters."""
-
-    start: int
-    end: int
-
-
 @dataclass
 class Questions(Data):
     """Splits whose columns are "id", "question", "context" and "answers" (texts and where they begin)."""
 
-    def texts(self) -> Iterator[str]:
-        """The training texts. Read when iterated."""
-        return chain.from_iterable(self.splits["train"][column] for column in ("question", "context"))
+    text_columns = ("question", "context")
 
     def encode(self, tokenizer: PreTrainedTokenizerBase, args: QuestionArguments) -> DatasetDict:
         """The windows of each split: the model's inputs, `LABELS`, `CONTEXT`, "row" (the question's number) and
@@ -78,22 +65,19 @@ class Questions(Data):
         longest = args.max_seq_length
         windows = Windows(tokenizer, longest, args.doc_stride, max_question_len=longest, align_to_words=False)
 
-        def encode_batch(rows: dict[str, list], numbers: list[int]) -> dict[str, list]:
+        def encode_batch(questions: list, contexts: list, answers: list, numbers: list[int]) -> dict[str, list]:
             found = []
-            for number, question, context, answers in zip(
-                numbers, rows["question"], rows["context"], rows["answers"], strict=True
-            ):
-                answer = first_answer(answers)
+            for question, context, right, number in zip(questions, contexts, answers, numbers, strict=True):
                 try:
                     cut = windows.of(question, context)
                 except ValueError as error:
                     raise ValueError(f"max_seq_length {longest} is too small for {question!r}: {error}") from error
-                for window in cut:
-                    found.append(labelled(window, answer, tokenizer.cls_token_id) | {"row": number})
+                found += [labelled(window, right, tokenizer.cls_token_id) | {"row": number} for window in cut]
             return {name: [each[name] for each in found] for name in found[0]}
 
-        options = {"remove_columns": ["id", "question", "context", "answers"], "batch_size": 200}
-        options |= {"batched": True, "with_indices": True, "num_proc": args.preprocessing_num_workers}
+        columns = ["question", "context", "answers"]
+        options = {"input_columns": columns, "with_indices": True, "batched": True, "batch_size": 200}
+        options |= {"remove_columns": ["id", *columns], "num_proc": args.preprocessing_num_workers}
         encoded = DatasetDict({name: rows.map(encode_batch, **options) for name, rows in self.splits.items()})
         for name, rows in encoded.items():
             if len(rows) > len(self.splits[name]):
@@ -122,29 +106,21 @@ def squad_rows(articles: Iterable[Mapping[str, Any]]) -> Dataset:
     return Dataset.from_list(rows)
 
 
-def first_answer(answers: Mapping[str, list]) -> Answer | None:
-    """The first of several answers, which is the one to learn."""
-    if not answers["text"]:
-        return None
-    return Answer(answers["answer_start"][0], answers["answer_start"][0] + len(answers["text"][0]))
-
-
-def labelled(window: Window, answer: Answer | None, cls_token_id: int | None) -> dict[str, Any]:
-    """A window with the first and the last token of the answer. If the window does not hold the whole answer, both
-    are the token that stands for no answer: the CLS token, or the first one if the tokenizer has no CLS token."""
+def labelled(window: Window, answers: Mapping[str, list], cls_token_id: int | None) -> dict[str, Any]:
+    """A window with the first and the last token of the first answer. If the window does not hold all of it, both are
+    the token that stands for no answer: the CLS token, or the first one if the tokenizer has no CLS token."""
     ids, context = window.inputs["input_ids"], [index for index, place in enumerate(window.places) if place]
     no_answer = ids.index(cls_token_id) if cls_token_id in ids else 0
-    start = end = no_answer
     first, last = (context[0], context[-1]) if context else (no_answer, no_answer - 1)
-    if answer and context and window.places[first][0] <= answer.start and answer.end <= window.places[last][1]:
-        inside = [i for i in context if window.places[i][0] < answer.end and window.places[i][1] > answer.start]
-        start, end = (inside[0], inside[-1]) if inside else (no_answer, no_answer)
-    return {
-        **window.inputs,
-        **dict(zip(LABELS, (start, end), strict=True)),
-        **dict(zip(CONTEXT, (first, last, no_answer), strict=True)),
-        "places": [window.places[index] for index in context],
-    }
+    inside = []
+    if context and answers["text"]:
+        begin = answers["answer_start"][0]
+        end = begin + len(answers["text"][0])
+        if window.places[first][0] <= begin and end <= window.places[last][1]:
+            inside = [i for i in context if window.places[i][0] < end and window.places[i][1] > begin]
+    inside = inside or [no_answer]
+    values = dict(zip(LABELS + CONTEXT, (inside[0], inside[-1], first, last, no_answer), strict=True))
+    return {**window.inputs, **values, "places": [window.places[index] for index in context]}
 
 
 def load_questions(args: QuestionArguments, seed: int) -> Questions:
@@ -159,10 +135,7 @@ def _questions(name: str, split: Dataset, args: QuestionArguments) -> Dataset:
     """The questions of a split, in columns of known names."""
     for option_name in ("question_column", "context_column"):
         check_texts(args, name, split, getattr(args, option_name), option_name)
-    if args.answer_column not in split.column_names:
-        raise ValueError(
-            f"answer_column {args.answer_column!r}: no such column; the columns are {listed(split.column_names)}"
-        )
+    find_columns(split, [args.answer_column], [], "answer_column")
     contexts, answers = split[args.context_column][:], split[args.answer_column][:]
     for row, (context, answer) in enumerate(zip(contexts, answers, strict=True)):
         where, error = f"split {name!r}, {{row}}", partial(args.row_error, name, row)
@@ -173,8 +146,9 @@ def _questions(name: str, split: Dataset, args: QuestionArguments) -> Dataset:
         for text, start in zip(answer["text"], answer["answer_start"], strict=True):
             if not text or not context.startswith(text, start):
                 raise error(f"{where}: the answer {text!r} does not stand at character {start} of its context")
+    ids = split["id"] if "id" in split.column_names else range(len(split))
     columns = {
-        "id": [str(each) for each in split["id"]] if "id" in split.column_names else list(map(str, range(len(split)))),
+        "id": [str(each) for each in ids],
         "question": split[args.question_column][:],
         "context": contexts,
         "answers": [{key: answer[key] for key in ANSWER} for answer in answers],

@@ -11,16 +11,15 @@ HEAD = Head(AutoModelForQuestionAnswering, "question answerer")
 SCORES = 2  # of each token: as the first and as the last of an answer
 
 
-def load_answerer(args: FineTuningArguments) -> ModelAndTokenizer:
-    """The checkpoint with a head for answers, its own if it has one; and its tokenizer."""
-    model, tokenizer = HEAD.load(args, num_labels=SCORES)
+def build_answerer(args: FineTuningArguments, texts: Iterable[str], max_length: int) -> ModelAndTokenizer:
+    """The checkpoint with a head for answers, its own if it has one, and its tokenizer; or a new model for windows of
+    at most `max_length` tokens, and the tokenizer named, or one made from the texts."""
+    if args.is_new:
+        config, tokenizer = new_config_and_tokenizer(HEAD, args, texts, max_length, num_labels=SCORES)
+        model = HEAD.new(args, config)
+    else:
+        model, tokenizer = HEAD.load(args, num_labels=SCORES)
     return model, padded_at_right(tokenizer)
-
-
-def new_answerer(args: FineTuningArguments, texts: Iterable[str], max_length: int) -> ModelAndTokenizer:
-    """A model with new weights and a head for answers; and the tokenizer named, or one made from the texts."""
-    config, tokenizer = new_config_and_tokenizer(HEAD, args, texts, max_length, num_labels=SCORES)
-    return HEAD.new(args, config), padded_at_right(tokenizer)
 
 
 def padded_at_right(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:

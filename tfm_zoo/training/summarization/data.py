@@ -20,9 +20,6 @@ class SummaryArguments(PairArguments):
     """Where the texts are, and how much of them to use. Names are those of transformers' `run_summarization.py`."""
 
     built_in: ClassVar = staticmethod(generated.summarised_passages)
-    built_in_note: ClassVar = (
-        "The data set is generated: its passages are made from templates. It tests the machinery alone."
-    )
 
     text_column: str | None = option(None, f"Column of the texts; default: the first of {names_in(USUAL[0])}.")
     summary_column: str | None = option(None, f"Column of the summaries; default: the first of {names_in(USUAL[1])}.")

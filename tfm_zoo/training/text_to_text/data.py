@@ -1,8 +1,6 @@
 """Pairs of a text to read and a text to write, as token ids."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import ClassVar
 
 from datasets import Dataset, DatasetDict
@@ -31,6 +29,8 @@ class PairArguments(SplitArguments):
 class TextPairs(Data):
     """Splits whose columns "source" and "target" hold texts."""
 
+    text_columns = SIDES
+
     def encode(self, tokenizer: PreTrainedTokenizerBase, args: PairArguments) -> DatasetDict:
         """The splits as token ids, "input_ids" and "labels"; `notes` then say how many had to be truncated."""
         max_source, max_target = args.max_source_length, args.max_target_length
@@ -54,10 +54,6 @@ class TextPairs(Data):
                     f" tokens of the source and {max_target} of the target."
                 )
         return encoded.remove_columns("truncated")
-
-    def texts(self) -> Iterator[str]:
-        """The training texts of both sides. Read when iterated."""
-        return chain.from_iterable(self.splits["train"][column] for column in SIDES)
 
 
 def checked_texts(args: PairArguments, name: str, split: Dataset, column: str, option_name: str) -> list[str]:

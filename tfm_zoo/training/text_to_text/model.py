@@ -16,30 +16,23 @@ HEAD = Head(AutoModelForSeq2SeqLM, "sequence-to-sequence language model")
 class TextToTextModelArguments(ModelArguments):
     """Which encoder-decoder to train."""
 
-    writes: ClassVar[str]  # what the model writes, such as "a translation"
     small_type: ClassVar = "tfm_encoder_decoder"
     small_fields: ClassVar = {
         **ModelArguments.small_fields,
-        "hidden_size": 128,
-        "num_attention_heads": 4,
-        "hidden_dropout": 0.0,  # the generated data have no noise
+        **{"hidden_size": 128, "num_attention_heads": 4, "hidden_dropout": 0.0},  # the generated data have no noise
     }
     make_tokenizer: ClassVar = staticmethod(joint_bpe)
 
     tokenizer_vocab_size: int | None = vocabulary_option("a BPE of both sides")
 
 
-def load_text_to_text(args: TextToTextModelArguments) -> ModelAndTokenizer:
-    """The checkpoint that writes texts, and its tokenizer."""
-    return HEAD.load(args)
-
-
-def new_text_to_text(args: TextToTextModelArguments, texts: Iterable[str]) -> ModelAndTokenizer:
-    """A model with new weights; and the tokenizer named, or one made from the texts, those of both sides."""
+def new_text_to_text(args: TextToTextModelArguments, texts: Iterable[str], writes: str = "text") -> ModelAndTokenizer:
+    """A model with new weights; and the tokenizer named, or one made from the texts, those of both sides. An error says
+    what the model `writes`, such as a "translation"."""
     tokenizer = new_tokenizer(args, texts)
     for token in ("pad_token", "eos_token"):
         if getattr(tokenizer, token) is None:
-            raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no {token}, which {args.writes} needs")
+            raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no {token}, which a {writes} needs")
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     start = tokenizer.pad_token_id if bos is None else bos
     config = HEAD.new_config(args, tokenizer, bos_token_id=bos, eos_token_id=eos, decoder_start_token_id=start)

@@ -26,9 +26,6 @@ class TaggedTextArguments(SplitArguments):
     """Where words and tags are, and how much of them to use. Names are those of transformers' `run_ner.py`."""
 
     built_in: ClassVar = staticmethod(generated.tagged_sentences)
-    built_in_note: ClassVar = (
-        "The data set is generated: its sentences are made from templates. It tests the machinery alone."
-    )
 
     text_column_name: str | None = option(
         None, f"Column of lists of words; default: the first of {names_in(WORD_COLUMNS)}."

@@ -12,18 +12,17 @@ from tfm_zoo.training.models import Head, ModelAndTokenizer
 HEAD = Head(AutoModelForTokenClassification, "token classifier")
 
 
-def load_tagger(args: LabellingArguments, label_names: list[str]) -> ModelAndTokenizer:
-    """The checkpoint with a head for these labels, and its tokenizer."""
-    model, tokenizer = load_with_labels(HEAD, args, HEAD.config_of_checkpoint(args), label_names)
-    return model, reads_words(tokenizer)
-
-
-def new_tagger(
+def build_tagger(
     args: LabellingArguments, label_names: list[str], texts: Iterable[str], max_length: int
 ) -> ModelAndTokenizer:
-    """A model with new weights and a head for these labels; and the tokenizer named, or one made from the texts."""
-    config, tokenizer = new_config_and_tokenizer(HEAD, args, texts, max_length, **label_fields(label_names))
-    return HEAD.new(args, config), reads_words(tokenizer)
+    """The checkpoint with a head for these labels, and its tokenizer; or a new model for texts of at most `max_length`
+    tokens, and the tokenizer named, or one made from the texts."""
+    if args.is_new:
+        config, tokenizer = new_config_and_tokenizer(HEAD, args, texts, max_length, **label_fields(label_names))
+        model = HEAD.new(args, config)
+    else:
+        model, tokenizer = load_with_labels(HEAD, args, HEAD.config_of_checkpoint(args), label_names)
+    return model, reads_words(tokenizer)
 
 
 def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:

@@ -1,33 +1,15 @@
-"""A checkpoint that translates, with its tokenizer. If these know many languages, they are set to one pair."""
-
-from dataclasses import dataclass
-from typing import ClassVar
+"""A checkpoint that knows many languages is set to one pair of them."""
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-from tfm_zoo.training.models import ModelAndTokenizer
-from tfm_zoo.training.text_to_text.model import TextToTextModelArguments, load_text_to_text
-
-
-@dataclass(frozen=True)
-class TranslationModelArguments(TextToTextModelArguments):
-    """Which translator to train."""
-
-    writes: ClassVar = "a translation"
-
-
-def load_translation_model(args: TranslationModelArguments, source_lang: str, target_lang: str) -> ModelAndTokenizer:
-    """The checkpoint that translates, and its tokenizer, set to these languages if it knows many."""
-    model, tokenizer = load_text_to_text(args)
-    if hasattr(tokenizer, "tgt_lang"):
-        set_languages(model, tokenizer, source_lang, target_lang)
-    return model, tokenizer
 
 
 def set_languages(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source_lang: str, target_lang: str
 ) -> None:
-    """Tell a tokenizer of many languages which two it reads, by their codes, and the model which one it writes."""
+    """If a checkpoint knows many languages, tell its tokenizer by their codes which two it reads, and the model which
+    one it writes."""
+    if not hasattr(tokenizer, "tgt_lang"):
+        return
     for name, language in (("source_lang", source_lang), ("target_lang", target_lang)):
         if language not in tokenizer.all_special_tokens:
             codes = [token for token in tokenizer.all_special_tokens if token.isidentifier() and "_" in token]
