@@ -3,7 +3,8 @@
 import re
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -44,8 +45,7 @@ class Conversations(Data):
     def encode(self, tokenizer: PreTrainedTokenizerBase, args: Any) -> dict[str, EncodedConversations]:
         """The token ids of each split. Raises a `ValueError` for a conversation that cannot be written."""
         if args.chat_template_path is not None:
-            with open(args.chat_template_path, encoding="utf-8") as file:
-                tokenizer.chat_template = file.read()
+            tokenizer.chat_template = Path(args.chat_template_path).read_text(encoding="utf-8")
         if not tokenizer.chat_template:
             raise ValueError(
                 f"tokenizer {tokenizer.name_or_path!r} has no chat template, which conversations are written with: "
@@ -57,14 +57,13 @@ class Conversations(Data):
                 " its tokens stand"
             )
 
-        def encode_rows(rows: Mapping[str, list]) -> dict[str, list]:
-            pairs = [encode_conversation(tokenizer, messages) for messages in rows["messages"]]
-            ids, answers = zip(*pairs, strict=True)
-            return {"ids": [*ids], "answers": [*answers]}
+        def encode_row(messages: list[Message]) -> dict[str, list]:
+            ids, answers = encode_conversation(tokenizer, messages)
+            return {"ids": ids, "answers": answers}
 
-        options = {"remove_columns": "messages", "num_proc": args.preprocessing_num_workers, "batched": True}
+        options = {"remove_columns": "messages", "num_proc": args.preprocessing_num_workers}
         encoded = {}
-        for name, split in self.splits.map(encode_rows, **options).items():
+        for name, split in self.splits.map(encode_row, input_columns="messages", **options).items():
             rows = [torch.tensor(row, dtype=torch.int32) for row in split["ids"]]
             answers = [torch.tensor(row, dtype=torch.bool) for row in split["answers"]]
             lengths = torch.tensor([len(row) for row in rows])
@@ -78,8 +77,7 @@ class Conversations(Data):
             messages = self.splits["validation"][0]["messages"]
             roles = [message["role"] for message in messages]
             messages = messages[: roles.index("assistant")]
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        return tokenizer(text, add_special_tokens=False)["input_ids"]
+        return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
 
 
 def encode_conversation(
@@ -111,48 +109,39 @@ def encode_conversation(
     return encoded["input_ids"], [any(start < end <= stop for start, stop in spans) for end in ends]
 
 
+@dataclass(eq=False)
 class PackedConversations(torch.utils.data.Dataset):
     """Blocks that hold several conversations: `input_ids`, `labels` and `position_ids`, each `(block_size,)`.
 
     The positions begin anew with each conversation, so that none sees another, and again with the filling at the end.
     Answers alone have labels. A conversation is cut where the block ends.
-
-    Args:
-        encoded: conversations.
-        block_size: tokens of a block.
-        filling: the token at the end of a block.
-        limit: blocks at most.
-        multiple_of: blocks of filling are added up to a multiple of this, so that processes share them evenly.
     """
 
-    def __init__(
-        self,
-        encoded: EncodedConversations,
-        block_size: int,
-        filling: int = 0,
-        limit: int | None = None,
-        multiple_of: int = 1,
-    ):
-        self.block_size, self.filling = block_size, filling
-        labels = encoded.ids.long().masked_fill(~encoded.answers, IGNORED)
-        lengths = encoded.lengths.tolist()
-        parts = zip(encoded.ids.long().split(lengths), labels.split(lengths), strict=True)
-        parts = [(ids[:block_size], labels[:block_size]) for ids, labels in parts]
-        self.parts = [(ids, labels) for ids, labels in parts if (labels[1:] != IGNORED).any()]
+    encoded: InitVar[EncodedConversations]
+    block_size: int  # tokens of a block
+    filling: int = 0  # the token that fills up a block
+    limit: int | None = None  # blocks at most
+    multiple_of: int = 1  # blocks of filling are added up to a multiple of this, so that processes share them evenly
+
+    def __post_init__(self, encoded: EncodedConversations) -> None:
+        ids = encoded.ids.long()
+        rows = torch.stack([ids, ids.masked_fill(~encoded.answers, IGNORED)])
+        parts = [part[:, : self.block_size] for part in rows.split(encoded.lengths.tolist(), dim=1)]
+        self.parts = [part for part in parts if (part[1, 1:] != IGNORED).any()]  # of conversations: ids and labels
         if not self.parts:
-            raise ValueError(f"no conversation has an answer within its first {block_size} tokens (block_size)")
-        self.blocks = best_fit([len(ids) for ids, _ in self.parts], block_size)[:limit]
-        self.blocks += [[]] * (-len(self.blocks) % multiple_of)
+            raise ValueError(f"no conversation has an answer within its first {self.block_size} tokens (block_size)")
+        self.blocks = best_fit([part.shape[1] for part in self.parts], self.block_size)[: self.limit]
+        self.blocks += [[]] * (-len(self.blocks) % self.multiple_of)
 
     def __len__(self) -> int:
         return len(self.blocks)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         parts = [self.parts[part] for part in self.blocks[index]]
-        gap = self.block_size - sum(len(ids) for ids, _ in parts)
-        parts = [*parts, (torch.full((gap,), self.filling), torch.full((gap,), IGNORED))]
-        ids, labels = (torch.cat(each) for each in zip(*parts, strict=True))
-        positions = torch.cat([torch.arange(len(ids)) for ids, _ in parts])
+        gap = self.block_size - sum(part.shape[1] for part in parts)
+        parts.append(torch.tensor([[self.filling], [IGNORED]]).expand(2, gap))
+        ids, labels = torch.cat(parts, dim=1)
+        positions = torch.cat([torch.arange(part.shape[1]) for part in parts])
         # What follows another conversation is not predicted from it.
         return {"input_ids": ids, "labels": labels.masked_fill(positions == 0, IGNORED), "position_ids": positions}
 
@@ -166,11 +155,10 @@ def best_fit(lengths: Sequence[int], size: int) -> list[list[int]]:
     bins: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         place = bisect_left(rooms, (lengths[index], -1))
-        if place == len(rooms):
-            room, number = size, len(bins)
+        if place == len(rooms):  # nowhere
+            rooms.append((size, len(bins)))
             bins.append([])
-        else:
-            room, number = rooms.pop(place)
+        room, number = rooms.pop(place)
         bins[number].append(index)
         if room > lengths[index]:
             insort(rooms, (room - lengths[index], number))

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from datasets import Dataset, DatasetDict
+from datasets import DatasetDict
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.sources import SplitArguments, check_texts
+from tfm_zoo.training.sources import SplitArguments
 from tfm_zoo.training.splits import Data
 
 SIDES = ("source", "target")  # the columns of pairs
@@ -54,13 +54,3 @@ class TextPairs(Data):
                     f" tokens of the source and {max_target} of the target."
                 )
         return encoded.remove_columns("truncated")
-
-
-def checked_texts(args: PairArguments, name: str, split: Dataset, column: str, option_name: str) -> list[str]:
-    """The texts of a column, none of which may be missing or empty."""
-    check_texts(args, name, split, column, option_name)
-    texts = split[column][:]
-    empty = next((row for row, text in enumerate(texts) if not text.strip()), None)
-    if empty is not None:
-        raise args.row_error(name, empty, f"split {name!r} has an empty text in {{row}}", column)
-    return texts

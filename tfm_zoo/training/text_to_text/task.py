@@ -3,9 +3,8 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -83,19 +82,6 @@ class TextToTextArguments(LoopArguments):
             config.num_beams = 1  # as evaluations have it; unless it is set, the zoo's pipelines search with more beams
 
 
-class Sample(NamedTuple):
-    """A pair, and what a model has written."""
-
-    source: str
-    reference: str
-    written: str
-    kind: str  # of what is written, such as "translation"
-
-    def __str__(self) -> str:
-        lines = {"source": self.source, "reference": self.reference, self.kind: self.written}
-        return "\n".join(f"  {name:<11}  {text}" for name, text in lines.items())
-
-
 @dataclass(kw_only=True)
 class TextToTextTask(Task):
     """An encoder-decoder learns to write the target of each source. The last samples are kept for the card."""
@@ -147,8 +133,9 @@ class TextToTextTask(Task):
         """The scores for the first `scored` pairs of a split; the first `shown` become samples."""
         pairs = self.data.splits[split][: max(scored, shown)]
         self.texts = self.write(model, self.splits[split][: max(scored, shown)]["input_ids"])
-        rows = islice(zip(pairs["source"], pairs["target"], self.texts, strict=True), shown)
-        self.samples = [Sample(*row, self.writes) for row in rows]
+        rows = zip(pairs["source"][:shown], pairs["target"], self.texts, strict=False)
+        names = ("source", "reference", self.writes)
+        self.samples = ["\n".join(map("  {:<11}  {}".format, names, row)) for row in rows]
         return self.scores(self.texts[:scored], pairs["target"][:scored]) if scored else {}
 
     @torch.no_grad()
@@ -176,7 +163,7 @@ class TextToTextTask(Task):
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:
         """Print samples, and log what was written."""
         if self.samples and self.accelerator.is_main_process:
-            state.log_history.append({"step": state.step, "samples": [sample.written for sample in self.samples]})
+            state.log_history.append({"step": state.step, "samples": self.texts[: len(self.samples)]})
             print(f"--- samples after step {state.step}", *self.samples, "---", sep="\n", flush=True)
 
     def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
@@ -185,7 +172,6 @@ class TextToTextTask(Task):
         figures = super().evaluate(best, split)
         figures |= self.score(best, split, len(self.splits[split]), self.args.num_samples)
         if self.accelerator.is_main_process:
-            lines = (" ".join(text.split()) for text in self.texts)
-            text = "".join(f"{line}\n" for line in lines)
-            (Path(self.args.output_dir) / PREDICTIONS).write_text(text, encoding="utf-8")
+            lines = "".join(" ".join(text.split()) + "\n" for text in self.texts)
+            (Path(self.args.output_dir) / PREDICTIONS).write_text(lines, encoding="utf-8")
         return with_prefix(figures, split)

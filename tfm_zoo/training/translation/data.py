@@ -9,9 +9,9 @@ from datasets import Dataset
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.sources import find_columns, listed, load_source
+from tfm_zoo.training.sources import check_texts, find_columns, listed, load_source
 from tfm_zoo.training.splits import by_role, divide
-from tfm_zoo.training.text_to_text.data import SIDES, PairArguments, TextPairs, checked_texts
+from tfm_zoo.training.text_to_text.data import SIDES, PairArguments, TextPairs
 
 NESTED = "translation"  # a column of mappings from language to text, as many data sets on the Hub have it
 
@@ -23,9 +23,6 @@ class ParallelTextArguments(PairArguments):
     built_in: ClassVar = staticmethod(generated.reversed_sequences)
     built_in_note: ClassVar = "The data set is generated: letters, to be put in the reverse order."
 
-    dataset_name: str | None = option(
-        None, "Hub id or local folder. 'generated', the default: the built-in sequences, to be reversed."
-    )
     train_file: str | None = option(
         None,
         "Instead of dataset_name: a CSV, TSV, JSON (lines) or Parquet file with a column for each language, or one"
@@ -86,5 +83,9 @@ def _pairs(args: ParallelTextArguments, name: str, split: Dataset, languages: Se
         short = language.split("_")[0]
         asked = short if short in split.column_names and language not in split.column_names else language
         (column,) = find_columns(split, [asked], [], option_name)
-        texts[side] = checked_texts(args, name, split, column, "column")
+        check_texts(args, name, split, column, "column")
+        texts[side] = split[column][:]
+        empty = next((row for row, text in enumerate(texts[side]) if not text.strip()), None)
+        if empty is not None:
+            raise args.row_error(name, empty, f"split {name!r} has an empty text in {{row}}", column)
     return Dataset.from_dict(texts)
