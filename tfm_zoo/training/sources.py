@@ -133,6 +133,9 @@ class DataArguments(Options):
 class StreamedArguments(DataArguments):
     """The options of a data set that need not fit into memory or onto the disk."""
 
+    file_types: ClassVar = TEXT_FILES
+
+    text_column_name: str | None = option(None, "Column of the texts; default: 'text', or the only one.")
     streaming: bool = option(False, "Read the training texts while training; needs max_train_steps.")
     train_split_name: str | None = option(None, "Split to train on; default: the one that begins with 'train'.")
 

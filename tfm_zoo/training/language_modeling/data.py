@@ -17,7 +17,6 @@ from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.language_modeling.conversations import Conversations, load_conversations
 from tfm_zoo.training.sources import (
-    TEXT_FILES,
     StreamedArguments,
     bytes_of,
     check_texts,
@@ -39,7 +38,6 @@ HELD_OUT = 500_000
 class CorpusArguments(StreamedArguments):
     """Where the texts are, and how they become blocks."""
 
-    file_types: ClassVar = TEXT_FILES
     built_in: ClassVar = staticmethod(generated.generated_reviews)
     built_in_note: ClassVar = "The text is generated, from templates. It tests the machinery alone."
 
@@ -49,7 +47,6 @@ class CorpusArguments(StreamedArguments):
     validation_split_percentage: float = option(
         10, "Share of the training text, its end, to validate on if there is no such split.", at_least=0
     )
-    text_column_name: str | None = option(None, "Column of the texts; default: 'text', or the only one.")
     messages_column_name: str | None = option(
         None, "Column of conversations, lists of messages with role and content; default: 'messages', if it is there."
     )

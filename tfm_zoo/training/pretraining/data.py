@@ -9,7 +9,7 @@ from datasets import Dataset
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.pretraining.sentences import split_sentences
-from tfm_zoo.training.sources import TEXT_FILES, StreamedArguments, check_texts, load_source, text_column
+from tfm_zoo.training.sources import StreamedArguments, check_texts, load_source, text_column
 from tfm_zoo.training.splits import by_role, divide
 from tfm_zoo.training.text_sources import CHARACTERS, TextSource, hold_out
 from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
@@ -21,7 +21,6 @@ HELD_OUT = 1000  # documents of a stream to validate on, unless max_eval_samples
 class DocumentArguments(StreamedArguments):
     """Where the documents are, and how much of them is used."""
 
-    file_types: ClassVar = TEXT_FILES
     text_rows: ClassVar = "line"
     built_in: ClassVar = staticmethod(generated.generated_documents)
     built_in_note: ClassVar = "The documents are generated, from templates. They test the machinery alone."
@@ -31,8 +30,6 @@ class DocumentArguments(StreamedArguments):
         "Instead of dataset_name: CSV, TSV, JSON (lines) or Parquet, a document a row; or text, a sentence a line with"
         " an empty line between documents. A pattern ('shards/*.txt') means all files that fit.",
     )
-    text_column_name: str | None = option(None, "Column of the texts; default: 'text', or the only one.")
-    max_train_samples: int | None = option(None, "Use this many training documents.", at_least=1)
     max_eval_samples: int | None = option(
         None,
         f"Likewise for validation documents; default: all, but of a stream at most {HELD_OUT:,} with {CHARACTERS:,}"

@@ -1,7 +1,6 @@
 """Question answering as a task: its options, its loss, its figures, its card."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -106,23 +105,19 @@ class QuestionAnsweringTask(Task):
         for window, values in zip(self.windows[self.evaluated], measured, strict=True):
             row, places = window["row"], window["places"]
             unanswered[row] = min(unanswered[row], values[1].item())
-            for score, first, last in spans_of(values[2:]):
-                span = places[first][0], places[last][1]
-                found[row][span] = max(score, found[row].get(span, -torch.inf))
+            for score, first, last in values[2:].unflatten(0, (3, -1)).T.tolist():
+                if score > -torch.inf:
+                    span = places[int(first)][0], places[int(last)][1]
+                    found[row][span] = max(score, found[row].get(span, -torch.inf))
         answers = []
         for context, spans, none in zip(contexts, found, unanswered, strict=True):
-            best = sorted(spans.items(), key=lambda item: -item[1])[: self.args.n_best_size]
-            texts = [(context[start:end], score) for (start, end), score in best]
-            if self.may_be_unanswered or not texts:
-                is_best = not texts or none - texts[0][1] > self.args.null_score_diff_threshold
-                texts.insert(0 if is_best else len(texts), ("", none))
-            chances = torch.tensor([score for _, score in texts]).softmax(0).tolist()
-            answers.append(
-                [
-                    {"text": text, "score": score, "probability": chance}
-                    for (text, score), chance in zip(texts, chances, strict=True)
-                ]
-            )
+            by_score = sorted(spans.items(), key=lambda item: -item[1])[: self.args.n_best_size]
+            best = [{"text": context[start:end], "score": score} for (start, end), score in by_score]
+            if self.may_be_unanswered or not best:
+                is_first = not best or none - best[0]["score"] > self.args.null_score_diff_threshold
+                best.insert(0 if is_first else len(best), {"text": "", "score": none})
+            chances = torch.tensor([answer["score"] for answer in best]).softmax(0).tolist()
+            answers.append([answer | {"probability": chance} for answer, chance in zip(best, chances, strict=True)])
         return answers
 
     def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
@@ -142,10 +137,3 @@ def span_losses(logits: tuple[Tensor, Tensor], batch: Batch) -> Tensor:
     """The loss of each window, the mean of those of its first and its last token, `(windows,)`."""
     pairs = zip(logits, LABELS, strict=True)
     return sum(F.cross_entropy(scores, batch[name], reduction="none") for scores, name in pairs) / 2
-
-
-def spans_of(values: Tensor) -> Iterator[tuple[float, int, int]]:
-    """Score, first and last token of the spans that `measure` has found in a window."""
-    for score, first, last in zip(*values.unflatten(0, (3, -1)).tolist(), strict=True):
-        if score > -torch.inf:
-            yield score, int(first), int(last)

@@ -12,7 +12,7 @@ from tfm_zoo.training.text_to_text.task import TextToTextArguments, TextToTextTa
 class SummarizationArguments(TextToTextArguments):
     """The options of a summarization loop."""
 
-    scores: ClassVar = NAMES
+    score_names: ClassVar = NAMES
     counted_by: ClassVar = "num_eval_summaries"
 
     num_eval_summaries: int = option(
@@ -28,12 +28,6 @@ class SummarizationTask(TextToTextTask):
 
     writes = "summary"
     pipeline_tag = "summarization"
-    figure_names = {
-        "rouge1": "ROUGE-1",
-        "rouge2": "ROUGE-2",
-        "rougeL": "ROUGE-L",
-        "loss": "loss per token",
-        "perplexity": "perplexity",
-    }
+    figure_names = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", **TextToTextTask.figure_names}
     headline = NAMES
     scores = staticmethod(rouge_scores)

@@ -30,7 +30,7 @@ class TextToTextArguments(LoopArguments):
     """The options of a text-to-text loop, besides those of every loop."""
 
     #: the figures that rate written texts; and the option that says how many texts each evaluation writes
-    scores: ClassVar[Sequence[str]]
+    score_names: ClassVar[Sequence[str]]
     counted_by: ClassVar[str]
 
     per_device_train_batch_tokens: int = option(
@@ -63,7 +63,7 @@ class TextToTextArguments(LoopArguments):
 
     @property
     def figures(self) -> tuple[str, ...]:
-        return ("loss", "perplexity", *(self.scores if self.num_eval_texts else ()))
+        return ("loss", "perplexity", *(self.score_names if self.num_eval_texts else ()))
 
     def resolved(self, is_new: bool) -> Self:
         """These options with the defaults that depend on the model filled in."""
@@ -91,6 +91,7 @@ class TextToTextTask(Task):
     max_length: int  # of what is written, in tokens, with the token it starts with
 
     writes: ClassVar[str]  # what is written, such as "translation"
+    figure_names = {"loss": "loss per token", "perplexity": "perplexity"}
     picture_metrics = ("perplexity",)
     figures = staticmethod(loss_and_perplexity)
 

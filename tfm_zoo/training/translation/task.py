@@ -15,7 +15,7 @@ from tfm_zoo.training.translation.data import ParallelTexts
 class TranslationArguments(TextToTextArguments):
     """The options of a translation loop. Defaults are *Attention Is All You Need*'s."""
 
-    scores: ClassVar = measures.NAMES
+    score_names: ClassVar = measures.NAMES
     counted_by: ClassVar = "num_eval_translations"
 
     per_device_train_batch_tokens: int = option(
@@ -47,13 +47,7 @@ class TranslationTask(TextToTextTask):
 
     writes = "translation"
     pipeline_tag = "translation"
-    figure_names = {
-        "bleu": "BLEU",
-        "chrf": "chrF",
-        "exact_match": "exact match",
-        "loss": "loss per token",
-        "perplexity": "perplexity",
-    }
+    figure_names = {"bleu": "BLEU", "chrf": "chrF", "exact_match": "exact match", **TextToTextTask.figure_names}
     headline = ("bleu", "chrf")
     scores = staticmethod(measures.translation_scores)
     signatures = staticmethod(measures.signatures)
