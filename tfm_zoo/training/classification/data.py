@@ -30,9 +30,7 @@ class TextDataArguments(SplitArguments):
 
     built_in: ClassVar = staticmethod(generated.generated_reviews)
 
-    dataset_name: str | None = option(
-        None, f"Hub id or local folder; default: {DEFAULT_DATASET}. 'generated': the built-in data set."
-    )
+    dataset_name: str | None = option(None, f"Hub id, folder or 'generated' (built-in); default: {DEFAULT_DATASET}.")
     text_column_name: list[str] | None = option(
         None,
         f"One text column or two; default: the first that there is of {names_in(TEXT_COLUMNS)}.",

@@ -34,9 +34,7 @@ class VariantArguments(without(LanguageModelArguments, "model_name_or_path", "mo
         "A mapping of names to the fields of the configuration that each variant changes (YAML or JSON), or a YAML file"
         f" that has such a mapping under 'variants'. {' and '.join(TRAINING_OPTIONS)} may stand among the fields.",
     )
-    config_overrides: str | None = option(
-        None, "Fields of the configuration that all variants share, as in the other recipes.", "base"
-    )
+    config_overrides: str | None = option(None, "Fields of the configuration that all variants share.", "base")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -47,19 +47,11 @@ class CorpusArguments(StreamedArguments):
     validation_split_percentage: float = option(
         10, "Share of the training text, its end, to validate on if there is no such split.", at_least=0
     )
-    messages_column_name: str | None = option(
-        None, "Column of conversations, lists of messages with role and content; default: 'messages', if it is there."
-    )
-    chat_template_path: str | None = option(
-        None, "Jinja file that conversations are written with; default: the tokenizer's chat template."
-    )
+    messages_column_name: str | None = option(None, "Column of conversations, lists of messages; default: 'messages'.")
+    chat_template_path: str | None = option(None, "Jinja file of the chat template; default: that of the tokenizer.")
     max_train_samples: int | None = option(None, "Use this many training blocks, the first ones.", at_least=1)
-    block_size: int | None = option(
-        None, "Tokens per block; default: what the model takes, at most 1024; 128 for a small new model.", at_least=2
-    )
-    document_separator: str | None = option(
-        None, "Text between documents, such as a line break if each row is a line; default: the end-of-text token."
-    )
+    block_size: int | None = option(None, "Tokens per block; default: what the model takes, at most 1024.", at_least=2)
+    document_separator: str | None = option(None, "Text between documents; default: the tokenizer's end of text.")
 
 
 @dataclass

@@ -21,9 +21,7 @@ class LanguageModelArguments(ModelArguments):
     small_vocab_size: ClassVar = 1024
     make_tokenizer: ClassVar = staticmethod(byte_level_bpe)
 
-    tokenizer_vocab_size: int | None = vocabulary_option(
-        "a byte-level BPE (257: each byte is a token)", small_vocab_size
-    )
+    tokenizer_vocab_size: int | None = vocabulary_option("a byte-level BPE (257: bytes alone)", small_vocab_size)
 
 
 def new_language_model(args: LanguageModelArguments, texts: Iterable[str], block_size: int | None) -> ModelAndTokenizer:

@@ -31,10 +31,7 @@ class DocumentArguments(StreamedArguments):
         " an empty line between documents. A pattern ('shards/*.txt') means all files that fit.",
     )
     max_eval_samples: int | None = option(
-        None,
-        f"Likewise for validation documents; default: all, but of a stream at most {HELD_OUT:,} with {CHARACTERS:,}"
-        " characters.",
-        at_least=1,
+        None, f"Likewise for validation documents; default: all, or of a stream the first {HELD_OUT:,}.", at_least=1
     )
 
 

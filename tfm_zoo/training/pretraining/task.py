@@ -13,7 +13,6 @@ from tfm_zoo.training.arguments import LoopArguments, option
 from tfm_zoo.training.pretraining.data import Documents
 from tfm_zoo.training.sharding import is_sharded, unwrapped
 from tfm_zoo.training.task import Batch, Task, inputs_of, sums_of_rows
-from tfm_zoo.training.text_sources import CHARACTERS
 
 #: an evaluation's figures, and what the card calls them
 FIGURES = {
@@ -29,19 +28,12 @@ FIGURES = {
 class PretrainingArguments(LoopArguments):
     """The options of a pre-training loop, besides those of every loop. Defaults are BERT's (Devlin et al. 2019)."""
 
-    next_sentence_prediction: bool = option(
-        True, "Train also on pairs of segments, half of which follow one another; false: on masked tokens alone."
-    )
+    next_sentence_prediction: bool = option(True, "Train also on pairs of segments; false: on masked tokens alone.")
     max_seq_length: int = option(128, "Tokens of an example at most.", "max_length")
     short_seq_prob: float = option(0.1, "Share of the pairs that are made shorter than that.", at_least=0, at_most=1)
     mlm_probability: float = option(0.15, "Share of the tokens that are to be predicted.")
     whole_word_mask: bool = option(False, "Mask all tokens of a word, or none of them.")
-    block_documents: int = option(
-        2000,
-        f"Documents that all readers of the corpus together read and mix at a time; a reader also stops at"
-        f" {CHARACTERS:,} characters. A random second segment comes from another document of the same reader.",
-        at_least=2,
-    )
+    block_documents: int = option(2000, "Documents that are mixed at a time, by all readers together.", at_least=2)
 
     @property
     def figures(self) -> list[str]:

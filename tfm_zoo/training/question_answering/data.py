@@ -28,22 +28,11 @@ class QuestionArguments(SplitArguments):
 
     question_column: str = option("question", "Column of the questions.")
     context_column: str = option("context", "Column of the texts with the answers.")
-    answer_column: str = option(
-        "answers", "Column of the answers: 'text', a list of them, and 'answer_start', where in the context they begin."
-    )
-    version_2_with_negative: bool = option(
-        False, "Some questions have no answer, as in version 2 of SQuAD, and the model learns to recognise them."
-    )
-    max_seq_length: int = option(
-        384,
-        "A longer context is cut into windows of this many tokens, the question included.",
-        "max_length",
-        at_least=8,
-    )
+    answer_column: str = option("answers", "Column of the answers: lists 'text' and 'answer_start', in characters.")
+    version_2_with_negative: bool = option(False, "Some questions have no answer, as in version 2 of SQuAD.")
+    max_seq_length: int = option(384, "Tokens of a window: question and part of a context.", "max_length", at_least=8)
     doc_stride: int | None = option(
-        None,
-        "Tokens of the context that a window shares with the next; default: 128, or half of a window if that is less.",
-        at_least=0,
+        None, "Tokens that a window shares with the next; default: 128, or half a window if that is less.", at_least=0
     )
     pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest window.")
 

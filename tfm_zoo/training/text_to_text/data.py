@@ -20,9 +20,7 @@ class PairArguments(SplitArguments):
     source_prefix: ClassVar[str] = ""  # put before every source
 
     max_source_length: int = option(128, "Longer sources are truncated to this many tokens.", at_least=1)
-    max_target_length: int = option(
-        128, "Likewise for targets, in training and evaluation; the model writes no longer ones.", at_least=1
-    )
+    max_target_length: int = option(128, "Likewise for targets; the model writes no longer ones, either.", at_least=1)
 
 
 @dataclass

@@ -34,19 +34,11 @@ class TextToTextArguments(LoopArguments):
     counted_by: ClassVar[str]
 
     per_device_train_batch_tokens: int = option(
-        0,
-        "Tokens per process and forward pass, source and target, padding included; 0: batches of"
-        " per_device_train_batch_size pairs.",
-        "max_tokens",
-        at_least=0,
+        0, "Tokens per process and forward pass, padding included; 0: batches by examples.", "max_tokens", at_least=0
     )
-    label_smoothing_factor: float = option(
-        0.0, "Label smoothing: probability that is spread over the vocabulary; 0: none.", at_least=0, below=1
-    )
+    label_smoothing_factor: float = option(0.0, "Probability that is spread over the vocabulary.", at_least=0, below=1)
     label_smoothing_over: Literal["others", "all"] = option(
-        "others",
-        "Which classes share label_smoothing_factor: all 'others' than the label (Tensor2Tensor, as in the paper), or"
-        " 'all' (torch).",
+        "others", "Classes that share this probability: all 'others' than the label (Tensor2Tensor) or 'all' (torch)."
     )
     num_beams: int | None = option(
         None, "Width of the beam search; default: the checkpoint's, or 4 for a new model.", at_least=1

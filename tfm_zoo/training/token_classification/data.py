@@ -27,16 +27,9 @@ class TaggedTextArguments(SplitArguments):
 
     built_in: ClassVar = staticmethod(generated.tagged_sentences)
 
-    text_column_name: str | None = option(
-        None, f"Column of lists of words; default: the first of {names_in(WORD_COLUMNS)}."
-    )
-    label_column_name: str | None = option(
-        None, f"Column of lists of tags, one for each word; default: the first of {names_in(TAG_COLUMNS)}."
-    )
-    label_all_tokens: bool = option(
-        False,
-        "Let all tokens of a word learn its tag, not the first one alone. Figures count words by their first token.",
-    )
+    text_column_name: str | None = option(None, f"Column of word lists; default: first of {names_in(WORD_COLUMNS)}.")
+    label_column_name: str | None = option(None, f"Column of tag lists; default: first of {names_in(TAG_COLUMNS)}.")
+    label_all_tokens: bool = option(False, "Let all tokens of a word learn its tag, not the first one alone.")
     max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length", at_least=1)
     pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest text.")
 

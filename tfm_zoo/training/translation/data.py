@@ -30,9 +30,7 @@ class ParallelTextArguments(PairArguments):
         " with a sentence on each line.",
     )
     source_lang: str | None = option(
-        None,
-        "The language to translate from: the name of its column, or, for a tokenizer of many languages, its code, such"
-        " as en_XX, which begins with that name.",
+        None, "Language to translate from: the name of its column, or a tokenizer's code that begins with it (en_XX)."
     )
     target_lang: str | None = option(None, "The language to translate into, likewise.")
 
