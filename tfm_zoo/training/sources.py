@@ -211,13 +211,14 @@ def digest(parts: Iterable[str | bytes | memoryview]) -> str:
 def text_column(rows: Dataset | IterableDataset, asked: str | None) -> str:
     """The column of the texts: the one that `text_column_name` names, else the only one, else "text"."""
     usual = rows.column_names if len(rows.column_names or ()) == 1 else ["text"]
-    return find_columns(rows, asked and [asked], [usual], "text_column_name")[0]
+    return find_columns(rows, asked, [usual], "text_column_name")[0]
 
 
 def find_columns(
-    split: Dataset | IterableDataset, asked: list[str] | None, usual: Sequence[list[str]], option_name: str
+    split: Dataset | IterableDataset, asked: str | list[str] | None, usual: Sequence[list[str]], option_name: str
 ) -> list[str]:
-    """The columns that an option names, else the first of the usual ones that exist."""
+    """The column or columns that an option names, else the first of the usual ones that exist."""
+    asked = [asked] if isinstance(asked, str) else asked
     columns = split.column_names or list(next(iter(split), {}))  # a stream may know them only when it is read
     for name in asked or ():
         if name not in columns:
@@ -248,10 +249,10 @@ def check_column(name: str, split: Dataset, column: str) -> None:
         raise ValueError(f"split {name!r} has no column {column!r}; its columns: {listed(split.column_names)}")
 
 
-def check_texts(
+def checked_texts(
     args: DataArguments, name: str, split: Dataset, column: str, option_name: str = "text_column_name"
-) -> None:
-    """Refuse a column that is missing, or that holds anything but texts."""
+) -> list[str]:
+    """The texts of a column; one that is missing, or holds anything else, is refused."""
     check_column(name, split, column)
     feature = split.features[column]
     if getattr(feature, "dtype", None) not in ("string", "large_string"):
@@ -259,3 +260,4 @@ def check_texts(
     texts = split[column][:]
     if None in texts:
         raise args.row_error(name, texts.index(None), f"split {name!r} has no text in {{row}}", column)
+    return texts

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.arguments import LoopArguments
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.models import is_zoo
@@ -69,9 +70,10 @@ class Task(ABC):
         """The training loss of a batch, by default the model's own: a scalar, or `(parts,)` for losses to be summed."""
         return model(**batch).loss
 
-    @abstractmethod
     def count(self, batch: Batch) -> int | Tensor:
-        """How many items the loss of a batch is the mean over; `(parts,)` for a loss in parts."""
+        """How many items the loss of a batch is the mean over, by default all with a label; `(parts,)` for a loss in
+        parts."""
+        return int((batch["labels"] != IGNORED).sum())
 
     @abstractmethod
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:

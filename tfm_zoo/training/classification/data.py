@@ -12,7 +12,7 @@ from typing_extensions import Self
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.labels import in_order
-from tfm_zoo.training.sources import SplitArguments, check_column, check_texts, find_columns, load_source, names_in
+from tfm_zoo.training.sources import SplitArguments, check_column, checked_texts, find_columns, load_source, names_in
 from tfm_zoo.training.splits import Data, by_role, divide
 from tfm_zoo.training.wording import counted
 
@@ -83,15 +83,14 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
     raw = load_source(args)
     first = next(iter(raw.values()))
     text_columns = find_columns(first, args.text_column_name, TEXT_COLUMNS, "text_column_name")
-    asked = args.label_column_name and [args.label_column_name]
-    (label_column,) = find_columns(first, asked, LABEL_COLUMNS, "label_column_name")
+    (label_column,) = find_columns(first, args.label_column_name, LABEL_COLUMNS, "label_column_name")
     if label_column in text_columns:
         raise ValueError(f"column {label_column!r} cannot be both a text and the label")
 
     splits, unlabelled = {}, []
     for name, split in raw.items():
         for column in text_columns:
-            check_texts(args, name, split, column)
+            checked_texts(args, name, split, column)
         check_column(name, split, label_column)
         labelled = _with_label_names(args, name, split.select_columns([*text_columns, label_column]), label_column)
         if labelled is None:

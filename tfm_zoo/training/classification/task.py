@@ -56,10 +56,6 @@ class ClassificationTask(Task):
     figure_names = {"accuracy": "accuracy", "f1": "F1 (macro)", "loss": "loss"}
     headline = ("accuracy", "f1")
 
-    def count(self, batch: Batch) -> int:
-        """The examples of a batch."""
-        return len(batch["labels"])
-
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss, the prediction and the label of each example."""
         labels = batch["labels"]

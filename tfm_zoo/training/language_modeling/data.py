@@ -19,7 +19,7 @@ from tfm_zoo.training.language_modeling.conversations import Conversations, load
 from tfm_zoo.training.sources import (
     StreamedArguments,
     bytes_of,
-    check_texts,
+    checked_texts,
     digest,
     find_columns,
     load_source,
@@ -154,7 +154,7 @@ def load_corpus(args: CorpusArguments) -> Corpus | Conversations:
     rows, own_splits, notes = by_role(raw, args)
     messages = args.messages_column_name
     if messages or (not args.text_column_name and "messages" in (rows["train"].column_names or ())):
-        (messages,) = find_columns(rows["train"], messages and [messages], [["messages"]], "messages_column_name")
+        (messages,) = find_columns(rows["train"], messages, [["messages"]], "messages_column_name")
         if args.streaming:
             raise ValueError(f"column {messages!r} holds conversations, which are read into memory: do not stream it")
         return load_conversations(rows, messages, args.validation_split_percentage / 100, own_splits, notes)
@@ -165,7 +165,7 @@ def load_corpus(args: CorpusArguments) -> Corpus | Conversations:
         return Corpus(DatasetDict(validation=held_out), own_splits, notes, train)
 
     for role, split in rows.items():
-        check_texts(args, role, split, column)
+        checked_texts(args, role, split, column)
     splits = DatasetDict(rows).select_columns(column).rename_columns({column: "text"}).filter(len, input_columns="text")
     if "validation" not in splits:
         share = args.validation_split_percentage

@@ -9,7 +9,7 @@ from datasets import Dataset
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.pretraining.sentences import split_sentences
-from tfm_zoo.training.sources import StreamedArguments, check_texts, load_source, text_column
+from tfm_zoo.training.sources import StreamedArguments, checked_texts, load_source, text_column
 from tfm_zoo.training.splits import by_role, divide
 from tfm_zoo.training.text_sources import CHARACTERS, TextSource, hold_out
 from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
@@ -61,7 +61,7 @@ def load_documents(args: DocumentArguments, seed: int) -> Documents:
     sources = {}
     for role, split in rows.items():
         if isinstance(split, Dataset):
-            check_texts(args, role, split, column)
+            checked_texts(args, role, split, column)
         sources[role] = TextSource(split.select_columns(column), column)
 
     if args.streaming:

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from tfm_zoo.pipelines.windows import Window, Windows
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.sources import SplitArguments, check_texts, find_columns, load_source
+from tfm_zoo.training.sources import SplitArguments, checked_texts, find_columns, load_source
 from tfm_zoo.training.splits import Data, by_role, divide, without_empty
 
 #: what a window has beyond the model's inputs: where the answer stands, and where the context and "no answer" stand
@@ -122,10 +122,10 @@ def load_questions(args: QuestionArguments, seed: int) -> Questions:
 
 def _questions(name: str, split: Dataset, args: QuestionArguments) -> Dataset:
     """The questions of a split, in columns of known names."""
-    for option_name in ("question_column", "context_column"):
-        check_texts(args, name, split, getattr(args, option_name), option_name)
-    find_columns(split, [args.answer_column], [], "answer_column")
-    contexts, answers = split[args.context_column][:], split[args.answer_column][:]
+    questions = checked_texts(args, name, split, args.question_column, "question_column")
+    contexts = checked_texts(args, name, split, args.context_column, "context_column")
+    (answer_column,) = find_columns(split, args.answer_column, [], "answer_column")
+    answers = split[answer_column][:]
     for row, (context, answer) in enumerate(zip(contexts, answers, strict=True)):
         where, error = f"split {name!r}, {{row}}", partial(args.row_error, name, row)
         if not isinstance(answer, Mapping) or not all(isinstance(answer.get(key), list) for key in ANSWER):
@@ -138,7 +138,7 @@ def _questions(name: str, split: Dataset, args: QuestionArguments) -> Dataset:
     ids = split["id"] if "id" in split.column_names else range(len(split))
     columns = {
         "id": [str(each) for each in ids],
-        "question": split[args.question_column][:],
+        "question": questions,
         "context": contexts,
         "answers": [{key: answer[key] for key in ANSWER} for answer in answers],
     }

@@ -7,7 +7,7 @@ from datasets import Dataset
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.sources import check_texts, find_columns, load_source, names_in
+from tfm_zoo.training.sources import checked_texts, find_columns, load_source, names_in
 from tfm_zoo.training.splits import by_role, divide, without_empty
 from tfm_zoo.training.text_to_text.data import SIDES, PairArguments, TextPairs
 
@@ -39,8 +39,6 @@ def _pairs(name: str, split: Dataset, args: SummaryArguments) -> Dataset:
     """The texts of a split, in the columns "source" and "target"."""
     texts = {}
     for side, option_name, usual in zip(SIDES, ("text_column", "summary_column"), USUAL, strict=True):
-        asked = getattr(args, option_name)
-        (column,) = find_columns(split, asked and [asked], usual, option_name)
-        check_texts(args, name, split, column, option_name)
-        texts[side] = split[column][:]
+        (column,) = find_columns(split, getattr(args, option_name), usual, option_name)
+        texts[side] = checked_texts(args, name, split, column, option_name)
     return Dataset.from_dict(texts)

@@ -108,9 +108,6 @@ class TextToTextTask(Task):
         smoothing = self.args.label_smoothing_factor, self.args.label_smoothing_over
         return label_smoothed_loss(logits, labels, *smoothing)
 
-    def count(self, batch: Batch) -> int:
-        return int((batch["labels"] != IGNORED).sum())
-
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
         """Loss and number of tokens of each target. Labels are not smoothed, so that perplexity is the text's."""
         logits, labels = labelled_logits(model, batch, self.is_zoo)

@@ -55,7 +55,7 @@ class TaggedTexts(Data):
             encoded = tokenizer(rows["words"], **options)
             words = [encoded.word_ids(row) for row in range(len(rows["words"]))]
             labels = [labels_of_tokens(*pair, label2id, all_tokens) for pair in zip(words, rows["tags"], strict=True)]
-            left_out = [len(tags) - len({*each, None}) + 1 for each, tags in zip(words, rows["tags"], strict=True)]
+            left_out = [len(tags) - len({*each} - {None}) for each, tags in zip(words, rows["tags"], strict=True)]
             return {**encoded, "labels": labels, "left_out": left_out}
 
         encoded = {}
@@ -92,9 +92,8 @@ def load_tagged_texts(args: TaggedTextArguments, seed: int) -> TaggedTexts:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
     raw = load_source(args)
     first = next(iter(raw.values()))
-    asked = [[name] if name else None for name in (args.text_column_name, args.label_column_name)]
-    (words,) = find_columns(first, asked[0], WORD_COLUMNS, "text_column_name")
-    (tags,) = find_columns(first, asked[1], TAG_COLUMNS, "label_column_name")
+    (words,) = find_columns(first, args.text_column_name, WORD_COLUMNS, "text_column_name")
+    (tags,) = find_columns(first, args.label_column_name, TAG_COLUMNS, "label_column_name")
     splits = {name: _tagged(args, name, split, words, tags) for name, split in raw.items()}
     rows, own_splits, notes = by_role(splits, args)
     rows = without_empty(rows, ["words"], notes)

@@ -43,10 +43,6 @@ class TokenClassificationTask(Task):
     }
     headline = ("f1", "precision", "recall", "accuracy")
 
-    def count(self, batch: Batch) -> int:
-        """The labelled tokens of a batch."""
-        return int((batch["labels"] != IGNORED).sum())
-
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
         """For each token of each text the loss, the prediction and the label, `(rows, 3 * width)`."""
         labels = batch["labels"]

@@ -9,7 +9,7 @@ from datasets import Dataset
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
-from tfm_zoo.training.sources import check_texts, find_columns, listed, load_source
+from tfm_zoo.training.sources import checked_texts, find_columns, listed, load_source
 from tfm_zoo.training.splits import by_role, divide
 from tfm_zoo.training.text_to_text.data import SIDES, PairArguments, TextPairs
 
@@ -80,9 +80,8 @@ def _pairs(args: ParallelTextArguments, name: str, split: Dataset, languages: Se
             raise ValueError(f"give source_lang and target_lang: the columns are {listed(split.column_names)}")
         short = language.split("_")[0]
         asked = short if short in split.column_names and language not in split.column_names else language
-        (column,) = find_columns(split, [asked], [], option_name)
-        check_texts(args, name, split, column, "column")
-        texts[side] = split[column][:]
+        (column,) = find_columns(split, asked, [], option_name)
+        texts[side] = checked_texts(args, name, split, column, "column")
         empty = next((row for row, text in enumerate(texts[side]) if not text.strip()), None)
         if empty is not None:
             raise args.row_error(name, empty, f"split {name!r} has an empty text in {{row}}", column)
