@@ -32,9 +32,7 @@ class TextDataArguments(SplitArguments):
 
     dataset_name: str | None = option(None, f"Hub id, folder or 'generated' (built-in); default: {DEFAULT_DATASET}.")
     text_column_name: list[str] | None = option(
-        None,
-        f"One text column or two; default: the first that there is of {names_in(TEXT_COLUMNS)}.",
-        "text_column_names",
+        None, f"One text column or two; default: first of {names_in(TEXT_COLUMNS)}.", "text_column_names"
     )
     label_column_name: str | None = option(None, "Column of the labels; default: 'label' or 'labels'.")
     max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length", at_least=1)

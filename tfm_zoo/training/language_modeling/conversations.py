@@ -47,15 +47,9 @@ class Conversations(Data):
         if args.chat_template_path is not None:
             tokenizer.chat_template = Path(args.chat_template_path).read_text(encoding="utf-8")
         if not tokenizer.chat_template:
-            raise ValueError(
-                f"tokenizer {tokenizer.name_or_path!r} has no chat template, which conversations are written with: "
-                "give a chat_template_path"
-            )
+            raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no chat template, so give a chat_template_path")
         if not tokenizer.is_fast:
-            raise ValueError(
-                f"tokenizer {tokenizer.name_or_path!r} is slow (written in Python): it does not tell where in a text"
-                " its tokens stand"
-            )
+            raise ValueError(f"tokenizer {tokenizer.name_or_path!r} is slow: it does not tell where its tokens stand")
 
         def encode_row(messages: list[Message]) -> dict[str, list]:
             ids, answers = encode_conversation(tokenizer, messages)

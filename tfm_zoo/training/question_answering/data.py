@@ -69,10 +69,8 @@ class Questions(Data):
         options |= {"remove_columns": ["id", *columns], "num_proc": args.preprocessing_num_workers}
         encoded = DatasetDict({name: rows.map(encode_batch, **options) for name, rows in self.splits.items()})
         for name, rows in encoded.items():
-            if len(rows) > len(self.splits[name]):
-                self.notes.append(
-                    f"The {len(self.splits[name]):,} contexts of the {name} split were cut into {len(rows):,} windows."
-                )
+            if len(rows) > (size := len(self.splits[name])):
+                self.notes.append(f"The {size:,} contexts of the {name} split were cut into {len(rows):,} windows.")
         return encoded
 
 

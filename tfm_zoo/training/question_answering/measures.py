@@ -40,17 +40,11 @@ def normalised(text: str) -> str:
 def best_spans(
     start_logits: Tensor, end_logits: Tensor, allowed: Tensor, longest: int, count: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The best spans of each window.
+    """Scores, first and last tokens of the best spans of each window, each `(windows, count)`, the best first; a score
+    is -inf where there are no more spans.
 
-    Args:
-        start_logits, end_logits: `(windows, length)`; a span's score is the sum of the two at its ends.
-        allowed: `(windows, length)`, true where an answer may begin and end.
-        longest: the most tokens in a span.
-        count: how many spans are wanted.
-
-    Returns:
-        Scores, first and last tokens, each `(windows, count)`, the best first; the score is -inf where there are no
-        more spans.
+    A span's score is the sum of its `start_logits` and `end_logits`, `(windows, length)`. It begins and ends where
+    `allowed`, `(windows, length)`, is true, and has at most `longest` tokens.
     """
     length = start_logits.shape[1]
     spans = allowed.new_ones(length, length).triu().tril(longest - 1) & allowed[:, :, None] & allowed[:, None, :]

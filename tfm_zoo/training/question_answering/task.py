@@ -51,11 +51,9 @@ class QuestionAnsweringTask(Task):
         """Scores of each token as the first and as the last of an answer, `(windows, length)`; none at padding."""
         others = (*LABELS, *CONTEXT)
         outputs = model(**{name: values for name, values in batch.items() if name not in others})
-        padding = batch["attention_mask"] == 0
-        return tuple(
-            logits.float().masked_fill(padding, torch.finfo(torch.float32).min)
-            for logits in (outputs.start_logits, outputs.end_logits)
-        )
+        padding, lowest = batch["attention_mask"] == 0, torch.finfo(torch.float32).min
+        logits = outputs.start_logits, outputs.end_logits
+        return tuple(scores.float().masked_fill(padding, lowest) for scores in logits)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean of the losses of first and last tokens. Padding has no part in it, whatever the model's class."""

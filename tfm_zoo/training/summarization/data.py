@@ -11,8 +11,8 @@ from tfm_zoo.training.sources import checked_texts, find_columns, load_source, n
 from tfm_zoo.training.splits import by_role, divide, without_empty
 from tfm_zoo.training.text_to_text.data import SIDES, PairArguments, TextPairs
 
-PAIRS_OF_COLUMNS = (("text", "summary"), ("article", "highlights"), ("document", "summary"), ("dialogue", "summary"))
-USUAL = [[[pair[place]] for pair in PAIRS_OF_COLUMNS] for place in range(2)]  # of each side
+TEXT_COLUMNS = [["text"], ["article"], ["document"], ["dialogue"]]
+SUMMARY_COLUMNS = [["summary"], ["highlights"]]
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class SummaryArguments(PairArguments):
 
     built_in: ClassVar = staticmethod(generated.summarised_passages)
 
-    text_column: str | None = option(None, f"Column of the texts; default: the first of {names_in(USUAL[0])}.")
-    summary_column: str | None = option(None, f"Column of the summaries; default: the first of {names_in(USUAL[1])}.")
+    text_column: str | None = option(None, f"Column of texts; default: first of {names_in(TEXT_COLUMNS)}.")
+    summary_column: str | None = option(None, f"Column of summaries; default: first of {names_in(SUMMARY_COLUMNS)}.")
     max_source_length: int = option(512, "Longer texts are truncated to this many tokens.", at_least=1)
     source_prefix: str = option("", "Put before every text, such as 'summarize: ' for T5.")
 
@@ -37,8 +37,7 @@ def load_summaries(args: SummaryArguments, seed: int) -> TextPairs:
 
 def _pairs(name: str, split: Dataset, args: SummaryArguments) -> Dataset:
     """The texts of a split, in the columns "source" and "target"."""
-    texts = {}
-    for side, option_name, usual in zip(SIDES, ("text_column", "summary_column"), USUAL, strict=True):
-        (column,) = find_columns(split, getattr(args, option_name), usual, option_name)
-        texts[side] = checked_texts(args, name, split, column, option_name)
-    return Dataset.from_dict(texts)
+    (text,) = find_columns(split, args.text_column, TEXT_COLUMNS, "text_column")
+    (summary,) = find_columns(split, args.summary_column, SUMMARY_COLUMNS, "summary_column")
+    texts = checked_texts(args, name, split, text, "text_column")
+    return Dataset.from_dict({"source": texts, "target": checked_texts(args, name, split, summary, "summary_column")})

@@ -13,15 +13,11 @@ def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> dict[st
     Words are runs of a to z and digits, in lower case and not stemmed, as in the library rouge_score. Texts in other
     alphabets have no such words.
     """
-    pairs = [(words_of(text), words_of(right)) for text, right in zip(summaries, references, strict=True)]
+    words = ([re.findall("[a-z0-9]+", text.lower()) for text in texts] for texts in (summaries, references))
+    pairs = list(zip(*words, strict=True))
     of_each = [(n_gram_f1(*pair, 1), n_gram_f1(*pair, 2), subsequence_f1(*pair)) for pair in pairs]
     by_name = zip(NAMES, zip(*of_each, strict=True), strict=True)
     return {name: 100 * sum(values) / len(pairs) for name, values in by_name}
-
-
-def words_of(text: str) -> list[str]:
-    """The words that ROUGE counts."""
-    return re.findall("[a-z0-9]+", text.lower())
 
 
 def n_gram_f1(summary: Sequence[str], reference: Sequence[str], n: int) -> float:

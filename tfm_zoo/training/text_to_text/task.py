@@ -40,12 +40,8 @@ class TextToTextArguments(LoopArguments):
     label_smoothing_over: Literal["others", "all"] = option(
         "others", "Classes that share this probability: all 'others' than the label (Tensor2Tensor) or 'all' (torch)."
     )
-    num_beams: int | None = option(
-        None, "Width of the beam search; default: the checkpoint's, or 4 for a new model.", at_least=1
-    )
-    length_penalty: float | None = option(
-        None, "Above 0 favours long texts, below 0 short ones; default: the checkpoint's, or 1."
-    )
+    num_beams: int | None = option(None, "Width of the beam search; default: the checkpoint's; 4 if new.", at_least=1)
+    length_penalty: float | None = option(None, "Above 0 favours long texts; default: the checkpoint's, or 1.")
     num_samples: int = option(4, "Samples printed at each evaluation, and put into the card.", at_least=0)
 
     @property

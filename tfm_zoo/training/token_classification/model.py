@@ -27,16 +27,9 @@ def build_tagger(
 
 def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     """The tokenizer, set to read lists of words and to pad. One of bytes puts a blank before each word, so that no two
-    are joined.
-
-    Raises:
-        ValueError: if it is written in Python: then it does not tell which word a token is from.
-    """
+    are joined. One that is slow (written in Python) is refused."""
     if not tokenizer.is_fast:
-        raise ValueError(
-            f"tokenizer {tokenizer.name_or_path!r}, a {type(tokenizer).__name__}, does not tell which word a token is"
-            " from: it is written in Python, and one of the library tokenizers is needed"
-        )
+        raise ValueError(f"tokenizer {tokenizer.name_or_path!r} is slow: it does not tell which word a token is from")
     splitter = tokenizer.backend_tokenizer.pre_tokenizer
     for part in splitter if isinstance(splitter, Sequence) else [splitter]:  # Llama 3 and Qwen2 have several
         if isinstance(part, ByteLevel) and not part.add_prefix_space:

@@ -26,8 +26,7 @@ class ParallelTextArguments(PairArguments):
     train_file: str | None = option(
         None,
         "Instead of dataset_name: a CSV, TSV, JSON (lines) or Parquet file with a column for each language, or one"
-        f" {NESTED!r}; or a name such as 'corpus/train' of two text files, 'corpus/train.en' and 'corpus/train.de',"
-        " with a sentence on each line.",
+        f" {NESTED!r}; or 'corpus/train', for two text files of sentences, 'corpus/train.en' and 'corpus/train.de'.",
     )
     source_lang: str | None = option(
         None, "Language to translate from: the name of its column, or a tokenizer's code that begins with it (en_XX)."
