@@ -59,8 +59,7 @@ class ClassificationTask(Task):
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss, the prediction and the label of each example."""
         labels = batch["labels"]
-        with self.accelerator.autocast():
-            logits = model(**inputs_of(batch)).logits.float()
+        logits = model(**inputs_of(batch)).logits.float()
         loss = F.cross_entropy(logits, labels, reduction="none")
         return torch.stack([loss, logits.argmax(-1), labels], dim=1)
 

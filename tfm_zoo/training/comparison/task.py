@@ -131,7 +131,6 @@ class Comparison:
     def train(self, accelerator: Accelerator, variant: Variant) -> report.Result:
         """Train a variant, and leave its history, configuration and result in its folder. All processes call it."""
         if accelerator.is_main_process:
-            variant.folder.mkdir(parents=True, exist_ok=True)
             (variant.folder / report.FILE).unlink(missing_ok=True)
         settings = self.settings(variant)  # now: a model changes its configuration when it is made
         rehearse(variant, accelerator.device)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from datasets import Dataset, DatasetDict
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -122,10 +123,7 @@ class Blocks(torch.utils.data.Dataset):
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         tokens = self.tokens[index * self.block_size : (index + 1) * self.block_size].long()
         gap = (0, self.block_size - len(tokens))
-        return {
-            "input_ids": torch.nn.functional.pad(tokens, gap, value=self.filling),
-            "labels": torch.nn.functional.pad(tokens, gap, value=IGNORED),
-        }
+        return {"input_ids": F.pad(tokens, gap, value=self.filling), "labels": F.pad(tokens, gap, value=IGNORED)}
 
 
 @dataclass
@@ -183,8 +181,8 @@ def split_digest(encoded: Tensor | tuple[Tensor, ...]) -> str:
 
 def in_a_row(split: Dataset) -> Tensor:
     """All token ids of a split, `(tokens,)`. For a split in the cache of `datasets`, a file beside it is mapped."""
-    parts = (part.flatten().to_numpy(zero_copy_only=False) for part in split.data.column("input_ids").chunks)
-    parts = (part.astype(np.int32) for part in parts)
+    chunks = split.data.column("input_ids").chunks
+    parts = (chunk.flatten().to_numpy(zero_copy_only=False).astype(np.int32) for chunk in chunks)
     if not split.cache_files:
         return torch.from_numpy(np.concatenate([np.empty(0, np.int32), *parts]))
     path = Path(split.cache_files[0]["filename"]).with_suffix(".tokens")

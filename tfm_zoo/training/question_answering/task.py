@@ -44,7 +44,6 @@ class QuestionAnsweringTask(Task):
     def __post_init__(self) -> None:
         self.windows = {name: split.select_columns(["row", "places"]) for name, split in self.splits.items()}
         self.splits = self.splits.remove_columns(["row", "places"])
-        self.splits["train"] = self.splits["train"].remove_columns([*CONTEXT])
         super().__post_init__()
 
     def logits(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -66,8 +65,7 @@ class QuestionAnsweringTask(Task):
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
         """For each window the loss, the score of no answer, and scores, first and last tokens of its best spans; tokens
         count from the beginning of the context."""
-        with self.accelerator.autocast():
-            start, end = logits = self.logits(model, batch)
+        start, end = logits = self.logits(model, batch)
         places = torch.arange(start.shape[1], device=start.device)
         context_start, context_end, no_answer = (batch[name][:, None] for name in CONTEXT)
         allowed = (places >= context_start) & (places <= context_end)

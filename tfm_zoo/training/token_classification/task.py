@@ -46,8 +46,7 @@ class TokenClassificationTask(Task):
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
         """For each token of each text the loss, the prediction and the label, `(rows, 3 * width)`."""
         labels = batch["labels"]
-        with self.accelerator.autocast():
-            logits = model(**inputs_of(batch)).logits.float()
+        logits = model(**inputs_of(batch)).logits.float()
         losses = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
         values = torch.stack([losses, logits.argmax(-1), labels], dim=1)
         return F.pad(values, (0, self.width - labels.shape[1]), value=IGNORED).flatten(1)
