@@ -16,7 +16,6 @@ from tfm_zoo.visualization.comparison import STYLES
 
 #: options of training that a variant may set for itself
 TRAINING_OPTIONS = ("learning_rate", "warmup_steps")
-FOLDER = "variants"
 
 
 def without(options: type, *names: str) -> type:
@@ -88,7 +87,7 @@ def make_variants(
             changed = {key: value for key, value in changes.items() if key not in TRAINING_OPTIONS}
             overrides = json.dumps(model_args.overrides() | changed)
             variant_model_args = replace(model_args, config_overrides=overrides)
-            variant_args = replace(args, output_dir=str(Path(args.output_dir) / FOLDER / name), **options)
+            variant_args = replace(args, output_dir=str(Path(args.output_dir) / "variants" / name), **options)
             config = new_language_model_config(variant_model_args, tokenizer, block_size)
             room = longest_input(config, tokenizer)
             if block_size and room < block_size:

@@ -16,7 +16,7 @@ from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.splits import Data
 
 Message = Mapping[str, str]  # at least "role" and "content"
-#: marks an answer in a template, so that the tokenizer itself tells its tokens
+#: marks an answer in a chat template: the tokenizer can then tell which tokens are of answers
 GENERATION = re.compile(r"\{%-?\s*generation\b")
 
 

@@ -43,7 +43,6 @@ class CorpusArguments(StreamedArguments):
     built_in_note: ClassVar = "The text is generated, from templates. It tests the machinery alone."
 
     train_file: str | None = option(None, "A text file (one document), CSV, TSV, JSON (lines) or Parquet.")
-    validation_split_percentage: float = option(10, "Share of the training text to validate on, its end.", at_least=0)
     messages_column_name: str | None = option(None, "Column of conversations, lists of messages; default: 'messages'.")
     chat_template_path: str | None = option(None, "Jinja file of the chat template; default: that of the tokenizer.")
     max_train_samples: int | None = option(None, "Use this many training blocks, the first ones.", at_least=1)

@@ -22,8 +22,6 @@ from tfm_zoo.training.task import Batch, Task, loss_and_perplexity, sums_of_rows
 from tfm_zoo.training.text_to_text.data import TextPairs
 from tfm_zoo.training.text_to_text.measures import label_smoothed_loss, labelled_logits
 
-PREDICTIONS = "generated_predictions.txt"  # the file's name in transformers' examples
-
 
 @dataclass(frozen=True)
 class TextToTextArguments(LoopArguments):
@@ -91,18 +89,15 @@ class TextToTextTask(Task):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.args.num_eval_texts and is_sharded(self.accelerator):
-            raise ValueError(
-                f"{self.args.counted_by}: a sharded model does not write while it trains; it does with DDP"
-            )
+            raise ValueError(f"{self.args.counted_by}: a sharded model does not write in training; it does with DDP")
         lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
         self.batch_tokens = self.args.per_device_train_batch_tokens
         self.lengths = lengths if self.batch_tokens else list(map(sum, lengths))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean loss over the target's tokens, with smoothed labels."""
-        logits, labels = labelled_logits(model, batch, self.is_zoo)
         smoothing = self.args.label_smoothing_factor, self.args.label_smoothing_over
-        return label_smoothed_loss(logits, labels, *smoothing)
+        return label_smoothed_loss(*labelled_logits(model, batch, self.is_zoo), *smoothing)
 
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
         """Loss and number of tokens of each target. Labels are not smoothed, so that perplexity is the text's."""
@@ -159,5 +154,6 @@ class TextToTextTask(Task):
         figures |= self.score(best, split, len(self.splits[split]), self.args.num_samples)
         if self.accelerator.is_main_process:
             lines = "".join(" ".join(text.split()) + "\n" for text in self.texts)
-            (Path(self.args.output_dir) / PREDICTIONS).write_text(lines, encoding="utf-8")
+            # The file's name is that of transformers' examples.
+            Path(self.args.output_dir, "generated_predictions.txt").write_text(lines, encoding="utf-8")
         return with_prefix(figures, split)
