@@ -193,16 +193,11 @@ def matching_files(file: str) -> list[Path]:
     return [path] if path.is_file() else sorted(path for path in map(Path, glob(file)) if path.is_file())
 
 
-def bytes_of(row: Tensor) -> memoryview:
-    """The bytes of a row on the CPU, which are not copied."""
-    return memoryview(row.numpy()).cast("B")
-
-
-def digest(parts: Iterable[str | bytes | memoryview]) -> str:
-    """A short digest of texts or bytes, by which a resumed run recognises them."""
+def digest(parts: Iterable[str | Tensor]) -> str:
+    """A short digest of texts or of tensors on the CPU, by which a resumed run recognises them."""
     sha = hashlib.sha256()
     for part in parts:
-        data = part.encode() if isinstance(part, str) else part
+        data = part.encode() if isinstance(part, str) else memoryview(part.numpy()).cast("B")
         sha.update(len(data).to_bytes(8, "big"))
         sha.update(data)
     return sha.hexdigest()[:16]

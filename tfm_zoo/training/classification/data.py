@@ -85,34 +85,27 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
     if label_column in text_columns:
         raise ValueError(f"column {label_column!r} cannot be both a text and the label")
 
-    splits, unlabelled = {}, []
-    for name, split in raw.items():
-        for column in text_columns:
-            checked_texts(args, name, split, column)
-        check_column(name, split, label_column)
-        labelled = _with_label_names(args, name, split.select_columns([*text_columns, label_column]), label_column)
-        if labelled is None:
-            unlabelled.append(f"Split {name!r} is not labelled and was not used.")
-        else:
-            splits[name] = labelled
+    labelled = {name: _labelled(args, name, split, text_columns, label_column) for name, split in raw.items()}
+    splits = {name: split for name, split in labelled.items() if split is not None}
     rows, own_splits, notes = by_role(splits, args)
-    notes += unlabelled
+    notes += [f"Split {name!r} is not labelled and was not used." for name in labelled if name not in splits]
 
     feature = raw.get("train", first).features[label_column]
     label_names = feature.names if isinstance(feature, ClassLabel) else in_order(rows["train"].unique("label"))
     for name, split in rows.items():
-        unknown = sorted(set(split.unique("label")) - set(label_names))
-        if unknown:
+        if unknown := sorted(set(split.unique("label")) - set(label_names)):
             raise ValueError(f"split {name!r} has labels that train has not: {unknown}; train has {label_names}")
     if len(label_names) < 2:
         raise ValueError(f"classification needs two labels or more; {label_column!r} holds only {label_names}")
 
-    splits = divide(rows, args, seed, notes)
-    return TextClassificationData(splits, own_splits, notes, text_columns, label_names)
+    return TextClassificationData(divide(rows, args, seed, notes), own_splits, notes, text_columns, label_names)
 
 
-def _with_label_names(args: TextDataArguments, name: str, split: Dataset, column: str) -> Dataset | None:
-    """The split with a string column "label"; None if it has no labels at all."""
+def _labelled(args: TextDataArguments, name: str, split: Dataset, texts: list[str], column: str) -> Dataset | None:
+    """The columns of texts of a split, and the names of its labels in the column "label"; None if it has no labels."""
+    for text_column in texts:
+        checked_texts(args, name, split, text_column)
+    check_column(name, split, column)
     feature = split.features[column]
     labels = split[column][:]
     if isinstance(feature, ClassLabel):
@@ -134,4 +127,4 @@ def _with_label_names(args: TextDataArguments, name: str, split: Dataset, column
     if missing:
         found = f"split {name!r} has {counted(missing, 'row')} without a label, the first is {{row}}"
         raise args.row_error(name, labels.index(None), found, column)
-    return split.remove_columns(column).add_column("label", [str(label) for label in labels])
+    return split.select_columns(texts).add_column("label", [str(label) for label in labels])

@@ -24,7 +24,7 @@ from tfm_zoo.training.language_modeling.task import LanguageModelingTask
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.reports import device, shortened
 from tfm_zoo.training.runs import Run, end_training, start_accelerator, tracker_values
-from tfm_zoo.training.sources import bytes_of, digest
+from tfm_zoo.training.sources import digest
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class Comparison:
         options = {f.name: getattr(variant.args, f.name) for f in fields(variant.args) if f.init}
         facts = {
             "mixed_precision": self.accelerator.mixed_precision,  # as it was launched
-            "text and tokenizer": digest(map(bytes_of, self.tokens.values())),
+            "text and tokenizer": digest(self.tokens.values()),
             "block_size": self.block_size,
             "max_train_samples": self.data_args.max_train_samples,
             "max_eval_samples": self.data_args.max_eval_samples,

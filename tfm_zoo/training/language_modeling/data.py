@@ -17,15 +17,7 @@ from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import generated
 from tfm_zoo.training.arguments import option
 from tfm_zoo.training.language_modeling.conversations import Conversations, load_conversations
-from tfm_zoo.training.sources import (
-    StreamedArguments,
-    bytes_of,
-    checked_texts,
-    digest,
-    find_columns,
-    load_source,
-    text_column,
-)
+from tfm_zoo.training.sources import StreamedArguments, checked_texts, digest, find_columns, load_source, text_column
 from tfm_zoo.training.splits import Data, by_role
 from tfm_zoo.training.text_sources import TextSource, hold_out
 from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
@@ -175,7 +167,7 @@ def load_corpus(args: CorpusArguments) -> Corpus | Conversations:
 
 def split_digest(encoded: Tensor | tuple[Tensor, ...]) -> str:
     """A short digest of an encoded split."""
-    return digest(map(bytes_of, encoded if isinstance(encoded, tuple) else (encoded,)))
+    return digest(encoded if isinstance(encoded, tuple) else [encoded])
 
 
 def in_a_row(split: Dataset) -> Tensor:
