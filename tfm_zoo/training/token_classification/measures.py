@@ -7,14 +7,6 @@ from typing import NamedTuple
 MARKS = ("B", "I", "O", "E", "S")
 
 
-class Entity(NamedTuple):
-    """Words that one name or phrase consists of."""
-
-    kind: str
-    first: int  # the numbers of its first and its last word
-    last: int
-
-
 class Scores(NamedTuple):
     """How well entities were found."""
 
@@ -24,23 +16,24 @@ class Scores(NamedTuple):
     number: int  # of entities in the right tags
 
 
-def entities(tags: Sequence[str]) -> set[Entity]:
-    """The entities that the tags of a text mark, as seqeval and, before it, conlleval count them.
+def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
+    """The entities that the tags of a text mark, as seqeval and, before it, conlleval count them: the kind of each, and
+    the numbers of its first and its last word.
 
     Tags are `O`, for a word outside of all entities, and `B-...` and `I-...` (also `S-...` and `E-...`), with a kind.
     An entity begins at a `B` or an `S`, ends at an `E` or an `S`, and also ends where the kind changes: it need not
     begin with a `B`. Any other tag is a kind of its own; words in a row with that tag are one entity.
     """
-    found: list[Entity] = []
+    found: list[tuple[str, int, int]] = []
     mark_before, kind_before = "O", ""
     for place, tag in enumerate(tags):
         mark, _, kind = tag.partition("-")
         if mark not in MARKS:
             mark, kind = "I", tag
         if mark not in ("B", "S", "O") and mark_before not in ("E", "S", "O") and kind == kind_before:
-            found[-1] = found[-1]._replace(last=place)
+            found[-1] = (kind, found[-1][1], place)
         elif mark != "O":
-            found.append(Entity(kind, place, place))
+            found.append((kind, place, place))
         mark_before, kind_before = mark, kind
     return set(found)
 
@@ -57,7 +50,7 @@ def entity_scores(
     for tags, right_tags in zip(predicted, right, strict=True):
         found_here, expected_here = entities(tags), entities(right_tags)
         for counter, group in ((found, found_here), (expected, expected_here), (common, found_here & expected_here)):
-            counter.update(entity.kind for entity in group)
+            counter.update(kind for kind, *_ in group)
     by_kind = {kind: scores(common[kind], found[kind], expected[kind]) for kind in sorted(found | expected)}
     return scores(common.total(), found.total(), expected.total()), by_kind
 

@@ -39,8 +39,8 @@ class ParallelTextArguments(PairArguments):
             raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}")
 
     def load_file(self, split: str, file: str) -> Dataset:
-        sides = {language: Path(f"{file}.{language}") for language in (self.source_lang, self.target_lang) if language}
-        if len(sides) < 2 or Path(file).is_file() or not all(path.is_file() for path in sides.values()):
+        sides = {language: Path(f"{file}.{language}") for language in (self.source_lang, self.target_lang)}
+        if Path(file).is_file() or not all(path.is_file() for path in sides.values()):
             return super().load_file(split, file)
         try:
             lines = {language: path.read_text("utf-8").splitlines() for language, path in sides.items()}
