@@ -168,11 +168,11 @@ def load_conversations(
         if not len(split):
             raise ValueError(f"there is no conversation in the {role} split")
     if "validation" not in splits:
-        train = splits["train"]
-        first = len(train) - round(len(train) * validation_share)
-        if not 0 < first < len(train):
-            raise ValueError(f"{validation_share:.0%} of {len(train)} conversations leave none to train or validate on")
-        parts = {"train": range(first), "validation": range(first, len(train))}
-        splits = DatasetDict({role: train.select(part) for role, part in parts.items()})
-        notes.append(f"There is no validation split: the last {len(train) - first} conversations were taken for it.")
+        size = len(splits["train"])
+        held_out = round(size * validation_share)
+        if not 0 < held_out < size:
+            raise ValueError(f"{validation_share:.0%} of {size} conversations leave none to train or validate on")
+        train, validation = splits["train"].train_test_split(held_out, shuffle=False).values()
+        splits = DatasetDict(train=train, validation=validation)
+        notes.append(f"There is no validation split: the last {held_out} conversations were taken for it.")
     return Conversations(splits, own_splits, notes)

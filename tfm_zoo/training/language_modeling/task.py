@@ -60,7 +60,6 @@ class Sampler:
             pad_token_id=start if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
         )
 
-    @torch.no_grad()
     def draw(self, model: PreTrainedModel, step: int, is_sharded: bool = False) -> list[str]:
         """Samples of a model after `step` steps; none if `sample_length` is 0. All processes draw if it is sharded."""
         if not self.length:

@@ -119,7 +119,6 @@ class TextToTextTask(Task):
         self.samples = ["\n".join(map("  {:<11}  {}".format, names, row)) for row in rows]
         return self.scores(self.texts[:scored], pairs["target"][:scored]) if scored else {}
 
-    @torch.no_grad()
     def write(self, model: nn.Module, sources: Sequence[list[int]]) -> list[str]:
         """Texts for the token ids of sources, in their order, on every process; all call it and share the work."""
         accelerator, collate = self.accelerator, DataCollatorWithPadding(self.tokenizer)
