@@ -61,11 +61,10 @@ class TextToTextArguments(LoopArguments):
         a checkpoint has a length of its own."""
         if is_new or (config.max_length is None and config.max_new_tokens is None):
             config.max_length = max_length
-        for name in ("num_beams", "length_penalty"):
-            if getattr(self, name) is not None:
-                setattr(config, name, getattr(self, name))
-        if config.num_beams is None:
-            config.num_beams = 1  # as evaluations have it; unless it is set, the zoo's pipelines search with more beams
+        # Evaluations search with so many beams. If the number were not set, the zoo's pipelines would search with more.
+        config.num_beams = self.num_beams or config.num_beams or 1
+        if self.length_penalty is not None:
+            config.length_penalty = self.length_penalty
 
 
 @dataclass(kw_only=True)
