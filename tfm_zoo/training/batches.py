@@ -17,11 +17,8 @@ class Division:
         self.per_device, self.accumulation_steps = per_device, accumulation_steps
         self.num_processes, self.process_index = num_processes, process_index
         self.global_batch_size = per_device * num_processes * accumulation_steps
-
-    @property
-    def may_change(self) -> bool:
-        """Whether a run can continue with global batches of another size: if the order of examples does not change."""
-        return True
+        #: whether a run can continue with global batches of another size: if the order of examples does not change
+        self.may_change = True
 
     def step_after(self, steps: int, global_batch_size: int) -> int:
         """The step that a run has reached after `steps` steps with another global batch size.
@@ -49,6 +46,7 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
     ):
         super().__init__(per_device, **division)
         self.size, self.seed, self.lengths = size, seed, lengths
+        self.may_change = lengths is None
         self.set_position(epoch=0)
 
     def __len__(self) -> int:
@@ -59,10 +57,6 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
         """Let the next iteration begin at optimiser step `step` of epoch `epoch`."""
         self.first_step = step
         self.global_batches = self.make_batches(torch.Generator().manual_seed(1009 * self.seed + epoch))
-
-    @property
-    def may_change(self) -> bool:
-        return self.lengths is None
 
     def make_batches(self, generator: torch.Generator) -> Sequence[Tensor]:
         """The global batches of an epoch, in order."""

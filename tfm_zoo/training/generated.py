@@ -1,16 +1,17 @@
 """Data sets that are generated, for machines with no data and no network.
 
 Film reviews to classify, sequences to reverse, documents to pre-train on, sentences with tagged names, passages with a
-question, and passages with a summary. The same seed gives the same data.
+question, and passages with a summary. They are the same each time.
 
 A review is a few opinions between neutral sentences. The adjective makes an opinion positive or negative; "not"
 reverses it, and of a sentence with "but" only the second half counts. Most opinions of a review agree with its label. A
 quarter of the adjectives occur in the validation and test splits alone, so that no model can know every word.
 """
 
-import itertools
 import random
 import re
+from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,34 +34,40 @@ PARTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="u
 WORDS = {kind: words.split() for kind, words in PARTS["words"].items()}
 
 
-def generated_documents(seed: int = 0) -> DatasetDict:
+def _data_set(
+    sizes: Mapping[str, int], make_row: Callable[[random.Random], dict[str, Any]], features: Features | None = None
+) -> DatasetDict:
+    """Splits of these sizes, whose rows `make_row` makes with random numbers."""
+    rng = random.Random(0)
+    splits = {split: [make_row(rng) for _ in range(size)] for split, size in sizes.items()}
+    return DatasetDict({split: Dataset.from_list(rows, features=features) for split, rows in splits.items()})
+
+
+def generated_documents() -> DatasetDict:
     """Column `text`: documents of four to eight sentences about one subject. Splits train and validation."""
-    rng = random.Random(seed)
-    splits = {split: [_document(rng) for _ in range(size)] for split, size in DOCUMENTS.items()}
-    return DatasetDict({split: Dataset.from_dict({"text": texts}) for split, texts in splits.items()})
+
+    def document(rng: random.Random) -> dict[str, str]:
+        words = {kind: words.split() for kind, words in rng.choice(PARTS["subjects"]).items()}
+        sentences = (rng.choice(PARTS["sentences"]) for _ in range(rng.randint(4, 8)))
+        filled = (re.sub(r"{(\w+)}", lambda slot: rng.choice(words[slot[1]]), sentence) for sentence in sentences)
+        return {"text": " ".join(filled)}
+
+    return _data_set(DOCUMENTS, document)
 
 
-def _document(rng: random.Random) -> str:
-    words = {kind: words.split() for kind, words in rng.choice(PARTS["subjects"]).items()}
-    sentences = (rng.choice(PARTS["sentences"]) for _ in range(rng.randint(4, 8)))
-    return " ".join(re.sub(r"{(\w+)}", lambda slot: rng.choice(words[slot[1]]), sentence) for sentence in sentences)
-
-
-def reversed_sequences(seed: int = 0) -> DatasetDict:
+def reversed_sequences() -> DatasetDict:
     """Columns `source`, a few letters, and `target`, the same reversed. All rows of all three splits differ."""
-    rng = random.Random(seed)
+    rng = random.Random(0)
     sources: dict[str, None] = {}
     while len(sources) < sum(SEQUENCES.values()):
         sources[" ".join(rng.choices(LETTERS, k=rng.randint(*LENGTHS)))] = None
-    rest = iter(sources)
-    splits = {name: list(itertools.islice(rest, size)) for name, size in SEQUENCES.items()}
-    columns = {name: {"source": rows, "target": [row[::-1] for row in rows]} for name, rows in splits.items()}
-    return DatasetDict({name: Dataset.from_dict(rows) for name, rows in columns.items()})
+    rows = ({"source": source, "target": source[::-1]} for source in sources)
+    return DatasetDict({split: Dataset.from_list([*islice(rows, size)]) for split, size in SEQUENCES.items()})
 
 
-def generated_reviews(seed: int = 0) -> DatasetDict:
+def generated_reviews() -> DatasetDict:
     """Columns `text` and `label`, splits train, validation and test."""
-    rng = random.Random(seed)
+    rng = random.Random(0)
     features = Features({"text": Value("string"), "label": ClassLabel(names=LABELS)})
     known = {side: WORDS[side][: len(WORDS[side]) * 3 // 4] for side in LABELS}  # adjectives of the training split
     splits = {}
@@ -98,13 +105,13 @@ def _opinion(rng: random.Random, side: str, adjectives: dict[str, list[str]]) ->
     return f"the {aspect} seemed {rng.choice(other)} but the {second} was {rng.choice(same)} ."
 
 
-def tagged_sentences(seed: int = 0) -> DatasetDict:
+def tagged_sentences() -> DatasetDict:
     """Columns `tokens` and `ner_tags`: words, and which of them name persons, places and companies.
 
     Some names are of persons and of places alike, so that only the words around them tell. A quarter of the names
     occur in the validation and test splits alone.
     """
-    rng = random.Random(seed)
+    rng = random.Random(0)
     kinds = ("person", "place", "company")
     tags = ClassLabel(names=["O", *(f"{mark}-{kind}" for kind in kinds for mark in "BI")])
     features = Features({"tokens": List(Value("string")), "ner_tags": List(tags)})
@@ -113,13 +120,11 @@ def tagged_sentences(seed: int = 0) -> DatasetDict:
     splits = {}
     for split, size in SENTENCES.items():
         rows = [_tagged(rng, known if split == "train" else names) for _ in range(size)]
-        columns = {"tokens": [words for words, _ in rows], "ner_tags": [tags.str2int(found) for _, found in rows]}
-        splits[split] = Dataset.from_dict(columns, features=features)
+        splits[split] = Dataset.from_list(rows, features=features)
     return DatasetDict(splits)
 
 
-def _tagged(rng: random.Random, names: dict[str, list[str]]) -> tuple[list[str], list[str]]:
-    """The words of a sentence, and their tags."""
+def _tagged(rng: random.Random, names: dict[str, list[str]]) -> dict[str, list[str]]:
     words: list[str] = []
     tags: list[str] = []
     for word in rng.choice(PARTS["about_names"]).split():
@@ -133,38 +138,34 @@ def _tagged(rng: random.Random, names: dict[str, list[str]]) -> tuple[list[str],
         if kind == "company":
             parts.append(rng.choice(WORDS["trade"]))
         words, tags = [*words, *parts], [*tags, f"B-{kind}", *[f"I-{kind}"] * (len(parts) - 1)]
-    return words, tags
+    return {"tokens": words, "ner_tags": tags}
 
 
-def questions_on_passages(seed: int = 0) -> DatasetDict:
+def questions_on_passages() -> DatasetDict:
     """Columns `context`, sentences of which one tells who did what, where and when; `question`, about that one; and
     `answers`, lists `text` and `answer_start` with the one answer and its place in the context."""
-    rng = random.Random(seed)
     lists = {"text": List(Value("string")), "answer_start": List(Value("int32"))}
     features = Features({"question": Value("string"), "context": Value("string"), "answers": lists})
-    splits = {split: [_question(rng) for _ in range(size)] for split, size in QUESTIONS.items()}
-    return DatasetDict({split: Dataset.from_list(rows, features=features) for split, rows in splits.items()})
+
+    def question_on_passage(rng: random.Random) -> dict[str, Any]:
+        (fact,) = _facts(rng, 1)
+        context, (kind, question) = _told(rng, [fact], rng.randint(1, 5)), rng.choice(list(PARTS["questions"].items()))
+        before = FACT.partition(f"{{{kind}}}")[0].format(**fact)
+        answers = {"text": [fact[kind]], "answer_start": [context.index(FACT.format(**fact)) + len(before)]}
+        return {"question": question.format(**fact), "context": context, "answers": answers}
+
+    return _data_set(QUESTIONS, question_on_passage, features)
 
 
-def _question(rng: random.Random) -> dict[str, Any]:
-    (fact,) = _facts(rng, 1)
-    context, (kind, question) = _told(rng, [fact], rng.randint(1, 5)), rng.choice(list(PARTS["questions"].items()))
-    before = FACT.partition(f"{{{kind}}}")[0].format(**fact)
-    answers = {"text": [fact[kind]], "answer_start": [context.index(FACT.format(**fact)) + len(before)]}
-    return {"question": question.format(**fact), "context": context, "answers": answers}
-
-
-def summarised_passages(seed: int = 0) -> DatasetDict:
+def summarised_passages() -> DatasetDict:
     """Columns `text`, sentences of which some tell who did what, where and when; and `summary`, who did what."""
-    rng = random.Random(seed)
-    splits = {split: [_summarised(rng) for _ in range(size)] for split, size in PASSAGES.items()}
-    return DatasetDict({split: Dataset.from_list(rows) for split, rows in splits.items()})
 
+    def summarised_passage(rng: random.Random) -> dict[str, str]:
+        facts = _facts(rng, rng.randint(1, 3))
+        summary = " and ".join("the {who} {did} the {what}".format(**fact) for fact in facts)
+        return {"text": _told(rng, facts, rng.randint(1, 3)), "summary": summary}
 
-def _summarised(rng: random.Random) -> dict[str, str]:
-    facts = _facts(rng, rng.randint(1, 3))
-    summary = " and ".join("the {who} {did} the {what}".format(**fact) for fact in facts)
-    return {"text": _told(rng, facts, rng.randint(1, 3)), "summary": summary}
+    return _data_set(PASSAGES, summarised_passage)
 
 
 def _facts(rng: random.Random, count: int) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice, takewhile
+from itertools import count, islice, takewhile
 from math import gcd
 from typing import Any, NamedTuple
 
@@ -37,7 +37,14 @@ class Chunk(NamedTuple):
 
     place: Place
     texts: list[str]
-    reader: int = 0
+    reader: int
+
+
+class Start(NamedTuple):
+    """Where a reader goes on: at a chunk, and how many examples it gave before that chunk."""
+
+    place: Place = Place()
+    examples: int = 0
 
 
 @dataclass(eq=False)
@@ -109,6 +116,18 @@ class Stream:
         examples = self.make_examples(chunk.texts, rng)
         return chunk.place, [examples[index] for index in rng.permutation(len(examples))]
 
+    def read(self, reader: int, start: Start, used: int, lane: Lane) -> Iterator[tuple[Any, Start]]:
+        """The examples of a reader after the first `used` ones, without an end; each with the start of its chunk."""
+        chunk_start, given = start, start.examples
+        for chunk in self.chunks(start.place, reader, lane):
+            place, examples = self[chunk]
+            if place.epoch > chunk_start.place.epoch + 100:
+                raise ValueError(f"there is no example in the texts of the last hundred passes, which ended at {place}")
+            if examples:
+                chunk_start = Start(place, given)
+            yield from ((example, chunk_start) for example in examples[max(0, used - given) :])
+            given += len(examples)
+
     def first_pass(self, readers: Iterable[int] | None = None) -> Iterator[Any]:
         """The examples that these readers, by default all, make of their texts in the first pass."""
         for reader in range(self.readers) if readers is None else readers:
@@ -120,35 +139,6 @@ def default_workers() -> int:
     """How many reading workers each training process of this machine can have on the cores it may use, 4 at most."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(0, min(4, cores // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 1))
-
-
-class Start(NamedTuple):
-    """Where a reader goes on: at a chunk, and how many examples it gave before that chunk."""
-
-    place: Place = Place()
-    examples: int = 0
-
-
-class Reader:
-    """The examples of a reader, without an end, and the place of the chunk that the last example came from."""
-
-    def __init__(self, stream: Stream, number: int, start: Start, lane: Lane, used: int):
-        self.stream, self.start = stream, start
-        self.chunks = stream.chunks(start.place, number, lane)
-        self.examples: list[Any] = []
-        self.next_start, self.used = start.examples, used - start.examples  # examples to pass over, at first
-
-    def __next__(self) -> Any:
-        while self.used >= len(self.examples):
-            self.used -= len(self.examples)
-            place, self.examples = self.stream[next(self.chunks)]
-            if place.epoch > self.start.place.epoch + 100:
-                raise ValueError(f"there is no example in the texts of the last hundred passes, which ended at {place}")
-            if self.examples:
-                self.start = Start(place, self.next_start)
-                self.next_start += len(self.examples)
-        self.used += 1
-        return self.examples[self.used - 1]
 
 
 class StreamBatches(Division, torch.utils.data.IterableDataset):
@@ -218,23 +208,23 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         worker = get_worker_info()
         if worker:
             fsspec.asyn.reset_lock()  # inherited from the parent process, perhaps locked
-        mine, count = self.readers[worker.id :: worker.num_workers] if worker else self.readers, self.stream.readers
+        readers = self.stream.readers
+        mine = self.readers[worker.id :: worker.num_workers] if worker else self.readers
         starts = {reader: self.starts[reader] for reader in mine}
         lanes = self.stream.lanes({reader: start.place for reader, start in starts.items()})
-        used = {reader: len(range(reader, self.used, count)) for reader in mine}  # examples of each, so far
-        readers = {reader: Reader(self.stream, reader, starts[reader], lanes[reader], used[reader]) for reader in mine}
-        begin = self.used
-        while True:
-            examples = []
-            for index in range(begin, begin + self.global_batch_size):
-                if index % count in readers:
-                    example = next(readers[index % count])
+        used = {reader: len(range(reader, self.used, readers)) for reader in mine}  # examples of each, so far
+        reading = {reader: self.stream.read(reader, starts[reader], used[reader], lanes[reader]) for reader in mine}
+        for first in count(self.used, self.global_batch_size):
+            examples, changed = [], {}
+            for index in range(first, first + self.global_batch_size):
+                reader = index % readers
+                if reader in reading:
+                    example, start = next(reading[reader])
+                    if start is not starts[reader]:
+                        starts[reader] = changed[reader] = start
                     if index % self.num_processes == self.process_index:
                         examples.append(example)
-            changed = {i: reader.start for i, reader in readers.items() if reader.start is not starts[i]}
-            starts |= changed
             yield pack(examples), changed
-            begin += self.global_batch_size
 
     def steps(self, loader: DataLoader) -> Iterator[list[dict[str, Tensor]]]:
         """For each step in the rest of the epoch its micro-batches, joined from what the loader's workers have read."""

@@ -39,7 +39,8 @@ class TextSource:
         count = len(self.rows) if isinstance(self.rows, Dataset) else self.rows.num_shards
         order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
         if isinstance(self.rows, Dataset):
-            yield from [self.rows.select(order[lane::lanes], keep_in_memory=True).to_iterable_dataset()][first:]
+            if first == 0:
+                yield self.rows.select(order[lane::lanes], keep_in_memory=True).to_iterable_dataset()
             return
         for index in order[lane::lanes][first:].tolist():
             shard = self.rows.shard(num_shards=count, index=index)
@@ -164,6 +165,7 @@ class Place:
     text: int = 0  # texts of the lane's pass before it
 
 
+@dataclass
 class Lane:
     """Reads texts, pass after pass, and deals them out to the readers that share them, some in other processes.
 
@@ -171,19 +173,16 @@ class Lane:
     chunks or more is read in pieces, each of which fills a chunk.
     """
 
-    def __init__(
-        self,
-        source: TextSource,
-        seed: int,
-        starts: Mapping[int, Place],
-        lane: int = 0,
-        lanes: int = 1,
-        sharers: int = 1,
-    ):
-        self.source, self.seed, self.starts = source, seed, starts
-        self.lane, self.lanes, self.sharers = lane, lanes, sharers
-        self.waiting: dict[int, deque[tuple[Place, str]]] = {reader: deque() for reader in starts}
-        self.reading = self._read(min(starts.values(), key=_position))
+    source: TextSource
+    seed: int
+    starts: Mapping[int, Place]  # of the readers of this process, by their number among those that share the lane
+    lane: int = 0  # its number among `lanes`
+    lanes: int = 1
+    sharers: int = 1
+
+    def __post_init__(self) -> None:
+        self.waiting: dict[int, deque[tuple[Place, str]]] = {reader: deque() for reader in self.starts}
+        self.reading = self._read(min(self.starts.values(), key=_position))
 
     def texts(self, reader: int) -> Iterator[tuple[Place, str]]:
         """The texts of a reader from its start on, and their places. Texts of other readers wait until those ask."""
