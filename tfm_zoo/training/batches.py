@@ -71,24 +71,24 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         for batch in self.global_batches[self.first_step :]:
-            for part in batch.tensor_split(self._micro_batches(batch)):
-                whole = len(part) < self.num_processes
-                yield part.tolist() if whole else part[self.process_index :: self.num_processes].tolist()
+            yield from self.micro_batches(batch)
 
     def steps(self, loader: Iterable[Any]) -> Iterator[list[Any]]:
         """Group the batches of `loader`, which reads from this sampler, by optimiser step."""
         batches = iter(loader)
         for batch in self.global_batches[self.first_step :]:
-            yield list(islice(batches, self._micro_batches(batch)))
+            yield list(islice(batches, len(self.micro_batches(batch))))
 
     def examples(self, step: int) -> int:
         """Number of examples in the global batch of a step of the epoch."""
         return len(self.global_batches[step])
 
-    def _micro_batches(self, batch: Tensor) -> int:
-        """How many micro-batches a global batch has: as few as memory allows, and no process's share is empty."""
+    def micro_batches(self, batch: Tensor) -> list[list[int]]:
+        """This process's share of a global batch: as few micro-batches as memory allows, and none is empty."""
         sharing = self.num_processes if len(batch) >= self.num_processes else 1
-        return min(-(-len(batch) // (self.capacity(batch) * sharing)), len(batch) // sharing)
+        count = min(-(-len(batch) // (self.capacity(batch) * sharing)), len(batch) // sharing)
+        index = self.process_index if sharing > 1 else 0
+        return [part[index::sharing].tolist() for part in batch.tensor_split(count)]
 
 
 class TokenBatchSampler(GlobalBatchSampler):
