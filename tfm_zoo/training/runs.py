@@ -24,6 +24,7 @@ from accelerate.utils import (
     ProjectConfiguration,
     broadcast_object_list,
     compare_versions,
+    parse_flag_from_env,
     set_seed,
 )
 from datasets.exceptions import DatasetsError
@@ -99,16 +100,16 @@ def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
 
 
 @contextmanager
-def errors_in_one_line(*errors: type[Exception]) -> Iterator[None]:
-    """End the program with one line, and no traceback, at these errors; by default at those that a user can put right.
-    If several processes have the same error, one of them prints it.
+def errors_in_one_line(errors: type[Exception] | tuple[type[Exception], ...] = USER_ERRORS) -> Iterator[None]:
+    """End the program with one line, and no traceback, at these errors. If several processes have the same error, one
+    of them prints it.
 
     The environment variable `TFM_ZOO_TRACEBACK=1` shows the traceback. (`accelerate launch` adds a traceback of its
     own to any failure, unless it is told to be `--quiet`.)
     """
     try:
         yield
-    except errors or USER_ERRORS as error:  # noqa: B030
+    except errors as error:
         if os.environ.get("TFM_ZOO_TRACEBACK", "0") not in ("", "0"):
             raise
         if int(os.environ.get("LOCAL_RANK", 0)):
@@ -138,7 +139,7 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
         raise ValueError(f"report_to {trackers!r} is not installed; installed are {available[1:]}")
     _start_missing_processes()
     freezing = next((name for name in (*args.freezing_options, "freeze") if getattr(args, name)), None)
-    on_cpu, with_deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
+    on_cpu, with_deepspeed = not torch.accelerator.is_available(), parse_flag_from_env("ACCELERATE_USE_DEEPSPEED")
     if not with_deepspeed:
         hush_deepspeed()
     backend = {"backend": "gloo"} if on_cpu and with_deepspeed else {}
@@ -159,9 +160,7 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
     engine = accelerator.distributed_type
     if engine == DistributedType.DEEPSPEED:
         set_deepspeed(accelerator, args)
-    if accelerator.is_fsdp2:
-        compute_outputs_in_full(accelerator)
-    if asked_for("FSDP") and engine != DistributedType.FSDP:
+    if parse_flag_from_env("ACCELERATE_USE_FSDP") and engine != DistributedType.FSDP:
         raise ValueError("FSDP: Accelerate has it for GPUs; on a CPU it would silently train with DDP")
     if freezing and (is_sharded(accelerator) or engine == DistributedType.DEEPSPEED):
         raise ValueError(
@@ -180,11 +179,6 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
     return accelerator
 
 
-def asked_for(engine: str) -> bool:
-    """Whether the launcher's configuration names an engine."""
-    return os.environ.get(f"ACCELERATE_USE_{engine}", "").lower() == "true"
-
-
 def set_deepspeed(accelerator: Accelerator, args: LoopArguments) -> None:
     """Give DeepSpeed the options that it has to know, and refuse what would train on part of a batch."""
     unset_hf_deepspeed_config()  # else `from_pretrained` would shard the model, which then cannot be converted
@@ -199,13 +193,6 @@ def set_deepspeed(accelerator: Accelerator, args: LoopArguments) -> None:
     plugin.deepspeed_config.update(
         train_micro_batch_size_per_gpu=args.per_device_train_batch_size, gradient_clipping=args.max_grad_norm
     )
-
-
-def compute_outputs_in_full(accelerator: Accelerator) -> None:
-    """Keep FSDP2 from rounding outputs. Accelerate makes it round them, losses too, to the dtype of the layers."""
-    plugin = accelerator.state.fsdp_plugin
-    if plugin.mixed_precision_policy:
-        plugin.mixed_precision_policy = replace(plugin.mixed_precision_policy, output_dtype=None)
 
 
 def end_training(accelerator: Accelerator) -> None:
@@ -226,9 +213,8 @@ def _start_missing_processes() -> None:
     Without MPI the launcher starts a single process on the CPU, and tells it where its peers would meet but not how
     many there are (huggingface/accelerate#2741). This process then becomes the launcher of all of them.
     """
-    env = os.environ
-    on_cpu = env.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true")
-    if not on_cpu or "MASTER_ADDR" not in env or {"WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"} & env.keys():
+    env, counts = os.environ, {"WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"}
+    if not parse_flag_from_env("ACCELERATE_USE_CPU") or "MASTER_ADDR" not in env or counts & env.keys():
         return
     launcher = " ".join(psutil.Process().parent().cmdline())
     if "accelerate" not in launcher:
