@@ -40,15 +40,11 @@ class FineTuningArguments(ModelArguments):
 
 
 def with_padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer, with a padding token. If it has none, as GPT-2's, its end-of-text token becomes it.
-
-    Raises:
-        ValueError: if it has neither token.
-    """
-    if tokenizer.pad_token is None and tokenizer.eos_token is None:
-        raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no pad_token, which batches need, and no eos_token")
+    """The tokenizer, with a padding token. If it has none, as GPT-2's, its end-of-text token becomes it."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
+    if tokenizer.pad_token is None:
+        raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no pad_token, which batches need, and no eos_token")
     return tokenizer
 
 

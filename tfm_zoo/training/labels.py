@@ -28,7 +28,8 @@ def load_with_labels(
     """The checkpoint with a head for these labels, and its tokenizer. Its own head is kept if it has as many labels.
     `config` is the checkpoint's configuration; `fields` are set in it."""
     name = args.model_name_or_path
-    has_head = any(head.suffix in architecture for architecture in config.architectures or [])
+    suffix = head.auto_class.__name__.removeprefix("AutoModel")  # such as "ForSequenceClassification"
+    has_head = any(suffix in architecture for architecture in config.architectures or [])
     is_misfit = has_head and config.num_labels != len(label_names)
     if is_misfit and not args.ignore_mismatched_sizes:
         raise ValueError(

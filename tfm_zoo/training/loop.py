@@ -19,13 +19,7 @@ from tfm_zoo.models.hub_gathering import own_class, whole
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 from tfm_zoo.training.checkpoints import TrainState, kept_step, load_checkpoint, save_checkpoint, staged
 from tfm_zoo.training.identity import check_identity, identity
-from tfm_zoo.training.optimization import (
-    GradualUnfreezing,
-    create_optimizer,
-    create_schedules,
-    freeze,
-    what_learns,
-)
+from tfm_zoo.training.optimization import GradualUnfreezing, create_optimizer, create_schedules, freeze, what_learns
 from tfm_zoo.training.reports import Report
 from tfm_zoo.training.runs import Run, end_training, make_output_dir, tracker_values
 from tfm_zoo.training.sharding import check_processes, load_saved, prepare_fsdp2, unwrapped, whole_weights

@@ -134,11 +134,6 @@ class Head:
     auto_class: type  # makes models with it
     title: str  # what a model with it is called
 
-    @property
-    def suffix(self) -> str:
-        """How the names of the classes that have it end, such as `ForSequenceClassification`."""
-        return f"For{self.auto_class.__name__.partition('For')[2]}"
-
     def check(self, config: PreTrainedConfig) -> None:
         """Refuse a configuration for which neither transformers nor its own code has a class with the head."""
         if not (self.official_class(config) or self.auto_class.__name__ in getattr(config, "auto_map", {})):

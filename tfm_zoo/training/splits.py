@@ -69,19 +69,17 @@ def without_empty(rows: Mapping[str, Dataset], columns: Sequence[str], notes: li
     many these were."""
     found = {}
     for name, split in rows.items():
-        values = zip(*(split[column][:] for column in columns), strict=True)
-        kept = [number for number, row in enumerate(values) if not any(map(_is_empty, row))]
-        if left_out := len(split) - len(kept):
+        found[name] = split.filter(lambda *values: all(map(_is_filled, values)), input_columns=[*columns])
+        if left_out := len(split) - len(found[name]):
             what = " or ".join(map(repr, columns))
             notes.append(
                 f"{left_out:,} of the {len(split):,} rows of the {name} split, whose {what} is empty, were left out."
             )
-        found[name] = split.select(kept) if left_out else split
     return found
 
 
-def _is_empty(value: str | list) -> bool:
-    return not (value.strip() if isinstance(value, str) else value)
+def _is_filled(value: str | list) -> bool:
+    return bool(value.strip() if isinstance(value, str) else value)
 
 
 def divide(rows: Mapping[str, Dataset], args: SplitArguments, seed: int, notes: list[str]) -> DatasetDict:
