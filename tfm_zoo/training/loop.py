@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from accelerate.utils import DistributedType, broadcast_object_list, gather_object, send_to_device, set_seed
+from accelerate.utils import DistributedType, broadcast_object_list, send_to_device, set_seed
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
@@ -123,8 +123,7 @@ class Loop:
             "process_index": self.accelerator.process_index,
         }
         if isinstance(examples, Stream):
-            options = {"collate": task.collate, "max_steps": args.max_train_steps or 0, "gather": gather_object}
-            batches = StreamBatches(examples, batch_size, **options, **division)
+            batches = StreamBatches(examples, batch_size, task.collate, args.max_train_steps or 0, **division)
             self.accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
             workers = default_workers() if args.dataloader_num_workers is None else args.dataloader_num_workers
             # The stream yields tuples. As `collate_fn`, `tuple` leaves them as they are.

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import fsspec
 import numpy as np
 import torch
+from accelerate.utils import gather_object
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
@@ -150,21 +151,14 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
     more processes than readers, or a number of processes that is no power of two, several processes have the same
     readers, and each of them reads all of their texts.
 
-    If nobody knows how many examples a pass has, `max_steps` count as an epoch. `gather` joins the lists of all
-    processes.
+    If nobody knows how many examples a pass has, `max_steps` count as an epoch.
     """
 
     def __init__(
-        self,
-        stream: Stream,
-        per_device: int,
-        collate: Callable | None = None,
-        max_steps: int = 0,
-        gather: Callable[[list], list] = list,
-        **division: int,
+        self, stream: Stream, per_device: int, collate: Callable | None = None, max_steps: int = 0, **division: int
     ):
         super().__init__(per_device, **division)
-        self.stream, self.size, self.collate, self.gather = stream, stream.size, collate or default_collate, gather
+        self.stream, self.size, self.collate = stream, stream.size, collate or default_collate
         self.steps_per_epoch = -(-self.size // self.global_batch_size) if self.size else max_steps
         if not self.steps_per_epoch:
             raise ValueError("a stream of unknown length needs max_train_steps")
@@ -191,7 +185,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
     def state_dict(self) -> dict[str, Any]:
         """The place of all processes. All of them call it."""
         starts = [[reader, asdict(start.place), start.examples] for reader, start in self.starts.items()]
-        return {"used": self.used, "readers": self.stream.readers, "starts": self.gather(starts)}
+        return {"used": self.used, "readers": self.stream.readers, "starts": gather_object(starts)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state.get("readers") != self.stream.readers:

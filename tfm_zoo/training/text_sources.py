@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice, takewhile
+from itertools import chain, islice, pairwise, takewhile
 from math import inf
 from typing import Any
 
@@ -197,12 +197,11 @@ class Lane:
 
     def _read(self, place: Place) -> Iterator[tuple[Place, str]]:
         """All texts from a place on."""
-        empty = 0  # passes in a row: a lane may have no text in a pass, but not for ever
-        while empty < 100:
-            found = False
+        last = place.epoch - 1  # the last pass with a text
+        while place.epoch <= last + 100:  # a lane may have no text in a pass, but not for ever
             for found in self._read_pass(place):
+                last = place.epoch
                 yield found
-            empty = 0 if found else empty + 1
             place = Place(place.epoch + 1)
         raise ValueError("there is no text to train on")
 
@@ -216,8 +215,8 @@ class Lane:
             # In batches of one: read row by row in a worker of a `DataLoader`, a data set skips rows for other workers.
             rows = ({name: values[0] for name, values in batch.items()} for batch in shard.iter(batch_size=1))
             for text in self.source.texts(rows):
-                begins = [0, *range(CHARACTERS, len(text) - CHARACTERS + 1, CHARACTERS)]
-                for begin, end in zip(begins, [*begins[1:], len(text)], strict=True):
+                begins = range(0, max(1, len(text) - CHARACTERS + 1), CHARACTERS)
+                for begin, end in pairwise([*begins, len(text)]):
                     piece = text[begin:end]
                     if pieces >= skipped and piece.strip():
                         yield Place(start.epoch, 0, index, state, pieces, number), piece
