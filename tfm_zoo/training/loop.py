@@ -22,7 +22,7 @@ from tfm_zoo.training.identity import check_identity, identity
 from tfm_zoo.training.optimization import GradualUnfreezing, create_optimizer, create_schedules, freeze, what_learns
 from tfm_zoo.training.reports import Report
 from tfm_zoo.training.runs import Run, end_training, make_output_dir, tracker_values
-from tfm_zoo.training.sharding import check_processes, load_saved, prepare_fsdp2, unwrapped, whole_weights
+from tfm_zoo.training.sharding import check_processes, load_saved, shard_shared_tables, unwrapped, whole_weights
 from tfm_zoo.training.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task
 from tfm_zoo.training.wording import counted
@@ -76,7 +76,7 @@ class Loop:
         # The schedule counts global batches. Prepared by Accelerate, it would count the batches of every process.
         self.total_steps, warmup_steps = self.args.number_of_steps(len(self.batches))
         self.parameters = task.model.num_parameters()  # of a model that is sharded, one would count a part
-        prepare_fsdp2(self.accelerator, task.model)
+        shard_shared_tables(self.accelerator, task.model)
         optimizer = create_optimizer(task.model, self.args)
         phases = self.args.phases(self.total_steps, len(self.batches))
         self.scheduler = create_schedules(optimizer, self.args, phases, task.model.config.hidden_size)

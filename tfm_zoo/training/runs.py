@@ -160,6 +160,9 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
     engine = accelerator.distributed_type
     if engine == DistributedType.DEEPSPEED:
         set_deepspeed(accelerator, args)
+    if accelerator.is_fsdp2 and (policy := accelerator.state.fsdp_plugin.mixed_precision_policy):
+        # Accelerate would have FSDP2 round outputs, losses too, to the dtype of the layers.
+        accelerator.state.fsdp_plugin.mixed_precision_policy = replace(policy, output_dtype=None)
     if parse_flag_from_env("ACCELERATE_USE_FSDP") and engine != DistributedType.FSDP:
         raise ValueError("FSDP: Accelerate has it for GPUs; on a CPU it would silently train with DDP")
     if freezing and (is_sharded(accelerator) or engine == DistributedType.DEEPSPEED):

@@ -1,7 +1,6 @@
 """What the loop has to know of engines that shard a model: FSDP2 and DeepSpeed."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -30,30 +29,23 @@ def unwrapped(accelerator: Accelerator, model: nn.Module) -> PreTrainedModel:
     return accelerator.unwrap_model(model, keep_torch_compile=False)
 
 
-def prepare_fsdp2(accelerator: Accelerator, model: PreTrainedModel) -> None:
-    """Let FSDP2, if it is used, keep outputs as precise as they are computed, and treat all modules that share a weight
-    as one. Call it before an optimiser knows the model's parameters.
+def shard_shared_tables(accelerator: Accelerator, model: PreTrainedModel) -> None:
+    """Let FSDP2 treat all modules that share a weight as one, before an optimiser knows their parameters.
 
-    Accelerate would round outputs, losses too, to the dtype of the layers. It treats two modules as one, a table and a
-    tied head; encoders and decoders with one table are three.
+    Accelerate does so for two of them, a table and a tied head; encoders and decoders with one table are three.
     """
     if not accelerator.is_fsdp2:
         return
     plugin = accelerator.state.fsdp_plugin
-    if plugin.mixed_precision_policy:
-        plugin.mixed_precision_policy = replace(plugin.mixed_precision_policy, output_dtype=None)
     plugin.set_auto_wrap_policy(model)
-    policy = {
-        "mp_policy": plugin.mixed_precision_policy or MixedPrecisionPolicy(),
-        "offload_policy": plugin.cpu_offload,
-    }
+    policy = plugin.mixed_precision_policy or MixedPrecisionPolicy()
     owners: dict[nn.Parameter, list[nn.Module]] = {}
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
             owners.setdefault(parameter, []).append(module)
     for modules in owners.values():
         if len(modules) > 2:
-            fully_shard(modules, reshard_after_forward=False, **policy)
+            fully_shard(modules, reshard_after_forward=False, mp_policy=policy, offload_policy=plugin.cpu_offload)
 
 
 def check_processes(accelerator: Accelerator, before: int | None) -> None:
