@@ -75,16 +75,11 @@ class LoopArguments(Options):
     per_device_eval_batch_size: int = option(32, "Evaluation examples per process and forward pass.", at_least=1)
     gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.", at_least=1)
     dataloader_num_workers: int | None = option(
-        None,
-        "Workers that prepare batches for each training process; 0: that process itself. Default: 0; for a stream up to"
-        " 4, as cores allow.",
-        at_least=0,
+        None, "Workers per process that prepare batches; default: 0, for a stream up to 4, as cores allow.", at_least=0
     )
 
     learning_rate: float | None = option(
-        None,
-        "Highest rate; default: 5e-5, or 1e-3 for a new model. For the schedule 'noam' a factor; default: 1.",
-        above=0,
+        None, "Highest rate; default: 5e-5, or 1e-3 for a new model. With 'noam' a factor; default: 1.", above=0
     )
     weight_decay: float = option(0.01, "AdamW's weight decay; biases and norms are left out.", at_least=0)
     adam_beta1: float = option(0.9, "AdamW's decay of the mean of gradients.", at_least=0, below=1)
@@ -94,15 +89,10 @@ class LoopArguments(Options):
     num_train_epochs: float = option(3.0, "Passes over the training data; may be a fraction.", above=0)
     max_train_steps: int | None = option(None, "Optimiser steps; overrides num_train_epochs.", "max_steps", at_least=1)
     lr_scheduler_type: Literal[SCHEDULES] = option(
-        "linear",
-        "A schedule of transformers, or 'noam' (Vaswani et al. 2017), which follows from model width and warmup_steps.",
+        "linear", "A schedule of transformers, or 'noam' (Vaswani et al. 2017), set by model width and warmup_steps."
     )
     warmup_steps: float = option(
-        0.1,
-        "Steps of warm-up (1 or more), or their share of all (below 1).",
-        "num_warmup_steps",
-        "warmup_ratio",
-        at_least=0,
+        0.1, "Steps of warm-up; below 1: their share of all steps.", "num_warmup_steps", "warmup_ratio", at_least=0
     )
     layerwise_lr_decay: float | None = option(
         None, "Learning rate of each layer, as a share of that of the layer above it.", above=0, at_most=1
@@ -113,8 +103,7 @@ class LoopArguments(Options):
         " [...] as in a shell, such as embeddings 'layers.[0-3]'.",
     )
     gradual_unfreezing: str | None = option(
-        None,
-        "At first only the head learns. Every N steps, or every 'epoch', one more layer learns, the embeddings last.",
+        None, "At first only the head learns; every N steps, or 'epoch', one more layer does, the embeddings last."
     )
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass to save memory.")
     sync_each_batch: bool = option(

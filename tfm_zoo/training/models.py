@@ -59,9 +59,7 @@ class ModelArguments(Options):
     config_overrides: str | None = option(
         None, "Fields of a new model's configuration: 'hidden_size=256,mlp_type=gated', or a mapping (in YAML, JSON)."
     )
-    tokenizer_name: str | None = option(
-        None, "Tokenizer; default: the checkpoint's, or one made from the training text."
-    )
+    tokenizer_name: str | None = option(None, "Default: the checkpoint's, or one made from the training text.")
     tokenizer_vocab_size: int | None = option(None, "Tokens of a tokenizer made from the training text, a BPE.")
     model_class: Literal["zoo", "native"] = option(
         "zoo", "'native' leaves an official checkpoint in its official class, to compare the two."
