@@ -21,10 +21,7 @@ class Division:
         self.may_change = True
 
     def step_after(self, steps: int, global_batch_size: int) -> int:
-        """The step that a run has reached after `steps` steps with another global batch size.
-
-        It is rounded down, so that examples are repeated rather than skipped.
-        """
+        """The step reached after `steps` steps with another global batch size, rounded down: no example is skipped."""
         return steps * global_batch_size // self.global_batch_size
 
 

@@ -2,7 +2,6 @@
 
 import difflib
 import re
-from bisect import bisect_right
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from itertools import combinations
@@ -136,15 +135,14 @@ def create_schedules(
     optimizer: torch.optim.Optimizer, args: LoopArguments, phases: Sequence[tuple[float, int]], hidden_size: int
 ) -> LambdaLR:
     """One schedule for a run of phases, `(highest rate, steps)`: in each the schedule of `args` begins anew."""
-    factors, ends = [], []
+    parts, begin = [], 0
     for rate, steps in phases:
         schedule = create_schedule(args.lr_scheduler_type, optimizer, args.warmup_of(steps), steps, hidden_size)
-        factors.append((rate / args.learning_rate, schedule.lr_lambdas[0]))
-        ends.append(steps + (ends[-1] if ends else 0))
+        parts.append((begin, rate / args.learning_rate, schedule.lr_lambdas[0]))
+        begin += steps
 
     def factor(step: int) -> float:
-        phase = min(bisect_right(ends, step), len(ends) - 1)
-        scale, schedule = factors[phase]
-        return scale * schedule(step - (ends[phase - 1] if phase else 0))
+        begin, scale, schedule = next(part for part in reversed(parts) if part[0] <= step)
+        return scale * schedule(step - begin)
 
     return LambdaLR(optimizer, factor)

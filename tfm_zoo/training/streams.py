@@ -1,5 +1,4 @@
-"""Examples made from texts while training reads them. Training can start at any place, and
-the texts may be larger than memory.
+"""Examples made from texts while training reads them. The texts may be larger than memory.
 
 A stream is dealt out to a fixed number of readers, each of which reads texts of its own, in chunks. The seed, the
 reader, the pass and the chunk's number decide what examples a chunk gives and in which order. The examples of a run
@@ -81,13 +80,10 @@ class Stream:
     def lanes(self, starts: Mapping[int, Place]) -> dict[int, Lane]:
         """The lane of each of these readers, which begins at the reader's start. With too few shards, readers share."""
         lanes = self.source.most_lanes(self.readers)
-        shared: dict[int, dict[int, Place]] = {}
-        for reader, place in starts.items():
-            shared.setdefault(reader % lanes, {})[reader // lanes] = place
-        opened = {
-            lane: Lane(self.source, self.seed, places, lane, lanes, self.readers // lanes)
-            for lane, places in shared.items()
-        }
+        opened = {}
+        for lane in {reader % lanes for reader in starts}:
+            places = {reader // lanes: place for reader, place in starts.items() if reader % lanes == lane}
+            opened[lane] = Lane(self.source, self.seed, places, lane, lanes, self.readers // lanes)
         return {reader: opened[reader % lanes] for reader in starts}
 
     def chunks(self, place: Place, reader: int = 0, lane: Lane | None = None) -> Iterator[Chunk]:
@@ -147,9 +143,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
 
     It does for streams what [`GlobalBatchSampler`] does for examples with an index. It is the data set of a
     `DataLoader` that makes no batches; the loader's workers, if any, divide this process's readers. Example `i` of a
-    run comes from reader `i` modulo the number of readers, and goes to process `i` modulo the number of processes. With
-    more processes than readers, or a number of processes that is no power of two, several processes have the same
-    readers, and each of them reads all of their texts.
+    run comes from reader `i` modulo the number of readers, and goes to process `i` modulo the number of processes.
 
     If nobody knows how many examples a pass has, `max_steps` count as an epoch.
     """
@@ -163,7 +157,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         if not self.steps_per_epoch:
             raise ValueError("a stream of unknown length needs max_train_steps")
         step = gcd(self.num_processes, stream.readers)
-        if step < self.num_processes:
+        if step < self.num_processes:  # fewer readers than processes, or a number of these that is no power of two
             logger.warning(
                 f"The texts have {counted(stream.readers, 'reader')} for {self.num_processes} processes: each text is"
                 f" read and tokenized by {self.num_processes // step} of them"
