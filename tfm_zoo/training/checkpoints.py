@@ -87,12 +87,6 @@ def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Pat
     return folder
 
 
-def load_checkpoint(accelerator: Accelerator, folder: Path) -> TrainState:
-    """Restore what `save_checkpoint` wrote. All processes call it, after `prepare`."""
-    accelerator.load_state(str(folder))
-    return TrainState.read(folder)
-
-
 def is_complete(folder: Path) -> bool:
     """Whether every file that was written into a checkpoint still has its full length."""
     try:
@@ -117,11 +111,6 @@ def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
     if not is_complete(Path(resume_from)):
         raise FileNotFoundError(f"resume_from_checkpoint {resume_from!r}: not a complete checkpoint of a recipe")
     return Path(resume_from)
-
-
-def kept_step(output_dir: Path) -> int | None:
-    """The step of the model in a folder, if it holds one: that of the best evaluation so far."""
-    return TrainState.read(output_dir).best_step if (output_dir / STATE_FILE).exists() else None
 
 
 def holds_a_run(output_dir: Path) -> bool:

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from tfm_zoo.models.hub_gathering import own_class, whole
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
-from tfm_zoo.training.checkpoints import TrainState, kept_step, load_checkpoint, save_checkpoint, staged
+from tfm_zoo.training.checkpoints import STATE_FILE, TrainState, save_checkpoint, staged
 from tfm_zoo.training.identity import check_identity, identity
 from tfm_zoo.training.optimization import GradualUnfreezing, create_optimizer, create_schedules, freeze, what_learns
 from tfm_zoo.training.reports import Report
@@ -96,12 +96,12 @@ class Loop:
         if run.checkpoint:
             # With several phases the size of batches has to stay: the number of steps in a phase follows from it.
             may_differ = ["global_batch_size"] if self.batches.may_change and len(phases) == 1 else []
-            saved = TrainState.read(run.checkpoint)
-            check_identity(saved, self.state.run, may_differ)  # before the weights of another run are loaded
-            check_processes(self.accelerator, saved.run.get("num_processes"))
-            state = load_checkpoint(self.accelerator, run.checkpoint)
-            kept = broadcast_object_list([kept_step(self.output_dir)])[0]
-            if state.best_step not in (None, kept):
+            state = TrainState.read(run.checkpoint)
+            check_identity(state, self.state.run, may_differ)  # before the weights of another run are loaded
+            check_processes(self.accelerator, state.run.get("num_processes"))
+            self.accelerator.load_state(str(run.checkpoint))
+            kept = TrainState.read(self.output_dir).best_step if (self.output_dir / STATE_FILE).exists() else None
+            if state.best_step not in (None, broadcast_object_list([kept])[0]):
                 logger.warning(
                     f"{self.output_dir} no longer holds the best model of {run.checkpoint.name}, that of step"
                     f" {state.best_step}: choosing the best anew"

@@ -31,13 +31,11 @@ class Data:
     @property
     def facts(self) -> dict[str, Any]:
         """What a resumed run must find again."""
-        train, validation = (chain(*self.splits[split].to_dict().values()) for split in ("train", "validation"))
-        return {"training texts": digest(map(_as_text, train)), "validation texts": digest(map(_as_text, validation))}
-
-
-def _as_text(value: Any) -> str:
-    """A text as it is; a list or a mapping of texts as JSON."""
-    return value if isinstance(value, str) else json.dumps(value)
+        facts = {}
+        for name, split in (("training texts", "train"), ("validation texts", "validation")):
+            values = chain(*self.splits[split].to_dict().values())
+            facts[name] = digest(value if isinstance(value, str) else json.dumps(value) for value in values)
+        return facts
 
 
 def by_role(splits: Mapping[str, Rows], args: DataArguments) -> tuple[dict[str, Rows], list[str], list[str]]:
