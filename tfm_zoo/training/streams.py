@@ -10,7 +10,7 @@ exactly where it was stopped, on any number of processes.
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 from math import gcd
 from typing import Any, NamedTuple
@@ -38,13 +38,6 @@ class Chunk(NamedTuple):
     place: Place
     texts: list[str]
     reader: int
-
-
-class Start(NamedTuple):
-    """Where a reader goes on: at a chunk, and how many examples it gave before that chunk."""
-
-    place: Place = Place()
-    examples: int = 0
 
 
 @dataclass(eq=False)
@@ -113,16 +106,16 @@ class Stream:
         examples = self.make_examples(chunk.texts, rng)
         return chunk.place, [examples[index] for index in rng.permutation(len(examples))]
 
-    def read(self, reader: int, start: Start, used: int, lane: Lane) -> Iterator[tuple[Any, Start]]:
-        """The examples of a reader after the first `used` ones, without an end; each with the start of its chunk."""
-        chunk_start, given = start, start.examples
-        for chunk in self.chunks(start.place, reader, lane):
+    def read(self, reader: int, start: Place, used: int, lane: Lane) -> Iterator[tuple[Any, Place]]:
+        """The examples of a reader after the first `used` ones, without an end; each with the place of its chunk."""
+        given, last = start.examples, start.epoch  # the last pass with an example
+        for chunk in self.chunks(start, reader, lane):
             place, examples = self[chunk]
-            if place.epoch > chunk_start.place.epoch + 100:
+            if place.epoch > last + 100:
                 raise ValueError(f"there is no example in the texts of the last hundred passes, which ended at {place}")
             if examples:
-                chunk_start = Start(place, given)
-            yield from ((example, chunk_start) for example in examples[max(0, used - given) :])
+                place, last = replace(place, examples=given), place.epoch
+            yield from ((example, place) for example in examples[max(0, used - given) :])
             given += len(examples)
 
     def first_pass(self, readers: Iterable[int] | None = None) -> Iterator[Any]:
@@ -163,7 +156,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
                 f" read and tokenized by {self.num_processes // step} of them"
             )
         self.readers = range(self.process_index % step, stream.readers, step)
-        self.used, self.starts = 0, dict.fromkeys(self.readers, Start())  # `used`: examples of all processes
+        self.used, self.starts = 0, dict.fromkeys(self.readers, Place())  # `used`: examples of all processes
         self.first_step = 0  # of the rest of the epoch
 
     def __len__(self) -> int:
@@ -178,7 +171,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
 
     def state_dict(self) -> dict[str, Any]:
         """The place of all processes. All of them call it."""
-        starts = [[reader, asdict(start.place), start.examples] for reader, start in self.starts.items()]
+        starts = [[reader, vars(place), place.examples] for reader, place in self.starts.items()]
         return {"used": self.used, "readers": self.stream.readers, "starts": gather_object(starts)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -188,10 +181,10 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
                 f"resume_from_checkpoint: the checkpoint's stream had {earlier}, and this one has "
                 f"{self.stream.readers}; continue with the texts and the version of tfm_zoo that the run began with"
             )
-        starts = {reader: Start(Place(**place), examples) for reader, place, examples in state["starts"]}
+        starts = {reader: Place(**place | {"examples": examples}) for reader, place, examples in state["starts"]}
         self.used, self.starts = state["used"], {reader: starts[reader] for reader in self.readers}
 
-    def __iter__(self) -> Iterator[tuple[Any, dict[int, Start]]]:
+    def __iter__(self) -> Iterator[tuple[Any, dict[int, Place]]]:
         """For each optimiser step this worker's examples in order, packed; and the starts that have changed."""
         worker = get_worker_info()
         if worker:
@@ -199,7 +192,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         readers = self.stream.readers
         mine = self.readers[worker.id :: worker.num_workers] if worker else self.readers
         starts = {reader: self.starts[reader] for reader in mine}
-        lanes = self.stream.lanes({reader: start.place for reader, start in starts.items()})
+        lanes = self.stream.lanes(starts)
         used = {reader: len(range(reader, self.used, readers)) for reader in mine}  # examples of each, so far
         reading = {reader: self.stream.read(reader, starts[reader], used[reader], lanes[reader]) for reader in mine}
         for first in count(self.used, self.global_batch_size):

@@ -163,6 +163,7 @@ class Place:
     state: dict[str, Any] | None = None  # of the shard, as it was noted last; None: at its first row
     pieces: int = 0  # pieces of texts between that state and this place
     text: int = 0  # texts of the lane's pass before it
+    examples: int = 0  # examples that the reader gave before the chunk
 
 
 @dataclass
