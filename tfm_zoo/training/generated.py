@@ -31,6 +31,8 @@ LETTERS = "abcdefghijklmnop"  # of a sequence
 LENGTHS = (1, 8)  # of a sequence, the shortest and the longest
 
 PARTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+SUBJECTS = [{kind: words.split() for kind, words in subject.items()} for subject in PARTS["subjects"]]
+NAMES = {kind: words.split() for kind, words in PARTS["names"].items()}
 WORDS = {kind: words.split() for kind, words in PARTS["words"].items()}
 
 
@@ -47,7 +49,7 @@ def generated_documents() -> DatasetDict:
     """Column `text`: documents of four to eight sentences about one subject. Splits train and validation."""
 
     def document(rng: random.Random) -> dict[str, str]:
-        words = {kind: words.split() for kind, words in rng.choice(PARTS["subjects"]).items()}
+        words = rng.choice(SUBJECTS)
         sentences = (rng.choice(PARTS["sentences"]) for _ in range(rng.randint(4, 8)))
         filled = (re.sub(r"{(\w+)}", lambda slot: rng.choice(words[slot[1]]), sentence) for sentence in sentences)
         return {"text": " ".join(filled)}
@@ -115,11 +117,10 @@ def tagged_sentences() -> DatasetDict:
     kinds = ("person", "place", "company")
     tags = ClassLabel(names=["O", *(f"{mark}-{kind}" for kind in kinds for mark in "BI")])
     features = Features({"tokens": List(Value("string")), "ner_tags": List(tags)})
-    names = {kind: words.split() for kind, words in PARTS["names"].items()}
-    known = {kind: words[: len(words) * 3 // 4] for kind, words in names.items()}  # those of the training split
+    known = {kind: words[: len(words) * 3 // 4] for kind, words in NAMES.items()}  # those of the training split
     splits = {}
     for split, size in SENTENCES.items():
-        rows = [_tagged(rng, known if split == "train" else names) for _ in range(size)]
+        rows = [_tagged(rng, known if split == "train" else NAMES) for _ in range(size)]
         splits[split] = Dataset.from_list(rows, features=features)
     return DatasetDict(splits)
 
@@ -170,8 +171,7 @@ def summarised_passages() -> DatasetDict:
 
 def _facts(rng: random.Random, count: int) -> list[dict[str, str]]:
     """Who did what, where and when; each about another subject."""
-    subjects = rng.sample(PARTS["subjects"], count)
-    facts = ({kind: rng.choice(words.split()) for kind, words in subject.items()} for subject in subjects)
+    facts = ({kind: rng.choice(words) for kind, words in subject.items()} for subject in rng.sample(SUBJECTS, count))
     return [{"when": rng.choice(WORDS["day"]), **fact} for fact in facts]
 
 
