@@ -22,9 +22,7 @@ class FineTuningArguments(ModelArguments):
     make_tokenizer: ClassVar = staticmethod(word_piece_tokenizer)
 
     model_name_or_path: str | None = option(
-        None,
-        f"Zoo or official checkpoint, Hub id or folder; default: {DEFAULT_MODEL}, or with the built-in data a small"
-        " new model.",
+        None, f"Zoo or official checkpoint; default: {DEFAULT_MODEL}, with built-in data a small new model."
     )
     tokenizer_vocab_size: int | None = vocabulary_option("of their most frequent words")
 

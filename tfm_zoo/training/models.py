@@ -50,20 +50,14 @@ class ModelArguments(Options):
     small_vocab_size: ClassVar[int] = 8000
 
     model_name_or_path: str | None = option(None, "Zoo or official checkpoint, Hub id or folder; default: a new model.")
-    model_type: str | None = option(
-        None, "Type of a new model (tfm_gpt, llama, marian, ...), of that type's usual size; default: a small one."
-    )
+    model_type: str | None = option(None, "Type of a new model, of usual size (tfm_gpt, llama); default: a small one.")
     config_name: str | None = option(
         None, f"Configuration of a new model: a Hub id, a folder, or one of {', '.join(tfm_zoo.NAMED_CONFIGS)}."
     )
-    config_overrides: str | None = option(
-        None, "Fields of a new model's configuration: 'hidden_size=256,mlp_type=gated', or a mapping (in YAML, JSON)."
-    )
+    config_overrides: str | None = option(None, "New model's fields: 'hidden_size=256,mlp_type=gated', or a mapping.")
     tokenizer_name: str | None = option(None, "Default: the checkpoint's, or one made from the training text.")
     tokenizer_vocab_size: int | None = option(None, "Tokens of a tokenizer made from the training text, a BPE.")
-    model_class: Literal["zoo", "native"] = option(
-        "zoo", "'native' leaves an official checkpoint in its official class, to compare the two."
-    )
+    model_class: Literal["zoo", "native"] = option("zoo", "'native' leaves an official checkpoint in its class.")
     trust_remote_code: bool = option(False, "Run code that a checkpoint on the Hub brings along.")
 
     def __post_init__(self) -> None:

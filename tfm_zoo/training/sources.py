@@ -42,9 +42,7 @@ class DataArguments(Options):
     dataset_config_name: str | None = option(None, "Configuration of the data set.")
     train_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file, instead of dataset_name.")
     validation_file: str | None = option(None, "Likewise, to validate on.")
-    validation_split_percentage: float = option(
-        10, "Share of train to validate on if there is no such split.", at_least=0
-    )
+    validation_split_percentage: float = option(10, "Share of train to validate on without such a split.", at_least=0)
     max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.", at_least=1)
     max_eval_samples: int | None = option(None, "Likewise for the validation split.", at_least=1)
     preprocessing_num_workers: int | None = option(None, "Processes that tokenize.", at_least=1)
@@ -154,9 +152,7 @@ class SplitArguments(DataArguments):
     roles: ClassVar[Sequence[str]] = ("train", "validation", "test")
 
     test_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file to test on.")
-    test_split_percentage: float = option(
-        0, "Share of train to test on if there is no such split; 0: no test.", at_least=0
-    )
+    test_split_percentage: float = option(0, "Share of train to test on without such a split; 0: none.", at_least=0)
     max_eval_samples: int | None = option(None, "Likewise for the validation and the test split.", at_least=1)
 
 
