@@ -205,12 +205,10 @@ class OneLineParser(HfArgumentParser):
 def parse_arguments(
     arguments_classes: Sequence[type], argv: Sequence[str] | None = None, default_config: Path | None = None
 ) -> tuple:
-    """Read a recipe's options from the command line and from the YAML file that `--config` names.
+    """Read a recipe's options, an object of each class, from the command line and from a YAML file.
 
-    YAML values pass through the command line's parser, and options on the command line override them. An option or a
-    key that does not exist ends the program with an error that names them all, and for each the nearest one that does.
-    Without `--config` the YAML file is `default_config`. Returns an object of each class; no two of them may share an
-    option.
+    The file is the one that `--config` names, else `default_config`; the command line overrides it. Options that do not
+    exist end the program with an error that names them all, and for each the nearest one that does.
     """
     parser = OneLineParser(arguments_classes, allow_abbrev=False)
     parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")

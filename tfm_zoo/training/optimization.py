@@ -20,10 +20,7 @@ EMBEDDING = re.compile(r"emb|wte|wpe|shared")  # all but GPT-2 and BART say "emb
 
 
 def freeze_base_model(model: PreTrainedModel, frozen: bool = True) -> None:
-    """Freeze the model's body, so that only its head learns; `frozen=False` lets everything learn again.
-
-    A pooler stays trainable: official BERT has it in the base model, but it serves the head.
-    """
+    """Freeze the model's body, or let it learn again. A pooler, which serves the head, always learns."""
     for name, parameter in model.base_model.named_parameters():
         parameter.requires_grad_(not frozen or name.startswith("pooler."))
 

@@ -21,7 +21,6 @@ from transformers import PreTrainedModel
 from tfm_zoo.hub import push
 from tfm_zoo.hub.cards import facts_of_zoo_model, licence_of, tags_of, write_card
 from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
-from tfm_zoo.training.models import is_zoo
 from tfm_zoo.training.runs import Run
 from tfm_zoo.training.task import Task
 from tfm_zoo.training.wording import counted
@@ -51,7 +50,7 @@ class Report:
         given = [word.rpartition("=")[2] for word in sys.argv[1:]]
         self.paths_are_cut = any(shortened(value) != value for value in given)  # in the command
         self.name = (args.hub_model_id or Path(args.output_dir).resolve().name).split("/")[-1]  # of the model
-        self.is_zoo = is_zoo(self.model.config)
+        self.is_zoo = self.task.is_zoo
         self.base_model = self.run.model_args.model_name_or_path  # None: training started from new weights
         self.dataset = shortened(self.run.data_args.source)
 

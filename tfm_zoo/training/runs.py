@@ -235,15 +235,13 @@ def check_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | No
 
     All processes call it. Nothing is written: a run that is refused leaves everything as it was.
     """
-    output_dir = Path(args.output_dir)
-    checkpoint = find_checkpoint(args.resume_from_checkpoint, output_dir)
-    checkpoint = broadcast_object_list([checkpoint])[0]  # other processes may see a shared folder as it was before
+    output_dir, resume_from = Path(args.output_dir), args.resume_from_checkpoint
+    # The main process finds it: others may see a shared folder as it was before.
+    checkpoint = broadcast_object_list([find_checkpoint(resume_from, output_dir)])[0]
     if checkpoint and checkpoint.resolve().parent != output_dir.resolve():
-        raise ValueError(
-            f"resume_from_checkpoint {args.resume_from_checkpoint!r} is not in output_dir {args.output_dir!r},"
-            " where the best model of its run is"
-        )
-    resumes = (args.resume_from_checkpoint or "false").lower() != "false"
+        where = f"output_dir {args.output_dir!r}, where the best model of its run is"
+        raise ValueError(f"resume_from_checkpoint {resume_from!r} is not in {where}")
+    resumes = (resume_from or "false").lower() != "false"
     may_replace = args.overwrite_output_dir or (resumes and holds_a_dead_run(output_dir))
     if checkpoint is None and holds_a_run(output_dir) and not may_replace:
         lacks = " and no checkpoint to go on from" if resumes else ""

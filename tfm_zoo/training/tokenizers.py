@@ -36,10 +36,7 @@ def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> BertTo
 
 
 def learned_word_piece(texts: Iterable[str], vocab_size: int) -> BertTokenizer:
-    """A lower-casing WordPiece tokenizer, of BERT's kind, made from `texts`: words, and parts of words.
-
-    A vocabulary needs room for the special tokens and for each character, at the beginning of a word and within one.
-    """
+    """A lower-casing WordPiece tokenizer, of BERT's kind, made from `texts`: words, and parts of words."""
     texts = list(texts)  # which are read twice
     counts = Counter(chain.from_iterable(map(LOWER_CASE.normalize_str, texts)))
     by_frequency = sorted(counts, key=lambda character: (-counts[character], character))
@@ -54,11 +51,7 @@ def learned_word_piece(texts: Iterable[str], vocab_size: int) -> BertTokenizer:
 
 
 def byte_level_bpe(texts: Iterable[str], vocab_size: int) -> GPT2Tokenizer:
-    """A byte-level BPE tokenizer, of GPT-2's kind (Radford et al. 2019), made from `texts`.
-
-    It knows every byte, so that it spells any text, and merges frequent pairs up to `vocab_size` tokens. With the
-    smallest vocabulary, 257, each byte is a token.
-    """
+    """A byte-level BPE tokenizer, of GPT-2's kind (Radford et al. 2019), made from `texts`. It spells any text."""
     check_size(vocab_size, "all bytes", 256, ["<|endoftext|>"])
     return GPT2Tokenizer().train_new_from_iterator(texts, vocab_size, show_progress=False)
 
