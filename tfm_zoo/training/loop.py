@@ -24,7 +24,7 @@ from tfm_zoo.training.reports import Report
 from tfm_zoo.training.runs import Run, end_training, make_output_dir, tracker_values
 from tfm_zoo.training.sharding import check_processes, load_saved, shard_shared_tables, unwrapped, whole_weights
 from tfm_zoo.training.streams import Stream, StreamBatches, default_workers
-from tfm_zoo.training.task import Batch, Task
+from tfm_zoo.training.task import Batch, Task, with_prefix
 from tfm_zoo.training.wording import counted
 
 logger = logging.getLogger(__name__)
@@ -203,8 +203,7 @@ class Loop:
     def evaluate(self) -> None:
         """Log the figures of the model, and keep it if it is the best so far."""
         figures = self.task.evaluate(self.model)
-        figures_of_model = {f"eval_{name}": value for name, value in figures.items()}
-        self.log(figures_of_model | {"train_runtime": self.state.train_seconds})
+        self.log(with_prefix(figures, "validation") | {"train_runtime": self.state.train_seconds})
         shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items() if name != "samples_per_second")
         logger.info(f"step {self.state.step}, validation: {shown}")
         if self.state.is_best(figures[self.args.metric_for_best_model], self.args.higher_is_better):

@@ -47,7 +47,7 @@ class TextSource:
             yield shard.skip(self.held_out) if index == 0 and self.held_out else shard
 
     def most_lanes(self, readers: int) -> int:
-        """How many lanes the shards are divided into: a power of two, so that all have as many, or each has four."""
+        """The number of lanes: a power of two, so that all lanes have as many shards, or each at least four."""
         if isinstance(self.rows, Dataset):
             return readers
         count = self.rows.num_shards
