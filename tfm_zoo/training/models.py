@@ -275,10 +275,8 @@ def _known_config(args: ModelArguments) -> PreTrainedConfig:
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
     """Refuse a tokenizer with ids for which a model has no embeddings."""
     if len(tokenizer) > config.vocab_size:
-        raise ValueError(
-            f"tokenizer {tokenizer.name_or_path!r} has {len(tokenizer)} tokens, more than the {config.vocab_size} of"
-            f" {config.name_or_path!r}"
-        )
+        tokens = f"tokenizer {tokenizer.name_or_path!r} has {len(tokenizer)} tokens"
+        raise ValueError(f"{tokens}, more than the {config.vocab_size} of {config.name_or_path!r}")
 
 
 def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:

@@ -166,10 +166,7 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
     if parse_flag_from_env("ACCELERATE_USE_FSDP") and engine != DistributedType.FSDP:
         raise ValueError("FSDP: Accelerate has it for GPUs; on a CPU it would silently train with DDP")
     if freezing and (is_sharded(accelerator) or engine == DistributedType.DEEPSPEED):
-        raise ValueError(
-            f"{freezing} works on one process and with DDP; {engine.value} shards the model, and all of it learns from"
-            " the first step on"
-        )
+        raise ValueError(f"{freezing} works on one process and with DDP; with {engine.value} the whole model learns")
 
     logging.basicConfig(format="%(asctime)s  %(message)s", datefmt="%H:%M:%S")
     for name in ("tfm_zoo", "__main__"):
@@ -270,10 +267,7 @@ def make_output_dir(run: Run) -> None:
         output_dir.mkdir(parents=True, exist_ok=True)
     accelerator.wait_for_everyone()
     if args.checkpointing_steps and not output_dir.is_dir():
-        raise ValueError(
-            f"checkpointing_steps: output_dir {args.output_dir!r} is on the first machine alone; checkpoints need a"
-            " file system that all machines share"
-        )
+        raise ValueError(f"checkpointing_steps needs an output_dir that all machines share, not {args.output_dir!r}")
 
 
 def tracker_values(*options: Any) -> dict[str, Any]:

@@ -79,8 +79,6 @@ def joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
 
 def check_size(vocab_size: int, needed: str, count: int, specials: Sequence[str]) -> None:
     """Refuse a vocabulary with no room for `count` tokens, which `needed` names, and for the special tokens."""
-    if vocab_size < count + len(specials):
-        raise ValueError(
-            f"tokenizer_vocab_size must be at least {count + len(specials)} ({needed}, and {', '.join(specials)}), not"
-            f" {vocab_size}"
-        )
+    least, contents = count + len(specials), f"{needed}, and {', '.join(specials)}"
+    if vocab_size < least:
+        raise ValueError(f"tokenizer_vocab_size must be at least {least} ({contents}), not {vocab_size}")
