@@ -24,7 +24,8 @@ def line_of(file: Path, row: int) -> int | None:
         if file.suffix in DELIMITERS:
             return next(islice(_rows_of_table(lines, DELIMITERS[file.suffix]), row + 1, None), None)  # after a header
         if file.suffix in (".json", ".jsonl"):
-            return next(islice(_rows_of_json_lines(lines), row, None), None)
+            rows = (number for number, line in enumerate(lines, 1) if line.strip() and type(json.loads(line)) is dict)
+            return next(islice(rows, row, None), None)  # none, if the file is one list
     return None
 
 
@@ -35,11 +36,3 @@ def _rows_of_table(lines: TextIO, delimiter: str) -> Iterator[int]:
         if len(cells) > 1 or any(cell.strip() for cell in cells):  # else it is an empty line, which is no row
             yield begin
         begin = reader.line_num + 1
-
-
-def _rows_of_json_lines(lines: TextIO) -> Iterator[int]:
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            if not isinstance(json.loads(line), dict):
-                raise ValueError("one list, and not a line for each row")
-            yield number
