@@ -47,10 +47,8 @@ def by_role(splits: Mapping[str, Rows], args: DataArguments) -> tuple[dict[str, 
     if name := args.train_split_name:
         if name not in splits:
             raise ValueError(f"train_split_name {name!r}: no such split among {list(splits)}")
-        splits = {
-            "train": splits[name],
-            **{other: rows for other, rows in splits.items() if other not in ("train", name)},
-        }
+        others = {other: rows for other, rows in splits.items() if other not in ("train", name)}
+        splits = {"train": splits[name], **others}
     notes = [args.built_in_note] if args.is_generated else []
     names = {role: next((name for name in splits if name.startswith(role)), None) for role in args.roles}
     if names["train"] is not None:
