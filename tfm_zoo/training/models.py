@@ -22,7 +22,7 @@ from tfm_zoo.converters.tensor_matching import new_weights
 from tfm_zoo.limits import positions_of
 from tfm_zoo.packing.configuration import METHOD
 from tfm_zoo.quiet import quiet_loading
-from tfm_zoo.training.arguments import Options, nearest, option, read_yaml
+from tfm_zoo.training.arguments import Options, nearest, option
 from tfm_zoo.training.sources import DataArguments
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,10 @@ class ModelArguments(Options):
         """`config_overrides` as fields and values."""
         text = (self.config_overrides or "").strip()
         if text.startswith("{"):
-            values = read_yaml(text, f"config_overrides {text!r}")
+            try:
+                values = yaml.safe_load(text)
+            except yaml.YAMLError:
+                raise ValueError(f"config_overrides {text!r}: not a mapping of fields to values") from None
         else:
             pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
             if not all(equals for _, equals, _ in pairs):

@@ -97,11 +97,12 @@ def divide(rows: Mapping[str, Dataset], args: SplitArguments, seed: int, notes: 
         train, rest = train.train_test_split(test_size=sum(sizes.values()), seed=seed).values()
     else:
         train = train.shuffle(seed=seed)
-    splits = {**rows, "train": train}
+    splits, taken = {**rows, "train": train}, 0
     for role, size in sizes.items():
         were = "was" if size == 1 else "were"
         notes.append(f"There is no {role} split: {counted(size, 'row')} of train {were} taken for it (seed {seed}).")
-        splits[role], rest = rest.take(size), rest.skip(size)
+        splits[role] = rest.select(range(taken, taken + size))
+        taken += size
     for role in args.roles:
         limit = args.max_train_samples if role == "train" else args.max_eval_samples
         if role in splits and limit is not None and limit < len(splits[role]):
