@@ -3,10 +3,14 @@
 from ..architecture import Architecture, Head
 from ..config_rules import Computed, Field, Fields, Requires, constants, same
 from ..tensor_rules import Rename
+from .bert import CLASSIFIER, SEQUENCE_CLASSIFIER
 from .llama import ROTATES_WHOLE_HEADS, TENSORS, head_dim
 
 POOLING = {"bos": "cls", "mean": "mean", "late": "late"}
 OFFICIAL_POOLING = {zoo: official for official, zoo in POOLING.items()}
+
+
+TEXT_CLASSIFIER = (Rename("dense", "classifier.dense"), SEQUENCE_CLASSIFIER)
 
 
 def classifier_pooling(official: Fields) -> str:
@@ -40,12 +44,8 @@ EUROBERT = Architecture(
     heads=(
         Head("EuroBertModel", "TfmBertModel"),
         Head("EuroBertForMaskedLM", "TfmBertForMaskedLM", (Rename("lm_head", "lm_head"),)),
-        Head(
-            "EuroBertForSequenceClassification",
-            "TfmBertForSequenceClassification",
-            (Rename("dense", "classifier.dense"), Rename("classifier", "classifier.out_proj")),
-        ),
-        Head("EuroBertForTokenClassification", "TfmBertForTokenClassification", (Rename("classifier", "classifier"),)),
+        Head("EuroBertForSequenceClassification", "TfmBertForSequenceClassification", TEXT_CLASSIFIER),
+        Head("EuroBertForTokenClassification", "TfmBertForTokenClassification", (CLASSIFIER,)),
     ),
     tokenizer="PreTrainedTokenizerFast",
 )

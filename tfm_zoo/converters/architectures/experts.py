@@ -4,7 +4,6 @@
 from ..config_rules import Computed, Fields, Requires, constants, only, same
 from ..tensor_rules import PerExpert, Rename
 from .llama import HEAD_NORMS, TENSORS, WINDOW, llama
-from .projections import GATED
 
 ROUTER = (
     *same("num_local_experts", "num_experts_per_tok", "output_router_logits", "router_aux_loss_coef"),
@@ -37,7 +36,7 @@ MIXTRAL = llama(
     *same("sliding_window"),
     *constants(attention_bias=False, mlp_bias=False, norm_topk_prob=True),
     *only(router_jitter_noise=0.0),
-    tensors=(*(rule for rule in TENSORS if rule.official not in GATED), *EXPERTS),
+    tensors=(*TENSORS, *EXPERTS),
     stored=(
         Rename("layers.{i}.block_sparse_moe.gate.weight", "layers.{i}.mlp.gate.weight"),
         PerExpert(

@@ -36,6 +36,15 @@ def intermediate_size(official: Fields) -> int:
     return 4 * official["n_embd"] if width is None else width
 
 
+#: for all but the first GPT
+LATER_CONFIG = (
+    *CONFIG,
+    *same("use_cache"),
+    Field("activation_function", "hidden_act"),
+    Computed("intermediate_size", intermediate_size, lambda width: {"n_inner": width}),
+)
+
+
 def heads(name: str, *kinds: str) -> tuple[Head, ...]:
     """The base model, the language model, which has a name of its own, and the heads of other kinds."""
     language_model = Head(f"{name}LMHeadModel", "TfmGPTForCausalLM", (LM_HEAD,))
@@ -47,10 +56,7 @@ GPT2 = Architecture(
     title="GPT-2",
     prefix="transformer",
     config=(
-        *CONFIG,
-        *same("use_cache"),
-        Field("activation_function", "hidden_act"),
-        Computed("intermediate_size", intermediate_size, lambda width: {"n_inner": width}),
+        *LATER_CONFIG,
         *only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False),
     ),
     tensors=(

@@ -2,9 +2,9 @@
 
 from ..architecture import Head
 from ..config_rules import Computed, Field, Free, constants, same
-from ..tensor_rules import NotConverted, Rename, Split, SplitHeads
+from ..tensor_rules import Rename, Split, SplitHeads
 from .decoder_family import ROTARY_SHARE
-from .llama import FIELDS, llama
+from .llama import FIELDS, TENSORS, llama
 from .projections import GATE_UP, QKV
 
 CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
@@ -24,16 +24,13 @@ PHI = llama(
     ROTARY_SHARE,
     base=FIELDS,
     tensors=(
-        Rename("embed_tokens", "embeddings.embed_tokens"),
-        *(Rename(name, name) for name in QKV),
         Rename("layers.{i}.self_attn.dense", "layers.{i}.self_attn.o_proj"),
         Rename("layers.{i}.self_attn.q_layernorm", "layers.{i}.self_attn.q_norm"),
         Rename("layers.{i}.self_attn.k_layernorm", "layers.{i}.self_attn.k_norm"),
-        Rename("layers.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
         Rename("layers.{i}.mlp.fc1", "layers.{i}.mlp.up_proj"),
         Rename("layers.{i}.mlp.fc2", "layers.{i}.mlp.down_proj"),
         Rename("final_layernorm", "norm"),
-        NotConverted("layers.{i}.self_attn.rotary_emb.inv_freq"),
+        *TENSORS,
     ),
     heads=("Model", Head("PhiForCausalLM", "TfmGPTForCausalLM", (Rename("lm_head", "lm_head"),)), *CLASSIFIERS),
     tokenizer="GPT2Tokenizer",
@@ -48,15 +45,9 @@ PHI3 = llama(
     Free("renew_longrope_cache"),  # models that were converted earlier keep their cache
     base=FIELDS,
     tensors=(
-        Rename("embed_tokens", "embeddings.embed_tokens"),
         SplitHeads("layers.{i}.self_attn.qkv_proj", QKV),
-        Rename("layers.{i}.self_attn.o_proj", "layers.{i}.self_attn.o_proj"),
         Split("layers.{i}.mlp.gate_up_proj", GATE_UP),
-        Rename("layers.{i}.mlp.down_proj", "layers.{i}.mlp.down_proj"),
-        Rename("layers.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
-        Rename("layers.{i}.post_attention_layernorm", "layers.{i}.mlp_norm"),
-        Rename("norm", "norm"),
-        NotConverted("layers.{i}.self_attn.rotary_emb.inv_freq"),
+        *TENSORS,
     ),
     heads=("Model", "ForCausalLM", *CLASSIFIERS),
 )
