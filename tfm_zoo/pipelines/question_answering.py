@@ -10,8 +10,7 @@ from transformers import PreTrainedModel
 from transformers.pipelines.base import ChunkPipeline
 
 from ..limits import positions_of
-from .arguments import without_none
-from .batches import PadsAtRight
+from .base import PadsAtRight, without_none
 from .spans import likeliest_spans
 from .windows import Windows
 
@@ -36,8 +35,6 @@ class QuestionAnsweringPipeline(PadsAtRight, ChunkPipeline):
     """
 
     default_input_names = "question,context"
-    _load_tokenizer = True
-    _load_processor = _load_image_processor = _load_video_processor = _load_feature_extractor = False
 
     def __init__(self, model: PreTrainedModel, *args, task: str = "", **kwargs):
         super().__init__(model, *args, task="question-answering", **kwargs)

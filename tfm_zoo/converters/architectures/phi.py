@@ -1,7 +1,7 @@
 """Phi 1 and 2 (Gunasekar et al. 2023), with attention beside feed-forward; Phi 3 and 4 (Abdin et al. 2024)."""
 
 from ..architecture import Head
-from ..config_rules import Computed, Field, Free, constants, same
+from ..config_rules import Field, Free, choice, constants, same
 from ..tensor_rules import Rename, Split, SplitHeads
 from .decoder_family import ROTARY_SHARE
 from .llama import FIELDS, TENSORS, llama
@@ -14,11 +14,7 @@ PHI = llama(
     Field("layer_norm_eps", "norm_eps"),
     Field("resid_pdrop", "hidden_dropout"),
     Field("embd_pdrop", "embedding_dropout"),
-    Computed(
-        "qk_norm",
-        lambda official: "head" if official.get("qk_layernorm") else None,
-        lambda kind: {"qk_layernorm": bool(kind)},
-    ),
+    *choice("qk_layernorm", "qk_norm", {True: "head", False: None}, False),
     *constants(norm_type="layernorm", mlp_type="dense", use_parallel_residual=True, num_ln_in_parallel_attn=1),
     *constants(lm_head_bias=True),
     ROTARY_SHARE,
