@@ -29,17 +29,13 @@ NO_LAYERDROP = only(encoder_layerdrop=0, decoder_layerdrop=0)
 LOGITS_BIAS = (*constants(final_logits_bias=lambda zoo: not zoo.get("lm_head_bias")), *map(Free, BIASES))
 
 ATTENTIONS = [("encoder", "self_attn"), ("decoder", "self_attn"), ("decoder", "encoder_attn")]
-ATTENTION = {"q_proj": "q_proj", "k_proj": "k_proj", "v_proj": "v_proj", "out_proj": "o_proj"}
+ATTENTION = {**{f".{part}_proj": f".{part}_proj" for part in "qkv"}, ".out_proj": ".o_proj", "_layer_norm": "_norm"}
 MLP = {"fc1": "mlp.up_proj", "fc2": "mlp.down_proj", "final_layer_norm": "mlp_norm"}
 BLOCKS = (
     *(
-        Rename(f"{side}.layers.{{i}}.{attention}.{official}", f"{side}.layers.{{i}}.{attention}.{zoo}")
+        Rename(f"{side}.layers.{{i}}.{attention}{official}", f"{side}.layers.{{i}}.{attention}{zoo}")
         for side, attention in ATTENTIONS
         for official, zoo in ATTENTION.items()
-    ),
-    *(
-        Rename(f"{side}.layers.{{i}}.{attention}_layer_norm", f"{side}.layers.{{i}}.{attention}_norm")
-        for side, attention in ATTENTIONS
     ),
     *(
         Rename(f"{side}.layers.{{i}}.{official}", f"{side}.layers.{{i}}.{zoo}")
