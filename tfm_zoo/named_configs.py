@@ -33,6 +33,8 @@ def tokens(**ids: int | None) -> dict[str, int | None]:
 
 
 NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
+#: encoders with a gated feed-forward, as they differ from BERT
+GATED_ENCODER = {"mlp_type": "gated", "attention_bias": False, "mlp_bias": False, "add_pooling_layer": False}
 #: OpenAI GPT (Radford et al. 2018), as it differs from GPT-2
 OPENAI_GPT = {
     "vocab_size": 40478,
@@ -205,10 +207,7 @@ MODERNBERT_BASE = {
     },
     "layer_types": [("full_attention" if layer % 3 == 0 else "sliding_attention") for layer in range(22)],
     "sliding_window": 64,
-    "mlp_type": "gated",
-    "attention_bias": False,
-    "mlp_bias": False,
-    "add_pooling_layer": False,
+    **GATED_ENCODER,
     "pooler_act": "gelu",
     "lm_head_act": "gelu",
     "classifier_bias": False,
@@ -223,10 +222,7 @@ NOMIC_EMBED = {
     **NO_DROPOUT,
     "max_position_embeddings": 2048,
     **rotary(1000.0),
-    "mlp_type": "gated",
-    "attention_bias": False,
-    "mlp_bias": False,
-    "add_pooling_layer": False,
+    **GATED_ENCODER,
 }
 #: gte-multilingual-base (Zhang et al. 2024), as it differs from BERT
 GTE_BASE = {
@@ -268,10 +264,7 @@ EUROBERT = {
     "norm_eps": 1e-5,
     "embedding_norm": False,
     **rotary(250000.0),
-    "mlp_type": "gated",
-    "attention_bias": False,
-    "mlp_bias": False,
-    "add_pooling_layer": False,
+    **GATED_ENCODER,
     "pooler_act": "gelu",
     "classifier_pooling": "late",
     "lm_head_transform": False,

@@ -166,7 +166,7 @@ def training(
 
 @contextmanager
 def drawing(out: Path, debug: bool, may_be_page: bool = False) -> Iterator[tuple[ModuleType, str]]:
-    """`tfm_zoo.visualization`, for a picture or page that is drawn meanwhile; and in words, where it goes."""
+    """`tfm_zoo.visualization`, which draws a picture, or a page, into `out`; and what a user is told of its place."""
     place = f"{out}, in place of the one that was there" if out.exists() else str(out)
     with errors_in_one_line(debug), notes.status("Drawing"):
         pictures = visualization()

@@ -140,9 +140,9 @@ def constants(**values: Any) -> tuple[Constant, ...]:
 
 
 def choice(official: str, zoo: str, values: Mapping[Any, Any], default: Any) -> tuple[ConfigRule, ...]:
-    """A field whose values are others on the two sides, `{official value: zoo value}`; no other is converted.
+    """A field whose values differ between the two sides, with `{official value: zoo value}`. Others are not converted.
 
-    Of two official values for one of the zoo, the last is written. `default`: that of the official class.
+    Of two official values for one of the zoo, the last is written. `default`: the official class's own value.
     """
     official_values = {zoo_value: official_value for official_value, zoo_value in values.items()}
     return (

@@ -10,12 +10,8 @@ ROUTER = (
     Requires("num_local_experts", lambda count: count is not None, "a number"),
 )
 EXPERTS = tuple(
-    Rename(name, name)
-    for name in (
-        "layers.{i}.mlp.gate.weight",
-        "layers.{i}.mlp.experts.gate_up_proj",
-        "layers.{i}.mlp.experts.down_proj",
-    )
+    Rename(f"layers.{{i}}.mlp.{name}", f"layers.{{i}}.mlp.{name}")
+    for name in ("gate.weight", "experts.gate_up_proj", "experts.down_proj")
 )
 
 
