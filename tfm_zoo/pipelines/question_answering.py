@@ -62,7 +62,8 @@ class QuestionAnsweringPipeline(PadsAtRight, ChunkPipeline):
         align_to_words: bool | None = None,
         **window_options: Any,
     ) -> tuple[dict, dict, dict]:
-        for name, value in {"top_k": top_k, "max_answer_len": max_answer_len}.items():
+        answer_options = {"top_k": top_k, "max_answer_len": max_answer_len}
+        for name, value in answer_options.items():
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value}: at least 1 is needed.")
         if unknown := window_options.keys() - {"doc_stride", "max_seq_len", "max_question_len", "padding"}:
@@ -71,11 +72,7 @@ class QuestionAnsweringPipeline(PadsAtRight, ChunkPipeline):
             raise ValueError(
                 "handle_impossible_answer=True needs a tokenizer with a CLS token, which stands for no answer."
             )
-        answer_options = {
-            "top_k": top_k,
-            "max_answer_len": max_answer_len,
-            "handle_impossible_answer": handle_impossible_answer,
-        }
+        answer_options["handle_impossible_answer"] = handle_impossible_answer
         both = {"align_to_words": align_to_words}
         return without_none(window_options | both), {}, without_none(answer_options | both)
 
