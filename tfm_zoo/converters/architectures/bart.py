@@ -62,7 +62,7 @@ CLASSIFIER = tuple(
 ANSWERS = (Rename("qa_outputs", "qa_outputs"),), (LabelCount(2),)
 
 
-def relative(
+def bart_relative(
     model_type: str,
     title: str,
     name: str,
@@ -89,7 +89,7 @@ def relative(
 
 def bart(model_type: str, title: str, name: str, config: tuple[ConfigRule, ...] = ()) -> Architecture:
     """The table of BART, for official classes whose names begin with `name` and that differ from it by `config`."""
-    return relative(
+    return bart_relative(
         *(model_type, title, name),
         config=(
             *CONFIG,
@@ -171,7 +171,7 @@ FSMT = Architecture(
 PRE_NORM = (*CONFIG, *same("vocab_size"), *constants(norm_position="pre"), *ALL_TIED)
 #: Fan et al. 2020; the architecture of the dense NLLB models (NLLB team 2022). The official class
 #: drops whole layers in training (`encoder_layerdrop`): the zoo keeps this field, but drops none.
-M2M100 = relative(
+M2M100 = bart_relative(
     *("m2m_100", "M2M100 (NLLB)", "M2M100"),
     config=(
         *PRE_NORM,
@@ -181,7 +181,7 @@ M2M100 = relative(
     language_model=(LM_HEAD,),
 )
 #: Zhang et al. 2019, for summaries
-PEGASUS = relative(
+PEGASUS = bart_relative(
     *("pegasus", "Pegasus", "Pegasus"),
     config=amended(
         PRE_NORM,
@@ -193,7 +193,7 @@ PEGASUS = relative(
     tensors=(*NORMS, *SINUSOIDS),
 )
 #: Roller et al. 2020, for conversation
-BLENDERBOT = relative(
+BLENDERBOT = bart_relative(
     *("blenderbot", "Blenderbot", "Blenderbot"),
     config=(*PRE_NORM, *NO_LAYERDROP, *constants(position_embedding_type="learned"), *LOGITS_BIAS),
     tensors=(*NORMS, *LEARNED_POSITIONS),
