@@ -90,7 +90,9 @@ def bart_relative(
 def bart(model_type: str, title: str, name: str, config: tuple[ConfigRule, ...] = ()) -> Architecture:
     """The table of BART, for official classes whose names begin with `name` and that differ from it by `config`."""
     return bart_relative(
-        *(model_type, title, name),
+        model_type,
+        title,
+        name,
         config=(
             *CONFIG,
             *NO_LAYERDROP,

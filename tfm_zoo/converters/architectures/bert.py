@@ -36,6 +36,7 @@ EMBEDDINGS = (
     Rename("embeddings.token_type_embeddings", "embeddings.embed_token_types"),
     Rename("embeddings.LayerNorm", "embeddings.norm"),
 )
+#: what old versions saved
 BUFFERS = (NotConverted("embeddings.position_ids"), NotConverted("embeddings.token_type_ids"))
 TENSORS = (
     *EMBEDDINGS,

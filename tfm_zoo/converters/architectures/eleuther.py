@@ -10,8 +10,7 @@ from typing import Any
 from ..architecture import Architecture
 from ..config_rules import ConfigRule, Field, Fields, Requires, constants, same
 from ..tensor_rules import Interleaved, NotConverted, Rename
-from .alibi import block
-from .decoder_family import CONFIG, GENERIC, OLDER, WITHOUT_TOKENS, generic_heads
+from .decoder_family import CONFIG, GENERIC, OLDER, WITHOUT_TOKENS, generic_heads, megatron_block
 from .gpt import GPT2, LATER_CONFIG
 
 NEOX_LM_HEAD = Rename("lm_head.weight", "lm_head.weight", also="embed_out.weight")  # its name in files
@@ -30,7 +29,7 @@ GPT_NEOX = Architecture(
     ),
     tensors=(
         Rename("embed_in", "embeddings.embed_tokens"),
-        *block("layers.{i}", "attention"),
+        *megatron_block("layers.{i}", "attention"),
         Rename("final_layer_norm", "norm"),
         NotConverted("layers.{i}.attention.bias"),  # the causal mask
         NotConverted("layers.{i}.attention.masked_bias"),
