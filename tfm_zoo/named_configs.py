@@ -11,16 +11,30 @@ from .models.configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .models.configuration_tfm_gpt import TfmGPTConfig
 
 
-def size(width: int, layers: int, heads: int) -> dict[str, int]:
-    """The fields of a model's size; its feed-forward is four times as wide as the rest."""
+def size(width: int, layers: int, heads: int, inner: int | None = None) -> dict[str, int]:
+    """The fields of a model's size; its feed-forward is `inner` wide, by default four times as wide as the rest."""
     return {
         "hidden_size": width,
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
-        "intermediate_size": 4 * width,
+        "intermediate_size": inner or 4 * width,
     }
 
 
+def rotary(theta: float, **others: float) -> dict[str, Any]:
+    """Rotary positions with this base and, perhaps, other parameters."""
+    parameters = {"rope_type": "default", "rope_theta": theta} | others
+    return {"position_embedding_type": "rotary", "rope_parameters": parameters}
+
+
+def tokens(**ids: int | None) -> dict[str, int | None]:
+    """The ids of special tokens: `pad`, `bos`, `eos`."""
+    return {f"{token}_token_id": index for token, index in ids.items()}
+
+
+NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
+#: encoders with a gated feed-forward, as they differ from BERT
+GATED_ENCODER = {"mlp_type": "gated", "attention_bias": False, "mlp_bias": False, "add_pooling_layer": False}
 #: OpenAI GPT (Radford et al. 2018), as it differs from GPT-2
 OPENAI_GPT = {
     "vocab_size": 40478,
@@ -28,8 +42,7 @@ OPENAI_GPT = {
     "norm_position": "post",
     "scaled_residual_init": False,
     "token_types_as_tokens": True,
-    "bos_token_id": None,
-    "eos_token_id": None,
+    **tokens(bos=None, eos=None),
 }
 #: LLaMA (Touvron et al. 2023), as it differs from GPT-2
 LLAMA = {
@@ -39,49 +52,37 @@ LLAMA = {
     "hidden_act": "silu",
     "attention_bias": False,
     "mlp_bias": False,
-    "hidden_dropout": 0.0,
-    "attention_dropout": 0.0,
+    **NO_DROPOUT,
     "train_padding_embedding": False,
     "scaled_residual_init": False,
 }
 #: LLaMA in the size of SmolLM-135M
 SMOLLM = LLAMA | {
     "vocab_size": 49152,
-    "hidden_size": 576,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
+    **size(width=576, layers=30, heads=9, inner=1536),
     "num_key_value_heads": 3,
-    "intermediate_size": 1536,
     "max_position_embeddings": 2048,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-    "bos_token_id": 0,
-    "eos_token_id": 0,
+    **rotary(10000.0),
+    **tokens(bos=0, eos=0),
 }
 #: Qwen3 (Yang et al. 2025) in its smallest size
 QWEN3_600M = LLAMA | {
     "vocab_size": 151936,
-    "hidden_size": 1024,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 16,
+    **size(width=1024, layers=28, heads=16, inner=3072),
     "num_key_value_heads": 8,
     "head_dim": 128,
-    "intermediate_size": 3072,
     "max_position_embeddings": 40960,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+    **rotary(1000000.0),
     "qk_norm": "head",
     "norm_eps": 1e-6,
-    "bos_token_id": 151643,
-    "eos_token_id": 151645,
+    **tokens(bos=151643, eos=151645),
 }
 #: Gemma 3 (Gemma team 2025) in its smallest size
 GEMMA3_270M = LLAMA | {
     "vocab_size": 262144,
-    "hidden_size": 640,
-    "num_hidden_layers": 18,
-    "num_attention_heads": 4,
+    **size(width=640, layers=18, heads=4, inner=2048),
     "num_key_value_heads": 1,
     "head_dim": 256,
-    "intermediate_size": 2048,
     "hidden_act": "gelu_pytorch_tanh",
     "max_position_embeddings": 32768,
     "rope_parameters": {
@@ -96,24 +97,19 @@ GEMMA3_270M = LLAMA | {
     "norm_type": "zero_centered_rmsnorm",
     "norm_eps": 1e-6,
     "qk_norm": "head",
-    "pad_token_id": 0,
-    "bos_token_id": 2,
-    "eos_token_id": 1,
+    **tokens(pad=0, bos=2, eos=1),
 }
 #: GPT-NeoX (Black et al. 2022) in the size of Pythia-160M (Biderman et al. 2023), as it differs from GPT-2
 PYTHIA_160M = {
     "vocab_size": 50304,
     "hidden_act": "gelu",
-    "hidden_dropout": 0.0,
-    "attention_dropout": 0.0,
+    **NO_DROPOUT,
     "max_position_embeddings": 2048,
     "use_parallel_residual": True,
-    "position_embedding_type": "rotary",
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+    **rotary(10000.0, partial_rotary_factor=0.25),
     "tie_word_embeddings": False,
     "scaled_residual_init": False,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
+    **tokens(bos=0, eos=0),
 }
 #: OPT (Zhang et al. 2022) in its smallest size, as it differs from GPT-2
 OPT_125M = {
@@ -126,9 +122,7 @@ OPT_125M = {
     "position_offset": 2,
     "train_padding_embedding": False,
     "scaled_residual_init": False,
-    "pad_token_id": 1,
-    "bos_token_id": 2,
-    "eos_token_id": 2,
+    **tokens(pad=1, bos=2, eos=2),
 }
 #: its second size, the only one with these norms and these embeddings
 OPT_350M = {"embedding_size": 512, "project_tokens": True, "norm_position": "post"}
@@ -140,9 +134,7 @@ OPUS_MT = {
     "sinusoid_type": "halves",
     "final_logits_bias": True,
     "weight_init": "normal",
-    "pad_token_id": 58100,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
+    **tokens(pad=58100, bos=0, eos=0),
     "decoder_start_token_id": 58100,
 }
 #: BART (Lewis et al. 2019), as it differs from the base Transformer
@@ -155,8 +147,7 @@ BART = {
     "position_offset": 2,
     "final_logits_bias": True,
     "weight_init": "normal",
-    "pad_token_id": 1,
-    "bos_token_id": 0,
+    **tokens(pad=1, bos=0),
     "decoder_start_token_id": 2,
 }
 #: Pegasus (Zhang et al. 2019), as it differs from the base Transformer
@@ -169,8 +160,7 @@ PEGASUS_LARGE = {
     "sinusoid_type": "halves",
     "final_logits_bias": True,
     "weight_init": "normal",
-    "bos_token_id": None,
-    "eos_token_id": 1,
+    **tokens(bos=None, eos=1),
     "decoder_start_token_id": 0,
 }
 #: the smallest dense NLLB model (NLLB team 2022), as it differs from the base Transformer
@@ -182,8 +172,7 @@ NLLB_600M = {
     "sinusoid_type": "tensor2tensor",
     "position_ids_from_padding": True,
     "weight_init": "normal",
-    "pad_token_id": 1,
-    "bos_token_id": 0,
+    **tokens(pad=1, bos=0),
     "decoder_start_token_id": 2,
 }
 #: the distilled Blenderbot (Roller et al. 2020), as it differs from the base Transformer
@@ -203,8 +192,7 @@ MODERNBERT_BASE = {
     "vocab_size": 50368,
     "num_hidden_layers": 22,
     "intermediate_size": 1152,
-    "hidden_dropout": 0.0,
-    "attention_dropout": 0.0,
+    **NO_DROPOUT,
     "classifier_dropout": 0.0,
     "max_position_embeddings": 8192,
     "type_vocab_size": 0,
@@ -219,32 +207,22 @@ MODERNBERT_BASE = {
     },
     "layer_types": [("full_attention" if layer % 3 == 0 else "sliding_attention") for layer in range(22)],
     "sliding_window": 64,
-    "mlp_type": "gated",
-    "attention_bias": False,
-    "mlp_bias": False,
-    "add_pooling_layer": False,
+    **GATED_ENCODER,
     "pooler_act": "gelu",
     "lm_head_act": "gelu",
     "classifier_bias": False,
     "classifier_norm": True,
     "classifier_transform": True,
-    "pad_token_id": 50283,
-    "bos_token_id": 50281,
-    "eos_token_id": 50282,
+    **tokens(pad=50283, bos=50281, eos=50282),
 }
 #: nomic-embed-text-v1.5 (Nussbaum et al. 2024), as it differs from BERT
 NOMIC_EMBED = {
     "vocab_size": 30528,
     "hidden_act": "silu",
-    "hidden_dropout": 0.0,
-    "attention_dropout": 0.0,
+    **NO_DROPOUT,
     "max_position_embeddings": 2048,
-    "position_embedding_type": "rotary",
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
-    "mlp_type": "gated",
-    "attention_bias": False,
-    "mlp_bias": False,
-    "add_pooling_layer": False,
+    **rotary(1000.0),
+    **GATED_ENCODER,
 }
 #: gte-multilingual-base (Zhang et al. 2024), as it differs from BERT
 GTE_BASE = {
@@ -253,8 +231,7 @@ GTE_BASE = {
     "activation_dropout": 0.1,
     "max_position_embeddings": 8192,
     "type_vocab_size": 1,
-    "position_embedding_type": "rotary",
-    "rope_parameters": {"rope_type": "default", "rope_theta": 160000.0},
+    **rotary(160000.0),
     "mlp_type": "gated",
     "mlp_bias": False,
     "mlp_output_bias": True,
@@ -269,19 +246,15 @@ JINA_V3 = {
     "max_position_embeddings": 8194,
     "type_vocab_size": 1,
     "norm_eps": 1e-5,
-    "position_embedding_type": "rotary",
-    "rope_parameters": {"rope_type": "default", "rope_theta": 20000.0},
+    **rotary(20000.0),
     "lm_head_act": "gelu",
-    "pad_token_id": 1,
-    "bos_token_id": 0,
-    "eos_token_id": 2,
+    **tokens(pad=1, bos=0, eos=2),
 }
 #: EuroBERT (Boizard et al. 2025) in its smallest size, as it differs from BERT
 EUROBERT = {
     "vocab_size": 128256,
     "hidden_act": "silu",
-    "hidden_dropout": 0.0,
-    "attention_dropout": 0.0,
+    **NO_DROPOUT,
     "classifier_dropout": 0.0,
     "max_position_embeddings": 8192,
     "type_vocab_size": 0,
@@ -290,19 +263,13 @@ EUROBERT = {
     "norm_type": "rmsnorm",
     "norm_eps": 1e-5,
     "embedding_norm": False,
-    "position_embedding_type": "rotary",
-    "rope_parameters": {"rope_type": "default", "rope_theta": 250000.0},
-    "mlp_type": "gated",
-    "attention_bias": False,
-    "mlp_bias": False,
-    "add_pooling_layer": False,
+    **rotary(250000.0),
+    **GATED_ENCODER,
     "pooler_act": "gelu",
     "classifier_pooling": "late",
     "lm_head_transform": False,
     "lm_head_bias": False,
-    "pad_token_id": 128001,
-    "bos_token_id": 128000,
-    "eos_token_id": 128001,
+    **tokens(pad=128001, bos=128000, eos=128001),
 }
 #: ELECTRA (Clark et al. 2020) in its smallest size, as it differs from BERT
 ELECTRA_SMALL = {
@@ -319,11 +286,9 @@ ALBERT_BASE = {
     "embedding_size": 128,
     "num_hidden_groups": 1,
     "hidden_act": "gelu_new",
-    "hidden_dropout": 0.0,
-    "attention_dropout": 0.0,
+    **NO_DROPOUT,
     "classifier_dropout": 0.1,
-    "bos_token_id": 2,
-    "eos_token_id": 3,
+    **tokens(bos=2, eos=3),
 }
 #: XLM-R-XL (Goyal et al. 2021), as it differs from BERT
 XLM_ROBERTA_XL = {
@@ -341,9 +306,7 @@ XLM_ROBERTA_XL = {
     "position_ids_from_padding": True,
     "pooler_dropout": 0.1,
     "lm_head_act": "gelu",
-    "pad_token_id": 1,
-    "bos_token_id": 0,
-    "eos_token_id": 2,
+    **tokens(pad=1, bos=0, eos=2),
 }
 #: MPNet (Song et al. 2020), as it differs from BERT
 MPNET_BASE = {
@@ -354,9 +317,7 @@ MPNET_BASE = {
     "position_ids_from_padding": True,
     "relative_attention_num_buckets": 32,
     "lm_head_act": "gelu",
-    "pad_token_id": 1,
-    "bos_token_id": 0,
-    "eos_token_id": 2,
+    **tokens(pad=1, bos=0, eos=2),
 }
 #: T5 (Raffel et al. 2020) in its small size, as it differs from the base Transformer
 T5_SMALL = {
@@ -377,8 +338,7 @@ T5_SMALL = {
     "mlp_bias": False,
     "logit_scale": 512**-0.5,
     "weight_init": "normal",
-    "bos_token_id": None,
-    "eos_token_id": 1,
+    **tokens(bos=None, eos=1),
     "decoder_start_token_id": 0,
 }
 #: flan-T5 (Chung et al. 2022) in its base size, which is T5 1.1

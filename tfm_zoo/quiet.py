@@ -10,17 +10,11 @@ import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-# Loggers that warn while transformers is being imported, which imports torchao wherever that is installed.
-WARN_AT_IMPORT = (
-    "torchao",  # of kernels that were built for another GPU, or for none: nothing here calls them
-    "torch.utils._pytree",  # of an Enum that torchao registers in a way that torch will drop: a matter between the two
-)
-
 
 @contextmanager
-def quiet_imports() -> Iterator[None]:
-    """While it is open, the loggers that warn when transformers is imported show only errors."""
-    loggers = [logging.getLogger(name) for name in WARN_AT_IMPORT]
+def only_errors(*names: str) -> Iterator[None]:
+    """While it is open, the loggers of these names show only errors."""
+    loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)
@@ -43,6 +37,14 @@ def switched_off(*names: str) -> Iterator[None]:
     finally:
         for logger, was_disabled in zip(loggers, were_disabled, strict=True):
             logger.disabled = was_disabled
+
+
+def quiet_imports() -> AbstractContextManager:
+    """While it is open, importing transformers warns of nothing. It imports torchao wherever that is installed."""
+    return only_errors(
+        "torchao",  # warns of kernels that were built for another GPU, or for none: nothing here calls them
+        "torch.utils._pytree",  # warns of an Enum that torchao registers in a way that torch will drop
+    )
 
 
 def quiet_trying() -> AbstractContextManager:
@@ -84,15 +86,9 @@ def quiet_export() -> Iterator[None]:
 
     It warns of packages that it could do without, and of axes that it joins since they always have the same size.
     """
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
+    with only_errors("torch.onnx"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def hush_progress_bars() -> None:

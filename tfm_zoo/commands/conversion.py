@@ -45,14 +45,12 @@ def convert(
     from ..converters.scratch import scratch_in
     from ..hub.cards import write_conversion_card
     from ..packing import pack_weights
-    from ..quiet import quiet_loading
     from .models import is_zoo, load, save
 
     with errors_in_one_line(debug), new_folder(out, overwrite) as folder, ExitStack() as files:
         checkpoint_folder = fetch(source)
         if quantize and model_class is None and is_zoo(checkpoint_folder):
-            with quiet_loading():
-                model, title, tokenizer = load(checkpoint_folder, dtype=dtype or "auto"), "zoo", None
+            model, title, tokenizer = load(checkpoint_folder, dtype=dtype or "auto"), "zoo", None
         elif is_zoo(checkpoint_folder):
             mend = "load it with from_pretrained, or round it with --quantize alone"
             raise ConversionError(f"{source} is a model of the zoo already: {mend}.")
@@ -124,10 +122,9 @@ def write_official(zoo_folder: Path, folder: Path, source: str, for_engines: boo
     """Writes the official checkpoint; returns what it is."""
     from ..converters import to_official
     from ..converters.engine_fields import add_engine_fields
-    from ..quiet import quiet_loading
     from .models import load, save
 
-    with notes.status("Converting"), quiet_loading():
+    with notes.status("Converting"):
         official = to_official(load(zoo_folder))
     if for_engines:
         add_engine_fields(official.config)
@@ -138,11 +135,9 @@ def write_official(zoo_folder: Path, folder: Path, source: str, for_engines: boo
 def write_onnx(zoo_folder: Path, folder: Path) -> str:
     """Writes ONNX files, the configuration and the code that the configuration needs; returns what they are."""
     from ..onnx import export_onnx
-    from ..quiet import quiet_loading
     from .models import load, save_config
 
-    with quiet_loading():
-        model = load(zoo_folder)
+    model = load(zoo_folder)
     save_config(model, folder)
     with notes.status("Exporting, and comparing with the model"):
         difference = export_onnx(model, folder / "onnx")

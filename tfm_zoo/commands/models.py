@@ -41,14 +41,15 @@ def load(folder: Path, **options: Any) -> PreTrainedModel:
     config = read_json(folder / "config.json")
     if not is_zoo(folder):
         raise ConversionError(f"{folder} holds a model of type {config.get('model_type')!r}, not one of the zoo.")
-    return find_class((config.get("architectures") or ["None"])[0]).from_pretrained(folder, **options)
+    model_class = find_class((config.get("architectures") or ["None"])[0])
+    with quiet_loading():
+        return model_class.from_pretrained(folder, **options)
 
 
 def load_any(source: str) -> PreTrainedModel:
     """The zoo model in a folder or on the Hub; an official checkpoint is converted to one."""
     folder = fetch(source)
-    with quiet_loading():
-        model = load(folder) if is_zoo(folder) else from_official(folder)
+    model = load(folder) if is_zoo(folder) else from_official(folder)
     model.name_or_path = source
     return model
 

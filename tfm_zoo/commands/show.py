@@ -1,6 +1,8 @@
 """`tfm-zoo show`: pictures of what a model does, and of learning-rate schedules."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
@@ -43,14 +45,11 @@ def attention(
     debug: Debug = False,
 ) -> None:
     """Draw which tokens of a text attend to which, in each layer and head."""
-    place = place_of(out)
-    with errors_in_one_line(debug), notes.status("Reading the model"):
+    with drawing(out, debug, may_be_page=True) as (pictures, place):
         from .models import load_with_tokenizer
 
-        pictures = visualization()
-        is_page = pictures.check_suffix(out, pictures.PAGES + pictures.IMAGES).suffix.lower() in pictures.PAGES
         maps = pictures.attention_maps(*load_with_tokenizer(model, trust_remote_code), text, target)
-        if is_page:
+        if out.suffix.lower() in pictures.PAGES:
             pictures.attention_page(maps, out, kind, layer, head)
         else:
             pictures.plot_attention(pictures.choose(maps, kind), out, layer, head)
@@ -65,12 +64,9 @@ def rollout(
     debug: Debug = False,
 ) -> None:
     """Draw which tokens a classifier's decision rests on, by attention rollout."""
-    place = place_of(out)
-    with errors_in_one_line(debug), notes.status("Reading the model"):
+    with drawing(out, debug) as (pictures, place):
         from .models import load_with_tokenizer
 
-        pictures = visualization()
-        pictures.check_suffix(out)
         rollout = pictures.decision_rollout(*load_with_tokenizer(model, trust_remote_code), text)
         pictures.plot_rollout(rollout, out)
     report(f"Decision: {rollout.decision}. What it rests on is drawn in {place}")
@@ -85,12 +81,9 @@ def heads(
     debug: Debug = False,
 ) -> None:
     """Draw what each head attends to: separators, itself, neighbours, the same word, punctuation."""
-    place = place_of(out)
-    with errors_in_one_line(debug), notes.status("Reading the model"):
+    with drawing(out, debug) as (pictures, place):
         from .models import load_with_tokenizer
 
-        pictures = visualization()
-        pictures.check_suffix(out)
         lines = file.read_text("utf-8").splitlines() if file else []
         texts = [*(texts or []), *filter(None, lines)]
         if not texts:
@@ -117,10 +110,7 @@ def positions(
     debug: Debug = False,
 ) -> None:
     """Draw a model's positions: a heat map, and their similarity by distance."""
-    place = place_of(out)
-    with errors_in_one_line(debug), notes.status("Drawing"):
-        pictures = visualization()
-        pictures.check_suffix(out)
+    with drawing(out, debug) as (pictures, place):
         is_alone = model in COMPUTED
         source = positions_alone(model, hidden_size) if is_alone else published_or_loaded(model)
         pictures.plot_positions(source, out, length, title=None if is_alone else pictures.title_of_source(model))
@@ -133,18 +123,16 @@ def block(
     debug: Debug = False,
 ) -> None:
     """Draw the block that a configuration describes, box by box, as papers do."""
-    place = place_of(out)
-    with errors_in_one_line(debug):
-        pictures, source = visualization(), published_or_loaded(config)
+    with drawing(out, debug) as (pictures, place):
+        source = published_or_loaded(config)
         pictures.plot_block(getattr(source, "config", source), out, title=pictures.title_of_source(config))
     report(f"The block of {config} in {place}")
 
 
 def masks(out: Picture = Path("masks.png"), debug: Debug = False) -> None:
     """Draw the kinds of attention masks: padding, causal, window, packed."""
-    place = place_of(out)
-    with errors_in_one_line(debug):
-        visualization().plot_masks(out)
+    with drawing(out, debug) as (pictures, place):
+        pictures.plot_masks(out)
     report(f"Masks in {place}")
 
 
@@ -160,9 +148,8 @@ def schedule(
     debug: Debug = False,
 ) -> None:
     """Draw the learning rate of schedules by optimiser step."""
-    place = place_of(out)
-    with errors_in_one_line(debug):
-        visualization().plot_schedules(names, out, steps, warmup_steps, learning_rate, hidden_size)
+    with drawing(out, debug) as (pictures, place):
+        pictures.plot_schedules(names, out, steps, warmup_steps, learning_rate, hidden_size)
     report(f"{', '.join(names)} in {place}")
 
 
@@ -172,15 +159,19 @@ def training(
     debug: Debug = False,
 ) -> None:
     """Draw the validation losses of several runs side by side, by the step and by the time."""
-    place = place_of(out)
-    with errors_in_one_line(debug):
-        visualization().plot_runs({str(run): history_of(run) for run in runs}, out)
+    with drawing(out, debug) as (pictures, place):
+        pictures.plot_runs({str(run): history_of(run) for run in runs}, out)
     report(f"Losses of {', '.join(map(str, runs))} in {place}")
 
 
-def place_of(out: Path) -> str:
-    """Where a picture goes, in words that are chosen before it is drawn."""
-    return f"{out}, in place of the one that was there" if out.exists() else str(out)
+@contextmanager
+def drawing(out: Path, debug: bool, may_be_page: bool = False) -> Iterator[tuple[ModuleType, str]]:
+    """`tfm_zoo.visualization`, which draws a picture, or a page, into `out`; and what a user is told of its place."""
+    place = f"{out}, in place of the one that was there" if out.exists() else str(out)
+    with errors_in_one_line(debug), notes.status("Drawing"):
+        pictures = visualization()
+        pictures.check_suffix(out, pictures.PAGES + pictures.IMAGES if may_be_page else pictures.IMAGES)
+        yield pictures, place
 
 
 def history_of(run: Path) -> list[dict]:

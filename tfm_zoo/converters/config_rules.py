@@ -139,6 +139,22 @@ def constants(**values: Any) -> tuple[Constant, ...]:
     return tuple(Constant(name, value) for name, value in values.items())
 
 
+def choice(official: str, zoo: str, values: Mapping[Any, Any], default: Any) -> tuple[ConfigRule, ...]:
+    """A field whose values differ between the two sides, with `{official value: zoo value}`. Others are not converted.
+
+    Of two official values for one of the zoo, the last is written. `default`: the official class's own value.
+    """
+    official_values = {zoo_value: official_value for official_value, zoo_value in values.items()}
+    return (
+        Computed(
+            zoo,
+            lambda fields: values.get(fields.get(official, default)),
+            lambda value: {official: official_values.get(value, default)},
+        ),
+        Requires(official, values.__contains__, "one of " + ", ".join(map(repr, values))),
+    )
+
+
 def only(**values: Any) -> tuple[Requires, ...]:
     """`official_field=value`, which is the one value that the zoo converts."""
     return tuple(Requires(name, (value,).__contains__, repr(value)) for name, value in values.items())

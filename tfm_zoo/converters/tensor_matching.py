@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedModel
@@ -17,39 +17,12 @@ SHOWN = 10  # names of a kind in a message
 LAYER = re.compile(r"(?<![^.\s])\d+(?=\.)")  # the number of a layer or a head in a name
 
 
-@dataclass
-class Match:
-    """What a zoo model takes from a checkpoint, and what does not fit."""
+class Match(NamedTuple):
+    """What a zoo model takes from a checkpoint."""
 
-    steps: list[Step] = field(default_factory=list)  # what to read from the checkpoint, and what it becomes
-    fresh: list[str] = field(default_factory=list)  # parameters that the checkpoint lacks and the class initialises
-    unused: list[str] = field(default_factory=list)  # tensors of the checkpoint that belong to other heads
-    missing: list[str] = field(default_factory=list)  # tensors that the checkpoint lacks and the model needs
-    misshapen: list[str] = field(default_factory=list)  # tensors of another shape than the model's, with both shapes
-    unexpected: list[str] = field(default_factory=list)  # tensors of the checkpoint that nothing in the table knows
-
-    def sort(self, steps: list[Step], tensors: dict[str, LazyTensor], skeleton: PreTrainedModel, head: Head) -> None:
-        """Sorts the steps that would fill `skeleton` with the tensors of a checkpoint that holds `head`."""
-        names, parameters = zoo_names(skeleton), skeleton.state_dict()
-        is_other_head = head.zoo_name != type(skeleton).__name__
-        in_rules = {name: full_name for full_name, name in names.items()}
-        tied = {in_rules[name]: in_rules[source] for name, source in skeleton.all_tied_weights_keys.items()}
-        complete, lacking, _ = divided(steps, tensors, tied)
-        for step in complete:
-            misfits = misfits_of(step, tensors, [parameters[names[name]] for name in step.writes])
-            if not misfits:
-                self.steps.append(step)
-            elif is_other_head and all(map(is_of_zoo_head, step.writes)):
-                self.fresh += step.writes
-            else:
-                self.misshapen += misfits
-        # Official base models are often saved without a pooler; any other head of a checkpoint has to be whole.
-        may_lack_head = is_other_head or head.is_bare
-        for step in lacking:
-            if not step.reads or (may_lack_head and all(map(is_of_zoo_head, step.writes))):
-                self.fresh += step.writes
-            else:
-                self.missing += [name for name in step.reads if name not in tensors]
+    steps: list[Step]  # what to read from the checkpoint, and what it becomes
+    fresh: list[str]  # parameters that the checkpoint lacks and the class initialises
+    unused: list[str]  # tensors of the checkpoint that belong to other heads
 
 
 def divided(
@@ -73,28 +46,43 @@ def match(architecture: Architecture, head: Head, checkpoint: Checkpoint, skelet
     Raises:
         ConversionError: naming, as [`listed`] does, what is missing, unexpected or of another shape.
     """
-    tensors = by_canonical_name(architecture, checkpoint)
-    heads = [head, architecture.head(type(skeleton))]
-    rules = architecture.tensor_rules(heads, skeleton.config)
+    tensors, names, parameters = by_canonical_name(architecture, checkpoint), zoo_names(skeleton), skeleton.state_dict()
+    rules = architecture.tensor_rules([head, architecture.head(type(skeleton))], skeleton.config)
     if any(find(architecture.stored_body, name, "official") for name in tensors):
         stored = tuple(rule.of(skeleton.config) for rule in architecture.stored_body)
         rules = (*stored, *rules)  # of two rules for one tensor the first is taken
-    steps, without_rule = plan(rules, zoo_names(skeleton), to="zoo")
-    result = Match()
-    for name in without_rule:
-        (result.fresh if is_of_zoo_head(name) else result.missing).append(name)
-    result.sort(steps, tensors, skeleton, head)
-    tied, names_in_model = skeleton.all_tied_weights_keys, map(zoo_names(skeleton).get, result.fresh)
-    result.fresh = [name for name in names_in_model if name not in tied]
+    in_rules = {name: full_name for full_name, name in names.items()}
+    tied = {in_rules[name]: in_rules[source] for name, source in skeleton.all_tied_weights_keys.items()}
+    all_steps, without_rule = plan(rules, names, to="zoo")
+    complete, lacking, _ = divided(all_steps, tensors, tied)
+    is_other_head = head.zoo_name != type(skeleton).__name__
+    # Official base models are often saved without a pooler; any other head of a checkpoint has to be whole.
+    may_lack_head = is_other_head or head.is_bare
 
-    needed = {name for step in steps for name in step.reads} | declined_by(skeleton, architecture, tensors)
+    steps, misshapen, unused, unexpected = [], [], [], []
+    fresh = [name for name in without_rule if is_of_zoo_head(name)]
+    missing = [name for name in without_rule if not is_of_zoo_head(name)]
+    for step in complete:
+        misfits = misfits_of(step, tensors, [parameters[names[name]] for name in step.writes])
+        if not misfits:
+            steps.append(step)
+        elif is_other_head and all(map(is_of_zoo_head, step.writes)):
+            fresh += step.writes
+        else:
+            misshapen += misfits
+    for step in lacking:
+        if not step.reads or (may_lack_head and all(map(is_of_zoo_head, step.writes))):
+            fresh += step.writes
+        else:
+            missing += [name for name in step.reads if name not in tensors]
+    needed = {name for step in all_steps for name in step.reads} | declined_by(skeleton, architecture, tensors)
     for name in tensors:
         if name not in needed and is_converted(architecture, name):
-            (result.unused if is_of_a_head(architecture, name) else result.unexpected).append(name)
-    complaints = {kind: getattr(result, kind) for kind in ("missing", "unexpected", "misshapen")}
+            (unused if is_of_a_head(architecture, name) else unexpected).append(name)
+    complaints = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
     if any(complaints.values()):
         raise ConversionError(f"{checkpoint.title} does not fit {type(skeleton).__name__}:\n{listed(complaints)}")
-    return result
+    return Match(steps, [names[name] for name in fresh if name not in tied], unused)
 
 
 def zoo_names(model: PreTrainedModel) -> dict[str, str]:

@@ -73,9 +73,8 @@ def facts_of_zoo_model(model: PreTrainedModel) -> dict[str, Any]:
     about = Template((FOLDER / "about_zoo_model.md").read_text(encoding="utf-8"))
     with torch.device("meta"):  # packed weights are no parameters
         parameters = type(model)(model.config).num_parameters()
-    facts = {"model": model, "parameters": parameters, "official": official_title(model), "about": about}
-    facts["usage"] = Template(USAGE)
-    return class_names(model) | facts
+    facts = {"model": model, "parameters": parameters, "official": official_title(model)}
+    return class_names(model) | facts | {"usage": Template(USAGE), "about": about}
 
 
 def with_source(card: str, source: str) -> str:

@@ -30,6 +30,10 @@ class Graph(nn.Module):
         outputs = self.model(**inputs, use_cache=False, return_dict=True)
         return {name: value for name, value in outputs.items() if isinstance(value, torch.Tensor)}
 
+    def step(self, cache: Cache, **inputs: torch.Tensor | tuple[torch.Tensor]):
+        """The model's outputs for the tokens after those in a cache, which then holds these tokens too."""
+        return self.model(**inputs, past_key_values=cache, use_cache=True, return_dict=True)
+
     def axes(self) -> dict[str, dict[int, str]]:
         """Of each input, the dimensions that may have any size, with their names."""
         return {name: axes_of(name, tensor.dim()) for name, tensor in self.examples.items()}
@@ -40,57 +44,38 @@ class CachedStep(Graph):
 
     def compute(self, input_ids, attention_mask, position_ids, **past: torch.Tensor) -> dict[str, torch.Tensor]:
         cache = cache_of(list(past.values()))
-        outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            past_key_values=cache,
-            use_cache=True,
-            return_dict=True,
-        )
+        outputs = self.step(cache, input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids)
         return result_of(outputs) | tensors_of(cache, "present.{}.")
 
     def axes(self) -> dict[str, dict[int, str]]:
         return super().axes() | {"attention_mask": {0: "batch_size", 1: "total_sequence_length"}}
 
 
-class TargetStep(Graph):
-    """A step of a decoder that reads an encoder's output."""
-
-    def step(self, input_ids, mask, states, cache: Cache):
-        """The model's outputs for tokens of the target, after those in a cache."""
-        return self.model(
-            decoder_input_ids=input_ids,
-            attention_mask=mask,
-            encoder_outputs=(states,),
-            past_key_values=cache,
-            use_cache=True,
-            return_dict=True,
-        )
-
-
-class FirstStep(TargetStep):
-    """The first tokens of a target; what it keeps of the source and of the target are caches of the next step."""
+class FirstStep(Graph):
+    """The first tokens of a target, which a decoder makes of an encoder's output. What it keeps of the source and of
+    the target are caches of the next step."""
 
     def compute(self, input_ids, encoder_attention_mask, encoder_hidden_states) -> dict[str, torch.Tensor]:
         # By itself, the model would make a cache that forgets what leaves a window.
-        outputs = self.step(input_ids, encoder_attention_mask, encoder_hidden_states, cache_of(()))
+        inputs = {"decoder_input_ids": input_ids, "attention_mask": encoder_attention_mask}
+        outputs = self.step(cache_of(()), encoder_outputs=(encoder_hidden_states,), **inputs)
         cache = outputs.past_key_values
         target = tensors_of(cache.self_attention_cache, "present.{}.decoder.")
         source = tensors_of(cache.cross_attention_cache, "present.{}.encoder.")
         return result_of(outputs) | target | source
 
 
-class NextStep(TargetStep):
+class NextStep(Graph):
     """A target's next tokens, after those in a cache, which holds the keys and values of the source too."""
 
     def compute(self, input_ids, encoder_attention_mask, **past: torch.Tensor) -> dict[str, torch.Tensor]:
         sides = ([tensor for name, tensor in past.items() if f".{side}." in name] for side in ("decoder", "encoder"))
-        target, source = map(cache_of, sides)
+        cache = EncoderDecoderCache(*map(cache_of, sides))
         # The cache replaces the encoder's output: only its shape is read.
         states = torch.zeros(*encoder_attention_mask.shape, self.model.config.hidden_size)
-        outputs = self.step(input_ids, encoder_attention_mask, states, EncoderDecoderCache(target, source))
-        return result_of(outputs) | tensors_of(target, "present.{}.decoder.")
+        inputs = {"decoder_input_ids": input_ids, "attention_mask": encoder_attention_mask}
+        outputs = self.step(cache, encoder_outputs=(states,), **inputs)
+        return result_of(outputs) | tensors_of(cache.self_attention_cache, "present.{}.decoder.")
 
 
 def result_of(outputs) -> dict[str, torch.Tensor]:

@@ -69,7 +69,7 @@ def pack_weights(model: PreTrainedModel, dtype: str | None = None, compile: bool
     """
     dtype = fastest(model) if dtype is None else dtype
     check(model, dtype)
-    tell_of_experts(model)
+    warn_of_experts(model)
     if compile:
         compile_steps(model)
     inner = torch.bfloat16 if dtype == "bfloat16" and has_onednn(torch.bfloat16) else model.dtype
@@ -112,7 +112,7 @@ def check(model: nn.Module, dtype: str) -> None:
         raise ValueError(f"pack_weights takes a model with plain linear layers; this one is {state}.")
 
 
-def tell_of_experts(model: nn.Module) -> None:
+def warn_of_experts(model: nn.Module) -> None:
     """Warns that experts stay as they are, and says how much of the model is packed."""
     if any(type(module).__name__ == "TfmExperts" for module in model.modules()):
         layers = [module.weight for module in model.modules() if is_plain(module)]

@@ -10,8 +10,7 @@ from transformers import PreTrainedModel
 from transformers.pipelines.base import ChunkPipeline
 
 from ..limits import positions_of
-from .arguments import without_none
-from .batches import PadsAtRight
+from .base import PadsAtRight, without_none
 from .spans import likeliest_spans
 from .windows import Windows
 
@@ -36,8 +35,6 @@ class QuestionAnsweringPipeline(PadsAtRight, ChunkPipeline):
     """
 
     default_input_names = "question,context"
-    _load_tokenizer = True
-    _load_processor = _load_image_processor = _load_video_processor = _load_feature_extractor = False
 
     def __init__(self, model: PreTrainedModel, *args, task: str = "", **kwargs):
         super().__init__(model, *args, task="question-answering", **kwargs)
@@ -65,7 +62,8 @@ class QuestionAnsweringPipeline(PadsAtRight, ChunkPipeline):
         align_to_words: bool | None = None,
         **window_options: Any,
     ) -> tuple[dict, dict, dict]:
-        for name, value in {"top_k": top_k, "max_answer_len": max_answer_len}.items():
+        answer_options = {"top_k": top_k, "max_answer_len": max_answer_len}
+        for name, value in answer_options.items():
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value}: at least 1 is needed.")
         if unknown := window_options.keys() - {"doc_stride", "max_seq_len", "max_question_len", "padding"}:
@@ -74,11 +72,7 @@ class QuestionAnsweringPipeline(PadsAtRight, ChunkPipeline):
             raise ValueError(
                 "handle_impossible_answer=True needs a tokenizer with a CLS token, which stands for no answer."
             )
-        answer_options = {
-            "top_k": top_k,
-            "max_answer_len": max_answer_len,
-            "handle_impossible_answer": handle_impossible_answer,
-        }
+        answer_options["handle_impossible_answer"] = handle_impossible_answer
         both = {"align_to_words": align_to_words}
         return without_none(window_options | both), {}, without_none(answer_options | both)
 

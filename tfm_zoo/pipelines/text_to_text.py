@@ -9,8 +9,7 @@ import torch
 from transformers import Pipeline, PreTrainedConfig, PreTrainedModel
 
 from ..limits import positions_of
-from .arguments import without_none
-from .batches import PadsAtRight
+from .base import PadsAtRight, without_none
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +38,6 @@ class Text2TextGenerationPipeline(PadsAtRight, Pipeline):
     tensor `(length,)`.
     """
 
-    _load_tokenizer = True
-    _load_processor = _load_image_processor = _load_video_processor = _load_feature_extractor = False
     # Generation settings are put together here: how the base class does it changes between releases.
     _pipeline_calls_generate = False
     task_name = "text2text-generation"

@@ -73,10 +73,7 @@ def panels(attention: AttentionMap, layer: int | None, head: int | None) -> Figu
     columns = ceil(len(shown) / rows)
     size = (max(5.5, columns * (keys * row + 1.25) + 1.3), max(3.2, rows * (queries * row + 1.3) + 1.2))
     figure = Figure(figsize=size, layout="compressed")
-    grid = figure.subplots(rows, columns, squeeze=False).flatten()
-    axes = list(grid[: len(shown)])
-    for axis in grid[len(shown) :]:
-        axis.set_visible(False)
+    axes = [figure.add_subplot(rows, columns, place) for place in range(1, len(shown) + 1)]
     for axis, (layer_number, head_number) in zip(axes, shown, strict=True):
         image = draw(axis, attention.weights[attention.layers.index(layer_number), head_number])
         label(axis, attention, row)

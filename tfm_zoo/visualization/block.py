@@ -1,6 +1,7 @@
 """A model's block as its configuration has it, in the boxes that papers draw."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
@@ -82,9 +83,13 @@ def stack_of(config: TfmConfig, title: str, depth: int, is_causal: bool) -> Stac
     counts = [f" in {config.layer_types.count(kind)}" for kind in types] if len(types) > 1 else [""]
     seen = " and ".join(kinds[kind] + count for kind, count in zip(types, counts, strict=True))
     seen = seen.replace(" and ", " layers and ", 1) if len(types) > 1 else seen
-    details = ["causal" * is_causal, seen * (seen != "full"), "rotary" * (config.position_embedding_type == "rotary")]
-    details += ["queries and keys normed" * bool(config.qk_norm)]
-    details += ["biased by distance" * config.has_position_bias]
+    details = [
+        "causal" * is_causal,
+        seen * (seen != "full"),
+        "rotary" * (config.position_embedding_type == "rotary"),
+        "queries and keys normed" * bool(config.qk_norm),
+        "biased by distance" * config.has_position_bias,
+    ]
     lines = ["self-attention", in_lines(heads_of(config)), in_lines(", ".join(filter(None, details)))]
     width, inner = config.hidden_size, config.intermediate_size
     gate = "gated, " if config.mlp_type == "gated" else ""
@@ -139,7 +144,7 @@ class Column:
         """
         height, x = HEIGHT * (0.45 + 0.5 * (lines or 1 + text.count("\n"))), self.middle + offset
         bottom = self.top + GAP
-        self.arrow(x, self.top, bottom)
+        self.point((x, bottom), (x, self.top))
         corner, style = (x - WIDTH / 2, bottom), "round,pad=0,rounding_size=0.12"
         self.panel.add_patch(FancyBboxPatch(corner, WIDTH, height, style, fc=COLOURS[kind], ec="#555555", zorder=2))
         self.panel.text(x, bottom + height / 2, text, ha="center", va="center", fontsize=9, zorder=3)
@@ -148,10 +153,10 @@ class Column:
         return bottom + height / 2
 
     def line(self, x: float, bottom: float, top: float) -> None:
-        self.panel.plot([x, x], [bottom, top], color="#555555", lw=1, zorder=1)
+        self.path([x, x], [bottom, top])
 
-    def arrow(self, x: float, bottom: float, top: float) -> None:
-        self.point((x, top), (x, bottom))
+    def path(self, xs: Sequence[float], ys: Sequence[float]) -> None:
+        self.panel.plot(xs, ys, color="#555555", lw=1, zorder=1)
 
     def point(self, to: tuple[float, float], start: tuple[float, float], short: float = 0.0) -> None:
         """An arrow from `start` to `to`, which ends `short` points before it."""
@@ -161,7 +166,7 @@ class Column:
     def fork(self, half: float, joins: bool = False) -> None:
         """A line across, from which two boxes go up or, if it `joins` them, on which they meet."""
         self.top += 0.15
-        self.panel.plot([self.middle - half, self.middle + half], [self.top] * 2, color="#555555", lw=1, zorder=1)
+        self.path([self.middle - half, self.middle + half], [self.top] * 2)
         if not joins:
             self.line(self.middle, self.top - 0.15, self.top)
 
@@ -170,7 +175,7 @@ class Column:
         top = self.top + GAP + 0.1
         self.point((self.middle, top), (self.middle, self.top), short=RADIUS)
         x = self.middle + side
-        self.panel.plot([self.middle, x, x], [start, start, top], color="#555555", lw=1, zorder=1)
+        self.path([self.middle, x, x], [start, start, top])
         self.point((self.middle, top), (x, top), short=RADIUS)
         self.panel.plot(self.middle, top, "o", ms=2 * RADIUS, mfc="white", mec="#555555", zorder=3)
         self.panel.text(self.middle, top, "+", ha="center", va="center", fontsize=12, zorder=4)
@@ -200,16 +205,8 @@ def draw_stack(panel: Axes, stack: Stack, middle: float) -> tuple[Column, list[f
         if sub_layer.after:
             column.box("norm", stack.norm)
     left, right = (4.7, 5.2) if stack.parallel_norms else (2.45, 2.95)
-    frame = FancyBboxPatch(
-        (middle - left, begin),
-        left + right,
-        column.top + 0.2 - begin,
-        "round,pad=0,rounding_size=0.2",
-        fill=False,
-        ec="#999999",
-        ls="--",
-    )
-    panel.add_patch(frame)
+    size, style = (left + right, column.top + 0.2 - begin), "round,pad=0,rounding_size=0.2"
+    panel.add_patch(FancyBboxPatch((middle - left, begin), *size, style, fill=False, ec="#999999", ls="--"))
     panel.text(middle - left - 0.1, (begin + column.top) / 2, f"{stack.depth} x", ha="right", va="center", fontsize=11)
     if stack.final_norm:
         column.top += 0.2
@@ -258,11 +255,10 @@ def plot_block(config: TfmConfig, path: str | Path, title: str | None = None) ->
         (encoder, _), (decoder, heights) = drawn
         corner, left = encoder.top + GAP, decoder.middle - WIDTH / 2
         for height in heights:
-            xs, ys = [encoder.middle, encoder.middle, 4.2, 4.2], [encoder.top, corner, corner, height]
-            panel.plot(xs, ys, color="#555555", lw=1, zorder=1)
+            encoder.path([encoder.middle, encoder.middle, 4.2, 4.2], [encoder.top, corner, corner, height])
             decoder.point((left, height), (4.2, height))
     last = drawn[-1][0]
-    last.arrow(last.middle, last.top, last.top + 1.5 * GAP)
+    last.point((last.middle, last.top + 1.5 * GAP), (last.middle, last.top))
     panel.text(last.middle, last.top + 1.6 * GAP, "hidden states, for a head", ha="center", va="bottom", fontsize=9)
     middle, top = sum(column.middle for column, _ in drawn) / len(drawn), max(column.top for column, _ in drawn)
     name = title or type(config).__name__.removesuffix("Config")

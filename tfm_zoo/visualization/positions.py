@@ -15,17 +15,12 @@ from .figures import LINES, SIGNED, check_suffix, plain, save
 
 VISIBLE = 0.005  # the least difference in similarity that a picture shows
 LONGEST = 512  # positions, if the caller does not say how many
-#: labels by `position_embedding_type`
-CHANNELS = {
-    "learned": "channel",
-    "sinusoidal": "channel",
-    "rotary": "pair of channels: the cosine of its angle, then likewise the sine",
-}
-SIMILARITY = {
-    "learned": "cosine similarity",
-    "sinusoidal": "cosine similarity",
-    "rotary": "dot product of queries and keys of ones,\nas a share of that at distance 0",
-}
+#: what the channels and the similarities of positions are; for rotary positions and for all others
+ROTARY_LABELS = (
+    "pair of channels: the cosine of its angle, then likewise the sine",
+    "dot product of queries and keys of ones,\nas a share of that at distance 0",
+)
+LABELS = ("channel", "cosine similarity")
 
 
 def position_vectors(source: PreTrainedModel | TfmConfig, length: int | None = None) -> dict[str, torch.Tensor]:
@@ -104,12 +99,13 @@ def plot_positions(
     tables = position_vectors(source, length)
     config = getattr(source, "config", source)
     kind = config.position_embedding_type
+    channels, similarity = ROTARY_LABELS if kind == "rotary" else LABELS
     figure = Figure(figsize=(12, 0.6 + 4.4 * len(tables)), layout="constrained")
     rows = figure.subplots(len(tables), 2, squeeze=False, width_ratios=(1.25, 1))
     for (name, vectors), (left, right) in zip(tables.items(), rows, strict=True):
         largest = np.quantile(vectors.abs(), 0.998)  # in a trained table a few channels are far larger
         image = left.imshow(vectors, cmap=SIGNED, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest")
-        left.set(title=name, xlabel=CHANNELS[kind], ylabel="position")
+        left.set(title=name, xlabel=channels, ylabel="position")
         figure.colorbar(image, ax=left, label="value", aspect=30, pad=0.01)
 
         mean, low, high = similarity_by_distance(vectors)
@@ -119,7 +115,7 @@ def plot_positions(
             right.fill_between(distances, low, high, color=colour, alpha=0.2, lw=0, label="middle 80 % of the pairs")
         right.plot(mean, color=colour, label="mean" if is_band else "the same for all pairs")
         right.axhline(0, color="#888888", lw=0.8)
-        right.set(title=name, xlabel="distance between two positions", ylabel=SIMILARITY[kind], xlim=(0, len(mean) - 1))
+        right.set(title=name, xlabel="distance between two positions", ylabel=similarity, xlim=(0, len(mean) - 1))
         plain(right)
         right.legend(frameon=False)
     title = title or (title_of(source) if source is not config else None)

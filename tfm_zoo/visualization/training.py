@@ -55,21 +55,19 @@ def plot_runs(histories: Mapping[str, list[dict[str, Any]]], path: str | Path) -
     check_suffix(path)
     if not 0 < len(histories) <= len(LINES):
         raise ValueError(f"{len(histories)} runs to compare; a picture has room for 1 to {len(LINES)}.")
-    if without := [name for name, history in histories.items() if not curve(history, "eval_loss")[0]]:
+    curves = {"optimiser step": {name: curve(history, "eval_loss") for name, history in histories.items()}}
+    if without := [name for name, (steps, _) in curves["optimiser step"].items() if not steps]:
         raise ValueError(f"{', '.join(without)}: no validation loss in the history.")
     times = {name: curve(history, "eval_loss", by="train_runtime") for name, history in histories.items()}
-    has_times = all(None not in seconds for seconds, _ in times.values())
-    longest = max((max(seconds) for seconds, _ in times.values()), default=0) if has_times else 0
-    unit, length = ("seconds", 1) if longest < 60 else ("minutes", 60)
-    figure = Figure(figsize=(11 if has_times else 6.5, 4), layout="constrained")
-    panels = figure.subplots(1, 1 + has_times, sharey=True, squeeze=False)[0]
-    for colour, (name, history) in zip(LINES, histories.items(), strict=False):
-        steps, losses = curve(history, "eval_loss")
-        style = {"color": colour, "marker": ".", "label": f"{name}: {min(losses):.3f}"}
-        panels[0].plot(steps, losses, **style)
-        if has_times:
-            panels[1].plot([seconds / length for seconds in times[name][0]], losses, **style)
-    for panel, label in zip(panels, ("optimiser step", f"{unit} of training"), strict=False):
+    if all(None not in seconds for seconds, _ in times.values()):
+        unit, length = ("seconds", 1) if max(max(seconds) for seconds, _ in times.values()) < 60 else ("minutes", 60)
+        scaled = {name: ([each / length for each in seconds], losses) for name, (seconds, losses) in times.items()}
+        curves[f"{unit} of training"] = scaled
+    figure = Figure(figsize=(11 if len(curves) > 1 else 6.5, 4), layout="constrained")
+    panels = figure.subplots(1, len(curves), sharey=True, squeeze=False)[0]
+    for panel, (label, runs) in zip(panels, curves.items(), strict=True):
+        for colour, (name, (amounts, losses)) in zip(LINES, runs.items(), strict=False):
+            panel.plot(amounts, losses, color=colour, marker=".", label=f"{name}: {min(losses):.3f}")
         panel.set_xlabel(label)
         panel.set_xlim(left=0)
         panel.xaxis.set_major_locator(MaxNLocator(integer=label == "optimiser step"))

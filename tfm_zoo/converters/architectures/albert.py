@@ -2,15 +2,13 @@
 
 from ..architecture import Architecture, Head
 from ..config_rules import Field, LabelCount, constants, only, same
-from ..tensor_rules import NotConverted, Rename
-from .bert import CLASSIFIER, QUESTION_ANSWERING, SEQUENCE_CLASSIFIER
+from ..tensor_rules import Rename
+from .bert import BUFFERS, CLASSIFIER, EMBEDDINGS, QUESTION_ANSWERING, SEQUENCE_CLASSIFIER, masked_lm
 
 LAYER = "encoder.albert_layer_groups.{i}.albert_layers.0"
 TENSORS = (
-    Rename("embeddings.word_embeddings", "embeddings.embed_tokens"),
-    Rename("embeddings.position_embeddings", "embeddings.embed_positions"),
-    Rename("embeddings.token_type_embeddings", "embeddings.embed_token_types"),
-    Rename("embeddings.LayerNorm", "embeddings.norm"),
+    *EMBEDDINGS,
+    *BUFFERS,
     Rename("encoder.embedding_hidden_mapping_in", "embeddings.projection"),
     Rename(f"{LAYER}.attention.query", "layers.{i}.self_attn.q_proj"),
     Rename(f"{LAYER}.attention.key", "layers.{i}.self_attn.k_proj"),
@@ -20,18 +18,13 @@ TENSORS = (
     Rename(f"{LAYER}.ffn", "layers.{i}.mlp.up_proj"),
     Rename(f"{LAYER}.ffn_output", "layers.{i}.mlp.down_proj"),
     Rename(f"{LAYER}.full_layer_layer_norm", "layers.{i}.mlp_norm"),
-    NotConverted("embeddings.position_ids"),
-    NotConverted("embeddings.token_type_ids"),
 )
 POOLER = Rename("albert.pooler", "model.pooler.dense")
-MASKED_LM = (
-    Rename("predictions.dense", "head.dense"),
-    Rename("predictions.LayerNorm", "head.norm"),
-    Rename("predictions.decoder.weight", "lm_head.weight"),
-    Rename("predictions.bias", "lm_head.bias", also="predictions.decoder.bias"),
-)
+MASKED_LM = masked_lm("predictions", "dense", "LayerNorm")
 #: the order of two sentences, in the place of BERT's next sentence
 PRE_TRAINING = (POOLER, *MASKED_LM, Rename("sop_classifier.classifier", "seq_relationship"))
+TWO_ORDERS = (Field("classifier_dropout_prob", "sentence_dropout"), LabelCount(2))
+TEXT_CLASSIFIER = (Rename("albert.pooler", "classifier.dense"), SEQUENCE_CLASSIFIER)
 
 ALBERT = Architecture(
     model_type="albert",
@@ -52,18 +45,9 @@ ALBERT = Architecture(
     tensors=TENSORS,
     heads=(
         Head("AlbertModel", "TfmBertModel", (POOLER,)),
-        Head(
-            "AlbertForPreTraining",
-            "TfmBertForPreTraining",
-            PRE_TRAINING,
-            (Field("classifier_dropout_prob", "sentence_dropout"), LabelCount(2)),
-        ),
+        Head("AlbertForPreTraining", "TfmBertForPreTraining", PRE_TRAINING, TWO_ORDERS),
         Head("AlbertForMaskedLM", "TfmBertForMaskedLM", MASKED_LM),
-        Head(
-            "AlbertForSequenceClassification",
-            "TfmBertForSequenceClassification",
-            (Rename("albert.pooler", "classifier.dense"), SEQUENCE_CLASSIFIER),
-        ),
+        Head("AlbertForSequenceClassification", "TfmBertForSequenceClassification", TEXT_CLASSIFIER),
         Head("AlbertForMultipleChoice", "TfmBertForMultipleChoice", (POOLER, CLASSIFIER)),
         Head("AlbertForTokenClassification", "TfmBertForTokenClassification", (CLASSIFIER,)),
         Head("AlbertForQuestionAnswering", "TfmBertForQuestionAnswering", (QUESTION_ANSWERING,), (LabelCount(2),)),

@@ -5,8 +5,8 @@ from typing import Any
 
 from ..architecture import Architecture
 from ..config_rules import ConfigRule, Field, Fields, Free, constants, only, same
-from ..tensor_rules import Rename, Split, SplitHeads
-from .decoder_family import CONFIG, OLDER, generic_heads
+from ..tensor_rules import Rename, Split
+from .decoder_family import CONFIG, OLDER, generic_heads, megatron_block
 from .projections import QKV
 
 ALIBI = (
@@ -16,7 +16,6 @@ ALIBI = (
     *constants(position_embedding_type="alibi", embedding_dropout=0.0, scaled_residual_init=False),
     *constants(intermediate_size=lambda zoo: 4 * zoo["hidden_size"]),
 )
-
 
 BLOOM = Architecture(
     model_type="bloom",
@@ -35,12 +34,7 @@ BLOOM = Architecture(
     tensors=(
         Rename("word_embeddings", "embeddings.embed_tokens"),
         Rename("word_embeddings_layernorm", "embeddings.norm"),
-        Rename("h.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
-        SplitHeads("h.{i}.self_attention.query_key_value", QKV, by_group=True),
-        Rename("h.{i}.self_attention.dense", "layers.{i}.self_attn.o_proj"),
-        Rename("h.{i}.post_attention_layernorm", "layers.{i}.mlp_norm"),
-        Rename("h.{i}.mlp.dense_h_to_4h", "layers.{i}.mlp.up_proj"),
-        Rename("h.{i}.mlp.dense_4h_to_h", "layers.{i}.mlp.down_proj"),
+        *megatron_block("h.{i}", "self_attention"),
         Rename("ln_f", "norm"),
     ),
     heads=generic_heads("Bloom", rules=OLDER),

@@ -3,7 +3,7 @@ Blenderbot."""
 
 from ..architecture import Architecture, Head
 from ..config_rules import Computed, ConfigRule, Field, Fields, Free, LabelCount, amended, constants, only, same
-from ..tensor_rules import NotConverted, Rename, Row, Sinusoids
+from ..tensor_rules import NotConverted, Rename, Row, Sinusoids, TensorRule
 from .decoder_family import LM_HEAD
 
 SIDES = ("encoder", "decoder")
@@ -29,17 +29,13 @@ NO_LAYERDROP = only(encoder_layerdrop=0, decoder_layerdrop=0)
 LOGITS_BIAS = (*constants(final_logits_bias=lambda zoo: not zoo.get("lm_head_bias")), *map(Free, BIASES))
 
 ATTENTIONS = [("encoder", "self_attn"), ("decoder", "self_attn"), ("decoder", "encoder_attn")]
-ATTENTION = {"q_proj": "q_proj", "k_proj": "k_proj", "v_proj": "v_proj", "out_proj": "o_proj"}
+ATTENTION = {**{f".{part}_proj": f".{part}_proj" for part in "qkv"}, ".out_proj": ".o_proj", "_layer_norm": "_norm"}
 MLP = {"fc1": "mlp.up_proj", "fc2": "mlp.down_proj", "final_layer_norm": "mlp_norm"}
 BLOCKS = (
     *(
-        Rename(f"{side}.layers.{{i}}.{attention}.{official}", f"{side}.layers.{{i}}.{attention}.{zoo}")
+        Rename(f"{side}.layers.{{i}}.{attention}{official}", f"{side}.layers.{{i}}.{attention}{zoo}")
         for side, attention in ATTENTIONS
         for official, zoo in ATTENTION.items()
-    ),
-    *(
-        Rename(f"{side}.layers.{{i}}.{attention}_layer_norm", f"{side}.layers.{{i}}.{attention}_norm")
-        for side, attention in ATTENTIONS
     ),
     *(
         Rename(f"{side}.layers.{{i}}.{official}", f"{side}.layers.{{i}}.{zoo}")
@@ -66,12 +62,37 @@ CLASSIFIER = tuple(
 ANSWERS = (Rename("qa_outputs", "qa_outputs"),), (LabelCount(2),)
 
 
-def bart(model_type: str, title: str, name: str, config: tuple[ConfigRule, ...] = ()) -> Architecture:
-    """The table of BART, for official classes whose names begin with `name` and that differ from it by `config`."""
+def bart_relative(
+    model_type: str,
+    title: str,
+    name: str,
+    config: tuple[ConfigRule, ...],
+    tensors: tuple[TensorRule, ...],
+    language_model: tuple[TensorRule, ...] = LANGUAGE_MODEL,
+    other_heads: tuple[Head, ...] = (),
+) -> Architecture:
+    """The table of official classes that share BART's code, and whose names begin with `name`."""
     return Architecture(
         model_type=model_type,
         title=title,
         prefix="model",
+        config=config,
+        tensors=(*SHARED_EMBEDDINGS, *BLOCKS, *tensors),
+        heads=(
+            Head(f"{name}Model", "TfmEncoderDecoderModel"),
+            Head(f"{name}ForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", language_model),
+            *other_heads,
+        ),
+        tokenizer=f"{name}Tokenizer",
+    )
+
+
+def bart(model_type: str, title: str, name: str, config: tuple[ConfigRule, ...] = ()) -> Architecture:
+    """The table of BART, for official classes whose names begin with `name` and that differ from it by `config`."""
+    return bart_relative(
+        model_type,
+        title,
+        name,
         config=(
             *CONFIG,
             *NO_LAYERDROP,
@@ -82,19 +103,14 @@ def bart(model_type: str, title: str, name: str, config: tuple[ConfigRule, ...] 
             *config,
         ),
         tensors=(
-            *SHARED_EMBEDDINGS,
-            *BLOCKS,
             *LEARNED_POSITIONS,
             *(Rename(f"{side}.layernorm_embedding", f"{side}.embeddings.norm") for side in SIDES),
             *NORMS,
         ),
-        heads=(
-            Head(f"{name}Model", "TfmEncoderDecoderModel"),
-            Head(f"{name}ForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", LANGUAGE_MODEL),
+        other_heads=(
             Head(f"{name}ForSequenceClassification", "TfmEncoderDecoderForSequenceClassification", CLASSIFIER),
             Head(f"{name}ForQuestionAnswering", "TfmEncoderDecoderForQuestionAnswering", *ANSWERS),
         ),
-        tokenizer=f"{name}Tokenizer",
     )
 
 
@@ -157,26 +173,18 @@ FSMT = Architecture(
 PRE_NORM = (*CONFIG, *same("vocab_size"), *constants(norm_position="pre"), *ALL_TIED)
 #: Fan et al. 2020; the architecture of the dense NLLB models (NLLB team 2022). The official class
 #: drops whole layers in training (`encoder_layerdrop`): the zoo keeps this field, but drops none.
-M2M100 = Architecture(
-    model_type="m2m_100",
-    title="M2M100 (NLLB)",
-    prefix="model",
+M2M100 = bart_relative(
+    *("m2m_100", "M2M100 (NLLB)", "M2M100"),
     config=(
         *PRE_NORM,
         *constants(position_embedding_type="sinusoidal", sinusoid_type="tensor2tensor", position_ids_from_padding=True),
     ),
-    tensors=(*SHARED_EMBEDDINGS, *BLOCKS, *NORMS, *(Sinusoids(f"{side}.embed_positions.weights") for side in SIDES)),
-    heads=(
-        Head("M2M100Model", "TfmEncoderDecoderModel"),
-        Head("M2M100ForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", (LM_HEAD,)),
-    ),
-    tokenizer="M2M100Tokenizer",
+    tensors=(*NORMS, *(Sinusoids(f"{side}.embed_positions.weights") for side in SIDES)),
+    language_model=(LM_HEAD,),
 )
 #: Zhang et al. 2019, for summaries
-PEGASUS = Architecture(
-    model_type="pegasus",
-    title="Pegasus",
-    prefix="model",
+PEGASUS = bart_relative(
+    *("pegasus", "Pegasus", "Pegasus"),
     config=amended(
         PRE_NORM,
         *NO_LAYERDROP,
@@ -184,23 +192,11 @@ PEGASUS = Architecture(
         Computed("bos_token_id", lambda official: official.get("bos_token_id")),  # which its configuration may lack
         *LOGITS_BIAS,
     ),
-    tensors=(*SHARED_EMBEDDINGS, *BLOCKS, *NORMS, *SINUSOIDS),
-    heads=(
-        Head("PegasusModel", "TfmEncoderDecoderModel"),
-        Head("PegasusForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", LANGUAGE_MODEL),
-    ),
-    tokenizer="PegasusTokenizer",
+    tensors=(*NORMS, *SINUSOIDS),
 )
 #: Roller et al. 2020, for conversation
-BLENDERBOT = Architecture(
-    model_type="blenderbot",
-    title="Blenderbot",
-    prefix="model",
+BLENDERBOT = bart_relative(
+    *("blenderbot", "Blenderbot", "Blenderbot"),
     config=(*PRE_NORM, *NO_LAYERDROP, *constants(position_embedding_type="learned"), *LOGITS_BIAS),
-    tensors=(*SHARED_EMBEDDINGS, *BLOCKS, *NORMS, *LEARNED_POSITIONS),
-    heads=(
-        Head("BlenderbotModel", "TfmEncoderDecoderModel"),
-        Head("BlenderbotForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", LANGUAGE_MODEL),
-    ),
-    tokenizer="BlenderbotTokenizer",
+    tensors=(*NORMS, *LEARNED_POSITIONS),
 )

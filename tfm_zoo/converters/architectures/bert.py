@@ -16,22 +16,31 @@ from ..config_rules import (
 )
 from ..tensor_rules import NotConverted, Rename, TensorRule
 
-HAS_SEGMENTS = Requires("type_vocab_size", lambda size: size > 0, "at least 1")
-CONFIG = (
+FIELDS = (
     *same("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
     *same("max_position_embeddings", "type_vocab_size", "classifier_dropout", "initializer_range"),
     *same("pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings"),
     Field("hidden_dropout_prob", "hidden_dropout"),
     Field("attention_probs_dropout_prob", "attention_dropout"),
     Field("layer_norm_eps", "norm_eps"),
+)
+HAS_SEGMENTS = Requires("type_vocab_size", lambda size: size > 0, "at least 1")
+CONFIG = (
+    *FIELDS,
     *only(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False),
     HAS_SEGMENTS,
 )
-TENSORS = (
+EMBEDDINGS = (
     Rename("embeddings.word_embeddings", "embeddings.embed_tokens"),
     Rename("embeddings.position_embeddings", "embeddings.embed_positions"),
     Rename("embeddings.token_type_embeddings", "embeddings.embed_token_types"),
     Rename("embeddings.LayerNorm", "embeddings.norm"),
+)
+#: what old versions saved
+BUFFERS = (NotConverted("embeddings.position_ids"), NotConverted("embeddings.token_type_ids"))
+TENSORS = (
+    *EMBEDDINGS,
+    *BUFFERS,
     Rename("encoder.layer.{i}.attention.self.query", "layers.{i}.self_attn.q_proj"),
     Rename("encoder.layer.{i}.attention.self.key", "layers.{i}.self_attn.k_proj"),
     Rename("encoder.layer.{i}.attention.self.value", "layers.{i}.self_attn.v_proj"),
@@ -40,22 +49,26 @@ TENSORS = (
     Rename("encoder.layer.{i}.intermediate.dense", "layers.{i}.mlp.up_proj"),
     Rename("encoder.layer.{i}.output.dense", "layers.{i}.mlp.down_proj"),
     Rename("encoder.layer.{i}.output.LayerNorm", "layers.{i}.mlp_norm"),
-    NotConverted("embeddings.position_ids"),
-    NotConverted("embeddings.token_type_ids"),
 )
 CLASSIFIER = Rename("classifier", "classifier")
 SEQUENCE_CLASSIFIER = Rename("classifier", "classifier.out_proj")
 QUESTION_ANSWERING = Rename("qa_outputs", "qa_outputs")
 
+
+def masked_lm(head: str, dense: str, norm: str) -> tuple[TensorRule, ...]:
+    """The head of masked language models, in the official module `head`."""
+    return (
+        Rename(f"{head}.{dense}", "head.dense"),
+        Rename(f"{head}.{norm}", "head.norm"),
+        Rename(f"{head}.decoder.weight", "lm_head.weight"),
+        Rename(f"{head}.bias", "lm_head.bias", also=f"{head}.decoder.bias"),
+    )
+
+
 BERT_POOLER = Rename("bert.pooler.dense", "model.pooler.dense")
 BERT_CLASSIFIER = (Rename("bert.pooler.dense", "classifier.dense"), SEQUENCE_CLASSIFIER)
 NEXT_SENTENCE = Rename("cls.seq_relationship", "seq_relationship")
-BERT_MASKED_LM = (
-    Rename("cls.predictions.transform.dense", "head.dense"),
-    Rename("cls.predictions.transform.LayerNorm", "head.norm"),
-    Rename("cls.predictions.decoder.weight", "lm_head.weight"),
-    Rename("cls.predictions.bias", "lm_head.bias", also="cls.predictions.decoder.bias"),
-)
+BERT_MASKED_LM = masked_lm("cls.predictions", "transform.dense", "transform.LayerNorm")
 
 BERT = Architecture(
     model_type="bert",
@@ -77,12 +90,7 @@ BERT = Architecture(
 )
 
 ROBERTA_POOLER = Rename("roberta.pooler.dense", "model.pooler.dense")
-ROBERTA_MASKED_LM = (
-    Rename("lm_head.dense", "head.dense"),
-    Rename("lm_head.layer_norm", "head.norm"),
-    Rename("lm_head.decoder.weight", "lm_head.weight"),
-    Rename("lm_head.bias", "lm_head.bias", also="lm_head.decoder.bias"),
-)
+ROBERTA_MASKED_LM = masked_lm("lm_head", "dense", "layer_norm")
 ROBERTA_CLASSIFIER = tuple(Rename(f"classifier.{name}", f"classifier.{name}") for name in ("dense", "out_proj"))
 
 
@@ -186,9 +194,8 @@ DISTILBERT = Architecture(
         *constants(add_pooling_layer=False, pooler_act="relu"),
     ),
     tensors=(
-        Rename("embeddings.word_embeddings", "embeddings.embed_tokens"),
-        Rename("embeddings.position_embeddings", "embeddings.embed_positions"),
-        Rename("embeddings.LayerNorm", "embeddings.norm"),
+        *EMBEDDINGS,
+        *BUFFERS,
         Rename("transformer.layer.{i}.attention.q_lin", "layers.{i}.self_attn.q_proj"),
         Rename("transformer.layer.{i}.attention.k_lin", "layers.{i}.self_attn.k_proj"),
         Rename("transformer.layer.{i}.attention.v_lin", "layers.{i}.self_attn.v_proj"),
@@ -197,7 +204,6 @@ DISTILBERT = Architecture(
         Rename("transformer.layer.{i}.ffn.lin1", "layers.{i}.mlp.up_proj"),
         Rename("transformer.layer.{i}.ffn.lin2", "layers.{i}.mlp.down_proj"),
         Rename("transformer.layer.{i}.output_layer_norm", "layers.{i}.mlp_norm"),
-        NotConverted("embeddings.position_ids"),
     ),
     heads=(
         Head("DistilBertModel", "TfmBertModel"),

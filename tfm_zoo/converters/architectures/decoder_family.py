@@ -1,4 +1,4 @@
-"""What all official decoders share: fields of their configurations, and their heads."""
+"""What all official decoders share: fields of their configurations, their heads, and blocks that several have."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,8 @@ from typing import Any
 
 from ..architecture import Head
 from ..config_rules import Computed, ConfigRule, Fields, Free, same
-from ..tensor_rules import Rename, TensorRule
+from ..tensor_rules import Rename, SplitHeads, TensorRule
+from .projections import QKV
 
 
 def token_classifier_dropout(official: Fields) -> float:
@@ -68,3 +69,15 @@ def generic_heads(
     """The heads of these kinds for official classes whose names begin with `name`; a `Head` in `kinds` is kept."""
     generic = {kind: Head(f"{name}{kind}", f"TfmGPT{kind}", tensors) for kind, tensors in rules.items()}
     return tuple(generic.get(kind, kind) for kind in kinds)
+
+
+def megatron_block(layer: str, attention: str) -> tuple[TensorRule, ...]:
+    """The tensors of a block whose names come from Megatron, as those of BLOOM, Falcon and GPT-NeoX."""
+    return (
+        Rename(f"{layer}.input_layernorm", "layers.{i}.self_attn_norm"),
+        SplitHeads(f"{layer}.{attention}.query_key_value", QKV, by_group=True),
+        Rename(f"{layer}.{attention}.dense", "layers.{i}.self_attn.o_proj"),
+        Rename(f"{layer}.post_attention_layernorm", "layers.{i}.mlp_norm"),
+        Rename(f"{layer}.mlp.dense_h_to_4h", "layers.{i}.mlp.up_proj"),
+        Rename(f"{layer}.mlp.dense_4h_to_h", "layers.{i}.mlp.down_proj"),
+    )

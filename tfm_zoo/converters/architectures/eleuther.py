@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..architecture import Architecture
-from ..config_rules import Computed, ConfigRule, Field, Fields, Requires, constants, same
-from ..tensor_rules import Interleaved, NotConverted, Rename, SplitHeads
-from .decoder_family import CONFIG, GENERIC, OLDER, WITHOUT_TOKENS, generic_heads
-from .gpt import CONFIG as GPT_CONFIG
-from .gpt import intermediate_size
-from .projections import QKV
+from ..config_rules import ConfigRule, Field, Fields, Requires, constants, same
+from ..tensor_rules import Interleaved, NotConverted, Rename
+from .decoder_family import CONFIG, GENERIC, OLDER, WITHOUT_TOKENS, generic_heads, megatron_block
+from .gpt import GPT2, LATER_CONFIG
 
 NEOX_LM_HEAD = Rename("lm_head.weight", "lm_head.weight", also="embed_out.weight")  # its name in files
 
@@ -31,12 +29,7 @@ GPT_NEOX = Architecture(
     ),
     tensors=(
         Rename("embed_in", "embeddings.embed_tokens"),
-        Rename("layers.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
-        SplitHeads("layers.{i}.attention.query_key_value", QKV, by_group=True),
-        Rename("layers.{i}.attention.dense", "layers.{i}.self_attn.o_proj"),
-        Rename("layers.{i}.post_attention_layernorm", "layers.{i}.mlp_norm"),
-        Rename("layers.{i}.mlp.dense_h_to_4h", "layers.{i}.mlp.up_proj"),
-        Rename("layers.{i}.mlp.dense_4h_to_h", "layers.{i}.mlp.down_proj"),
+        *megatron_block("layers.{i}", "attention"),
         Rename("final_layer_norm", "norm"),
         NotConverted("layers.{i}.attention.bias"),  # the causal mask
         NotConverted("layers.{i}.attention.masked_bias"),
@@ -70,28 +63,21 @@ GPTJ = Architecture(
     title="GPT-J",
     prefix="transformer",
     config=(
-        *GPT_CONFIG,
-        *same("use_cache"),
-        Field("activation_function", "hidden_act"),
-        Computed("intermediate_size", intermediate_size, lambda width: {"n_inner": width}),
+        *LATER_CONFIG,
         *constants(position_embedding_type="rotary", use_parallel_residual=True, num_ln_in_parallel_attn=1),
         *constants(attention_bias=False, lm_head_bias=True, scaled_residual_init=False),
         RotaryDim(),
         Requires("rotary_dim", lambda count: count is not None, "a number of channels"),
     ),
     tensors=(
-        Rename("wte", "embeddings.embed_tokens"),
-        Rename("h.{i}.ln_1", "layers.{i}.self_attn_norm"),
         Interleaved("h.{i}.attn.q_proj", "layers.{i}.self_attn.q_proj"),
         Interleaved("h.{i}.attn.k_proj", "layers.{i}.self_attn.k_proj"),
         Rename("h.{i}.attn.v_proj", "layers.{i}.self_attn.v_proj"),
         Rename("h.{i}.attn.out_proj", "layers.{i}.self_attn.o_proj"),
         Rename("h.{i}.mlp.fc_in", "layers.{i}.mlp.up_proj"),
         Rename("h.{i}.mlp.fc_out", "layers.{i}.mlp.down_proj"),
-        Rename("ln_f", "norm"),
-        NotConverted("h.{i}.attn.bias"),  # the causal mask
-        NotConverted("h.{i}.attn.masked_bias"),
         NotConverted("h.{i}.attn.embed_positions"),
+        *GPT2.tensors,
     ),
     heads=generic_heads("GPTJ", WITHOUT_TOKENS, GENERIC | {"ForCausalLM": (Rename("lm_head", "lm_head"),)}),
     tokenizer="GPT2Tokenizer",

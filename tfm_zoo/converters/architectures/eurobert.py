@@ -1,20 +1,12 @@
 """EuroBERT (Boizard et al. 2025): LLaMA's blocks, read in both directions."""
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, Field, Fields, Requires, constants, same
+from ..config_rules import Computed, Field, choice, constants, same
 from ..tensor_rules import Rename
+from .bert import CLASSIFIER, SEQUENCE_CLASSIFIER
 from .llama import ROTATES_WHOLE_HEADS, TENSORS, head_dim
 
-POOLING = {"bos": "cls", "mean": "mean", "late": "late"}
-OFFICIAL_POOLING = {zoo: official for official, zoo in POOLING.items()}
-
-
-def classifier_pooling(official: Fields) -> str:
-    return POOLING.get(official.get("classifier_pooling"), "late")
-
-
-def official_pooling(pooling: str) -> dict[str, str]:
-    return {"classifier_pooling": OFFICIAL_POOLING.get(pooling, pooling)}  # `Requires`, below, refuses any other
+TEXT_CLASSIFIER = (Rename("dense", "classifier.dense"), SEQUENCE_CLASSIFIER)
 
 
 EUROBERT = Architecture(
@@ -28,24 +20,19 @@ EUROBERT = Architecture(
         *same("pad_token_id", "bos_token_id", "eos_token_id"),
         Field("rms_norm_eps", "norm_eps"),
         Computed("head_dim", head_dim),
-        Computed("classifier_pooling", classifier_pooling, official_pooling),
+        *choice("classifier_pooling", "classifier_pooling", {"bos": "cls", "mean": "mean", "late": "late"}, "late"),
         *constants(norm_position="pre", norm_type="rmsnorm", embedding_norm=False, type_vocab_size=0),
         *constants(position_embedding_type="rotary", mlp_type="gated", hidden_dropout=0.0, classifier_dropout=0.0),
         *constants(add_pooling_layer=False, pooler_act="gelu"),
         *constants(lm_head_transform=False, lm_head_bias=lambda zoo: zoo["mlp_bias"]),
-        Requires("classifier_pooling", POOLING.__contains__, "one of " + ", ".join(map(repr, POOLING))),
         ROTATES_WHOLE_HEADS,
     ),
     tensors=TENSORS,
     heads=(
         Head("EuroBertModel", "TfmBertModel"),
         Head("EuroBertForMaskedLM", "TfmBertForMaskedLM", (Rename("lm_head", "lm_head"),)),
-        Head(
-            "EuroBertForSequenceClassification",
-            "TfmBertForSequenceClassification",
-            (Rename("dense", "classifier.dense"), Rename("classifier", "classifier.out_proj")),
-        ),
-        Head("EuroBertForTokenClassification", "TfmBertForTokenClassification", (Rename("classifier", "classifier"),)),
+        Head("EuroBertForSequenceClassification", "TfmBertForSequenceClassification", TEXT_CLASSIFIER),
+        Head("EuroBertForTokenClassification", "TfmBertForTokenClassification", (CLASSIFIER,)),
     ),
     tokenizer="PreTrainedTokenizerFast",
 )

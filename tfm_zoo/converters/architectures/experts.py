@@ -4,19 +4,14 @@
 from ..config_rules import Computed, Fields, Requires, constants, only, same
 from ..tensor_rules import PerExpert, Rename
 from .llama import HEAD_NORMS, TENSORS, WINDOW, llama
-from .projections import GATED
 
 ROUTER = (
     *same("num_local_experts", "num_experts_per_tok", "output_router_logits", "router_aux_loss_coef"),
     Requires("num_local_experts", lambda count: count is not None, "a number"),
 )
 EXPERTS = tuple(
-    Rename(name, name)
-    for name in (
-        "layers.{i}.mlp.gate.weight",
-        "layers.{i}.mlp.experts.gate_up_proj",
-        "layers.{i}.mlp.experts.down_proj",
-    )
+    Rename(f"layers.{{i}}.mlp.{name}", f"layers.{{i}}.mlp.{name}")
+    for name in ("gate.weight", "experts.gate_up_proj", "experts.down_proj")
 )
 
 
@@ -37,7 +32,7 @@ MIXTRAL = llama(
     *same("sliding_window"),
     *constants(attention_bias=False, mlp_bias=False, norm_topk_prob=True),
     *only(router_jitter_noise=0.0),
-    tensors=(*(rule for rule in TENSORS if rule.official not in GATED), *EXPERTS),
+    tensors=(*TENSORS, *EXPERTS),
     stored=(
         Rename("layers.{i}.block_sparse_moe.gate.weight", "layers.{i}.mlp.gate.weight"),
         PerExpert(

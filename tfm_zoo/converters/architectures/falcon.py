@@ -1,7 +1,7 @@
 """Falcon (Almazrouei et al. 2023): attention beside feed-forward, with one key-value head or groups."""
 
 from ..architecture import Architecture
-from ..config_rules import Computed, Field, Fields, constants, only, same
+from ..config_rules import Computed, Field, Fields, choice, constants, only, same
 from ..tensor_rules import NotConverted, When
 from .alibi import BLOOM
 from .decoder_family import CONFIG, OLDER, generic_heads
@@ -53,11 +53,7 @@ FALCON = Architecture(
         Field("bias", "mlp_bias"),
         Computed("num_key_value_heads", key_value_heads, lambda count: {"num_kv_heads": count} | NEW),
         Computed("num_ln_in_parallel_attn", norms_of_a_block, lambda count: {"num_ln_in_parallel_attn": count} | NEW),
-        Computed(
-            "position_embedding_type",
-            lambda official: "alibi" if official.get("alibi") else "rotary",
-            lambda kind: {"alibi": kind == "alibi"},
-        ),
+        *choice("alibi", "position_embedding_type", {True: "alibi", False: "rotary"}, False),
         # With ALiBi, official configurations hold rotary parameters that nothing reads.
         Computed(
             "rope_parameters", lambda official: None if official.get("alibi") else official.get("rope_parameters")

@@ -1,7 +1,7 @@
 """GPT-2 (Radford et al. 2019), and the first OpenAI GPT (Radford et al. 2018), whose blocks have the same names."""
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, Field, Fields, Requires, constants, only, same
+from ..config_rules import Computed, Field, Fields, choice, constants, only, same
 from ..tensor_rules import NotConverted, Rename, Split, Transpose
 from .decoder_family import CONFIG as DECODER_CONFIG
 from .decoder_family import LM_HEAD, OLDER, generic_heads
@@ -36,6 +36,15 @@ def intermediate_size(official: Fields) -> int:
     return 4 * official["n_embd"] if width is None else width
 
 
+#: for all but the first GPT
+LATER_CONFIG = (
+    *CONFIG,
+    *same("use_cache"),
+    Field("activation_function", "hidden_act"),
+    Computed("intermediate_size", intermediate_size, lambda width: {"n_inner": width}),
+)
+
+
 def heads(name: str, *kinds: str) -> tuple[Head, ...]:
     """The base model, the language model, which has a name of its own, and the heads of other kinds."""
     language_model = Head(f"{name}LMHeadModel", "TfmGPTForCausalLM", (LM_HEAD,))
@@ -47,10 +56,7 @@ GPT2 = Architecture(
     title="GPT-2",
     prefix="transformer",
     config=(
-        *CONFIG,
-        *same("use_cache"),
-        Field("activation_function", "hidden_act"),
-        Computed("intermediate_size", intermediate_size, lambda width: {"n_inner": width}),
+        *LATER_CONFIG,
         *only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False),
     ),
     tensors=(
@@ -63,10 +69,8 @@ GPT2 = Architecture(
     tokenizer="GPT2Tokenizer",
 )
 
-#: the first GPT's names for its activations -> the zoo's. Its "gelu" is what others call "gelu_new"; of two names for
-#: one activation, the last is written.
+#: the first GPT's names for its activations -> the zoo's. Its "gelu" is what others call "gelu_new".
 ACTIVATIONS = {"swish": "silu", "gelu": "gelu_new", "relu": "relu", "silu": "silu"}
-OFFICIAL_ACTIVATIONS = {zoo: official for official, zoo in ACTIVATIONS.items()}
 
 OPENAI_GPT = Architecture(
     model_type="openai-gpt",
@@ -74,12 +78,7 @@ OPENAI_GPT = Architecture(
     prefix="transformer",
     config=(
         *CONFIG,
-        Computed(
-            "hidden_act",
-            lambda official: ACTIVATIONS.get(official.get("afn", "gelu")),
-            lambda act: {"afn": OFFICIAL_ACTIVATIONS.get(act, act)},
-        ),
-        Requires("afn", ACTIVATIONS.__contains__, " or ".join(ACTIVATIONS)),
+        *choice("afn", "hidden_act", ACTIVATIONS, "gelu"),
         *constants(norm_position="post", scaled_residual_init=False),
         *constants(intermediate_size=lambda zoo: 4 * zoo["hidden_size"]),
     ),

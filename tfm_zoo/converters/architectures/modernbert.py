@@ -3,7 +3,7 @@
 from ..architecture import Architecture, Head
 from ..config_rules import Computed, Field, Fields, LabelCount, constants, same
 from ..tensor_rules import NotConverted, Rename, Split
-from .bert import CLASSIFIER
+from .bert import CLASSIFIER, SEQUENCE_CLASSIFIER
 from .llama import ROTATES_WHOLE_HEADS
 from .projections import GATE_UP, QKV
 
@@ -24,6 +24,10 @@ TENSORS = (
 def dense(zoo: str) -> tuple[Rename, ...]:
     """The layers that every head begins with."""
     return tuple(Rename(f"head.{name}", f"{zoo}.{name}") for name in ("dense", "norm"))
+
+
+TEXT_CLASSIFIER = (*dense("classifier"), SEQUENCE_CLASSIFIER)
+ANSWERS = (*dense("head"), Rename("classifier", "qa_outputs"))
 
 
 def sliding_window(official: Fields) -> int:
@@ -60,19 +64,10 @@ MODERNBERT = Architecture(
     heads=(
         Head("ModernBertModel", "TfmBertModel"),
         Head("ModernBertForMaskedLM", "TfmBertForMaskedLM", (*dense("head"), Rename("decoder", "lm_head"))),
-        Head(
-            "ModernBertForSequenceClassification",
-            "TfmBertForSequenceClassification",
-            (*dense("classifier"), Rename("classifier", "classifier.out_proj")),
-        ),
+        Head("ModernBertForSequenceClassification", "TfmBertForSequenceClassification", TEXT_CLASSIFIER),
         Head("ModernBertForMultipleChoice", "TfmBertForMultipleChoice", (*dense("model.pooler"), CLASSIFIER)),
         Head("ModernBertForTokenClassification", "TfmBertForTokenClassification", (*dense("head"), CLASSIFIER)),
-        Head(
-            "ModernBertForQuestionAnswering",
-            "TfmBertForQuestionAnswering",
-            (*dense("head"), Rename("classifier", "qa_outputs")),
-            (LabelCount(2),),
-        ),
+        Head("ModernBertForQuestionAnswering", "TfmBertForQuestionAnswering", ANSWERS, (LabelCount(2),)),
     ),
     tokenizer="PreTrainedTokenizerFast",
 )

@@ -2,10 +2,12 @@
 which are BERT with rotary positions. The first two have a gated feed-forward."""
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, Field, Fields, LabelCount, constants, same
+from ..config_rules import Computed, Fields, LabelCount, amended, constants, same
 from ..tensor_rules import NotConverted, Rename, Split, TensorRule
 from .bert import (
     CLASSIFIER,
+    EMBEDDINGS,
+    FIELDS,
     HAS_SEGMENTS,
     QUESTION_ANSWERING,
     ROBERTA_CLASSIFIER,
@@ -13,6 +15,7 @@ from .bert import (
     ROBERTA_POOLER,
     SEQUENCE_CLASSIFIER,
     classifier_dropout,
+    masked_lm,
 )
 from .llama import ROTATES_WHOLE_HEADS, head_dim
 from .projections import ATTENTION, GATED, QKV
@@ -23,22 +26,13 @@ def is_tied(official: Fields) -> bool:
     return official.get("tie_word_embeddings", True)
 
 
-CONFIG = (
-    *same("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
-    *same("max_position_embeddings", "type_vocab_size", "classifier_dropout", "initializer_range", "rope_parameters"),
-    *same("pad_token_id", "bos_token_id", "eos_token_id"),
+CONFIG = amended(
+    FIELDS,
     Computed("tie_word_embeddings", is_tied),
-    Field("hidden_dropout_prob", "hidden_dropout"),
-    Field("attention_probs_dropout_prob", "attention_dropout"),
-    Field("layer_norm_eps", "norm_eps"),
     Computed("head_dim", head_dim),
+    *same("rope_parameters"),
     *constants(position_embedding_type="rotary"),
     ROTATES_WHOLE_HEADS,
-)
-EMBEDDINGS = (
-    Rename("embeddings.word_embeddings", "embeddings.embed_tokens"),
-    Rename("embeddings.token_type_embeddings", "embeddings.embed_token_types"),
-    Rename("embeddings.LayerNorm", "embeddings.norm"),
 )
 BLOCKS = (
     *(Rename(name, name) for name in ATTENTION),
@@ -69,12 +63,7 @@ def pooled(prefix: str) -> tuple[TensorRule, ...]:
     return (Rename(f"{prefix}.pooler.dense", "classifier.dense"), SEQUENCE_CLASSIFIER)
 
 
-NOMIC_MASKED_LM = (
-    Rename("cls.predictions.transform.dense", "head.dense"),
-    Rename("cls.predictions.transform.layer_norm", "head.norm"),
-    Rename("cls.predictions.decoder.weight", "lm_head.weight"),
-    Rename("cls.predictions.bias", "lm_head.bias", also="cls.predictions.decoder.bias"),
-)
+NOMIC_MASKED_LM = masked_lm("cls.predictions", "transform.dense", "transform.layer_norm")
 NOMIC_BERT = Architecture(
     model_type="nomic_bert",
     title="NomicBERT",

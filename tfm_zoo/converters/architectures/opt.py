@@ -1,7 +1,7 @@
 """OPT (Zhang et al. 2022): GPT-2 with ReLU, whose positions are counted from the mask."""
 
 from ..architecture import Architecture
-from ..config_rules import Computed, Field, Fields, Requires, amended, constants, only, same
+from ..config_rules import Computed, Field, Fields, Requires, amended, choice, constants, only, same
 from ..tensor_rules import Rename
 from .decoder_family import CONFIG, WITHOUT_TOKENS, generic_heads
 from .projections import QKV
@@ -31,11 +31,7 @@ OPT = Architecture(
         Field("init_std", "initializer_range"),
         Field("enable_bias", "attention_bias"),
         Field("enable_bias", "mlp_bias"),
-        Computed(
-            "norm_position",
-            lambda official: "pre" if official.get("do_layer_norm_before", True) else "post",
-            lambda position: {"do_layer_norm_before": position == "pre"},
-        ),
+        *choice("do_layer_norm_before", "norm_position", {True: "pre", False: "post"}, True),
         Computed("final_norm", has_final_norm, lambda value: {"_remove_final_layer_norm": not value}),
         *constants(embedding_dropout=0.0, norm_eps=1e-5, position_ids_from_mask=True, position_offset=2),
         *constants(scaled_residual_init=False, train_padding_embedding=False),

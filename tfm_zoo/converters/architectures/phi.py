@@ -1,10 +1,10 @@
 """Phi 1 and 2 (Gunasekar et al. 2023), with attention beside feed-forward; Phi 3 and 4 (Abdin et al. 2024)."""
 
 from ..architecture import Head
-from ..config_rules import Computed, Field, Free, constants, same
-from ..tensor_rules import NotConverted, Rename, Split, SplitHeads
+from ..config_rules import Field, Free, choice, constants, same
+from ..tensor_rules import Rename, Split, SplitHeads
 from .decoder_family import ROTARY_SHARE
-from .llama import FIELDS, llama
+from .llama import FIELDS, TENSORS, llama
 from .projections import GATE_UP, QKV
 
 CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
@@ -14,26 +14,19 @@ PHI = llama(
     Field("layer_norm_eps", "norm_eps"),
     Field("resid_pdrop", "hidden_dropout"),
     Field("embd_pdrop", "embedding_dropout"),
-    Computed(
-        "qk_norm",
-        lambda official: "head" if official.get("qk_layernorm") else None,
-        lambda kind: {"qk_layernorm": bool(kind)},
-    ),
+    *choice("qk_layernorm", "qk_norm", {True: "head", False: None}, False),
     *constants(norm_type="layernorm", mlp_type="dense", use_parallel_residual=True, num_ln_in_parallel_attn=1),
     *constants(lm_head_bias=True),
     ROTARY_SHARE,
     base=FIELDS,
     tensors=(
-        Rename("embed_tokens", "embeddings.embed_tokens"),
-        *(Rename(name, name) for name in QKV),
         Rename("layers.{i}.self_attn.dense", "layers.{i}.self_attn.o_proj"),
         Rename("layers.{i}.self_attn.q_layernorm", "layers.{i}.self_attn.q_norm"),
         Rename("layers.{i}.self_attn.k_layernorm", "layers.{i}.self_attn.k_norm"),
-        Rename("layers.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
         Rename("layers.{i}.mlp.fc1", "layers.{i}.mlp.up_proj"),
         Rename("layers.{i}.mlp.fc2", "layers.{i}.mlp.down_proj"),
         Rename("final_layernorm", "norm"),
-        NotConverted("layers.{i}.self_attn.rotary_emb.inv_freq"),
+        *TENSORS,
     ),
     heads=("Model", Head("PhiForCausalLM", "TfmGPTForCausalLM", (Rename("lm_head", "lm_head"),)), *CLASSIFIERS),
     tokenizer="GPT2Tokenizer",
@@ -48,15 +41,9 @@ PHI3 = llama(
     Free("renew_longrope_cache"),  # models that were converted earlier keep their cache
     base=FIELDS,
     tensors=(
-        Rename("embed_tokens", "embeddings.embed_tokens"),
         SplitHeads("layers.{i}.self_attn.qkv_proj", QKV),
-        Rename("layers.{i}.self_attn.o_proj", "layers.{i}.self_attn.o_proj"),
         Split("layers.{i}.mlp.gate_up_proj", GATE_UP),
-        Rename("layers.{i}.mlp.down_proj", "layers.{i}.mlp.down_proj"),
-        Rename("layers.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
-        Rename("layers.{i}.post_attention_layernorm", "layers.{i}.mlp_norm"),
-        Rename("norm", "norm"),
-        NotConverted("layers.{i}.self_attn.rotary_emb.inv_freq"),
+        *TENSORS,
     ),
     heads=("Model", "ForCausalLM", *CLASSIFIERS),
 )

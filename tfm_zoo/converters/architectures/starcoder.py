@@ -7,8 +7,8 @@ from ..architecture import Architecture
 from ..config_rules import Computed, Field, constants, only, same
 from ..tensor_rules import NotConverted, Rename, SplitHeads
 from .decoder_family import OLDER, WITHOUT_ANSWERS, generic_heads
-from .gpt import CONFIG, intermediate_size
-from .llama import llama
+from .gpt import GPT2, LATER_CONFIG
+from .llama import TENSORS, llama
 from .projections import QKV
 
 GPT_BIGCODE = Architecture(
@@ -16,10 +16,7 @@ GPT_BIGCODE = Architecture(
     title="GPT-BigCode",
     prefix="transformer",
     config=(
-        *CONFIG,
-        *same("use_cache"),
-        Field("activation_function", "hidden_act"),
-        Computed("intermediate_size", intermediate_size, lambda width: {"n_inner": width}),
+        *LATER_CONFIG,
         Computed(
             "num_key_value_heads",
             lambda official: 1 if official.get("multi_query", True) else official["n_head"],
@@ -29,17 +26,12 @@ GPT_BIGCODE = Architecture(
         *only(scale_attn_weights=True, add_cross_attention=False),
     ),
     tensors=(
-        Rename("wte", "embeddings.embed_tokens"),
-        Rename("wpe", "embeddings.embed_positions"),
-        Rename("h.{i}.ln_1", "layers.{i}.self_attn_norm"),
         SplitHeads("h.{i}.attn.c_attn", QKV, by_group=True),
         Rename("h.{i}.attn.c_proj", "layers.{i}.self_attn.o_proj"),
-        Rename("h.{i}.ln_2", "layers.{i}.mlp_norm"),
         Rename("h.{i}.mlp.c_fc", "layers.{i}.mlp.up_proj"),
         Rename("h.{i}.mlp.c_proj", "layers.{i}.mlp.down_proj"),
-        Rename("ln_f", "norm"),
-        NotConverted("h.{i}.attn.bias"),  # the causal mask
-        NotConverted("bias"),
+        NotConverted("bias"),  # the causal mask
+        *GPT2.tensors,
     ),
     heads=generic_heads("GPTBigCode", WITHOUT_ANSWERS, OLDER),
     tokenizer="GPT2Tokenizer",
@@ -53,14 +45,9 @@ STARCODER2 = llama(
     Field("use_bias", "mlp_bias"),
     *constants(norm_type="layernorm", mlp_type="dense"),
     tensors=(
-        Rename("embed_tokens", "embeddings.embed_tokens"),
-        *(Rename(name, name) for name in QKV),
-        Rename("layers.{i}.self_attn.o_proj", "layers.{i}.self_attn.o_proj"),
         Rename("layers.{i}.mlp.c_fc", "layers.{i}.mlp.up_proj"),
         Rename("layers.{i}.mlp.c_proj", "layers.{i}.mlp.down_proj"),
-        Rename("layers.{i}.input_layernorm", "layers.{i}.self_attn_norm"),
-        Rename("layers.{i}.post_attention_layernorm", "layers.{i}.mlp_norm"),
-        Rename("norm", "norm"),
+        *TENSORS,
     ),
     heads=WITHOUT_ANSWERS,
     tokenizer="GPT2Tokenizer",
