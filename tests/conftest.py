@@ -11,6 +11,7 @@ import pytest
 from huggingface_hub import HfApi, close_session, constants
 from transformers.utils import hub
 
+from .forks import Forks
 from .hub.server import HubServer
 
 #: the packages that take longest: they go first, so that no worker is left with one of them at the end
@@ -24,6 +25,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """What has been imported stays: the garbage collector, which Accelerate and compilers call often, skips it."""
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def forks():
+    """What runs scripts in fresh processes that have imported transformers already."""
+    with Forks() as forks:
+        yield forks
+
+
+@pytest.fixture
+def forked(forks, monkeypatch):
+    """`verify` loads a checkpoint in such a process."""
+    monkeypatch.setattr("subprocess.run", forks.run)
 
 
 @pytest.fixture

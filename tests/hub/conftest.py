@@ -3,10 +3,8 @@
 import hashlib
 import importlib.metadata
 import json
-import os
 import re
 import subprocess
-import sys
 import tempfile
 import venv
 from pathlib import Path
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ..forks import Forks
 from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, tiny_model
 from . import plain
 
@@ -60,9 +59,14 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def hub(checkpoints, tmp_path_factory) -> Path:
-    """A Hugging Face home whose cache holds each checkpoint as `zoo/<name>`, as if it had been downloaded."""
-    home = tmp_path_factory.mktemp("hub")
+def home(tmp_path_factory) -> Path:
+    """Of Hugging Face, where what is downloaded is kept."""
+    return tmp_path_factory.mktemp("hub")
+
+
+@pytest.fixture(scope="session")
+def hub(checkpoints, home) -> Path:
+    """That home, whose cache holds each checkpoint as `zoo/<name>`, as if it had been downloaded."""
     for name, folder in checkpoints.items():
         repository = home / "hub" / f"models--zoo--{name}"
         snapshot, blobs = repository / "snapshots" / COMMIT, repository / "blobs"
@@ -82,6 +86,13 @@ def hub(checkpoints, tmp_path_factory) -> Path:
 def plain_python(tmp_path_factory) -> str:
     """The interpreter of an environment that holds torch, transformers and what those require, and nothing else."""
     return make_environment(tmp_path_factory.mktemp("plain"), "torch", "transformers")
+
+
+@pytest.fixture(scope="session")
+def plain_forks(plain_python, home):
+    """What runs jobs in that environment, with no network."""
+    with Forks(plain_python, HF_HOME=str(home)) as forks:
+        yield forks
 
 
 @pytest.fixture(scope="session")
@@ -121,38 +132,34 @@ def required_by(*names: str) -> set[Path]:
     return entries
 
 
-def run_jobs(jobs: list[tuple[str, dict]], python: str, environment: dict[str, str], folder: Path) -> list:
-    """Runs functions of `plain.py` with an interpreter, each in a fresh process; gives their results, in order."""
-    results = [folder / f"result_{number}.pt" for number in range(len(jobs))]
-    listed = [
-        {"function": function, "result": str(result), "arguments": arguments}
-        for (function, arguments), result in zip(jobs, results, strict=True)
-    ]
-    (folder / "jobs.json").write_text(json.dumps(listed))
-    command = [python, "-I", plain.__file__, str(folder / "jobs.json")]
-    environment = os.environ | {"HF_MODULES_CACHE": str(folder / "code")} | environment
-    subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=True, timeout=300)
-    answers, failures = zip(*map(torch.load, results), strict=True)
-    assert not any(failures), "\n".join(filter(None, failures))
-    return list(answers)
+def run_jobs(jobs: list[tuple[str, dict]], forks: Forks, folder: Path) -> list:
+    """Runs functions of `plain.py`, each in a fresh process; gives their results, in order."""
+    results, environment = [], {"HF_MODULES_CACHE": str(folder / "code")}
+    for job in jobs:
+        forks.run([forks, plain.__file__, folder / "result.pt"], env=environment, input=json.dumps(job), check=True)
+        results.append(torch.load(folder / "result.pt"))
+    return results
 
 
 @pytest.fixture
-def do_jobs(hub, tmp_path):
-    """Jobs with no network and the Hub's cache."""
+def do_jobs(hub, plain_forks, tmp_path):
+    """Jobs with no network and the Hub's cache; where there is no zoo, unless told otherwise."""
 
-    def do(jobs: list[tuple[str, dict]], python: str = sys.executable) -> list:
-        return run_jobs(jobs, python, {"HF_HOME": str(hub), "HF_HUB_OFFLINE": "1"}, tmp_path)
+    def do(jobs: list[tuple[str, dict]], python: str | None = None) -> list:
+        if python is None:
+            return run_jobs(jobs, plain_forks, tmp_path)
+        with Forks(python, HF_HOME=str(hub)) as forks:
+            return run_jobs(jobs, forks, tmp_path)
 
     return do
 
 
 @pytest.fixture
-def do_online(hub_server, tmp_path):
-    """Jobs with that Hub, as one of its users, and an empty cache."""
+def do_online(hub_server, plain_python, tmp_path):
+    """Jobs where there is no zoo, with that Hub, as one of its users, and an empty cache."""
 
-    def do(jobs: list[tuple[str, dict]], python: str = sys.executable, token: str = "hf_user") -> list:
-        home = tempfile.mkdtemp(dir=tmp_path)
-        return run_jobs(jobs, python, hub_server.environment(home, token), tmp_path)
+    def do(jobs: list[tuple[str, dict]]) -> list:
+        with Forks(plain_python, **hub_server.environment(tempfile.mkdtemp(dir=tmp_path))) as forks:
+            return run_jobs(jobs, forks, tmp_path)
 
     return do

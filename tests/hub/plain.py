@@ -1,18 +1,14 @@
-"""What a user with transformers alone does with a zoo checkpoint; `python -I plain.py jobs.json` does a list of jobs.
+"""What a user with transformers alone does with a zoo checkpoint; `python -I plain.py result.pt` does a job.
 
 Nothing here imports the project: the same functions run in an environment that has it and in one that has it not.
-Each job runs in a process of its own, forked after the slow imports, since transformers reuses in one process the
-remote code that it loaded first.
+Each job runs in a process of its own, since transformers reuses in one process the remote code that it loaded first.
 """
 
 import json
-import os
 import sys
-import traceback
 
 import torch
 import transformers
-from transformers import PreTrainedModel  # noqa: F401, slow: before the forks
 
 
 def load(source: str, auto_class: str = "AutoModel", **options):
@@ -179,22 +175,8 @@ def zoo_after_remote(source: str, auto_class: str) -> dict:
     return dict(zip(("before", "remote", "local"), (before, *both), strict=True))
 
 
-def do(function: str, result: str, arguments: dict) -> None:
-    """Runs one job in a forked process; its result is saved, and the traceback of its failure."""
-    if os.fork() == 0:
-        answer = failure = None
-        try:
-            answer = globals()[function](**arguments)
-        except BaseException:
-            failure = traceback.format_exc()
-        torch.save((answer, failure), result)
-        os._exit(0)
-    os.wait()
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    with open(sys.argv[1]) as file:
-        for job in json.load(file):
-            do(**job)
+    function, arguments = json.load(sys.stdin)
+    torch.save(globals()[function](**arguments), sys.argv[1])

@@ -271,7 +271,7 @@ def test_parts_of_files(user, folder, hub_server):
         read("in/side.txt", "bytes=9-")
 
 
-def test_models_are_pushed_and_loaded(do_online, plain_python, hub_server, tmp_path):
+def test_models_are_pushed_and_loaded(do_online, hub_server, tmp_path):
     models = {
         branch: tiny_model(TfmBertForSequenceClassification, seed=seed) for seed, branch in enumerate(("main", "on"))
     }
@@ -283,7 +283,7 @@ def test_models_are_pushed_and_loaded(do_online, plain_python, hub_server, tmp_p
     jobs += [
         ("outputs", auto | {"source": REPOSITORY, "revision": branch, "trust_remote_code": True}) for branch in models
     ]
-    *pushed, one, other = do_online(jobs, plain_python)
+    *pushed, one, other = do_online(jobs)
     commits, outputs = zip(*pushed, strict=True)
     assert list(commits) == list(hub_server.repositories[REPOSITORY].branches.values())
     torch.testing.assert_close((one, other), outputs, rtol=0, atol=0)

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 
 import torch
 from safetensors.torch import load_file
@@ -42,13 +43,13 @@ def test_environments_have_no_zoo(plain_python, sentence_python):
         assert subprocess.check_output([python, "-I", "-c", find], text=True).split() == ["False", "True"]
 
 
-def test_every_head_loads_from_every_save(checkpoints, do_jobs, plain_python):
+def test_every_head_loads_from_every_save(checkpoints, do_jobs):
     jobs = [
         ("outputs_of_every_head", {"source": source, "trust_remote_code": True})
         for head in HEADS
         for source in sources(checkpoints, head.__name__)
     ]
-    results = do_jobs(jobs, plain_python)
+    results = do_jobs(jobs)
     for head, from_folder, from_hub in zip(HEADS, results[::2], results[1::2], strict=True):
         name, auto_classes = head.__name__, head.config_class.auto_classes
         saved = torch.load(checkpoints[name].parent / f"{name}.pt")
@@ -63,30 +64,30 @@ def test_every_head_loads_from_every_save(checkpoints, do_jobs, plain_python):
             assert_same(encoded, saved["outputs"]["encoder_last_hidden_state"])
 
 
-def test_tables_that_no_checkpoint_stores_are_there(checkpoints, do_jobs, plain_python):
+def test_tables_that_no_checkpoint_stores_are_there(checkpoints, do_jobs):
     arguments = {"auto_class": "AutoModel", "trust_remote_code": True}
     names = [*VARIANTS, *DECODER_VARIANTS, *ENCODER_DECODER_VARIANTS]
     jobs = [("outputs", {"source": source, **arguments}) for name in names for source in sources(checkpoints, name)]
-    results = iter(do_jobs(jobs, plain_python))
+    results = iter(do_jobs(jobs))
     for name in names:
         saved = torch.load(checkpoints[name].parent / f"{name}.pt")
         for result in (next(results), next(results), plain.outputs(str(checkpoints[name]), "AutoModel")):
             assert_same(result, saved["outputs"])
 
 
-def test_refused_without_trust(checkpoints, do_jobs, plain_python):
+def test_refused_without_trust(checkpoints, do_jobs):
     jobs = [
         ("error", {"source": source, "auto_class": head, **trust})
         for source in sources(checkpoints, "TfmBertForMaskedLM")
         for head in ("AutoConfig", "AutoModelForMaskedLM")
         for trust in ({}, {"trust_remote_code": False})
     ]
-    for message in do_jobs(jobs, plain_python):
+    for message in do_jobs(jobs):
         assert "contains custom code" in message
         assert "trust_remote_code=True" in message
 
 
-def test_subfolder(checkpoints, do_jobs, plain_python, tmp_path):
+def test_subfolder(checkpoints, do_jobs, tmp_path):
     """transformers looks for code beside the repository's README alone; with the zoo imported it needs none."""
     saved = checkpoints["TfmBertForMaskedLM"]
     bare, complete = tmp_path / "bare", tmp_path / "complete"
@@ -99,13 +100,13 @@ def test_subfolder(checkpoints, do_jobs, plain_python, tmp_path):
         (job, {"source": str(source), "trust_remote_code": True} | options)
         for job, source in (("error", bare), ("outputs", complete))
     ]
-    error, outputs = do_jobs(jobs, plain_python)
+    error, outputs = do_jobs(jobs)
     assert "modeling_tfm_bert.py" in error
     for result in (outputs, plain.outputs(str(bare), **options)):
         assert_same(result, torch.load(saved.parent / "TfmBertForMaskedLM.pt")["outputs"])
 
 
-def test_training_where_there_is_no_zoo(checkpoints, do_jobs, plain_python, tmp_path):
+def test_training_where_there_is_no_zoo(checkpoints, do_jobs, tmp_path):
     jobs = []
     for head, auto_class in TRAINED.items():
         for number, source in enumerate(sources(checkpoints, head)):
@@ -113,7 +114,7 @@ def test_training_where_there_is_no_zoo(checkpoints, do_jobs, plain_python, tmp_
             target = str(tmp_path / f"{head}_{number}")
             jobs.append(("train_and_save", {"source": source, "target": target, **arguments}))
             jobs.append(("outputs", {"source": target, **arguments}))
-    results = iter(do_jobs(jobs, plain_python))
+    results = iter(do_jobs(jobs))
     for head, auto_class in TRAINED.items():
         from_folder, again, from_hub, again_from_hub = (next(results) for _ in range(4))
         assert not from_folder["logits"].allclose(plain.outputs(str(checkpoints[head]), auto_class)["logits"])
@@ -138,7 +139,7 @@ def test_pipeline_and_sentence_transformer(do_jobs, sentence_python, tmp_path):
     assert remote["classes"] == local["classes"]
 
 
-def test_text_generation(do_jobs, plain_python, tmp_path):
+def test_text_generation(do_jobs, tmp_path):
     """A tied checkpoint, whole and in shards, makes the same text where there is no zoo."""
     tokenizer = make_tokenizer()
     tokenizer.padding_side = "left"
@@ -150,7 +151,7 @@ def test_text_generation(do_jobs, plain_python, tmp_path):
     assert "lm_head.weight" not in load_file(folders[0] / "model.safetensors")
     assert len(list(folders[1].glob("model-*.safetensors"))) > 2
     arguments = [{"source": str(folder), "prompts": SENTENCES, "trust_remote_code": True} for folder in folders]
-    results = do_jobs([("generated", each) for each in arguments], plain_python)
+    results = do_jobs([("generated", each) for each in arguments])
     local = plain.generated(**arguments[0])
     for result in results:
         assert result["tied"] and result["texts"] == local["texts"]
@@ -158,7 +159,7 @@ def test_text_generation(do_jobs, plain_python, tmp_path):
     assert local["dynamic"][:, -6:].unique().numel() > 4
 
 
-def test_translation(do_jobs, plain_python, tmp_path):
+def test_translation(do_jobs, tmp_path):
     """A tied checkpoint, whole and in shards, translates the same where there is no zoo; its encoder loads alone."""
     tokenizer = make_tokenizer()
     ids = {"vocab_size": len(tokenizer), "eos_token_id": 3, "decoder_start_token_id": 2, "final_logits_bias": True}
@@ -168,7 +169,7 @@ def test_translation(do_jobs, plain_python, tmp_path):
         model.save_pretrained(folder, max_shard_size=size)
         tokenizer.save_pretrained(folder)
     arguments = [{"source": str(folder), "sentences": SENTENCES, "trust_remote_code": True} for folder in folders]
-    results = do_jobs([("translated", each) for each in arguments], plain_python)
+    results = do_jobs([("translated", each) for each in arguments])
     local = plain.translated(**arguments[0])
     for result in results:
         assert result["tied"] and result["parameters"] == local["parameters"]
@@ -181,6 +182,6 @@ def test_translation(do_jobs, plain_python, tmp_path):
 def test_with_the_zoo_imported_before_or_after(checkpoints, do_jobs):
     arguments = {"source": str(checkpoints["TfmBertForMaskedLM"]), "auto_class": "AutoModelForMaskedLM"}
     wanted = plain.outputs(**arguments)
-    for results in do_jobs([("zoo_before_remote", arguments), ("zoo_after_remote", arguments)]):
+    for results in do_jobs([("zoo_before_remote", arguments), ("zoo_after_remote", arguments)], sys.executable):
         for result in results.values():
             assert_same(result, wanted)

@@ -11,7 +11,7 @@ from . import plain
 
 
 @pytest.mark.parametrize("heads", [ENCODERS, DECODERS, ENCODER_DECODERS], ids=["bert", "gpt", "encoder_decoder"])
-def test_every_head_comes_back_the_same(heads, online, tmp_path, do_online, plain_python, hub_server):
+def test_every_head_comes_back_the_same(heads, online, tmp_path, do_online, hub_server):
     first, again = {}, []
     for head in heads:
         name, repository = head.__name__, f"user/{head.__name__}"
@@ -22,7 +22,7 @@ def test_every_head_comes_back_the_same(heads, online, tmp_path, do_online, plai
             first[repository] = push(tmp_path / name, repository).oid, plain.run(model)
         auto = next(auto for auto, target in model.config.auto_classes.items() if target == name)
         again.append(("fine_tune_and_push", {"source": repository, "auto_class": auto, "repository": repository}))
-    second = dict(zip(first, do_online(again, plain_python), strict=True))
+    second = dict(zip(first, do_online(again), strict=True))
 
     jobs, expected = [], []
     for (_, options), pushes in zip(again, zip(first.values(), second.values(), strict=True), strict=True):
@@ -30,7 +30,7 @@ def test_every_head_comes_back_the_same(heads, online, tmp_path, do_online, plai
             where = {"source": options["repository"], "auto_class": options["auto_class"], "revision": commit}
             jobs.append(("outputs", where | {"trust_remote_code": True}))
             expected.append(outputs)
-    torch.testing.assert_close(do_online(jobs, plain_python), expected, rtol=0, atol=0)
+    torch.testing.assert_close(do_online(jobs), expected, rtol=0, atol=0)
 
     for repository, (commit, outputs) in first.items():
         kept = hub_server.repositories[repository]

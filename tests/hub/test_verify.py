@@ -24,6 +24,7 @@ from tfm_zoo.models.hub_manifest import sample
 
 from ..tiny import HEADS, tiny_model
 
+pytestmark = pytest.mark.usefixtures("forked")
 SOME = [TfmBertForSequenceClassification, TfmEncoderDecoderForConditionalGeneration]
 
 
@@ -174,7 +175,8 @@ def test_settings(tmp_path):
     assert drift.startswith("output logits drifted by ")
 
 
-def test_settings_that_do_not_load(folder):
+def test_settings_that_do_not_load(folder, monkeypatch):
+    monkeypatch.undo()  # in a process that is really its own
     edit(folder / "config.json", hidden_size=64)
     *sizes, failure = verify(folder).differences
     assert "config.json: hidden_size was 32 and is 64" in sizes and failure.startswith("it does not load: ")

@@ -66,14 +66,14 @@ def test_loads_by_name(name, checkpoints):
         assert_replayed(plain.replay(str(folder), model_class), folder)
 
 
-def test_every_one_loads_with_its_own_code(checkpoints, plain_python, tmp_path):
+def test_every_one_loads_with_its_own_code(checkpoints, plain_forks, tmp_path):
     arguments = {"sources": [str(folder) for folder in checkpoints.values()], "trust_remote_code": True}
-    [results] = run_jobs([("replay_all", arguments)], plain_python, {"HF_HUB_OFFLINE": "1"}, tmp_path)
+    [results] = run_jobs([("replay_all", arguments)], plain_forks, tmp_path)
     for folder, result in zip(checkpoints.values(), results, strict=True):
         assert_replayed(result, folder)
 
 
-def test_saved_again_they_have_todays_names_and_code(checkpoints, plain_python, tmp_path):
+def test_saved_again_they_have_todays_names_and_code(checkpoints, plain_forks, tmp_path):
     """The tensors that have other names since then are those of encoders' classifiers of sequences."""
     folders = [folder for name, folder in checkpoints.items() if name.startswith("TfmBertForSequenceClassification")]
     for folder in folders:
@@ -83,7 +83,7 @@ def test_saved_again_they_have_todays_names_and_code(checkpoints, plain_python, 
         with safe_open(tmp_path / folder.name / "model.safetensors", "pt") as file:
             assert set(file.keys()) == model.state_dict().keys()
     arguments = {"sources": [str(tmp_path / folder.name) for folder in folders], "trust_remote_code": True}
-    [results] = run_jobs([("replay_all", arguments)], plain_python, {"HF_HUB_OFFLINE": "1"}, tmp_path)
+    [results] = run_jobs([("replay_all", arguments)], plain_forks, tmp_path)
     for folder, result in zip(folders, results, strict=True):
         assert_replayed(result, folder)
 

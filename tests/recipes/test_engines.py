@@ -17,6 +17,7 @@ from tfm_zoo.hub import verify
 from tfm_zoo.hub.check import check
 from tfm_zoo.models.hub_manifest import FILE
 
+from ..forks import Forks
 from ..hub import plain
 from ..hub.conftest import make_environment, run_jobs
 from ..tiny import tiny_model
@@ -213,7 +214,8 @@ def test_without_the_zoo_the_outputs_are_the_same(two, tmp_path):
         options |= {"source": str(source), "auto_class": auto_class, "trust_remote_code": True}
         listed.append(("outputs", options))
     python = make_environment(tmp_path / "plain", "torch", "transformers")
-    answers = run_jobs(listed, python, {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}, tmp_path)
+    with Forks(python) as forks:
+        answers = run_jobs(listed, forks, tmp_path)
     for source, found in zip(sources, answers, strict=True):
         with torch.no_grad():
             wanted = plain.run(HEADS[source.name].from_pretrained(source).eval())
