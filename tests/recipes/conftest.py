@@ -15,8 +15,12 @@ import torch
 from accelerate.state import AcceleratorState, GradientState
 from transformers import BertConfig, BertModel
 
+from tfm_zoo.training import reports
 from tfm_zoo.training.runs import run_script
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
+from tfm_zoo.visualization import plot_training
+
+from .in_a_row import no_picture
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "recipes"))  # as for a script there, which Python is told to run
@@ -47,6 +51,20 @@ def one_thread_and_own_cache(tmp_path_factory):
     yield
     torch.set_num_threads(before[0])
     datasets.config.HF_DATASETS_CACHE = before[1]
+
+
+@pytest.fixture(scope="package", autouse=True)
+def few_pictures():
+    """Half a second is saved in each run of which no test looks at the picture; its file is there, and empty."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reports, "plot_training", no_picture)
+        yield
+
+
+@pytest.fixture
+def pictures(monkeypatch):
+    """Runs draw all the same."""
+    monkeypatch.setattr(reports, "plot_training", plot_training)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """What a launcher starts: `in_a_row.py jobs.json` runs recipes, one after the other, in the same processes."""
 
+import gc
 import importlib.util
 import json
 import os
@@ -17,6 +18,7 @@ from transformers.distributed import DistributedConfig
 
 import tfm_zoo
 from tfm_zoo.models.losses import FEW, IGNORED
+from tfm_zoo.training import reports
 from tfm_zoo.training.arguments import LoopArguments
 from tfm_zoo.training.loop import train_step
 from tfm_zoo.training.pretraining.task import PretrainingTask, losses
@@ -93,6 +95,11 @@ def unequal(file: str, precision: str = "no") -> None:
     accelerator.free_memory()
 
 
+def no_picture(log_history: list[dict], path: Path, *metrics: str) -> None:
+    """In the place of `plot_training`, which takes half a second."""
+    path.touch()
+
+
 def start_anew() -> None:
     """Forget the processes of the last job. Accelerate takes FSDP from a launcher on GPUs alone: for it, these are
     such, though FSDP computes on the CPU and talks by Gloo."""
@@ -113,7 +120,9 @@ def main() -> None:
 
         # Its sums by shared memory take a minute to compile, and training does not use them.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    reports.plot_training = no_picture
     for job in json.loads(Path(sys.argv[1]).read_text()):
+        gc.freeze()  # Accelerate calls the garbage collector often, which need not look at what was imported
         os.environ |= job["environment"]
         start_anew()
         globals()[job["function"]](*job["arguments"])

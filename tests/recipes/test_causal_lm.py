@@ -22,6 +22,7 @@ GPT2 = "n_embd=32,n_layer=2,n_head=2,embd_pdrop=0,attn_pdrop=0,resid_pdrop=0"
 SIZES = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64"
 
 
+@pytest.mark.usefixtures("pictures")
 def test_learns_and_leaves_everything(train_lm, tmp_path):
     results = train_lm(
         num_train_epochs=6,

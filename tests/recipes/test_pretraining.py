@@ -24,6 +24,7 @@ BERT = (
 ALONE = {"next_sentence_prediction": "false"}
 
 
+@pytest.mark.usefixtures("pictures")
 def test_learns_and_leaves_everything(pretrain, tmp_path):
     results = pretrain(num_train_epochs=25, seed=1, learning_rate=5e-3, eval_steps=100, per_device_train_batch_size=8)
     folder = tmp_path / "run"

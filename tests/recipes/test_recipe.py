@@ -18,6 +18,7 @@ from .conftest import RECIPE, ROOT, WITHOUT_ZOO, as_argv, history, run_python
 SIZES = "hidden_size=32,num_attention_heads=2,num_hidden_layers=1,intermediate_size=32"
 
 
+@pytest.mark.usefixtures("pictures")
 def test_learns_and_leaves_everything(finetune, tmp_path):
     results = finetune(num_train_epochs=12, learning_rate=3e-3, max_seq_length=32)
     folder = tmp_path / "run"
