@@ -11,7 +11,7 @@ import pytest
 from huggingface_hub import HfApi, close_session, constants
 from transformers.utils import hub
 
-from .forks import Forks
+from .forks import with_transformers
 from .hub.server import HubServer
 
 #: the packages that take longest: they go first, so that no worker is left with one of them at the end
@@ -27,17 +27,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture(scope="session")
-def forks():
-    """What runs scripts in fresh processes that have imported transformers already."""
-    with Forks() as forks:
-        yield forks
-
-
 @pytest.fixture
-def forked(forks, monkeypatch):
-    """`verify` loads a checkpoint in such a process."""
-    monkeypatch.setattr("subprocess.run", forks.run)
+def forked(monkeypatch):
+    """`verify` loads a checkpoint in a fresh process that has imported transformers already."""
+    monkeypatch.setattr("subprocess.run", with_transformers().run)
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
-"""Fresh processes without the seconds of their imports: an interpreter imports transformers once, and forks for each.
+"""Fresh processes without the seconds of their imports: an interpreter imports once what is slow, and forks for each.
 
 `Forks` is this interpreter, and the file is also the program that it runs. Nothing here imports the project.
 """
 
+import atexit
 import gc
 import json
 import os
@@ -12,40 +13,45 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+TRANSFORMERS = "from transformers import AutoModel, GenerationMixin, modeling_layers"
+#: what is as slow, but reads no variables of Hugging Face's
+LIBRARIES = (
+    "import torch._dynamo, torch.distributed.fsdp, torch.distributed.tensor, scipy.optimize, matplotlib.figure, pandas"
+)
 STREAMS = ("stdin", "stdout", "stderr")
-SECONDS = 300  # after which a fork is killed
 
 
 class Forks:
-    """Runs scripts as `subprocess.run` does, with `python -I` and the environment that it is made with.
+    """Runs scripts as `subprocess.run` does, with `python -I`, and captures what they print.
 
-    Of the environment of a single script, what libraries read when they are imported comes too late, except
-    `HF_MODULES_CACHE`, in which transformers keeps the code of checkpoints.
+    Args:
+        imports: what they find imported. Its variables have to be in `environment`, except `HF_MODULES_CACHE`, in which
+            transformers keeps the code of checkpoints: each script can have its own.
     """
 
-    def __init__(self, python: str = sys.executable, **environment: str):
-        self.server = subprocess.Popen(
-            [python, "-I", __file__],
-            env=os.environ | environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+    def __init__(self, python: str = sys.executable, imports: str = TRANSFORMERS, **environment: str):
+        command, pipe = [python, "-I", __file__, imports], subprocess.PIPE
+        self.server = subprocess.Popen(command, env=os.environ | environment, stdin=pipe, stdout=pipe, text=True)
 
-    def run(self, command: list[object], env: Mapping[str, str] = os.environ, input: str = "", check=False, **_):
-        """Runs `[python, script, *arguments]`; streams are captured."""
+    def run(
+        self, command: list[object], env: Mapping[str, str] = os.environ, input="", check=False, timeout=300, **_
+    ) -> subprocess.CompletedProcess:
+        """Runs `[python, script, *arguments]` or `[python, "-c", program, *arguments]`; kills it after `timeout`
+        seconds."""
         with TemporaryDirectory() as folder:
             Path(folder, "stdin").write_text(input)
-            asked = {"folder": folder, "argv": list(map(str, command[1:])), "environment": dict(env)}
+            places = {"streams": folder, "cwd": os.getcwd()}
+            asked = places | {"argv": list(map(str, command[1:])), "environment": dict(env), "timeout": timeout}
             print(json.dumps(asked), file=self.server.stdin, flush=True)
             code = int(self.server.stdout.readline())
             shown = [Path(folder, name).read_text() for name in STREAMS[1:]]
         ended = subprocess.CompletedProcess(command, code, *shown)
-        if check:
-            ended.check_returncode()
+        if check and code:
+            raise AssertionError(ended.stderr)
         return ended
 
     def __enter__(self) -> "Forks":
@@ -55,39 +61,61 @@ class Forks:
         self.server.communicate()
 
 
-def become(folder: str, argv: list[str], environment: dict[str, str]) -> None:
-    """Makes this process that of a script."""
-    from transformers import dynamic_module_utils
-    from transformers.utils import hub
+@cache
+def with_transformers() -> Forks:
+    return Forks()
 
-    signal.alarm(SECONDS)
+
+@cache
+def with_libraries() -> Forks:
+    return Forks(imports=LIBRARIES)
+
+
+def become(streams: str, cwd: str, argv: list[str], environment: dict[str, str], timeout: int) -> None:
+    """Makes this process that of a script."""
+    signal.alarm(timeout)
+    os.chdir(cwd)
     os.environ.update(environment)
     for number, name in enumerate(STREAMS):
-        os.dup2(os.open(Path(folder, name), os.O_RDWR | os.O_CREAT), number)
-    if cache := environment.get("HF_MODULES_CACHE"):
-        hub.HF_MODULES_CACHE = dynamic_module_utils.HF_MODULES_CACHE = cache
-    sys.argv = argv
-    sys.path.insert(0, str(Path(argv[0]).parent))
-    code = 0
-    try:
+        os.dup2(os.open(Path(streams, name), os.O_RDWR | os.O_CREAT), number)
+    if "transformers" in sys.modules and (place := environment.get("HF_MODULES_CACHE")):
+        from transformers import dynamic_module_utils
+        from transformers.utils import hub
+
+        hub.HF_MODULES_CACHE = dynamic_module_utils.HF_MODULES_CACHE = place
+    paths = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    if argv[0] == "-c":
+        sys.argv, sys.path[:0] = [argv[0], *argv[2:]], paths
+        exec(argv[1], {"__name__": "__main__"})
+    else:
+        sys.argv, sys.path[:0] = argv, [str(Path(argv[0]).parent), *paths]
         runpy.run_path(argv[0], run_name="__main__")
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    for stream in (sys.__stdout__, sys.__stderr__):
-        stream.flush()
-    os._exit(code)  # an orderly end takes a second
+
+
+def exit_code(error: BaseException) -> int:
+    """With which the interpreter ends, and says why."""
+    if isinstance(error, SystemExit) and isinstance(error.code, int | None):
+        return error.code or 0
+    print(error.code, file=sys.stderr) if isinstance(error, SystemExit) else traceback.print_exception(error)
+    return 1
 
 
 def serve() -> None:
-    from transformers import AutoModel, GenerationMixin, modeling_layers  # noqa: F401, slow: before the forks
-
     gc.freeze()
     for line in sys.stdin:
         if (process := os.fork()) == 0:
-            become(**json.loads(line))
+            code = 0
+            try:
+                become(**json.loads(line))
+            except BaseException as error:
+                code = exit_code(error)
+            atexit._run_exitfuncs()
+            for stream in (sys.__stdout__, sys.__stderr__):
+                stream.flush()
+            os._exit(code)  # to free what was imported takes a second
         print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 
 
 if __name__ == "__main__":
+    exec(sys.argv[1])
     serve()

@@ -4,7 +4,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -16,6 +15,7 @@ from typer.testing import CliRunner
 from tfm_zoo.cli import app
 from tfm_zoo.registration import FAMILIES
 
+from ..forks import with_libraries
 from ..hub.server import metadata
 from .commands import PROGRAMS, BadCommandError, check
 from .document import DOCUMENTS, ROOT, Document, split
@@ -25,7 +25,7 @@ PLAIN = ("_size", "_dropout", "_token_id", "_heads", "_layers", "_embeddings", "
 
 
 @pytest.fixture
-def follow(clone, online, hub_server, hold, checkpoints, tmp_path):
+def follow(clone, forked, online, hub_server, hold, checkpoints, tmp_path):
     def follow(document: Document) -> None:
         if head := metadata.read(document.text):
             hold("user/model", checkpoints[head["tags"][1]])
@@ -41,7 +41,7 @@ def follow(clone, online, hub_server, hold, checkpoints, tmp_path):
             script = tmp_path / document.path.name
             script.write_text(document.code("python"), encoding="utf-8")
             environment = os.environ | hub_server.environment(tmp_path / "home")
-            ended = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True)
+            ended = with_libraries().run([sys.executable, script], env=environment)
             assert ended.returncode == 0, ended.stderr
 
     return follow

@@ -20,6 +20,7 @@ from tfm_zoo.training.runs import run_script
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 from tfm_zoo.visualization import plot_training
 
+from ..forks import with_libraries
 from .in_a_row import no_picture
 
 ROOT = Path(__file__).parents[2]
@@ -308,7 +309,8 @@ def run_in_a_row(jobs: list[dict], launcher: str, folder: Path) -> None:
 
 def run_python(*command: object, check: bool = True, timeout: int = 240, **env: str) -> subprocess.CompletedProcess:
     """Run Python in a fresh process that sees the repository, but no network."""
-    ended = subprocess.run(
+    run = subprocess.run if command[0] == "-m" else with_libraries().run
+    ended = run(
         [sys.executable, *map(str, command)],
         env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | env,
         capture_output=True,
