@@ -1,7 +1,6 @@
 """A conversion holds the checkpoint's tensors once, and one of them twice at most."""
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -9,6 +8,7 @@ import torch
 
 from tests.benchmarks.peak_memory import resident
 from tests.conversion.comparison import assert_same_weights
+from tests.forks import with_libraries
 from tests.official_models import BY_NAME, build
 from tfm_zoo.converters import ConversionError, from_official
 from tfm_zoo.converters.checkpoint import open_checkpoint
@@ -49,7 +49,7 @@ def test_peak(kind, tmp_path):
     size = sum(file.stat().st_size for file in large.iterdir())
     assert size > 200 * MEGABYTE
     del model
-    result = subprocess.run([sys.executable, "-c", MEASURE, small, large], capture_output=True, text=True, check=True)
+    result = with_libraries().run([sys.executable, "-c", MEASURE, small, large], check=True)
     measured = json.loads(result.stdout)
     peak = measured["after"] - measured["before"]
     print(f"{kind}: {peak / size:.2f} times the checkpoint")

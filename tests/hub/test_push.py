@@ -122,6 +122,7 @@ def served(hub_server, revision: str = "main") -> set[str]:
     return set(hub_server.repositories[REPOSITORY].at(revision).files) - {".gitattributes"}
 
 
+@pytest.mark.usefixtures("forked")
 def test_what_an_earlier_push_left_goes(online, tmp_path, hub_server):
     """Shards beside a whole file, or beside fewer; code of another family: what loads is what was pushed last."""
     heads = [TfmBertForSequenceClassification] * 3 + [TfmGPTForCausalLM]
