@@ -38,7 +38,7 @@ class Forks:
         self.server = subprocess.Popen(command, env=os.environ | environment, stdin=pipe, stdout=pipe, text=True)
 
     def run(
-        self, command: list[object], env: Mapping[str, str] = os.environ, input="", check=False, timeout=300, **_
+        self, command: list[object], env: Mapping[str, str] = os.environ, input="", check=False, timeout=600, **_
     ) -> subprocess.CompletedProcess:
         """Runs `[python, script, *arguments]` or `[python, "-c", program, *arguments]`; kills it after `timeout`
         seconds."""

@@ -66,7 +66,7 @@ def test_streamed_text(sampled, capsys):
     model.generate(**inputs, **options, streamer=TextStreamer(tokenizer))
     assert capsys.readouterr().out.strip() == wanted
 
-    streamer = TextIteratorStreamer(tokenizer, timeout=60)
+    streamer = TextIteratorStreamer(tokenizer, timeout=300)
     torch.manual_seed(3)
     thread = Thread(target=model.generate, kwargs={**inputs, **options, "streamer": streamer})
     thread.start()

@@ -233,7 +233,7 @@ def test_killed_in_the_middle(user, folder, repository, hub_server, tmp_path):
     hub_server.fail("upload", lambda: process.kill(), first=2)
     environment = os.environ | hub_server.environment(tmp_path)
     process = subprocess.Popen([sys.executable, "-c", UPLOAD, REPOSITORY, str(folder)], env=environment)
-    assert process.wait(timeout=60) < 0
+    assert process.wait(timeout=300) < 0
     assert repository.branches == {"main": former}
     completes(user, folder, repository, hub_server)
 

@@ -57,7 +57,7 @@ def test_chat_completion(tmp_path):
         raise AssertionError((tmp_path / "log").read_text()) from error
     finally:
         server.terminate()
-        server.wait(timeout=60)
+        server.wait(timeout=300)
     assert answer["choices"][0]["message"]["content"].split() == wanted.split()
 
 

@@ -307,7 +307,7 @@ def run_in_a_row(jobs: list[dict], launcher: str, folder: Path) -> None:
     run_python("-m", "accelerate.commands.launch", *options, "tests.recipes.in_a_row", folder / "jobs.json")
 
 
-def run_python(*command: object, check: bool = True, timeout: int = 240, **env: str) -> subprocess.CompletedProcess:
+def run_python(*command: object, check: bool = True, **env: str) -> subprocess.CompletedProcess:
     """Run Python in a fresh process that sees the repository, but no network."""
     run = subprocess.run if command[0] == "-m" else with_libraries().run
     ended = run(
@@ -315,7 +315,7 @@ def run_python(*command: object, check: bool = True, timeout: int = 240, **env: 
         env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | env,
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=600,
     )
     assert not check or ended.returncode == 0, ended.stderr
     return ended

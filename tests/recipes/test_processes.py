@@ -252,5 +252,5 @@ def test_a_stream_with_workers_needs_few_open_files(tmp_path):
     (tmp_path / "text.txt").write_text(TEXT)
     options = {"block_size": 4, "dataloader_num_workers": 1, "sample_length": 0, "max_train_steps": 12}
     options |= validated(tmp_path, {"streaming": True})
-    run_python("-c", FEW_FILES, LM_RECIPE, *as_argv(lm_defaults(tmp_path) | options), timeout=120)
+    run_python("-c", FEW_FILES, LM_RECIPE, *as_argv(lm_defaults(tmp_path) | options))
     assert len(history(tmp_path / "run", "loss")) == 12
