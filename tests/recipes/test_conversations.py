@@ -5,7 +5,7 @@ import random
 
 import pytest
 import torch
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from huggingface_hub import ModelCard
 from transformers import GPT2Config, LlamaConfig, pipeline
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
@@ -14,6 +14,7 @@ from trl import SFTConfig, SFTTrainer
 import tfm_zoo
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.language_modeling.conversations import (
+    Conversations,
     EncodedConversations,
     PackedConversations,
     best_fit,
@@ -70,6 +71,20 @@ def test_answers_alone_are_learned(tokenizer):
         assert encode_conversation(tokenizer, messages) == (ids, answers)
     finally:
         tokenizer.chat_template = TEMPLATE
+
+
+def test_a_conversation_may_begin_with_an_answer_if_the_template_marks_answers(tokenizer, monkeypatch):
+    messages = [{"role": "assistant", "content": "Ask me."}, *conversation("sky")]
+    with pytest.raises(ValueError, match=r"conversation 'Ask me.'... begins with an answer.* marks .*{% generation %}"):
+        encode_conversation(tokenizer, messages)
+    monkeypatch.setattr(tokenizer, "chat_template", MARKED)
+    ids, answers = encode_conversation(tokenizer, messages)
+    learned = tokenizer.decode([token for token, is_answer in zip(ids, answers, strict=True) if is_answer])
+    assert learned == "Ask me.</s>\nIt is blue.</s>\n"
+    split = Dataset.from_dict({"messages": [messages]})
+    data = Conversations(DatasetDict(train=split, validation=split), [], [])
+    prompt = "<assistant>Ask me.</s>\n<user>What colour has sky?</s>\n<assistant>"
+    assert tokenizer.decode(data.first_prompt(tokenizer, None)) == prompt
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from math import nan
 
 import pytest
 import torch
@@ -107,6 +108,13 @@ def test_best_metric():
     state = TrainState()
     assert [state.is_best(value, greater_is_better=False) for value in (0.5, 0.4, 0.6)] == [True, True, False]
     assert state.evaluations_without_gain == 1
+    state = TrainState()
+    assert [state.is_best(value, greater_is_better=False) for value in (nan, nan, 0.5, nan)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_failed_save_changes_nothing(tmp_path):

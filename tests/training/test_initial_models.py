@@ -5,7 +5,7 @@ import pytest
 import tfm_zoo
 from tfm_zoo.training.classification.model import ClassifierArguments, build_classifier
 from tfm_zoo.training.language_modeling.model import LanguageModelArguments
-from tfm_zoo.training.models import load_config, new_tokenizer, tokens_to_learn
+from tfm_zoo.training.models import load_config, load_tokenizer, new_tokenizer, tokens_to_learn
 from tfm_zoo.training.pretraining.model import PAIRS, EncoderArguments, new_encoder
 from tfm_zoo.training.text_to_text.model import TextToTextModelArguments, new_text_to_text
 
@@ -56,3 +56,13 @@ def test_the_hub_is_not_asked_for_a_misspelt_folder(tmp_path, monkeypatch):
     args = LanguageModelArguments(model_name_or_path="runs/imbd")
     with pytest.raises(OSError, match="model_name_or_path 'runs/imbd': no such folder"):
         load_config(args, "model_name_or_path")
+
+
+@pytest.mark.parametrize("option_name", ["model_name_or_path", "tokenizer_name"])
+def test_the_option_that_names_no_tokenizer_is_named(monkeypatch, option_name):
+    def refuse(name, files):
+        raise OSError
+
+    monkeypatch.setattr("tfm_zoo.training.models.download", refuse)
+    with pytest.raises(OSError, match=f"^{option_name} 'user/nothing': neither a tokenizer's folder"):
+        load_tokenizer(LanguageModelArguments(**{option_name: "user/nothing"}))

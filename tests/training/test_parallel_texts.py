@@ -51,6 +51,11 @@ def test_text_files_of_a_sentence_a_line(tmp_path):
             (tmp_path / f"{split}.{language}").write_text(lines, encoding="utf-8")
     data = load(train_file=str(tmp_path / "train"), validation_file=str(tmp_path / "dev"))
     assert data.splits["validation"].to_list() == [{"source": row["en"], "target": row["de"]} for row in ROWS]
+    for language, text in (("en", "one\u2028line\ntwo"), ("de", "eine Zeile\nzwei")):
+        (tmp_path / f"dev.{language}").write_text(text, encoding="utf-8")
+    data = load(train_file=str(tmp_path / "train"), validation_file=str(tmp_path / "dev"))
+    assert [row["source"] for row in data.splits["validation"]] == ["one\u2028line", "two"]
+    (tmp_path / "dev.en").write_text("".join(f"{row['en']}\n" for row in ROWS), encoding="utf-8")
     (tmp_path / "dev.de").write_text("eine Zeile\n")
     with pytest.raises(ValueError, match=r"validation_file .*as many lines .*dev.en has 20 and .*dev.de has 1"):
         load(train_file=str(tmp_path / "train"), validation_file=str(tmp_path / "dev"))

@@ -1,6 +1,7 @@
 """Freezing, decay groups, checkpoints' heads, cards, pictures."""
 
 from dataclasses import asdict, fields, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from tfm_zoo.training.classification.data import TextDataArguments
 from tfm_zoo.training.classification.model import ClassifierArguments, build_classifier
 from tfm_zoo.training.classification.task import ClassificationArguments
 from tfm_zoo.training.identity import LEFT_OUT, check_identity, identity
+from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.optimization import freeze_base_model, parameter_groups
 from tfm_zoo.training.reports import command_line
@@ -149,7 +151,9 @@ def test_card_is_filled_and_replaced_but_never_a_persons(tmp_path):
     assert licence_of(str(tmp_path / "nowhere")) is None
 
 
-@pytest.mark.parametrize("token", ["--hub_token hf_secret", "--hub_token=hf_secret", "--hub-token hf_secret"])
+@pytest.mark.parametrize(
+    "token", ["--hub_token hf_secret", "--hub_token=hf_secret", "--hub_token=hf_secret=secret", "--hub-token hf_secret"]
+)
 def test_published_command_has_no_token_and_no_paths(token):
     script = "/home/me/recipes/finetune_classification.py"
     relative = ["--validation_file", "../data/b.csv", "--test_file", "data/c.csv"]  # which are told as they are
@@ -164,6 +168,16 @@ def test_trackers_get_simple_values_and_no_token():
     assert "hf_secret" not in str(values)
     assert values["eval_steps"] == "None"
     assert values.keys() | {"hub_token"} == asdict(LoopArguments()).keys()
+
+
+def test_a_loss_is_logged_without_a_gradient_norm():
+    """DeepSpeed has none if its optimiser is not one of its own."""
+    loop = Loop.__new__(Loop)
+    loop.state, loop.args, loop.batches = TrainState(step=10), LoopArguments(logging_steps=10), range(5)
+    loop.scheduler = SimpleNamespace(get_last_lr=lambda: [0.1])
+    loop.accelerator = SimpleNamespace(log=lambda values, step: None)
+    assert loop.log_losses(20.0, None) == 2
+    assert loop.state.log_history == [{"step": 10, "epoch": 2, "loss": 2, "learning_rate": 0.1}]
 
 
 def test_resuming_another_run_is_refused(caplog):

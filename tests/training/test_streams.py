@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from tfm_zoo.training import byte_ranges, streams, text_sources
 from tfm_zoo.training.pretraining.data import DocumentArguments, load_documents
 from tfm_zoo.training.pretraining.task import PretrainingArguments
+from tfm_zoo.training.sources import StreamedArguments
 from tfm_zoo.training.streams import Stream, StreamBatches, pack, unpack
 from tfm_zoo.training.text_sources import Place, TextSource
 
@@ -281,6 +282,18 @@ def test_lines_of_a_large_file_that_are_no_rows_are_refused(tmp_path, monkeypatc
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": "a text"}) + "\n[1, 2]\n")
     with pytest.raises(ValueError, match=r"a\.jsonl' has a line that is no JSON object: b'\[1, 2\]"):
         load(train_file=str(tmp_path / "a.jsonl"), streaming=True)
+
+
+def test_large_files_may_be_empty_or_begin_with_empty_lines(tmp_path, monkeypatch):
+    monkeypatch.setattr("tfm_zoo.training.sources.SHARD", 10)
+    for name, lines in (("a", ""), ("b", '\n\n{"text": "a text"}\n'), ("c", '{"text": "another text"}\n')):
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    rows = StreamedArguments(streaming=True).load_file("train", str(tmp_path / "*.jsonl"))
+    assert [row["text"] for row in rows] == ["a text", "another text"]
+    for name in "bc":
+        (tmp_path / f"{name}.jsonl").write_text("\n" * 20)
+    with pytest.raises(ValueError, match=r"there is no row in .*a\.jsonl, .*b\.jsonl"):
+        StreamedArguments(streaming=True).load_file("train", str(tmp_path / "*.jsonl"))
 
 
 def test_seeds_differ(source):

@@ -1,4 +1,4 @@
-"""Large files of lines as data sets of many shards, ranges of bytes, so that any number of readers share a file."""
+"""Large files of lines as data sets of many shards. Shards are ranges of bytes, so that many readers share a file."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -24,8 +24,7 @@ def in_ranges(files: Sequence[Path], at_empty_lines: bool = False) -> IterableDa
     ranges = [(path, begin, begin + size) for path in sizes for begin in range(0, sizes[path], size)]
     names, features = None, Features({"text": Value("string")})
     if files[0].suffix == ".jsonl":
-        with open(files[0], "rb") as file:
-            names, features = tuple(_row(file.readline(), str(files[0]))), None
+        names, features = _columns(files), None
     options = {"ranges": ranges, "names": names, "at_empty_lines": at_empty_lines}
     rows = IterableDataset.from_generator(_read, features, options)
     rows.info.builder_name = "json" if names else "text"
@@ -46,6 +45,15 @@ def _read(ranges: list[tuple[str, int, int]], names: tuple[str, ...] | None, at_
                 elif line.strip():
                     row = _row(line, path)
                     yield {name: row.get(name) for name in names}
+
+
+def _columns(files: Sequence[Path]) -> tuple[str, ...]:
+    """The names in the first row of JSON lines. Files may be empty, or begin with empty lines."""
+    for path in files:
+        with open(path, "rb") as file:
+            for line in filter(bytes.strip, file):
+                return tuple(_row(line, str(path)))
+    raise ValueError(f"there is no row in {', '.join(map(str, files))}")
 
 
 def _boundary(file: BinaryIO, near: int, at_empty_lines: bool) -> int:

@@ -5,6 +5,7 @@ neither a killed run nor a broken copy leaves a folder that passes for a checkpo
 """
 
 import json
+import math
 import os
 import re
 import shutil
@@ -36,7 +37,7 @@ class TrainState:
     step: int = 0  # optimiser steps done
     epoch: int = 0  # whole epochs done
     step_in_epoch: int = 0
-    loss_sum: float = 0.0  # of the steps that are logged
+    loss_sum: float = 0.0  # sum of the losses of all steps up to the last log entry
     window_loss: float = 0.0  # sum of the losses since the last log entry
     train_seconds: float = 0.0
     train_examples: int = 0
@@ -48,8 +49,8 @@ class TrainState:
 
     def is_best(self, metric: float, greater_is_better: bool) -> bool:
         """Record the metric of an evaluation; returns whether it is the best so far."""
-        sign = 1 if greater_is_better else -1
-        is_best = self.best_metric is None or sign * metric > sign * self.best_metric
+        sign, best = 1 if greater_is_better else -1, self.best_metric
+        is_best = best is None or sign * metric > sign * best or (math.isnan(best) and not math.isnan(metric))
         self.evaluations_without_gain = 0 if is_best else self.evaluations_without_gain + 1
         if is_best:
             self.best_metric, self.best_step = metric, self.step

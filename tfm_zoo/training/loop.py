@@ -36,7 +36,7 @@ def train(loop: "Loop") -> dict[str, float]:
     run, task, accelerator = loop.run, loop.task, loop.accelerator
     accelerator.init_trackers(run.name, tracker_values(run.model_args, run.data_args, run.args))
     loop.train()
-    # The final figures are those of the saved weights, which are loaded in place: memory may not hold the model twice.
+    # The final figures are those of the saved weights, which are loaded in place: two models may not fit into memory.
     load_saved(accelerator, loop.model, loop.output_dir)
     final = task.final_figures(loop.model, loop.state)
     results = loop.results() | final
@@ -75,7 +75,7 @@ class Loop:
         self.loader = DataLoader(**loading, generator=torch.Generator())
         # The schedule counts global batches. Prepared by Accelerate, it would count the batches of every process.
         self.total_steps, warmup_steps = self.args.number_of_steps(len(self.batches))
-        self.parameters = task.model.num_parameters()  # of a model that is sharded, one would count a part
+        self.parameters = task.model.num_parameters()  # before the model is sharded: then a process has only a part
         shard_shared_tables(self.accelerator, task.model)
         optimizer = create_optimizer(task.model, self.args)
         phases = self.args.phases(self.total_steps, len(self.batches))
@@ -156,7 +156,7 @@ class Loop:
         progress = tqdm(total=self.total_steps, initial=state.step, disable=is_hidden)
         # Each process sums the losses of its own examples. Where the sum is read, it is reduced over all processes.
         window_loss = torch.tensor(state.window_loss, device=accelerator.device) * accelerator.is_main_process
-        clock = told = perf_counter()
+        clock = last_report = perf_counter()
         self.model.train()
         while not self.is_finished:
             self.task.before_epoch(model, state.epoch)
@@ -179,9 +179,9 @@ class Loop:
                 if state.step % args.logging_steps == 0 or end:
                     mean = self.log_losses(accelerator.reduce(window_loss, "sum").item(), grad_norm)
                     progress.set_postfix(loss=f"{mean:.4f}")
-                    if progress.disable and perf_counter() - told > SILENCE:
+                    if progress.disable and perf_counter() - last_report > SILENCE:
                         logger.info(f"step {state.step} of {self.total_steps}: loss {mean:.4f}")
-                        told = perf_counter()
+                        last_report = perf_counter()
                     window_loss.zero_()
                 state.train_seconds += perf_counter() - clock
 
@@ -218,7 +218,8 @@ class Loop:
         if not math.isfinite(mean):
             raise FloatingPointError(f"the loss is {mean} at step {state.step}: try a lower learning_rate")
         learning_rate = self.scheduler.get_last_lr()[0]
-        self.log({"loss": mean, "learning_rate": learning_rate, "grad_norm": float(grad_norm)})
+        norm = {} if grad_norm is None else {"grad_norm": float(grad_norm)}  # DeepSpeed may not give one
+        self.log({"loss": mean, "learning_rate": learning_rate, **norm})
         return mean
 
     def log(self, values: dict[str, float]) -> None:

@@ -28,8 +28,8 @@ from tfm_zoo.training.sources import DataArguments
 logger = logging.getLogger(__name__)
 ModelAndTokenizer = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
-# Weights are trained in float32, those of half-precision checkpoints too: AdamW's small steps would be rounded away.
-# `mixed_precision` computes in half precision where that does no harm.
+# Weights are float32 in training, also those of half-precision checkpoints: half precision would round AdamW's small
+# steps away. With `mixed_precision`, the model computes in half precision where that does no harm.
 WEIGHTS = torch.float32
 
 
@@ -45,19 +45,25 @@ class ModelArguments(Options):
         "num_attention_heads": 2,
         "intermediate_size": 256,
     }
-    #: makes a tokenizer from texts, with a number of tokens, by default `small_vocab_size`
+    #: makes a tokenizer from texts, with at most this many tokens; `small_vocab_size` is the default number
     make_tokenizer: ClassVar[Callable[[Iterable[str], int], PreTrainedTokenizerBase]]
     small_vocab_size: ClassVar[int] = 8000
 
     model_name_or_path: str | None = option(None, "Zoo or official checkpoint, Hub id or folder; default: a new model.")
-    model_type: str | None = option(None, "Type of a new model, of usual size (tfm_gpt, llama); default: a small one.")
+    model_type: str | None = option(
+        None, "Type of a new model in its default size, as tfm_gpt; default: a small model."
+    )
     config_name: str | None = option(
         None, f"Configuration of a new model: a Hub id, a folder, or one of {', '.join(tfm_zoo.NAMED_CONFIGS)}."
     )
-    config_overrides: str | None = option(None, "New model's fields: 'hidden_size=256,mlp_type=gated', or a mapping.")
+    config_overrides: str | None = option(
+        None, "Fields of a new model: 'hidden_size=256,mlp_type=gated', or a mapping."
+    )
     tokenizer_name: str | None = option(None, "Default: the checkpoint's, or one made from the training text.")
-    tokenizer_vocab_size: int | None = option(None, "Tokens of a tokenizer made from the training text, a BPE.")
-    model_class: Literal["zoo", "native"] = option("zoo", "'native' leaves an official checkpoint in its class.")
+    tokenizer_vocab_size: int | None = option(None, "The most tokens of a tokenizer made from the training text.")
+    model_class: Literal["zoo", "native"] = option(
+        "zoo", "'native' keeps transformers' class of an official checkpoint."
+    )
     trust_remote_code: bool = option(False, "Run code that a checkpoint on the Hub brings along.")
 
     def __post_init__(self) -> None:
@@ -69,7 +75,7 @@ class ModelArguments(Options):
             raise ValueError("give either model_type or config_name, not both")
         if self.tokenizer_vocab_size and (self.tokenizer_name or self.model_name_or_path):
             raise ValueError("tokenizer_vocab_size is for a tokenizer made from the training text, of a new model")
-        self.overrides()
+        self.overrides()  # refuses what it cannot read
 
     def resolved(self, data_args: DataArguments) -> Self:
         """These options with the defaults that depend on the data filled in."""
@@ -127,14 +133,14 @@ class Head:
     title: str  # what a model with it is called
 
     def check(self, config: PreTrainedConfig) -> None:
-        """Refuse a configuration for which neither transformers nor its own code has a class with the head."""
+        """Refuse a configuration if neither transformers nor the checkpoint's own code has a class with the head."""
         if not (self.official_class(config) or self.auto_class.__name__ in getattr(config, "auto_map", {})):
             where = f"{config.name_or_path!r}: " if config.name_or_path else ""
             raise ValueError(f"{where}model_type {config.model_type!r} is not a {self.title}")
 
     def official_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
         """transformers' class with this head for this configuration, if there is one."""
-        classes = self.auto_class._model_mapping  # in which a configuration may have several
+        classes = self.auto_class._model_mapping  # may list several classes for a configuration
         return _get_model_class(config, classes) if type(config) in classes else None
 
     def zoo_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
@@ -176,7 +182,7 @@ class Head:
         return model, tokenizer
 
     def new(self, args: ModelArguments, config: PreTrainedConfig, **fields: Any) -> PreTrainedModel:
-        """A model of this configuration with new weights; `fields` are set if it is official and is converted."""
+        """A model of this configuration with new weights. `fields` are set only if it is converted to a zoo model."""
         # With the same seed the official model and the converted one start with the same weights.
         model = self.auto_class.from_config(config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code)
         return tfm_zoo.from_official(model, self.zoo_class(config), **fields) if args.becomes_zoo(config) else model
@@ -208,7 +214,7 @@ def is_zoo(config: PreTrainedConfig) -> bool:
 
 
 def family_of(config: PreTrainedConfig) -> str | None:
-    """The `model_type` of a zoo model, or of an official one once it is converted; `None` if the zoo has none."""
+    """The `model_type` of the zoo model that this is or would be converted to; `None` if the zoo cannot convert it."""
     if is_zoo(config):
         return config.model_type
     table = ARCHITECTURES.get(config.model_type)
@@ -225,25 +231,26 @@ def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
             download(name, ["config.json"])
         return AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
-        mend = "without a connection, give a folder, or --model_type for a new model"
+        advice = "without a connection, give a folder, or --model_type for a new model"
         if option_name == "config_name" and (near := difflib.get_close_matches(name, tfm_zoo.NAMED_CONFIGS, n=1)):
-            mend = f"is it the published size {near[0]!r} that is meant?"
-        raise OSError(f"{option_name} {name!r}: neither a checkpoint's folder nor {on_hub(error)}; {mend}") from error
+            advice = f"is it the published size {near[0]!r} that is meant?"
+        raise OSError(f"{option_name} {name!r}: neither a checkpoint's folder nor {on_hub(error)}; {advice}") from error
 
 
 def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
     """The tokenizer that the options name, else that of the checkpoint."""
-    name = args.tokenizer_name or args.model_name_or_path
+    option_name = "tokenizer_name" if args.tokenizer_name else "model_name_or_path"
+    name = getattr(args, option_name)
     try:
         if not Path(name).exists():
             download(name, ["tokenizer_config.json"])
         return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
-        raise OSError(f"tokenizer_name {name!r}: neither a tokenizer's folder nor {on_hub(error)}") from error
+        raise OSError(f"{option_name} {name!r}: neither a tokenizer's folder nor {on_hub(error)}") from error
 
 
 def on_hub(error: Exception) -> str:
-    """How an error message on a name ends, after "neither a folder nor"; the Hub's client caused `error`."""
+    """The end of an error message: "found on the Hub", and whether the Hub could not be reached, as `error` tells."""
     is_reached = not isinstance(error.__cause__, LocalEntryNotFoundError)
     return f"found on the Hub{'' if is_reached else ', which cannot be reached (or HF_HUB_OFFLINE is set)'}"
 
@@ -288,7 +295,7 @@ def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) 
 
 
 def _number(value: Any) -> Any:
-    """The number that a text is: YAML reads 1e-3 as text."""
+    """The value, as a number if it is a number's text: YAML reads 1e-3 as text."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:

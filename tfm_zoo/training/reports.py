@@ -47,9 +47,8 @@ class Report:
 
     def __post_init__(self) -> None:
         args = self.run.args
-        given = [word.rpartition("=")[2] for word in sys.argv[1:]]
-        self.paths_are_cut = any(shortened(value) != value for value in given)  # in the command
-        self.name = (args.hub_model_id or Path(args.output_dir).resolve().name).split("/")[-1]  # of the model
+        self.paths_are_cut = any(shortened(value) != value for _, value in map(name_and_value, sys.argv[1:]))
+        self.name = (args.hub_model_id or Path(args.output_dir).resolve().name).split("/")[-1]
         self.is_zoo = self.task.is_zoo
         self.base_model = self.run.model_args.model_name_or_path  # None: training started from new weights
         self.dataset = shortened(self.run.data_args.source)
@@ -105,7 +104,7 @@ class Report:
         """The variables of the templates."""
         return vars(self) | {
             "card": template(SHARED_TEMPLATE),
-            "parent_card": template(card_beside(type(self.task).__base__)),  # of similar tasks
+            "parent_card": template(card_beside(type(self.task).__base__)),  # what the cards of similar tasks share
             "args": self.run.args,
             "splits": {prefix: split for prefix, split in SPLITS.items() if f"{prefix}_loss" in self.results},
             "remote_code": ", trust_remote_code=True" if self.is_zoo else "",
@@ -132,12 +131,17 @@ def command_line(argv: Sequence[str] | None = None) -> str:
     """The command that was given, fit for publication: without the Hub token and the folders of absolute paths."""
     script, *options = sys.argv if argv is None else argv
     words = []
-    for option in options:
-        name, _, value = option.rpartition("=") if option.startswith("-") else ("", "", option)
+    for name, value in map(name_and_value, options):
         if (words and words[-1] in ("--hub_token", "--hub-token")) or name in ("--hub_token", "--hub-token"):
             value = "..."
         words.append(f"{name}={shortened(value)}" if name else shortened(value))
     return shlex.join(["accelerate", "launch", f"recipes/{Path(script).name}", *words])
+
+
+def name_and_value(word: str) -> tuple[str, str]:
+    """The parts of `--name=value`; an empty name and the word for any other word of a command line."""
+    name, equals, value = word.partition("=")
+    return (name, value) if equals and word.startswith("-") else ("", word)
 
 
 def hub_id(name: str | None) -> str | None:

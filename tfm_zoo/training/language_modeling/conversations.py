@@ -35,7 +35,7 @@ class EncodedConversations(NamedTuple):
 class Conversations(Data):
     """Splits with conversations in the column "messages"."""
 
-    stream: None = None
+    stream: None = None  # as a `Corpus` without a stream: conversations are always in memory
 
     def texts(self) -> Iterator[str]:
         """Texts to make a tokenizer from: what is said in the training conversations."""
@@ -65,12 +65,14 @@ class Conversations(Data):
         return encoded
 
     def first_prompt(self, tokenizer: PreTrainedTokenizerBase, question: str | None) -> list[int]:
-        """Token ids of a prompt: a question, or else the first validation conversation up to its first answer."""
+        """Token ids of a prompt: a question, or else the first validation conversation up to its first answer (if it
+        begins with an answer, up to the second)."""
         messages = [{"role": "user", "content": question}]
         if question is None:
             messages = self.splits["validation"][0]["messages"]
             roles = [message["role"] for message in messages]
-            messages = messages[: roles.index("assistant")]
+            first_answer = next((i for i, role in enumerate(roles) if i > 0 and role == "assistant"), len(roles))
+            messages = messages[:first_answer]
         return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
 
 
@@ -84,6 +86,12 @@ def encode_conversation(
     if isinstance(template, str) and GENERATION.search(template):
         encoded = tokenizer.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=True)
         return encoded["input_ids"], [bool(mark) for mark in encoded["assistant_masks"]]
+
+    if messages[0]["role"] == "assistant":
+        raise ValueError(
+            f"the conversation {first!r}... begins with an answer, which can only be told from what the chat template "
+            "writes before it if the template marks answers with {% generation %}"
+        )
 
     def written(count: int, **options: bool) -> str:
         return tokenizer.apply_chat_template(messages[:count], tokenize=False, **options)
@@ -115,7 +123,7 @@ class PackedConversations(torch.utils.data.Dataset):
     block_size: int  # tokens of a block
     filling: int = 0  # the token that fills up a block
     limit: int | None = None  # blocks at most
-    multiple_of: int = 1  # blocks of filling are added up to a multiple of this, so that processes share them evenly
+    multiple_of: int = 1  # blocks of filling make their number a multiple of this, for processes to share evenly
 
     def __post_init__(self, encoded: EncodedConversations) -> None:
         ids = encoded.ids.long()

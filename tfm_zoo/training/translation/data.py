@@ -43,9 +43,11 @@ class ParallelTextArguments(PairArguments):
         if Path(file).is_file() or not all(path.is_file() for path in sides.values()):
             return super().load_file(split, file)
         try:
-            lines = {language: path.read_text("utf-8").splitlines() for language, path in sides.items()}
+            texts = {language: path.read_text("utf-8") for language, path in sides.items()}
         except UnicodeDecodeError as error:
             raise ValueError(f"{split}_file {file!r} cannot be read: {error}") from error
+        # Not `splitlines`, which also cuts sentences at characters such as U+2028.
+        lines = {language: text.removesuffix("\n").split("\n") for language, text in texts.items()}
         if len(set(map(len, lines.values()))) > 1:
             counts = " and ".join(f"{path} has {len(lines[language])}" for language, path in sides.items())
             raise ValueError(f"{split}_file {file!r}: as many lines are needed on both sides; {counts}")
