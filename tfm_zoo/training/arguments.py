@@ -18,7 +18,7 @@ from tfm_zoo.schedules import SCHEDULES
 
 logger = logging.getLogger(__name__)
 AnyOptions = TypeVar("AnyOptions", bound="Options")
-#: the bounds that an option may have; their names stand in the message that refuses a value
+#: comparisons by the name of a bound (`at_least=1`); errors use the same names
 BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
 
 
@@ -29,7 +29,7 @@ def option(default: Any, help: str, *aliases: str, **bounds: float) -> Any:
 
 
 class OptionMetadata(dict):
-    """An option's metadata. `keys` leaves the bounds out: `HfArgumentParser` hands each key to argparse."""
+    """An option's metadata. `HfArgumentParser` passes what `keys` lists on to argparse, which knows no bounds."""
 
     def keys(self) -> list[str]:
         return [name for name in self if name != "bounds"]
@@ -48,13 +48,13 @@ class Options:
 
 
 def fitted(options: AnyOptions, longest: int, *names: str) -> AnyOptions:
-    """The options, with the lengths `names` lowered to at most `longest`, the most tokens that the model takes."""
+    """The options. A length that is named and exceeds `longest`, the most tokens that the model takes, becomes that."""
     for name in names:
         length = getattr(options, name)
         if length > longest:
             is_default = length == next(each.default for each in fields(options) if each.name == name)
-            asked = f"the default of {name}, {length}," if is_default else f"{name} {length}"
-            logger.warning(f"{asked} is more than the model takes: using {longest}")
+            setting = f"the default of {name}, {length}," if is_default else f"{name} {length}"
+            logger.warning(f"{setting} is more than the model takes: using {longest}")
             options = replace(options, **{name: longest})
     return options
 
@@ -79,11 +79,13 @@ class LoopArguments(Options):
     )
 
     learning_rate: float | None = option(
-        None, "Highest rate; default: 5e-5, or 1e-3 for a new model. With 'noam' a factor; default: 1.", above=0
+        None,
+        "Highest learning rate; default: 5e-5, or 1e-3 for a new model. For 'noam' a factor, by default 1.",
+        above=0,
     )
     weight_decay: float = option(0.01, "AdamW's weight decay; biases and norms are left out.", at_least=0)
     adam_beta1: float = option(0.9, "AdamW's decay of the mean of gradients.", at_least=0, below=1)
-    adam_beta2: float = option(0.999, "AdamW's decay of the mean of their squares.", at_least=0, below=1)
+    adam_beta2: float = option(0.999, "AdamW's decay of the mean of squared gradients.", at_least=0, below=1)
     adam_epsilon: float = option(1e-8, "AdamW's epsilon.", above=0)
     max_grad_norm: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", at_least=0)
     num_train_epochs: float = option(3.0, "Passes over the training data; may be a fraction.", above=0)
@@ -92,7 +94,7 @@ class LoopArguments(Options):
         "linear", "A schedule of transformers, or 'noam' (Vaswani et al. 2017), set by model width and warmup_steps."
     )
     warmup_steps: float = option(
-        0.1, "Steps of warm-up; below 1: their share of all steps.", "num_warmup_steps", "warmup_ratio", at_least=0
+        0.1, "Steps of warm-up; below 1, a share of all steps.", "num_warmup_steps", "warmup_ratio", at_least=0
     )
     layerwise_lr_decay: float | None = option(
         None, "Learning rate of each layer, as a share of that of the layer above it.", above=0, at_most=1
@@ -107,15 +109,17 @@ class LoopArguments(Options):
     )
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass to save memory.")
     sync_each_batch: bool = option(
-        False, "Reduce gradients after each forward pass, not once per step: more traffic, but they stay sharded."
+        False, "Sum gradients over processes after each forward pass, not once per step: more traffic, but less memory."
     )
     mixed_precision: Literal["no", "fp16", "bf16"] | None = option(
         None,
         "Precision of the forward pass; default: that of `accelerate launch`. bf16 is faster on GPUs, and on CPUs with"
         " AVX512_BF16 or AMX.",
     )
-    torch_compile: bool = option(False, "Compile the model: takes minutes, and pays off if batches have few lengths.")
-    torch_compile_backend: str = option("inductor", "torch's name of the compiler.")
+    torch_compile: bool = option(
+        False, "Compile the model: takes minutes, and pays off if batches have few different lengths."
+    )
+    torch_compile_backend: str = option("inductor", "torch's name for the compiler.")
     ddp_timeout: int = option(
         1800, "Seconds that a process waits for others, such as for the first one to tokenize.", at_least=1
     )
@@ -130,7 +134,7 @@ class LoopArguments(Options):
     save_total_limit: int | None = option(2, "How many checkpoints to keep.", at_least=1)
     resume_from_checkpoint: str | None = option(
         None,
-        "A checkpoint, or 'auto': the newest complete one in output_dir; a run that was killed before its first one"
+        "A checkpoint, or 'auto': the newest complete one in output_dir. If a run was killed before it saved one, it"
         " begins again.",
     )
 
@@ -141,7 +145,7 @@ class LoopArguments(Options):
     hub_model_id: str | None = option(None, "Repository to push to; default: the name of output_dir.")
     hub_token: str | None = option(None, "Token for the Hub; default: the one of `hf auth login`.")
     hub_private_repo: bool | None = option(None, "Make the Hub repository private.")
-    hub_revision: str | None = option(None, "Branch to push to, made where there is none; default: the main one.")
+    hub_revision: str | None = option(None, "Branch to push to, created if it does not exist; default: the main one.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -151,7 +155,10 @@ class LoopArguments(Options):
                 raise ValueError(f"{name} must be a number of steps or 'epoch', not {steps!r}")
 
     def resolved(self, is_new: bool) -> Self:
-        """These options with all defaults filled in; some depend on whether training starts from new weights."""
+        """These options with a learning rate, whose default depends on whether training starts from new weights.
+
+        Raises a `ValueError` if `metric_for_best_model` is none of the figures.
+        """
         metric = self.metric_for_best_model
         if metric not in self.figures:
             raise ValueError(f"metric_for_best_model {metric!r}: expected one of {list(self.figures)}")
@@ -181,12 +188,12 @@ class LoopArguments(Options):
         return int(self.warmup_steps if self.warmup_steps >= 1 else self.warmup_steps * steps)
 
     def phases(self, total_steps: int, steps_per_epoch: int) -> list[tuple[float, int]]:
-        """The highest rate and the steps of each part with a schedule of its own. By default the run is one part."""
+        """The highest learning rate and the steps of each phase, a part with its own schedule; by default one phase."""
         return [(self.learning_rate, total_steps)]
 
 
 class UniqueKeys(yaml.SafeLoader):
-    """Refuses a mapping that names a key twice; YAML itself would take the last value."""
+    """Refuses a mapping that names a key twice; PyYAML would take the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         keys = [key.value for key, _ in node.value]
@@ -218,8 +225,8 @@ def parse_arguments(
     config = parser.parse_known_args(argv)[0].config
     try:
         words = [*(_yaml_as_argv(config, names) if config else ()), *argv]
-        reading = {"return_remaining_strings": True, "look_for_args_file": False}
-        *arguments, _, unknown = parser.parse_args_into_dataclasses(words, **reading)
+        parsing = {"return_remaining_strings": True, "look_for_args_file": False}
+        *arguments, _, unknown = parser.parse_args_into_dataclasses(words, **parsing)
     except ValueError as error:
         parser.error(str(error))
     if unknown:
@@ -261,8 +268,8 @@ def _yaml_as_argv(path: str | Path, names: Iterable[str]) -> list[str]:
 
 
 def nearest(given: Iterable[str], names: Iterable[str], prefix: str = "") -> str:
-    """The end of an error message on names that are not known: a question that suggests the nearest known one for each,
-    with a prefix; empty if none is near."""
+    """The end of an error about unknown names: "; did you mean ...?" with the known names nearest to them, each after
+    `prefix`. Empty if none is near."""
     plain = [name.lstrip("-").replace("-", "_") for name in given]
     near = {prefix + match: None for name in plain for match in difflib.get_close_matches(name, names, n=1)}
     return f"; did you mean {', '.join(map(repr, near))}?" if near else ""

@@ -11,17 +11,17 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 
 class Division:
-    """How a global batch is divided among processes, and in each into passes of `per_device` examples or tokens."""
+    """How a global batch is divided: among processes, then into forward passes of `per_device` examples or tokens."""
 
     def __init__(self, per_device: int, accumulation_steps: int = 1, num_processes: int = 1, process_index: int = 0):
         self.per_device, self.accumulation_steps = per_device, accumulation_steps
         self.num_processes, self.process_index = num_processes, process_index
         self.global_batch_size = per_device * num_processes * accumulation_steps
-        #: whether a run can continue with global batches of another size: if the order of examples does not change
+        #: whether a run can continue with global batches of another size: the order of examples must not depend on it
         self.may_change = True
 
     def step_after(self, steps: int, global_batch_size: int) -> int:
-        """The step reached after `steps` steps with another global batch size, rounded down: no example is skipped."""
+        """The step at which to continue after `steps` steps of another global batch size; no example is skipped."""
         return steps * global_batch_size // self.global_batch_size
 
 
@@ -33,9 +33,10 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
     start at any step of any epoch (`set_position`), and sees the same examples at the same step however a global batch
     is divided.
 
-    Every process gets the same number of micro-batches, none of them empty. Shares may differ by one example, and a
-    global batch with fewer examples than processes goes to each of them whole: weigh losses by the number of examples
-    that were computed. With `lengths`, the tokens of each of the `size` examples, a global batch holds similar ones.
+    Every process gets the same number of micro-batches, and none is empty. So where a global batch does not divide
+    evenly, one process may compute an example more than another, and a batch with fewer examples than processes goes to
+    each of them whole: weight losses by the number of examples that were computed. With `lengths`, the number of tokens
+    of each example, a global batch holds examples of similar length.
     """
 
     def __init__(
@@ -81,7 +82,8 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
         return len(self.global_batches[step])
 
     def micro_batches(self, batch: Tensor) -> list[list[int]]:
-        """This process's share of a global batch: as few micro-batches as memory allows, and none is empty."""
+        """This process's share of a global batch, in as few micro-batches as fit the device. Where that would leave one
+        empty, another takes an example more."""
         sharing = self.num_processes if len(batch) >= self.num_processes else 1
         count = min(-(-len(batch) // (self.capacity(batch) * sharing)), len(batch) // sharing)
         index = self.process_index if sharing > 1 else 0
@@ -109,7 +111,9 @@ class TokenBatchSampler(GlobalBatchSampler):
 
     def make_batches(self, generator: torch.Generator) -> Sequence[Tensor]:
         order = torch.randperm(self.size, generator=generator)
-        for column in self.columns.T:  # the last column decides, the others where it is equal
+        for (
+            column
+        ) in self.columns.T:  # sorts by the last column, and rows with the same value there by the columns before it
             order = order[column[order].argsort(stable=True)]
         self.sizes = self.sizes or self._sizes(self.columns[order])
         batches = order.split(self.sizes)

@@ -24,7 +24,7 @@ class FineTuningArguments(ModelArguments):
     model_name_or_path: str | None = option(
         None, f"Zoo or official checkpoint; default: {DEFAULT_MODEL}, with built-in data a small new model."
     )
-    tokenizer_vocab_size: int | None = vocabulary_option("of their most frequent words")
+    tokenizer_vocab_size: int | None = vocabulary_option("a WordPiece of their words")
 
     def resolved(self, data_args: DataArguments) -> Self:
         """These options with the default checkpoint, if they name no model and the data are not the built-in ones."""

@@ -12,24 +12,26 @@ logger = logging.getLogger(__name__)
 
 #: Options that a resumed run may change, and why it may.
 LEFT_OUT = {
-    "These name places. Their contents do count: digests of the texts and the tokenizer, weights in the checkpoint.": (
-        "output_dir model_name_or_path tokenizer_name dataset_name train_file validation_file test_file"
-    ),
-    "These divide the work. What follows from them does count: the global batch size, the number of steps.": (
-        "per_device_train_batch_size per_device_train_batch_tokens per_device_eval_batch_size"
-        " gradient_accumulation_steps gradient_checkpointing dataloader_num_workers preprocessing_num_workers"
-        " num_train_epochs max_train_steps sync_each_batch ddp_timeout"
-    ),
-    "These say how often a run is judged and saved, and when it ends; no step and no figure depends on them.": (
-        "eval_steps early_stopping_patience checkpointing_steps save_total_limit resume_from_checkpoint"
-        " overwrite_output_dir"
-    ),
-    "These say what is shown, and to whom.": (
-        "sample_prompt sample_length num_samples top_p temperature with_tracking report_to push_to_hub hub_model_id"
-        " hub_token hub_private_repo hub_revision trust_remote_code"
-    ),
+    reason: names.split()
+    for reason, names in {
+        "These say where things are. The things do count: the texts and the tokenizer by digests, weights as saved.": (
+            "output_dir model_name_or_path tokenizer_name dataset_name train_file validation_file test_file"
+        ),
+        "These divide the work. What follows from them does count: the global batch size, the number of steps.": (
+            "per_device_train_batch_size per_device_train_batch_tokens per_device_eval_batch_size"
+            " gradient_accumulation_steps gradient_checkpointing dataloader_num_workers preprocessing_num_workers"
+            " num_train_epochs max_train_steps sync_each_batch ddp_timeout"
+        ),
+        "These say how often a run is evaluated and saved, and when it ends; no step and no figure depends on them.": (
+            "eval_steps early_stopping_patience checkpointing_steps save_total_limit resume_from_checkpoint"
+            " overwrite_output_dir"
+        ),
+        "These say what is shown, and to whom.": (
+            "sample_prompt sample_length num_samples top_p temperature with_tracking report_to push_to_hub hub_model_id"
+            " hub_token hub_private_repo hub_revision trust_remote_code"
+        ),
+    }.items()
 }
-LEFT_OUT = {reason: names.split() for reason, names in LEFT_OUT.items()}
 #: Facts that a resumed run may change, and what then differs from a run without interruption.
 CHANGES = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
@@ -41,8 +43,9 @@ def identity(facts: Mapping[str, Any], *options: Any) -> dict[str, Any]:
     """What a resumed run must have in common with the run that it continues, in the types that JSON has."""
     left_out = {name for names in LEFT_OUT.values() for name in names}
     settings = {name: value for part in options for name, value in asdict(part).items() if name not in left_out}
-    # Facts follow from the options, such as the number of steps. A fact replaces the option of the same name.
-    return json.loads(json.dumps({**facts, **settings, **facts}))  # facts first, in the order of the message, too
+    # Facts, such as the number of steps, follow from the options. A fact replaces the option of the same name. Facts
+    # stand first, and so do they in errors.
+    return json.loads(json.dumps({**facts, **settings, **facts}))
 
 
 def check_identity(state: TrainState, identity: Mapping[str, Any], may_differ: Collection[str] = ()) -> None:

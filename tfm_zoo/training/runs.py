@@ -90,8 +90,8 @@ def start_run(name: str, arguments_classes: Sequence[type], argv: Sequence[str] 
 def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
     """Run a recipe as a program.
 
-    What a user did wrong shows in `prepare`, before training begins, and ends the program with one line. After that an
-    error has its traceback, but for an upload that fails: the model is safe, and the message says how to push it again.
+    What a user did wrong shows in `prepare`, before training begins, and ends the program with one line. Errors
+    after that show their traceback. Only a failed upload does not: the model is safe, and one line says how to push it.
     """
     with errors_in_one_line():
         prepared = prepare()
@@ -121,16 +121,16 @@ def errors_in_one_line(errors: type[Exception] | tuple[type[Exception], ...] = U
 
 
 def keep_few_kernels() -> None:
-    """Limit oneDNN's cache of kernels, of which it makes one on a CPU for each new shape (of GELU, say).
+    """Limit oneDNN's cache of CPU kernels. For an operation such as GELU, oneDNN makes a kernel for each new shape.
 
-    By default the cache holds 1,024. If every batch has a shape of its own, that costs gigabytes: the kernels lie
-    between the tensors and fragment freed memory. Call this before the first model runs.
+    By default the cache holds 1,024 kernels. If every batch has a shape of its own, that costs gigabytes: the kernels
+    lie between the tensors and fragment freed memory. Call this before the first model runs.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
 
 
 def start_accelerator(args: LoopArguments) -> Accelerator:
-    """An Accelerator for a loop that weighs losses itself, a log that the main process writes alone, and the seed."""
+    """Make the Accelerator, let the main process alone write the log, and set the seed."""
     hush_tokenizers()
     keep_few_kernels()
     trackers = args.report_to or ("all" if args.with_tracking else None)
@@ -256,9 +256,9 @@ def check_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | No
 
 
 def make_output_dir(run: Run) -> None:
-    """Make `output_dir` ready for a run that nothing more can refuse. All processes call it."""
+    """Make `output_dir`, and delete what an earlier run left in it. All processes call it, after all other checks."""
     accelerator, args, output_dir = run.accelerator, run.args, Path(run.args.output_dir)
-    accelerator.wait_for_everyone()  # every process has looked before one writes
+    accelerator.wait_for_everyone()  # every process has read the folder before one writes
     if accelerator.is_main_process:
         if run.checkpoint is None:
             for leftover in (*output_dir.glob("checkpoint-*"), *output_dir.glob(f"{STAGING}*")):

@@ -15,7 +15,7 @@ from tfm_zoo.models.hub_gathering import own_class, plain_name
 
 
 def is_sharded(accelerator: Accelerator) -> bool:
-    """Whether each process holds but a part of the model while it trains: with FSDP and with ZeRO-3."""
+    """Whether each process holds only a part of the model while it trains: with FSDP and with ZeRO-3."""
     return accelerator.distributed_type == DistributedType.FSDP or is_zero3(accelerator)
 
 
@@ -32,7 +32,8 @@ def unwrapped(accelerator: Accelerator, model: nn.Module) -> PreTrainedModel:
 def shard_shared_tables(accelerator: Accelerator, model: PreTrainedModel) -> None:
     """Let FSDP2 treat all modules that share a weight as one, before an optimiser knows their parameters.
 
-    Accelerate does so for two of them, a table and a tied head; encoders and decoders with one table are three.
+    Accelerate does so for two modules, the embeddings and a head tied to them. An encoder-decoder may have three: the
+    embeddings of both sides, and the head.
     """
     if not accelerator.is_fsdp2:
         return

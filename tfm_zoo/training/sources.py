@@ -38,11 +38,13 @@ class DataArguments(Options):
     train_split_name: ClassVar[str | None] = None
     test_split_percentage: ClassVar[float] = 0
 
-    dataset_name: str | None = option(None, "Hub id or local folder. 'generated', the default: the built-in data set.")
+    dataset_name: str | None = option(None, "Hub id or local folder; default: 'generated', the built-in data set.")
     dataset_config_name: str | None = option(None, "Configuration of the data set.")
     train_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file, instead of dataset_name.")
-    validation_file: str | None = option(None, "Likewise, to validate on.")
-    validation_split_percentage: float = option(10, "Share of train to validate on without such a split.", at_least=0)
+    validation_file: str | None = option(None, "Such a file to validate on.")
+    validation_split_percentage: float = option(
+        10, "Percentage of train to validate on if there is no validation split.", at_least=0
+    )
     max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.", at_least=1)
     max_eval_samples: int | None = option(None, "Likewise for the validation split.", at_least=1)
     preprocessing_num_workers: int | None = option(None, "Processes that tokenize.", at_least=1)
@@ -66,13 +68,13 @@ class DataArguments(Options):
         return replace(self, dataset_name=generated.NAME)
 
     def check_loop(self, args: LoopArguments) -> None:
-        """Refuse options that need the length of the data, which a stream does not tell."""
+        """Refuse options that need the length of the data, which is unknown for a stream."""
         if not self.streaming:
             return
         if self.max_train_samples:
             raise ValueError("max_train_samples is for texts in memory; with streaming give max_train_steps alone")
         if not args.max_train_steps:
-            raise ValueError("streaming needs max_train_steps: nobody knows how many a pass over a stream takes")
+            raise ValueError("streaming needs max_train_steps: the number of steps in a pass over a stream is unknown")
         for name in ("gradual_unfreezing", "checkpointing_steps"):
             if getattr(args, name) == "epoch":
                 raise ValueError(f"{name} 'epoch': a stream has no epochs; give a number of steps")
@@ -123,7 +125,7 @@ class DataArguments(Options):
             return in_parts(load_dataset(self.file_types[suffix], **options))
         except DatasetGenerationError as error:
             raise ValueError(f"{split}_file {file!r} cannot be read: {error.__cause__ or error}") from error
-        except ValueError as error:  # of a CSV file that ends after its header, too
+        except ValueError as error:  # such as that of a CSV file with nothing but a header
             raise ValueError(f"{split}_file {file!r} gives no row; does it hold only a header? ({error})") from error
 
 
@@ -152,7 +154,7 @@ class SplitArguments(DataArguments):
     roles: ClassVar[Sequence[str]] = ("train", "validation", "test")
 
     test_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file to test on.")
-    test_split_percentage: float = option(0, "Share of train to test on without such a split; 0: none.", at_least=0)
+    test_split_percentage: float = option(0, "Percentage of train to test on if there is no test split.", at_least=0)
     max_eval_samples: int | None = option(None, "Likewise for the validation and the test split.", at_least=1)
 
 
@@ -177,10 +179,10 @@ def load_source(args: DataArguments) -> Mapping[str, Dataset | IterableDataset]:
 
 
 def in_parts(rows: Dataset | IterableDataset, streaming: bool = False) -> Dataset | IterableDataset:
-    """The rows; if they are streamed and have few shards, with as many shards as their format allows."""
+    """The rows. Streamed rows with few shards are split into as many shards as their format allows."""
     if isinstance(rows, Dataset):
         return rows.to_iterable_dataset(max(1, min(256, len(rows) // 10_000))) if streaming else rows
-    return rows.reshard() if rows.num_shards < 256 else rows  # Parquet, by groups of rows; others stay as they are
+    return rows.reshard() if rows.num_shards < 256 else rows  # splits Parquet by groups of rows
 
 
 def matching_files(file: str) -> list[Path]:
@@ -223,12 +225,12 @@ def find_columns(
 
 
 def names_in(usual: Sequence[list[str]]) -> str:
-    """The usual names of a column, or of several, in words."""
+    """The usual names as one text: "a, b", and "a and b" for two columns that belong together."""
     return ", ".join(dict.fromkeys(" and ".join(names) for names in usual))
 
 
 def listed(columns: list[str]) -> str:
-    """The columns of a table, for an error; with a question, if they look like the header of another kind of file."""
+    """The columns of a table, for an error; with a hint if they look like a header with semicolons."""
     is_other = len(columns) == 1 and ";" in columns[0]
     hint = "; is the file separated by semicolons? A .csv file needs commas, a .tsv file tabs" if is_other else ""
     return f"{columns}{hint}"
@@ -243,7 +245,7 @@ def check_column(name: str, split: Dataset, column: str) -> None:
 def checked_texts(
     args: DataArguments, name: str, split: Dataset, column: str, option_name: str = "text_column_name"
 ) -> list[str]:
-    """The texts of a column; one that is missing, or holds anything else, is refused."""
+    """The texts of a column. Refuses a column that is missing or holds anything else, and a text that is missing."""
     check_column(name, split, column)
     feature = split.features[column]
     if getattr(feature, "dtype", None) not in ("string", "large_string"):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from datasets import Dataset, DatasetDict, IterableDataset
 
-from tfm_zoo.training.sources import DataArguments, SplitArguments, digest
+from tfm_zoo.training.sources import DataArguments, digest
 from tfm_zoo.training.wording import counted
 
 Rows = TypeVar("Rows", Dataset, IterableDataset)
@@ -16,7 +16,7 @@ Rows = TypeVar("Rows", Dataset, IterableDataset)
 
 @dataclass
 class Data:
-    """Splits "train", "validation" and perhaps "test", and what is to be known of them."""
+    """Splits "train", "validation" and perhaps "test", with notes on them."""
 
     splits: DatasetDict
     own_splits: list[str]  # those that the data set came with; the others were cut from its train split
@@ -30,7 +30,7 @@ class Data:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a resumed run must find again."""
+        """Digests of the texts, by which a resumed run is known to have the same ones."""
         facts = {}
         for name, split in (("training texts", "train"), ("validation texts", "validation")):
             values = chain(*self.splits[split].to_dict().values())
@@ -41,7 +41,7 @@ class Data:
 def by_role(splits: Mapping[str, Rows], args: DataArguments) -> tuple[dict[str, Rows], list[str], list[str]]:
     """The splits "train" and, if there are any, "validation" and "test"; which of them the data set came with; notes.
 
-    Each is the first split with such a name. The only split of a data set is trained on, whatever its name; so is
+    Each is the first split whose name begins so. The only split of a data set is trained on, whatever its name; so is
     the one that `train_split_name` names.
     """
     if name := args.train_split_name:
@@ -78,7 +78,7 @@ def _is_filled(value: str | list) -> bool:
     return bool(value.strip() if isinstance(value, str) else value)
 
 
-def divide(rows: Mapping[str, Dataset], args: SplitArguments, seed: int, notes: list[str]) -> DatasetDict:
+def divide(rows: Mapping[str, Dataset], args: DataArguments, seed: int, notes: list[str]) -> DatasetDict:
     """The splits "train", "validation" and, if there is one or a share is asked for, "test".
 
     Those that are missing are cut from train, and a sentence about it is added to `notes`. Splits with more rows than

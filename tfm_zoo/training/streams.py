@@ -54,7 +54,7 @@ class Stream:
     readers: int = 1  # a power of two
 
     def dealt(self) -> "Stream":
-        """This stream with as many readers as its texts suffice for, `READERS` at most."""
+        """This stream with as many readers as it has enough texts for, at most `READERS`."""
         most = max(1, min(READERS, self.chunk_size // LEAST))
         documents, characters = replace(self, readers=most).limits
         texts = size = 0
@@ -93,7 +93,7 @@ class Stream:
                 place, size = replace(where, chunk=place.chunk if same_pass else 0), 0
                 # The first chunks have different lengths, so that not all readers come to new ones at the same time.
                 share = (reader + 1) / self.readers if place.epoch == place.chunk == 0 else 1
-                documents, characters = (max(2, int(share * limit)) for limit in self.limits)  # a pair takes two
+                documents, characters = (max(2, int(share * limit)) for limit in self.limits)  # a pair needs two
             texts.append(text)
             size += len(text)
             if len(texts) >= documents or size >= CHARACTERS or (len(texts) > 1 and size >= characters):
@@ -112,7 +112,7 @@ class Stream:
         for chunk in self.chunks(start, reader, lane):
             place, examples = self[chunk]
             if place.epoch > last + 100:
-                raise ValueError(f"there is no example in the texts of the last hundred passes, which ended at {place}")
+                raise ValueError(f"a hundred passes over the texts, up to number {place.epoch}, gave no example")
             if examples:
                 place, last = replace(place, examples=given), place.epoch
             yield from ((example, place) for example in examples[max(0, used - given) :])
@@ -156,8 +156,8 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
                 f" read and tokenized by {self.num_processes // step} of them"
             )
         self.readers = range(self.process_index % step, stream.readers, step)
-        self.used, self.starts = 0, dict.fromkeys(self.readers, Place())  # `used`: examples of all processes
-        self.first_step = 0  # of the rest of the epoch
+        self.used, self.starts = 0, dict.fromkeys(self.readers, Place())  # `used`: by all processes
+        self.first_step = 0  # the step of the epoch with which the next iteration begins
 
     def __len__(self) -> int:
         return self.steps_per_epoch

@@ -71,8 +71,8 @@ class Task(ABC):
         return model(**batch).loss
 
     def count(self, batch: Batch) -> int | Tensor:
-        """How many items the loss of a batch is the mean over, by default all with a label; `(parts,)` for a loss in
-        parts."""
+        """The number of items over which `loss` takes its mean, by default all that have a label; `(parts,)` for a loss
+        in parts."""
         return int((batch["labels"] != IGNORED).sum())
 
     @abstractmethod
@@ -124,6 +124,11 @@ def loss_and_perplexity(sums: Tensor) -> dict[str, float]:
     return {"loss": loss, "perplexity": math.exp(min(loss, 700))}
 
 
-def sums_of_rows(values: Tensor, rows: Tensor) -> Tensor:
-    """Sums `(rows, columns)` of values `(items, columns)`; `rows`, `(rows, length)`, is true where an item stands."""
-    return values.new_zeros(len(rows), values.shape[1]).index_add_(0, rows.nonzero()[:, 0], values)
+def sums_of_rows(values: Tensor, mask: Tensor) -> Tensor:
+    """The sum of each row's items, `(rows, columns)`.
+
+    Args:
+        values: `(items, columns)`, the items of all rows in order.
+        mask: `(rows, length)`, true at the places of items.
+    """
+    return values.new_zeros(len(mask), values.shape[1]).index_add_(0, mask.nonzero()[:, 0], values)

@@ -15,7 +15,7 @@ from tfm_zoo.training.wording import counted
 
 #: characters at which a chunk of texts ends, which bounds its memory
 CHARACTERS = 2_000_000
-#: texts after which the place in a shard is noted; a reader that starts in between reads some texts again
+#: the place in a shard is recorded after every so many texts; a reader that starts in between reads some texts again
 NOTED = 100
 
 
@@ -25,7 +25,7 @@ class TextSource:
 
     rows: Dataset | IterableDataset  # in memory, or streamed from shards (files)
     column: str = "text"
-    breaks: bool = True  # whether empty lines end texts, as ends of files and a limit of characters do
+    breaks: bool = True  # whether an empty line ends a text; the end of a file and a limit of characters always do
     held_out: int = 0  # how many of the first rows of a stream's first shard are not read
 
     def shards(
@@ -47,7 +47,8 @@ class TextSource:
             yield shard.skip(self.held_out) if index == 0 and self.held_out else shard
 
     def most_lanes(self, readers: int) -> int:
-        """The number of lanes: a power of two, so that all lanes have as many shards, or each at least four."""
+        """The number of lanes for these readers: the largest power of two, up to theirs, with which all lanes have the
+        same number of shards or each has at least four."""
         if isinstance(self.rows, Dataset):
             return readers
         count = self.rows.num_shards
@@ -154,13 +155,13 @@ def _joined(lines: Iterable[str], breaks: bool, limit: float) -> Iterator[str]:
 class Place:
     """Where a text stands in its lane. The place of a reader's chunk is that of its first text."""
 
-    epoch: int = 0  # passes before it
-    chunk: int = 0  # chunks of the reader's pass before it
-    shard: int = 0  # shards of the lane's pass before it
-    state: dict[str, Any] | None = None  # of the shard, as it was noted last; None: at its first row
-    pieces: int = 0  # pieces of texts between that state and this place
-    text: int = 0  # texts of the lane's pass before it
-    examples: int = 0  # examples that the reader gave before the chunk
+    epoch: int = 0  # how many passes come before it
+    chunk: int = 0  # how many chunks of the reader come before it in this pass
+    shard: int = 0  # how many shards of the lane come before it in this pass
+    state: dict[str, Any] | None = None  # of the shard's iterator, as last recorded; None: at the first row
+    pieces: int = 0  # how many pieces of texts lie between that state and this place
+    text: int = 0  # how many texts of the lane come before it in this pass
+    examples: int = 0  # how many examples the reader gave before the chunk, in all passes
 
 
 @dataclass
@@ -183,7 +184,7 @@ class Lane:
         self.reading = self._read(min(self.starts.values(), key=_position))
 
     def texts(self, reader: int) -> Iterator[tuple[Place, str]]:
-        """The texts of a reader from its start on, and their places. Texts of other readers wait until those ask."""
+        """The texts of a reader from its start on, and their places. Texts of other readers wait for them."""
         waiting = self.waiting[reader]
         while True:
             while not waiting:

@@ -1,4 +1,4 @@
-"""Tokenizers made from the training texts, for models that start from nothing. The same texts give the same one."""
+"""Tokenizers made from the training texts, for new models. The same texts give the same tokenizer."""
 
 import string
 from collections import Counter
@@ -41,13 +41,13 @@ def learned_word_piece(texts: Iterable[str], vocab_size: int) -> BertTokenizer:
     counts = Counter(chain.from_iterable(map(LOWER_CASE.normalize_str, texts)))
     by_frequency = sorted(counts, key=lambda character: (-counts[character], character))
     characters = sorted([character for character in by_frequency if not character.isspace()][:ALPHABET])
-    check_size(vocab_size, "all characters of the texts, twice", 2 * len(characters), BERT_SPECIALS)
+    check_size(vocab_size, "all characters of the texts, with and without ##", 2 * len(characters), BERT_SPECIALS)
     # Characters are named here, in order. The trainer would number them in the order of a hash table, and these numbers
     # decide which of two pairs of the same frequency it merges.
     named = [*characters, *(f"##{c}" for c in characters)]
     options = {"initial_alphabet": characters, "limit_alphabet": len(characters), "new_special_tokens": named}
     learned = BertTokenizer().train_new_from_iterator(texts, vocab_size, show_progress=False, **options)
-    return BertTokenizer(learned.get_vocab())  # in which characters are no special tokens
+    return BertTokenizer(learned.get_vocab())  # made anew, since the trained one has the characters as special tokens
 
 
 def byte_level_bpe(texts: Iterable[str], vocab_size: int) -> GPT2Tokenizer:

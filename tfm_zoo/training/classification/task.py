@@ -28,7 +28,7 @@ class ClassificationArguments(LoopArguments):
     group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
     freeze_epochs: int = option(0, "Train only the head for this many epochs, then the whole model.", at_least=0)
     frozen_learning_rate: float | None = option(
-        None, "Highest learning rate of the frozen epochs, with a schedule of their own; default: one for all.", above=0
+        None, "Highest rate of the frozen epochs, with a schedule of their own; default: one schedule for all.", above=0
     )
 
     def __post_init__(self) -> None:

@@ -100,7 +100,7 @@ class VariantLoop(Loop):
 
     def train(self) -> None:
         """Train to the end, or until the loss explodes."""
-        self.measure()
+        self.start_measuring()
         try:
             super().train()
         except FloatingPointError as error:
@@ -128,14 +128,14 @@ class VariantLoop(Loop):
             log_history=history,
         )
 
-    def measure(self) -> None:
+    def start_measuring(self) -> None:
         self.memory.start()
         self.stopwatch.restart()
 
     def evaluate(self) -> None:
         self.memory.stop()
         super().evaluate()
-        self.measure()
+        self.start_measuring()
 
     def keep(self) -> None:
         if self.args.save_models:

@@ -91,7 +91,7 @@ def make_variants(
             config = new_language_model_config(variant_model_args, tokenizer, block_size)
             room = longest_input(config, tokenizer)
             if block_size and room < block_size:
-                raise ValueError(f"block_size {block_size} is more than the {room} tokens that it takes")
+                raise ValueError(f"block_size {block_size} is more than the {room} tokens that the model takes")
         except (ValueError, TypeError, StrictDataclassError) as error:
             raise ValueError(f"variant {name!r}: {error}") from error
         variants.append(Variant(name, changes, config, variant_model_args, variant_args))

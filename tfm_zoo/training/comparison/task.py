@@ -29,7 +29,7 @@ from tfm_zoo.training.sources import digest
 logger = logging.getLogger(__name__)
 
 #: options that change neither a variant's figures nor the files that it leaves
-LEFT_OUT = ("output_dir", "overwrite_output_dir", "with_tracking", "report_to", "dataloader_num_workers")
+WITHOUT_EFFECT = ("output_dir", "overwrite_output_dir", "with_tracking", "report_to", "dataloader_num_workers")
 #: options that would make budgets unequal, continue a run, or concern a single model
 NOT_OFFERED = (
     *("num_train_epochs", "metric_for_best_model", "greater_is_better", "early_stopping_patience"),
@@ -89,7 +89,7 @@ class Comparison:
                 self.results[variant.name] = self.train(start_accelerator(variant.args), variant)
             done = [self.results[each.name] for each in self.variants if each.name in self.results]
             if self.accelerator.is_main_process:
-                report.write_report(self, done)  # with later variants that have an earlier result
+                report.write_report(self, done)  # with the results of earlier runs, of later variants too
         if self.accelerator.is_main_process:
             print(table([report.row(result, self.levels) for result in done]))
             logger.info(f"Table and picture are in {self.args.output_dir}")
@@ -113,7 +113,7 @@ class Comparison:
             "device": device(),
         }
         settings = options | facts | report.settings_of(variant.config)
-        return report.as_json({name: value for name, value in settings.items() if name not in LEFT_OUT})
+        return report.as_json({name: value for name, value in settings.items() if name not in WITHOUT_EFFECT})
 
     def read_results(self) -> dict[str, report.Result]:
         """The results that `output_dir` holds, by the variants' names."""

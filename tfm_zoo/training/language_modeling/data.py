@@ -70,7 +70,7 @@ class Corpus(Data):
     stream: TextSource | None = None
 
     def texts(self) -> Iterator[str]:
-        """Texts to make a tokenizer from: the training documents, or the first of a stream. Read when iterated."""
+        """Texts to make a tokenizer from: the training documents, or some of a stream. Read when iterated."""
         yield from self.stream.first_texts(TOKENIZER_TEXT) if self.stream else self.splits["train"]["text"]
 
     def encode(self, tokenizer: PreTrainedTokenizerBase, args: CorpusArguments) -> dict[str, Tensor]:
@@ -100,7 +100,7 @@ class Blocks(torch.utils.data.Dataset):
     block_size: int  # tokens of a block; the first of them is not predicted
     filling: int = 0  # the token that fills up the last block
     limit: int | None = None  # blocks at most
-    multiple_of: int = 1  # blocks of filling are added up to a multiple of this, so that processes share them evenly
+    multiple_of: int = 1  # blocks of filling make their number a multiple of this, for processes to share evenly
 
     def __post_init__(self) -> None:
         size = -(-(len(self.tokens) - 1) // self.block_size)  # a last block of a single token would predict nothing
@@ -126,8 +126,8 @@ class StreamedBlocks:
 
     def __call__(self, documents: list[str], rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
         """Blocks as arrays: as a tensor, each would need an open file on its way from a worker."""
-        row = np.concatenate([np.array(ids, dtype=np.int32) for ids in self.join(documents)])
-        blocks = self.blocks(torch.from_numpy(row))
+        tokens = np.concatenate([np.array(ids, dtype=np.int32) for ids in self.join(documents)])
+        blocks = self.blocks(torch.from_numpy(tokens))
         return [{name: row.numpy() for name, row in blocks[index].items()} for index in range(len(blocks))]
 
 
@@ -171,7 +171,8 @@ def split_digest(encoded: Tensor | tuple[Tensor, ...]) -> str:
 
 
 def in_a_row(split: Dataset) -> Tensor:
-    """All token ids of a split, `(tokens,)`. For a split in the cache of `datasets`, a file beside it is mapped."""
+    """All token ids of a split, `(tokens,)`. If the split lies in the cache of `datasets`, they are written to a file
+    beside it, which is then memory-mapped."""
     chunks = split.data.column("input_ids").chunks
     parts = (chunk.flatten().to_numpy(zero_copy_only=False).astype(np.int32) for chunk in chunks)
     if not split.cache_files:

@@ -60,8 +60,8 @@ class Sampler:
             pad_token_id=start if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
         )
 
-    def draw(self, model: PreTrainedModel, step: int, is_sharded: bool = False) -> list[str]:
-        """Samples of a model after `step` steps; none if `sample_length` is 0. All processes draw if it is sharded."""
+    def draw(self, model: PreTrainedModel, step: int, sharded: bool = False) -> list[str]:
+        """Samples of a model after `step` steps; none if `sample_length` is 0. If sharded, all processes call it."""
         if not self.length:
             return []
         training = model.training
@@ -70,7 +70,7 @@ class Sampler:
         with torch.random.fork_rng(devices, device_type=model.device.type):  # leaves training's random numbers alone
             torch.manual_seed(self.args.seed + step)
             prompt = self.prompt.to(model.device)
-            options = {"generation_config": self.config, "synced_gpus": is_sharded}
+            options = {"generation_config": self.config, "synced_gpus": sharded}
             ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
         model.train(training)
         return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
@@ -106,8 +106,8 @@ class LanguageModelingTask(Task):
     @property
     def example_length(self) -> int:
         """How many tokens the card's example asks for: no more than the model has positions for."""
-        begun = len(self.sampler.prompt_ids or self.tokenizer(self.example_prompt)["input_ids"])
-        return max(1, min(self.args.sample_length or 100, self.sampler.longest - begun))
+        prompt_length = len(self.sampler.prompt_ids or self.tokenizer(self.example_prompt)["input_ids"])
+        return max(1, min(self.args.sample_length or 100, self.sampler.longest - prompt_length))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The model's own. (With a cache, the official classes would not see where packed conversations begin.)"""

@@ -46,7 +46,7 @@ class Documents:
     notes: list[str]  # what a reader of the figures must know of the data
 
     def texts(self) -> Iterator[str]:
-        """Texts to make a tokenizer from, the first ones. Read when iterated."""
+        """Texts to make a tokenizer from: some of the training documents. Read when iterated."""
         yield from self.train.first_texts(TOKENIZER_TEXT)
 
 

@@ -56,8 +56,8 @@ class Masking:
 class PretrainingExamples:
     """Turns documents into examples for a [`Stream`]: `[CLS] A [SEP] B [SEP]`, or `[CLS] A [SEP]`, partly masked.
 
-    An example has `input_ids`, `labels` and, if the model takes them, `token_type_ids`, all `(tokens,)`. A pair also
-    has `next_sentence_label`: 0 if B follows A, 1 if not.
+    An example has `input_ids` and `labels`, both `(tokens,)`. A pair also has `token_type_ids` and
+    `next_sentence_label`: 0 if B follows A, 1 if not. A single segment has `token_type_ids` if the tokenizer has them.
     """
 
     tokenizer: PreTrainedTokenizerBase

@@ -1,6 +1,7 @@
 """Sentences, pairs of segments for next-sentence prediction (Devlin et al. 2019), and segments of single documents.
 
-A tokenized text is an array `(2, tokens)`: token ids, and true where a word begins. A document is a list of sentences.
+A tokenized text is an array `(2, tokens)`: token ids, and 1 where a unit begins that is masked as a whole. A document
+is a list of sentences.
 """
 
 import re
@@ -38,11 +39,12 @@ def sentence_pairs(
     """Pairs of segments A and B, and whether B is random: in half of the pairs it is, in the others it follows A.
 
     A is a few sentences in a row. A B that follows A is the next sentences of the document, until both have `room`
-    tokens together. A random B is as many tokens of another document, from a random sentence on; the next A then begins
-    right after this A. The last sentence of a document, left alone, begins no pair.
+    tokens together (with `short_probability`, a smaller random number). A random B is as many tokens of another
+    document, from a random sentence on; the next A then begins right after this A. If only the last sentence of a
+    document is left, it begins no pair.
 
-    A pair has at most `room` tokens, not counting special ones (with `short_probability`, a smaller random number). If
-    its segments do not fit, the longer one is cut at both ends.
+    A pair has at most `room` tokens, not counting special ones. If its segments do not fit, the longer one is cut at
+    both ends, or both are.
     """
     if len(documents) < 2:
         return
@@ -86,7 +88,7 @@ def _reach(document: Sequence[Text], start: int, length: int, at_least: int) -> 
 
 
 def _cut_to(first: Text, second: Text, room: int, rng: np.random.Generator) -> tuple[Text, Text]:
-    """Two segments, cut to fit into `room` (at least 2) together: the longer one loses tokens at random ends."""
+    """Two segments, cut to fit into `room` (at least 2) together. Each token is lost from a random end."""
     lengths = first.shape[1], second.shape[1]
     if sum(lengths) > room:
         length = min(lengths[0], max(room - lengths[1], room // 2))

@@ -23,7 +23,8 @@ def build_answerer(args: FineTuningArguments, texts: Iterable[str], max_length: 
 
 
 def padded_at_right(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer, set to pad at the right, so that padding moves no token. The question then comes first: a decoder
-    reads it before the context, and the first token, which may stand for "no answer", is none of the context's."""
+    """The tokenizer, set to pad at the right, so that padding moves no token. [`Windows`] then put the question first:
+    a decoder reads it before the context, and the first token, which may stand for "no answer", is not of the context.
+    """
     tokenizer.padding_side = "right"
     return with_padding(tokenizer)

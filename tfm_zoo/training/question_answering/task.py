@@ -47,7 +47,7 @@ class QuestionAnsweringTask(Task):
         super().__post_init__()
 
     def logits(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Scores of each token as the first and as the last of an answer, `(windows, length)`; none at padding."""
+        """Scores of each token as the first and as the last of an answer, `(windows, length)`; lowest at padding."""
         others = (*LABELS, *CONTEXT)
         outputs = model(**{name: values for name, values in batch.items() if name not in others})
         padding, lowest = batch["attention_mask"] == 0, torch.finfo(torch.float32).min
@@ -63,8 +63,8 @@ class QuestionAnsweringTask(Task):
         return len(batch["start_positions"])
 
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
-        """For each window the loss, the score of no answer, and scores, first and last tokens of its best spans; tokens
-        count from the beginning of the context."""
+        """For each window the loss, the score of no answer, and scores, first and last tokens of its best spans;
+        tokens are numbered from the beginning of the context."""
         start, end = logits = self.logits(model, batch)
         places = torch.arange(start.shape[1], device=start.device)
         context_start, context_end, no_answer = (batch[name][:, None] for name in CONTEXT)
@@ -104,12 +104,12 @@ class QuestionAnsweringTask(Task):
                     span = places[int(first)][0], places[int(last)][1]
                     found[row][span] = max(score, found[row].get(span, -torch.inf))
         answers = []
-        for context, spans, none in zip(contexts, found, unanswered, strict=True):
+        for context, spans, null_score in zip(contexts, found, unanswered, strict=True):
             by_score = sorted(spans.items(), key=lambda item: -item[1])[: self.args.n_best_size]
             best = [{"text": context[start:end], "score": score} for (start, end), score in by_score]
             if self.may_be_unanswered or not best:
-                is_first = not best or none - best[0]["score"] > self.args.null_score_diff_threshold
-                best.insert(0 if is_first else len(best), {"text": "", "score": none})
+                is_first = not best or null_score - best[0]["score"] > self.args.null_score_diff_threshold
+                best.insert(0 if is_first else len(best), {"text": "", "score": null_score})
             chances = torch.tensor([answer["score"] for answer in best]).softmax(0).tolist()
             answers.append([answer | {"probability": chance} for answer, chance in zip(best, chances, strict=True)])
         return answers

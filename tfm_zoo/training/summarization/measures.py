@@ -28,7 +28,7 @@ def n_gram_f1(summary: Sequence[str], reference: Sequence[str], n: int) -> float
 
 def subsequence_f1(summary: Sequence[str], reference: Sequence[str]) -> float:
     """F1 of the longest sequence of words that both have in this order, whatever stands between."""
-    lengths = [0] * (len(reference) + 1)  # at n: of the longest one so far within the reference's first n words
+    lengths = [0] * (len(reference) + 1)  # lengths[n]: the longest so far in the reference's first n words
     for word in summary:
         before = lengths.copy()
         for place, reference_word in enumerate(reference):

@@ -61,7 +61,7 @@ class TextToTextArguments(LoopArguments):
         a checkpoint has a length of its own."""
         if is_new or (config.max_length is None and config.max_new_tokens is None):
             config.max_length = max_length
-        # Evaluations search with so many beams. If the number were not set, the zoo's pipelines would search with more.
+        # Set also if it is 1: without a number, the zoo's pipelines would search with more beams than evaluations do.
         config.num_beams = self.num_beams or config.num_beams or 1
         if self.length_penalty is not None:
             config.length_penalty = self.length_penalty
@@ -73,7 +73,7 @@ class TextToTextTask(Task):
 
     args: TextToTextArguments
     data: TextPairs
-    max_length: int  # of what is written, in tokens, with the token it starts with
+    max_length: int  # the most tokens of a written text, its start token included
 
     writes: ClassVar[str]  # what is written, such as "translation"
     figure_names = {"loss": "loss per token", "perplexity": "perplexity"}
@@ -129,7 +129,7 @@ class TextToTextTask(Task):
         texts: list[tuple[int, str]] = []
         batch_size = self.args.per_device_eval_batch_size
         is_hidden = None if accelerator.is_main_process else True  # None: hidden only where stderr is no terminal
-        # The processes of a sharded model must generate equally often, some perhaps without rows of their own.
+        # The processes of a sharded model must generate equally often. One without rows left writes a text for nothing.
         starts = range(0, -(-len(order) // accelerator.num_processes), batch_size)
         for start in tqdm(starts, desc="writing", leave=False, disable=is_hidden):
             rows = mine[start : start + batch_size]

@@ -67,7 +67,7 @@ class TaggedTexts(Data):
                 words = sum(map(len, rows["words"]))
                 self.notes.append(
                     f"{left_out:,} of the {words:,} words of the {name} split were left out, and do not count in its"
-                    f" figures: they stand behind {args.max_seq_length} tokens, or have none."
+                    f" figures: they come after the first {args.max_seq_length} tokens, or have no token."
                 )
         return DatasetDict(encoded).remove_columns("left_out")
 

@@ -26,8 +26,8 @@ def build_tagger(
 
 
 def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer, set to read lists of words and to pad. One of bytes puts a blank before each word, so that no two
-    are joined. One that is slow (written in Python) is refused."""
+    """The tokenizer, set to read lists of words and to pad. A byte-level tokenizer is set to put a blank before each
+    word, so that no two words are joined. A slow tokenizer (written in Python) is refused."""
     if not tokenizer.is_fast:
         raise ValueError(f"tokenizer {tokenizer.name_or_path!r} is slow: it does not tell which word a token is from")
     splitter = tokenizer.backend_tokenizer.pre_tokenizer

@@ -19,6 +19,7 @@ def translation_scores(translations: Sequence[str], references: Sequence[str]) -
 
 
 def signatures() -> list[str]:
-    """sacrebleu's signatures of the two scores: scores compare only where the signatures agree."""
-    scores = {metric: metric.corpus_score(["a"], [["a"]]) for metric in (BLEU(), CHRF())}  # to have signatures
+    """sacrebleu's signatures of the two scores: scores can be compared only if these agree."""
+    # A metric has no signature before it has scored something.
+    scores = {metric: metric.corpus_score(["a"], [["a"]]) for metric in (BLEU(), CHRF())}
     return [f"{score.name}|{metric.get_signature()}" for metric, score in scores.items()]

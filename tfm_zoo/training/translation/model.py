@@ -6,8 +6,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 def set_languages(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source_lang: str, target_lang: str
 ) -> None:
-    """If a checkpoint knows many languages, tell its tokenizer by their codes which two it reads, and the model which
-    one it writes."""
+    """If a checkpoint knows many languages, set its tokenizer to the codes of these two, and its model to write the
+    second."""
     if not hasattr(tokenizer, "tgt_lang"):
         return
     for name, language in (("source_lang", source_lang), ("target_lang", target_lang)):
