@@ -20,6 +20,7 @@ from tfm_zoo.training.arguments import parse_arguments
 from tfm_zoo.training.comparison.model import VariantArguments, make_variants, without
 from tfm_zoo.training.comparison.report import Result
 from tfm_zoo.training.comparison.task import Comparison, ComparisonArguments
+from tfm_zoo.training.language_modeling.conversations import Conversations
 from tfm_zoo.training.language_modeling.data import CorpusArguments, load_corpus
 from tfm_zoo.training.models import new_tokenizer
 from tfm_zoo.training.runs import Run, run_script, start_accelerator
@@ -36,6 +37,8 @@ def prepare(argv: list[str] | None = None) -> Comparison:
     run = Run("compare_architectures", accelerator, model_args, data_args, args)
     with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         corpus = load_corpus(data_args)
+        if isinstance(corpus, Conversations):
+            raise ValueError("the data hold conversations, and variants learn running text: give a text_column_name")
         tokenizer = new_tokenizer(model_args, corpus.texts())
         tokens = corpus.encode(tokenizer, data_args)
     variants = make_variants(model_args, args, tokenizer, data_args.block_size)

@@ -184,6 +184,15 @@ def test_refused_before_anything_is_trained(compare, tmp_path, monkeypatch, vari
     assert not (tmp_path / "run").exists()
 
 
+def test_conversations_are_refused(compare, tmp_path):
+    said = [{"role": "user", "content": "Hello?"}, {"role": "assistant", "content": "Hello."}]
+    (tmp_path / "chat.jsonl").write_text((json.dumps({"messages": said}) + "\n") * 20)
+    (tmp_path / "template.jinja").write_text("{% for message in messages %}{{ message['content'] }} {% endfor %}")
+    files = {"train_file": tmp_path / "chat.jsonl", "chat_template_path": tmp_path / "template.jinja"}
+    with pytest.raises(ValueError, match=r"the data hold conversations, .* give a text_column_name"):
+        compare({"a": {}}, **files)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

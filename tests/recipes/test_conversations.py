@@ -75,7 +75,9 @@ def test_answers_alone_are_learned(tokenizer):
 
 def test_a_conversation_may_begin_with_an_answer_if_the_template_marks_answers(tokenizer, monkeypatch):
     messages = [{"role": "assistant", "content": "Ask me."}, *conversation("sky")]
-    with pytest.raises(ValueError, match=r"conversation 'Ask me.'... begins with an answer.* marks .*{% generation %}"):
+    with pytest.raises(
+        ValueError, match=r"conversation 'Ask me.'... begins with an answer.*: mark answers .*{% generation %}"
+    ):
         encode_conversation(tokenizer, messages)
     monkeypatch.setattr(tokenizer, "chat_template", MARKED)
     ids, answers = encode_conversation(tokenizer, messages)

@@ -48,7 +48,7 @@ class Options:
 
 
 def fitted(options: AnyOptions, longest: int, *names: str) -> AnyOptions:
-    """The options. A length that is named and exceeds `longest`, the most tokens that the model takes, becomes that."""
+    """The options. Of the named lengths, those above `longest`, the most tokens that the model takes, become that."""
     for name in names:
         length = getattr(options, name)
         if length > longest:
@@ -79,9 +79,7 @@ class LoopArguments(Options):
     )
 
     learning_rate: float | None = option(
-        None,
-        "Highest learning rate; default: 5e-5, or 1e-3 for a new model. For 'noam' a factor, by default 1.",
-        above=0,
+        None, "Highest learning rate; default: 5e-5, 1e-3 for a new model. For 'noam' a factor, by default 1.", above=0
     )
     weight_decay: float = option(0.01, "AdamW's weight decay; biases and norms are left out.", at_least=0)
     adam_beta1: float = option(0.9, "AdamW's decay of the mean of gradients.", at_least=0, below=1)

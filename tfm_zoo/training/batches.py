@@ -82,8 +82,8 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
         return len(self.global_batches[step])
 
     def micro_batches(self, batch: Tensor) -> list[list[int]]:
-        """This process's share of a global batch, in as few micro-batches as fit the device. Where that would leave one
-        empty, another takes an example more."""
+        """This process's share of a global batch, in as few micro-batches as fit the device. Rather than leave one
+        empty, it puts one example more into another."""
         sharing = self.num_processes if len(batch) >= self.num_processes else 1
         count = min(-(-len(batch) // (self.capacity(batch) * sharing)), len(batch) // sharing)
         index = self.process_index if sharing > 1 else 0
@@ -111,9 +111,8 @@ class TokenBatchSampler(GlobalBatchSampler):
 
     def make_batches(self, generator: torch.Generator) -> Sequence[Tensor]:
         order = torch.randperm(self.size, generator=generator)
-        for (
-            column
-        ) in self.columns.T:  # sorts by the last column, and rows with the same value there by the columns before it
+        # A stable sort by one column after the other sorts by the last, and where that is equal by those before it.
+        for column in self.columns.T:
             order = order[column[order].argsort(stable=True)]
         self.sizes = self.sizes or self._sizes(self.columns[order])
         batches = order.split(self.sizes)

@@ -44,7 +44,7 @@ def identity(facts: Mapping[str, Any], *options: Any) -> dict[str, Any]:
     left_out = {name for names in LEFT_OUT.values() for name in names}
     settings = {name: value for part in options for name, value in asdict(part).items() if name not in left_out}
     # Facts, such as the number of steps, follow from the options. A fact replaces the option of the same name. Facts
-    # stand first, and so do they in errors.
+    # stand first, so that errors name them first.
     return json.loads(json.dumps({**facts, **settings, **facts}))
 
 

@@ -50,20 +50,14 @@ class ModelArguments(Options):
     small_vocab_size: ClassVar[int] = 8000
 
     model_name_or_path: str | None = option(None, "Zoo or official checkpoint, Hub id or folder; default: a new model.")
-    model_type: str | None = option(
-        None, "Type of a new model in its default size, as tfm_gpt; default: a small model."
-    )
+    model_type: str | None = option(None, "Type of a new model in its default size (llama); default: a small model.")
     config_name: str | None = option(
         None, f"Configuration of a new model: a Hub id, a folder, or one of {', '.join(tfm_zoo.NAMED_CONFIGS)}."
     )
-    config_overrides: str | None = option(
-        None, "Fields of a new model: 'hidden_size=256,mlp_type=gated', or a mapping."
-    )
+    config_overrides: str | None = option(None, "Fields of a new model: 'hidden_size=256,mlp_type=gated' or a mapping.")
     tokenizer_name: str | None = option(None, "Default: the checkpoint's, or one made from the training text.")
     tokenizer_vocab_size: int | None = option(None, "The most tokens of a tokenizer made from the training text.")
-    model_class: Literal["zoo", "native"] = option(
-        "zoo", "'native' keeps transformers' class of an official checkpoint."
-    )
+    model_class: Literal["zoo", "native"] = option("zoo", "'native' keeps an official checkpoint's own class.")
     trust_remote_code: bool = option(False, "Run code that a checkpoint on the Hub brings along.")
 
     def __post_init__(self) -> None:
@@ -214,7 +208,7 @@ def is_zoo(config: PreTrainedConfig) -> bool:
 
 
 def family_of(config: PreTrainedConfig) -> str | None:
-    """The `model_type` of the zoo model that this is or would be converted to; `None` if the zoo cannot convert it."""
+    """The `model_type` of the zoo model that a model is, or is converted to; `None` if the zoo cannot convert it."""
     if is_zoo(config):
         return config.model_type
     table = ARCHITECTURES.get(config.model_type)

@@ -53,9 +53,10 @@ class DataArguments(Options):
         super().__post_init__()
         files = self.files()
         if files and self.dataset_name:
-            raise ValueError("give either dataset_name or train_file, validation_file and test_file, not both")
+            raise ValueError("give either dataset_name or train_file and other files, not both")
         if files and "train" not in files:
-            raise ValueError("validation_file and test_file need a train_file")
+            names = " and ".join(f"{role}_file" for role in files)
+            raise ValueError(f"{names}: files to evaluate on need a train_file")
         validation, test = self.validation_split_percentage, self.test_split_percentage
         if validation + test >= 100:
             raise ValueError(f"{validation:g} % to validate and {test:g} % to test on must leave something to train on")

@@ -89,7 +89,7 @@ class Comparison:
                 self.results[variant.name] = self.train(start_accelerator(variant.args), variant)
             done = [self.results[each.name] for each in self.variants if each.name in self.results]
             if self.accelerator.is_main_process:
-                report.write_report(self, done)  # with the results of earlier runs, of later variants too
+                report.write_report(self, done)  # also of later variants that an earlier run trained
         if self.accelerator.is_main_process:
             print(table([report.row(result, self.levels) for result in done]))
             logger.info(f"Table and picture are in {self.args.output_dir}")

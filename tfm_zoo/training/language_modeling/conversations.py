@@ -89,8 +89,8 @@ def encode_conversation(
 
     if messages[0]["role"] == "assistant":
         raise ValueError(
-            f"the conversation {first!r}... begins with an answer, which can only be told from what the chat template "
-            "writes before it if the template marks answers with {% generation %}"
+            f"the conversation {first!r}... begins with an answer, so that its beginning cannot be found: "
+            "mark answers in the chat template with {% generation %}"
         )
 
     def written(count: int, **options: bool) -> str:
@@ -123,7 +123,7 @@ class PackedConversations(torch.utils.data.Dataset):
     block_size: int  # tokens of a block
     filling: int = 0  # the token that fills up a block
     limit: int | None = None  # blocks at most
-    multiple_of: int = 1  # blocks of filling make their number a multiple of this, for processes to share evenly
+    multiple_of: int = 1  # blocks of filling are added until there is a multiple of this, for processes to share evenly
 
     def __post_init__(self, encoded: EncodedConversations) -> None:
         ids = encoded.ids.long()

@@ -100,7 +100,7 @@ class Blocks(torch.utils.data.Dataset):
     block_size: int  # tokens of a block; the first of them is not predicted
     filling: int = 0  # the token that fills up the last block
     limit: int | None = None  # blocks at most
-    multiple_of: int = 1  # blocks of filling make their number a multiple of this, for processes to share evenly
+    multiple_of: int = 1  # blocks of filling are added until there is a multiple of this, for processes to share evenly
 
     def __post_init__(self) -> None:
         size = -(-(len(self.tokens) - 1) // self.block_size)  # a last block of a single token would predict nothing
