@@ -82,7 +82,7 @@ def generated_reviews() -> DatasetDict:
 
 
 def _review(rng: random.Random, label: str, adjectives: dict[str, list[str]]) -> str:
-    """Two to four opinions of the label, perhaps one of the other, and neutral sentences."""
+    """Two to four opinions of this label, perhaps one of the other label, and neutral sentences."""
     other = LABELS[1 - LABELS.index(label)]
     sides = [label] * rng.randint(2, 4) + [other] * (rng.random() < 0.3)
     sentences = [_opinion(rng, side, adjectives) for side in sides]

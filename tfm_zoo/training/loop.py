@@ -100,8 +100,8 @@ class Loop:
             check_identity(state, self.state.run, may_differ)  # before the weights of another run are loaded
             check_processes(self.accelerator, state.run.get("num_processes"))
             self.accelerator.load_state(str(run.checkpoint))
-            kept = TrainState.read(self.output_dir).best_step if (self.output_dir / STATE_FILE).exists() else None
-            if state.best_step not in (None, broadcast_object_list([kept])[0]):
+            kept_step = TrainState.read(self.output_dir).best_step if (self.output_dir / STATE_FILE).exists() else None
+            if state.best_step not in (None, broadcast_object_list([kept_step])[0]):
                 logger.warning(
                     f"{self.output_dir} no longer holds the best model of {run.checkpoint.name}, that of step"
                     f" {state.best_step}: choosing the best anew"

@@ -41,8 +41,8 @@ class Data:
 def by_role(splits: Mapping[str, Rows], args: DataArguments) -> tuple[dict[str, Rows], list[str], list[str]]:
     """The splits "train" and, if there are any, "validation" and "test"; which of them the data set came with; notes.
 
-    Each is the first split whose name begins with it. The only split of a data set is trained on, whatever its name; so is
-    the one that `train_split_name` names.
+    Each is the first split whose name begins with that word. The only split of a data set is trained on, whatever its
+    name; so is the one that `train_split_name` names.
     """
     if name := args.train_split_name:
         if name not in splits:

@@ -71,7 +71,7 @@ class Stream:
         return -(-self.chunk_size // self.readers), min(CHARACTERS, 8 * CHARACTERS // self.readers)
 
     def lanes(self, starts: Mapping[int, Place]) -> dict[int, Lane]:
-        """The lane of each of these readers, which begins at the reader's start. With too few shards, readers share."""
+        """The lane of each of these readers, from the reader's start on. With too few shards, readers share a lane."""
         lanes = self.source.most_lanes(self.readers)
         opened = {}
         for lane in {reader % lanes for reader in starts}:

@@ -20,7 +20,7 @@ from tfm_zoo.training.wording import counted
 from tfm_zoo.visualization import TrainedModel, plot_comparison
 
 TEMPLATE = Path(__file__).with_name("card.md")
-#: names of two guesses, whose losses are drawn: any token, and each as often as it occurs
+#: names of two guesses, whose losses are drawn: all tokens alike, and each as often as it occurs
 UNIFORM, FREQUENCIES = "uniform guess", "token frequencies"
 FILE = "result.json"  # of a variant
 CONFIG = "config."  # begins the names of settings that are fields of a configuration

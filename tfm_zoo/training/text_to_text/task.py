@@ -106,17 +106,18 @@ class TextToTextTask(Task):
 
     def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
         """Loss and perplexity of a split, and the scores of the texts that are written for its first pairs."""
-        shown = 0 if is_sharded(self.accelerator) else self.args.num_samples
-        return super().evaluate(model, split) | self.score(model, split, self.args.num_eval_texts, shown)
+        num_samples = 0 if is_sharded(self.accelerator) else self.args.num_samples
+        return super().evaluate(model, split) | self.score(model, split, self.args.num_eval_texts, num_samples)
 
-    def score(self, model: nn.Module, split: str, scored: int, shown: int) -> dict[str, float]:
-        """The scores for the first `scored` pairs of a split; the first `shown` become samples."""
-        pairs = self.data.splits[split][: max(scored, shown)]
-        self.texts = self.write(model, self.splits[split][: max(scored, shown)]["input_ids"])
-        rows = zip(pairs["source"][:shown], pairs["target"], self.texts, strict=False)
+    def score(self, model: nn.Module, split: str, num_scored: int, num_samples: int) -> dict[str, float]:
+        """The scores of texts for the first `num_scored` pairs of a split; the first `num_samples` become samples."""
+        count = max(num_scored, num_samples)
+        pairs = self.data.splits[split][:count]
+        self.texts = self.write(model, self.splits[split][:count]["input_ids"])
+        rows = zip(pairs["source"][:num_samples], pairs["target"], self.texts, strict=False)
         names = ("source", "reference", self.writes)
         self.samples = ["\n".join(map("  {:<11}  {}".format, names, row)) for row in rows]
-        return self.scores(self.texts[:scored], pairs["target"][:scored]) if scored else {}
+        return self.scores(self.texts[:num_scored], pairs["target"][:num_scored]) if num_scored else {}
 
     def write(self, model: nn.Module, sources: Sequence[list[int]]) -> list[str]:
         """Texts for the token ids of sources, in their order, on every process; all call it and share the work."""
