@@ -132,7 +132,7 @@ def test_bad_input_is_refused(tmp_path, options, error, message):
 
 def test_labels_that_train_has_not_are_refused(tmp_path):
     folder = saved(tmp_path / "data", train=texts(8), validation=texts(6, labels=("bad", "ugly", "good")))
-    with pytest.raises(ValueError, match=r"split 'validation' has labels that train has not: \['ugly'\]"):
+    with pytest.raises(ValueError, match=r"split 'validation' has labels that train lacks: \['ugly'\]"):
         load(dataset_name=folder)
 
 

@@ -103,9 +103,14 @@ def complete_checkpoints(output_dir: Path) -> list[Path]:
     return sorted(filter(is_complete, folders), key=lambda path: int(path.name.split("-")[1]))
 
 
+def asks_to_resume(resume_from: str | None) -> bool:
+    """Whether `resume_from_checkpoint` asks for a checkpoint to continue from."""
+    return resume_from is not None and resume_from.lower() != "false"
+
+
 def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
     """The checkpoint to continue from, if any: the folder named, or, for "auto" and "true", the newest complete one."""
-    if resume_from is None or resume_from.lower() == "false":
+    if not asks_to_resume(resume_from):
         return None
     if resume_from.lower() in ("auto", "true"):
         return (complete_checkpoints(output_dir) or [None])[-1]

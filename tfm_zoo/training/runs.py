@@ -39,6 +39,7 @@ from tfm_zoo.training.arguments import LoopArguments, parse_arguments
 from tfm_zoo.training.checkpoints import (
     RESULTS_FILE,
     STAGING,
+    asks_to_resume,
     complete_checkpoints,
     find_checkpoint,
     holds_a_dead_run,
@@ -238,7 +239,7 @@ def check_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | No
     if checkpoint and checkpoint.resolve().parent != output_dir.resolve():
         where = f"output_dir {args.output_dir!r}, where the best model of its run is"
         raise ValueError(f"resume_from_checkpoint {resume_from!r} is not in {where}")
-    resumes = (resume_from or "false").lower() != "false"
+    resumes = asks_to_resume(resume_from)
     may_replace = args.overwrite_output_dir or (resumes and holds_a_dead_run(output_dir))
     if checkpoint is None and holds_a_run(output_dir) and not may_replace:
         lacks = " and no checkpoint to go on from" if resumes else ""
@@ -249,7 +250,7 @@ def check_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | No
         )
     existing = next(folder for folder in (output_dir, *output_dir.resolve().parents) if folder.exists())
     if accelerator.is_main_process and not (existing.is_dir() and os.access(existing, os.W_OK)):
-        raise PermissionError(f"output_dir {args.output_dir!r}: {existing} is no folder that you may write to")
+        raise PermissionError(f"output_dir {args.output_dir!r}: {existing} is not a folder that you may write to")
     if resumes and checkpoint is None:
         logger.info(f"No complete checkpoint in {output_dir}: starting from the beginning")
     return checkpoint

@@ -94,7 +94,7 @@ def load_text_classification(args: TextDataArguments, seed: int) -> TextClassifi
     label_names = feature.names if isinstance(feature, ClassLabel) else in_order(rows["train"].unique("label"))
     for name, split in rows.items():
         if unknown := sorted(set(split.unique("label")) - set(label_names)):
-            raise ValueError(f"split {name!r} has labels that train has not: {unknown}; train has {label_names}")
+            raise ValueError(f"split {name!r} has labels that train lacks: {unknown}; train has {label_names}")
     if len(label_names) < 2:
         raise ValueError(f"classification needs two labels or more; {label_column!r} holds only {label_names}")
 

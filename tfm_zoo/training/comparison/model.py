@@ -55,7 +55,7 @@ class VariantArguments(without(LanguageModelArguments, "model_name_or_path", "mo
             raise ValueError(f"{len(changes)} variants: a picture has room for {len(STYLES)}; compare fewer at once")
         for name, changed in changes.items():
             if Path(str(name)).name != str(name) or name in ("", ".."):
-                raise ValueError(f"variant {name!r}: its name is to be that of a folder")
+                raise ValueError(f"variant {name!r}: its name should be one that a folder can have")
             if not isinstance(changed, dict | None):
                 raise ValueError(f"variant {name!r}: expected a mapping of fields to values, not {changed!r}")
         return {str(name): changed or {} for name, changed in changes.items()}

@@ -102,7 +102,7 @@ def load_tagged_texts(args: TaggedTextArguments, seed: int) -> TaggedTexts:
         raise ValueError(f"two tags or more are needed; {tags!r} holds only {label_names}")
     for name, split in rows.items():
         if unknown := sorted(set(chain.from_iterable(split["tags"])) - set(label_names)):
-            raise ValueError(f"split {name!r} has tags that train has not: {unknown}; train has {label_names}")
+            raise ValueError(f"split {name!r} has tags that train lacks: {unknown}; train has {label_names}")
     return TaggedTexts(divide(rows, args, seed, notes), own_splits, notes, label_names)
 
 
