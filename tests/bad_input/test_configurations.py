@@ -187,6 +187,7 @@ def test_decoder_fields(fields, message):
         refused("lm_head_bias=True .*final_logits_bias=True", lm_head_bias=True, final_logits_bias=True),
         refused("no field 'decoder_layer'.* 'decoder_layers'", decoder_layer=4),
         refused("num_hidden_groups=1 is a field of other families", num_hidden_groups=1),
+        refused(r"layer_types=\['linear_attention'\] is a field of other families", layer_types=["linear_attention"]),
         refused("use_parallel_residual=True .*cross-attention", use_parallel_residual=True, norm_position="pre"),
     ],
 )

@@ -65,7 +65,9 @@ class ConfigurationChecks:
             if is_set and self.attention_type == "linear" and not self.is_encoder_decoder:
                 raise ValueError(f"{name}={getattr(self, name)} changes scores, and attention_type='linear' has none.")
         if self.round_embedding_scale and not self.scale_embedding:
-            raise ValueError("round_embedding_scale=True rounds the scale that scale_embedding=False does not have.")
+            raise ValueError(
+                "round_embedding_scale=True rounds the scale of embeddings: scale_embedding=False should be True."
+            )
         if self.project_tokens and self.embedding_size == self.hidden_size:
             raise ValueError(
                 f"project_tokens=True projects from embedding_size={self.embedding_size} to hidden_size, which is the "

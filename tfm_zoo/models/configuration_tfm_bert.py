@@ -131,7 +131,7 @@ class TfmBertConfig(TfmConfig):
 
 add_following_fields(
     TfmBertConfig,
-    # An Auto class with two classes (`other_auto_classes`) iterates over it, and it is `None` in a new configuration.
+    # transformers iterates over it for an Auto class with two classes (`other_auto_classes`), even where it is `None`.
     architectures=lambda config: [],
     num_hidden_groups=lambda config: config.num_hidden_layers,
     layer_types=lambda config: [config.layer_type] * config.num_hidden_layers,

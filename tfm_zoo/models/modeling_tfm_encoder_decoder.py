@@ -242,7 +242,7 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
 
 
 class TfmEncoderDecoderEncoder(TfmEncoderAlone):
-    """The encoder alone."""
+    """The encoder alone. Its class stands in this file because a checkpoint's `auto_map` names it here."""
 
 
 class TfmEncoderDecoderDecoder(TfmDecoderStack):
