@@ -140,9 +140,9 @@ def constants(**values: Any) -> tuple[Constant, ...]:
 
 
 def choice(official: str, zoo: str, values: Mapping[Any, Any], default: Any) -> tuple[ConfigRule, ...]:
-    """A field with other values on either side: `values` maps the official ones to the zoo's. Others are refused.
+    """A field with different values on the two sides: `values` maps official ones to the zoo's. Others are refused.
 
-    If several official values map to one of the zoo's, the last of them is written. `default`: the official class's.
+    If several official values map to one of the zoo's, the last of them is written. `default` is the official default.
     """
     official_values = {zoo_value: official_value for official_value, zoo_value in values.items()}
     return (

@@ -253,7 +253,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
 
 
 class TfmEncoderAlone(TfmEncoderDecoderPreTrainedModel):
-    """What [`TfmEncoderDecoderEncoder`] is; its tensors are named as in the whole model."""
+    """An encoder without a decoder; its tensors are named as in the whole model. `auto_map` names its subclass."""
 
     _keys_to_ignore_on_load_unexpected = [
         r"^(model\.)?decoder\.",

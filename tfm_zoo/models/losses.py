@@ -94,7 +94,7 @@ class ChunkedLoss(torch.autograd.Function):
 
 
 class LinearLoss(torch.autograd.Function):
-    """[`ChunkedLoss`] for a linear layer. Each chunk's logits are overwritten with their gradient, in one buffer."""
+    """[`ChunkedLoss`] for a linear layer. One buffer holds each chunk's logits, then their gradient."""
 
     @staticmethod
     def forward(ctx, labels: torch.LongTensor, *inputs: torch.Tensor | None) -> torch.Tensor:

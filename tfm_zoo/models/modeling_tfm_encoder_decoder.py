@@ -242,7 +242,7 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
 
 
 class TfmEncoderDecoderEncoder(TfmEncoderAlone):
-    """The encoder alone. Its class stands in this file because a checkpoint's `auto_map` names it here."""
+    """The encoder alone, in the file in which a checkpoint's `auto_map` looks for it."""
 
 
 class TfmEncoderDecoderDecoder(TfmDecoderStack):
