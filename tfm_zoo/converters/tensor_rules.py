@@ -264,7 +264,7 @@ def plan(rules: Iterable[TensorRule], wanted: Iterable[str], to: Side) -> tuple[
 
 
 def find(rules: Iterable[TensorRule], name: str, side: Side) -> tuple[TensorRule, tuple, str] | None:
-    """The first rule for the tensor `name` of a side; what the places in its braces stand for; and the ending, one of
+    """The first rule for the tensor `name` of a side; what its places in braces stand for; and the ending, one of
     `LEAVES`, if the rule names the module alone."""
     for rule in rules:
         for pattern in rule.names(side):
