@@ -90,9 +90,8 @@ def convert(
         dtype = common_dtype(tensors[name] for name in read if in_float32.isdisjoint(name.split(".")))
     if dtype == torch.float16 and in_float32:
         logger.warning(
-            f"{model_class.__name__} from {checkpoint.title}: in float16 its hidden states may overflow. "
-            f"{head.official} therefore keeps {', '.join(in_float32)} in float32; the zoo does not. "
-            "dtype='bfloat16' is safe."
+            f"{model_class.__name__} from {checkpoint.title}: its hidden states may overflow in float16, so "
+            f"{head.official} holds {', '.join(in_float32)} in float32 there: dtype='bfloat16' is safe."
         )
     weights = {}
     for step in progress(matched.steps):
