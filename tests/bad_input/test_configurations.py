@@ -130,6 +130,7 @@ def test_configuration(fields, message):
         refused("token_types_as_tokens=True .* type_vocab_size=2", token_types_as_tokens=True, type_vocab_size=2),
         refused("num_hidden_groups=1 is a field of other families", num_hidden_groups=1),
         refused("classifier_dense=False is a field of other families", classifier_dense=False),
+        refused("problem_type='ranking' .*regression", problem_type="ranking"),
         refused("lm_head_transform=True is a field of other families", lm_head_transform=True),
         refused("from_padding=True is a field of other families", position_ids_from_padding=True),
         refused("num_local_experts=4 .*'dense', mlp_bias=True", num_local_experts=4),
@@ -187,6 +188,8 @@ def test_decoder_fields(fields, message):
         refused("lm_head_bias=True .*final_logits_bias=True", lm_head_bias=True, final_logits_bias=True),
         refused("no field 'decoder_layer'.* 'decoder_layers'", decoder_layer=4),
         refused("num_hidden_groups=1 is a field of other families", num_hidden_groups=1),
+        refused("problem_type='ranking' .*regression", problem_type="ranking"),
+        refused(r"layer_types=\['linear_attention'\] is a field of other families", layer_types=["linear_attention"]),
         refused("use_parallel_residual=True .*cross-attention", use_parallel_residual=True, norm_position="pre"),
     ],
 )

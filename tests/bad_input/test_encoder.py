@@ -55,6 +55,7 @@ from .refusals import IDS, MASK, ONES, SENTENCES, refused
         refused("labels holds 9, .*0 to 1", "ForNextSentencePrediction", input_ids=IDS, labels=SENTENCES),
         refused("labels holds 9, .*num_labels.* 0 to 1", "ForSequenceClassification", input_ids=IDS, labels=SENTENCES),
         refused(r"labels of shape \(3,\) .*\(2,\)", "ForSequenceClassification", input_ids=IDS, labels=ONES[0, :3]),
+        refused(r"labels of shape \(\) .*\(2,\)", "ForSequenceClassification", input_ids=IDS, labels=ONES[0, 0]),
         refused("labels holds 14, .*num_labels.* 0 to 1", "ForTokenClassification", input_ids=IDS, labels=IDS),
         refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForTokenClassification", input_ids=IDS, labels=ONES[:, :6]),
         refused("Exactly one of input_ids and inputs_embeds .* neither", "ForMultipleChoice"),

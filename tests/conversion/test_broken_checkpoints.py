@@ -145,6 +145,16 @@ def test_no_weights_and_no_config(folder):
 def test_broken_config(folder):
     (folder / "config.json").write_text("{")
     assert "not valid JSON" in error_of(folder)
+    (folder / "config.json").write_text("[]")
+    assert "config.json holds a list; it should hold an object" in error_of(folder)
+
+
+def test_weights_that_are_no_dict_or_have_no_index(folder):
+    (folder / "model.safetensors").unlink()
+    torch.save(torch.zeros(2), folder / "pytorch_model.bin")
+    assert "pytorch_model.bin holds a Tensor; it should hold a dict" in error_of(folder)
+    (folder / "model.safetensors.index.json").write_text("{}")
+    assert "model.safetensors.index.json has no weight_map" in error_of(folder)
 
 
 def test_other_architectures(folder):

@@ -222,6 +222,12 @@ def test_rotated_channels_side_by_side():
     assert all(torch.equal(back[name], tensor) for name, tensor in mine.state_dict().items())
 
 
+def test_rotated_channels_of_a_model_without_rotary_positions():
+    rule = Interleaved("w", "model.layers.0.self_attn.q_proj")
+    with pytest.raises(ConversionError, match=r"Interleaved.'w'. .* position_embedding_type='learned': use Rename"):
+        from_state_dict({}, [rule], TfmGPTForCausalLM, TfmGPTConfig(**FIELDS))
+
+
 def test_a_long_table_of_sinusoids():
     """float32 rounds the angles of later rows by more; training changes early ones, too."""
     config = TfmGPTConfig(**FIELDS | {"position_embedding_type": "sinusoidal"})

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from tfm_zoo import (
+    TfmBertForMultipleChoice,
     TfmBertForQuestionAnswering,
     TfmBertForSequenceClassification,
     TfmBertModel,
@@ -71,6 +72,12 @@ def test_conflicting_names_of_a_field_are_refused():
     with pytest.raises(ValueError, match=r"encoder_ffn_dim.*d_ff.*names of one field, 'intermediate_size'"):
         TfmEncoderDecoderConfig(encoder_ffn_dim=64, d_ff=128)
     assert TfmEncoderDecoderConfig(encoder_ffn_dim=64, d_ff=64).intermediate_size == 64
+
+
+def test_labels_of_choices_may_be_a_column():
+    model, ids = tiny_model(TfmBertForMultipleChoice), torch.randint(3, 60, (2, 3, 6))
+    labels = torch.tensor([2, 0])
+    assert torch.equal(model(ids, labels=labels[:, None]).loss, model(ids, labels=labels).loss)
 
 
 def test_layers_that_a_user_has_taken_out():

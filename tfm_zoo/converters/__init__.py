@@ -1,8 +1,8 @@
 """Converts between official checkpoints and the zoo's, both ways, by one reversible table per official architecture.
 
-The tables are in `architectures/`: they are data, and importing them loads neither torch nor a model. A rule for
-configurations is in `config_rules.py`, one for tensors in `tensor_rules.py`. The other files apply the tables. For
-somebody's own model, `from_state_dict` and `to_state_dict` take such rules for tensors.
+The tables are in `architectures/`: they are data, and importing them loads neither torch nor a model. They consist of
+rules: `config_rules.py` defines those for configurations, `tensor_rules.py` those for tensors. The other files apply
+the tables. `from_state_dict` and `to_state_dict` convert models of other classes, by tensor rules that a caller gives.
 """
 
 from importlib import import_module
@@ -35,7 +35,7 @@ __all__ = [
     "to_state_dict",
 ]
 
-#: name -> the file that its first use imports, and torch with it
+#: name -> the file that defines it, imported at its first use because it imports torch
 LAZY = {
     **dict.fromkeys(("from_official", "to_official"), "conversion"),
     **dict.fromkeys(("from_state_dict", "to_state_dict"), "own_models"),

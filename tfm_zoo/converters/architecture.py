@@ -24,7 +24,7 @@ class Head:
 
     @property
     def is_bare(self) -> bool:
-        """Whether it is the base model, without a head."""
+        """Whether the class is the base model, without a head."""
         return "For" not in self.zoo_name
 
     @property
@@ -48,7 +48,7 @@ class Architecture:
     other_prefixes: tuple[str, ...] = ()  # what some of its classes, or old versions of them, have in place of `prefix`
     config: tuple[ConfigRule, ...]
     tensors: tuple[TensorRule, ...]  # for the tensors of its base model, under their names in it
-    stored: tuple[TensorRule, ...] = ()  # the same, for files in which they have other names or pieces
+    stored: tuple[TensorRule, ...] = ()  # for files whose tensors have other names or pieces
     heads: tuple[Head, ...]  # every head that both sides have; the base model, if both have that, first
     tokenizer: str | None = None  # its class, for checkpoints that do not say
     library: Literal["transformers", "torch"] = "transformers"  # modules of torch have settings, no configuration

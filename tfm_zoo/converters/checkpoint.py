@@ -46,7 +46,7 @@ class LazyTensor:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a source holds: a Hub id or a folder, `source`, or a model in memory, `model`."""
+    """An official model: the files of a Hub id or a folder (`source`), or a model in memory (`model`)."""
 
     source: str | None
     config: dict[str, Any]  # content of `config.json`, or what takes its place for a model in memory
@@ -111,7 +111,7 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
     """The local folder of a checkpoint; a Hub id is downloaded first, without its `weights` if they are not needed.
 
     Raises:
-        ConversionError: if `source` is neither a folder nor on the Hub, or, without a connection, in the Hub's cache.
+        ConversionError: if `source` is neither a folder nor a model on the Hub (without a connection: in its cache).
     """
     if Path(source).is_dir():
         return Path(source)
@@ -144,7 +144,10 @@ def download_weights(repo: str) -> None:
 
 
 def shards_of(index: Path) -> list[str]:
-    return sorted(set(read_json(index)["weight_map"].values()))
+    files = read_json(index).get("weight_map")
+    if not isinstance(files, dict):
+        raise ConversionError(f"{index} has no weight_map, which should say in which file each tensor lies.")
+    return sorted(set(files.values()))
 
 
 def open_weights(folder: Path, mapped: bool = False) -> dict[str, LazyTensor]:
@@ -162,7 +165,7 @@ def open_weights(folder: Path, mapped: bool = False) -> dict[str, LazyTensor]:
 
 def open_safetensors(file: Path, mapped: bool) -> dict[str, LazyTensor]:
     try:
-        # Pages of a mapped file would count as memory beside tensors copied from them.
+        # If tensors are copied, the pages of a mapped file would take as much memory again.
         content = safe_open(file, framework="pt", backend="mmap" if mapped else "pread")
     except SafetensorError as error:
         raise ConversionError(f"{file} is truncated, or no safetensors file: {error}.") from error
@@ -177,10 +180,12 @@ def open_safetensors(file: Path, mapped: bool) -> dict[str, LazyTensor]:
 
 def open_bin(file: Path, mapped: bool) -> dict[str, LazyTensor]:
     try:
-        is_mapped = mapped and zipfile.is_zipfile(file)  # torch maps no file of the format before its version 1.6
+        is_mapped = mapped and zipfile.is_zipfile(file)  # torch cannot map a file of its format from before version 1.6
         values = torch.load(file, map_location="cpu", weights_only=True, mmap=is_mapped)
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise ConversionError(f"{file} is truncated, or no file of PyTorch weights: {error}.") from error
+    if not isinstance(values, Mapping):
+        raise ConversionError(f"{file} holds a {type(values).__name__}; it should hold a dict of tensors.")
     tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
     # They were read for this model alone, so nothing has to be copied.
     return {name: LazyTensor(tensor.to("meta"), tensor.detach) for name, tensor in tensors.items()}
@@ -188,8 +193,11 @@ def open_bin(file: Path, mapped: bool) -> dict[str, LazyTensor]:
 
 def read_json(file: Path) -> dict[str, Any]:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ConversionError(f"{file.parent} holds no {file.name}.") from error
     except ValueError as error:
         raise ConversionError(f"{file} is not valid JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise ConversionError(f"{file} holds a {type(content).__name__}; it should hold an object of names and values.")
+    return content

@@ -22,8 +22,9 @@ WITHOUT_EFFECT = COMMON | {
 }
 #: endings of the names of fields that matter in training only
 IN_TRAINING = ("dropout", "train_padding_embedding")
-#: zoo fields that only some classes read, in `READ_BY` -> those classes; `POOLED` are those that pool
+#: the heads that read a pooled state
 POOLED = ("Model", "ForPreTraining", "ForNextSentencePrediction", "ForSequenceClassification", "ForMultipleChoice")
+#: zoo field that only some classes read -> those classes
 READ_BY = {
     "add_pooling_layer": ("TfmBertModel",),
     **dict.fromkeys(
@@ -72,8 +73,8 @@ def differences(architecture: Architecture, config: PreTrainedConfig, head: Head
         raise ConversionError(f"{head.official} cannot express this model: {error}") from error
     if wanted:
         zoo_names = {rule.official: rule.zoo for rule in rules if isinstance(rule, Field)}
-        lacks = {zoo_names.get(name, name): (official[name], value) for name, value in wanted.items()}
-        return Differences(lacks, is_whole=False)
+        refused_fields = {zoo_names.get(name, name): (official[name], value) for name, value in wanted.items()}
+        return Differences(refused_fields, is_whole=False)
     free = {rule.zoo for rule in rules if isinstance(rule, Free)}
     values, official_values = effective_values(config, head), effective_values(round_trip, head)
     return Differences(
@@ -101,7 +102,7 @@ def effective_values(config: PreTrainedConfig, head: Head) -> dict[str, Any]:
 
 
 def effective_rotation(config: PreTrainedConfig) -> dict[str, Any] | None:
-    """The rotary parameters by kind of layer, or of all kinds if they are the same; `None` for a model without."""
+    """The rotary parameters by kind of layer, or of all kinds if they are the same; `None` if there are none."""
     parameters = getattr(config, "rope_parameters", None)  # an attribute of rotary models alone, which is no field
     if parameters is None:
         return None

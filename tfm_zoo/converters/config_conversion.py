@@ -89,7 +89,7 @@ def refused(rules: Iterable[ConfigRule], official: Fields) -> dict[str, str]:
 
 
 def check_overrides(overrides: Mapping[str, Any], config_class: type) -> None:
-    """Refuses a name that is no field of the configuration, with the field that it resembles."""
+    """Refuses a name that is no field of the configuration, and suggests the field that it resembles."""
     names = {field.name for field in fields(config_class)} | {"num_labels", "output_attentions", "rope_parameters"}
     for name in overrides.keys() - names:
         nearest = get_close_matches(name, names, n=1)

@@ -24,7 +24,7 @@ def effective(zoo: Fields, name: str) -> Any:
 class ConfigRule:
     """One line of a configuration's table."""
 
-    zoo: str | None  # the zoo's field; for one field, a head's rule replaces the architecture's
+    zoo: str | None  # the zoo's field; a head's rule replaces the architecture's rule for the same field
 
     def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
         """What the rule sets in the zoo's configuration. `zoo`: what the caller chose and earlier rules have set."""
@@ -45,7 +45,7 @@ class Field(ConfigRule):
 
     official: str
     zoo: str
-    is_never_none: bool = False  # whether the official field has no `None`: it then gets what is read instead
+    is_never_none: bool = False  # the official field cannot be `None`: write what the zoo reads instead
 
     def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
         return {self.zoo: official[self.official]} if self.official in official else {}
@@ -75,7 +75,7 @@ class Computed(ConfigRule):
 
     zoo: str
     read: Callable[[Fields], Any]  # official fields -> the zoo's value
-    #: the reverse; by default to the official field with the zoo field's name
+    #: the reverse; by default the value goes to the official field of the same name
     write: Callable[[Any], dict[str, Any]] | None = None
 
     def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
@@ -140,9 +140,9 @@ def constants(**values: Any) -> tuple[Constant, ...]:
 
 
 def choice(official: str, zoo: str, values: Mapping[Any, Any], default: Any) -> tuple[ConfigRule, ...]:
-    """A field whose values differ between the two sides, with `{official value: zoo value}`. Others are not converted.
+    """A field with different values on the two sides: `values` maps official ones to the zoo's. Others are refused.
 
-    Of two official values for one of the zoo, the last is written. `default`: the official class's own value.
+    If several official values map to one of the zoo's, the last of them is written. `default` is the official default.
     """
     official_values = {zoo_value: official_value for official_value, zoo_value in values.items()}
     return (

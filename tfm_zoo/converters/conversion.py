@@ -69,16 +69,19 @@ def convert(
     head = checkpoint_head(architecture, checkpoint.config.get("architectures"), checkpoint.tensors)
     model_class = model_class or head.zoo
     if model_class.config_class.model_type != architecture.family:
-        result = f"{checkpoint.title} ({architecture.title}) becomes a model of the family {architecture.family}"
-        raise ConversionError(f"{result}, to which {model_class.__name__} does not belong.")
+        raise ConversionError(
+            f"{checkpoint.title} ({architecture.title}) becomes a model of the family {architecture.family}, to which "
+            f"{model_class.__name__} does not belong."
+        )
     # A module of torch has settings in place of a configuration.
     fields = settings_of(checkpoint.model) if architecture.library == "torch" else checkpoint.config
     config = to_zoo_config(architecture, completed(architecture, fields), model_class, config_overrides)
     skeleton = skeleton_of(model_class, config)
     matched = match(architecture, head, checkpoint, skeleton)
     if config.position_embedding_type == "sinusoidal":
-        tables = {name for name in checkpoint.tensors if isinstance(rule_of(architecture, name), Sinusoids)}
-        check_sinusoids({name: checkpoint.tensors[name] for name in tables}, config, checkpoint.title)
+        tensors = checkpoint.tensors.items()
+        tables = {name: tensor for name, tensor in tensors if isinstance(rule_of(architecture, name), Sinusoids)}
+        check_sinusoids(tables, config, checkpoint.title)
 
     in_float32 = kept_in_float32(head)
     tensors, names_in_model = by_canonical_name(architecture, checkpoint), zoo_names(skeleton)
@@ -87,7 +90,7 @@ def convert(
         dtype = common_dtype(tensors[name] for name in read if in_float32.isdisjoint(name.split(".")))
     if dtype == torch.float16 and in_float32:
         logger.warning(
-            f"{model_class.__name__} from {checkpoint.title}: in float16 its states may overflow, which is why "
+            f"{model_class.__name__} from {checkpoint.title}: its hidden states may overflow in float16, so "
             f"{head.official} holds {', '.join(in_float32)} in float32 there: dtype='bfloat16' is safe."
         )
     weights = {}
@@ -109,8 +112,8 @@ def convert(
     if matched.fresh:
         logger.warning(new_weights(checkpoint.title, matched.fresh))
     if matched.unused:
-        made = f"{model_class.__name__} from {checkpoint.title}"
-        logger.warning(f"{made}: left out what belongs to another head: {enumerated(matched.unused)}.")
+        title = f"{model_class.__name__} from {checkpoint.title}"
+        logger.warning(f"{title}: left out what belongs to another head: {enumerated(matched.unused)}.")
     return model
 
 
@@ -167,7 +170,7 @@ def kept_in_float32(head: Head) -> set[str]:
 
 
 def untie_what_differs(model: PreTrainedModel) -> None:
-    """Unties the output projection in the configuration if a checkpoint that ties it holds another tensor for it.
+    """Unties the output projection in the configuration if the checkpoint holds a tensor of its own for it.
 
     transformers leaves such a projection untied, but would tie it when the vocabulary is resized.
     """

@@ -1,4 +1,4 @@
-"""Names of official tensors, in checkpoints and in rules; the rule, the head and the weights that a name stands for."""
+"""Finds the rule for an official tensor by any of its names, and the head that a checkpoint holds."""
 
 from collections.abc import Collection, Iterable
 
@@ -10,7 +10,7 @@ OLD_LEAVES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNor
 
 
 def canonical_name(architecture: Architecture, name: str) -> str:
-    """The name of an official tensor in the rules: with the prefix, and with none of its other names."""
+    """The name that the rules have for an official tensor, which checkpoints may store under several names."""
     for old, leaf in OLD_LEAVES.items():
         if name.endswith(old):
             name = name.removesuffix(old) + leaf
@@ -39,7 +39,7 @@ def rule_of(architecture: Architecture, name: str) -> TensorRule | None:
 
 
 def is_converted(architecture: Architecture, name: str) -> bool:
-    """Whether an official tensor is a weight, and not one that both sides make for themselves."""
+    """Whether an official tensor is a weight, and not a mask or a table, which both sides make for themselves."""
     return not isinstance(rule_of(architecture, name), NotConverted)
 
 

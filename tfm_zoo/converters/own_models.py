@@ -10,12 +10,12 @@ from .assembling import assemble, common_dtype, skeleton_of
 from .checkpoint import LazyTensor, lazy_tensors
 from .errors import ConversionError
 from .sinusoids import check_sinusoids
-from .tensor_matching import divided, enumerated, listed, misfits_of, new_weights
+from .tensor_matching import enumerated, listed, misfits_of, new_weights, split_steps
 from .tensor_rules import NotConverted, Sinusoids, Step, TensorRule, find, plan
 
 logger = logging.getLogger(__name__)
 
-#: a field of the configuration, and the ends of the zoo's names of the biases, or of the norm, that it asks for
+#: field of the configuration -> endings of the names of the biases, or of the norm, that a model has if it is true
 FIELDS = {
     "attention_bias": (".q_proj.bias", ".k_proj.bias", ".v_proj.bias"),
     "attention_output_bias": (".o_proj.bias",),
@@ -48,8 +48,8 @@ def from_state_dict(
         The model, in evaluation mode, in the type of the weights that the rules read.
 
     Raises:
-        ConversionError: with a line for each kind: tensors that are missing, unexpected or of another shape, or that no
-            rule fills; and the fields of the configuration that biases among them ask for.
+        ConversionError: if tensors are missing, unexpected, of another shape, or filled by no rule, with a line for
+            each kind; and another line if other fields of the configuration would give the model the right biases.
     """
     if not isinstance(state_dict, Mapping):
         raise ConversionError(
@@ -68,7 +68,7 @@ def from_state_dict(
         )
     check_sinusoids(fixed, config, "the state dict")
     steps, unfilled = plan(rules, skeleton.state_dict(), to="zoo")
-    complete, lacking, filled = divided(steps, tensors, skeleton.all_tied_weights_keys)
+    complete, lacking, filled = split_steps(steps, tensors, skeleton.all_tied_weights_keys)
     unfilled = [name for name in unfilled if name not in filled]
     check_fit(complete, lacking, unfilled, rules, tensors, skeleton)
 
@@ -86,7 +86,7 @@ def to_state_dict(model: PreTrainedModel, rules: Iterable[TensorRule]) -> dict[s
     """The reverse: copies of a zoo model's weights, under the names and in the pieces of one's own model.
 
     Raises:
-        ConversionError: naming tensors that no rule takes back, ten at most; one stands for those that all layers have.
+        ConversionError: if there are tensors of the zoo's model that no rule names; the message lists them.
     """
     state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     steps, unread = plan([rule.of(model.config) for rule in rules], state, to="zoo")
@@ -107,35 +107,37 @@ def check_fit(
     tensors: dict[str, LazyTensor],
     skeleton: PreTrainedModel,
 ) -> None:
-    """Raises a `ConversionError` unless the complete steps fill the model and read all that is a weight."""
+    """Raises a `ConversionError` unless the complete steps fill the model and read every weight."""
     parameters = skeleton.state_dict()
 
-    def made_of(name: str) -> list[str]:
-        """The tensors that a rule would make of an unexpected one, and that the model lacks."""
+    def results_of(name: str) -> list[str]:
+        """The tensors that the rule for an unexpected one would make, and that the model lacks."""
         steps, _ = plan(rules, [name], to="official")
         return [other for step in steps for other in step.reads if other not in parameters]
 
     absent = [f"{name}, for {', '.join(step.writes)}" for step in lacking for name in step.reads if name not in tensors]
     read = {name for step in complete for name in step.reads}
-    unread = {name: made_of(name) for name in tensors if name not in read and not is_of_kind(NotConverted, rules, name)}
+    unread = [name for name in tensors if name not in read and not is_of_kind(NotConverted, rules, name)]
+    unexpected = {name: results_of(name) for name in unread}
     misfits = [misfit for step in complete for misfit in misfits_of(step, tensors, [*map(parameters.get, step.writes)])]
     complaints = {
         "no rule for": unfilled,
         "missing": absent,
         "unexpected": [
-            f"{name} (a rule would make it {', '.join(made)}, which the model lacks)" if made else name
-            for name, made in unread.items()
+            f"{name} (a rule would make it {', '.join(results)}, which the model lacks)" if results else name
+            for name, results in unexpected.items()
         ],
         "misshapen": misfits,
     }
     if any(complaints.values()):
         wanted = [*unfilled, *(name for step in lacking for name in step.writes)]
-        hint = fields_that_fit(wanted, [name for made in unread.values() for name in made], skeleton.config)
+        hint = fields_that_fit(wanted, [name for results in unexpected.values() for name in results], skeleton.config)
         raise ConversionError(f"The state dict does not fit {type(skeleton).__name__}:\n{listed(complaints)}{hint}")
 
 
 def fields_that_fit(wanted: list[str], unwanted: list[str], config: PreTrainedConfig) -> str:
-    """A line on the fields for biases and norms that only the zoo's model has (`wanted`) or lacks (`unwanted`), if any.
+    """A line that says which fields to set, if the state dict lacks biases or norms of the model (`wanted`), or if the
+    model lacks some of the state dict's (`unwanted`).
 
     Only a bias whose weight is not in the list counts: where a whole layer is missing, these fields are not the cause.
     """
@@ -146,7 +148,7 @@ def fields_that_fit(wanted: list[str], unwanted: list[str], config: PreTrainedCo
         if any(name.endswith(ends) and name.removesuffix("bias") + "weight" not in names for name in names)
     }
     for field, follower in (("attention_bias", "attention_output_bias"), ("mlp_bias", "mlp_output_bias")):
-        if field in values:  # which changes the other too, unless that is given
+        if field in values:  # its follower would change with it
             values.setdefault(follower, getattr(config, follower))
     fields = ", ".join(f"{field}={value}" for field, value in values.items())
     return (
@@ -157,7 +159,9 @@ def fields_that_fit(wanted: list[str], unwanted: list[str], config: PreTrainedCo
 def merge_tied(weights: dict[str, torch.Tensor], skeleton: PreTrainedModel) -> None:
     """Keeps one of each pair of tensors that the model ties. Raises a `ConversionError` if the two differ."""
     for name, source in skeleton.all_tied_weights_keys.items():
-        if name in weights and source in weights and not torch.equal(weights.pop(name), weights[source]):
+        if name not in weights or source not in weights:
+            continue
+        if not torch.equal(weights.pop(name), weights[source]):
             raise ConversionError(
                 f"{name} and {source} differ in the state dict, and this configuration makes them one tensor: see "
                 "tie_word_embeddings."

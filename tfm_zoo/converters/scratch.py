@@ -18,7 +18,7 @@ class Scratch:
         self.folder, self.count = folder, 0
 
     def keep(self, tensors: Tensors, unless_in: Tensors, dtype: torch.dtype) -> Tensors:
-        """The same tensors in this type, mapped from files. Those of `unless_in`, mapped before, stay."""
+        """The same tensors in this type, mapped from files. Those that are among `unless_in` are mapped already."""
         stay = {id(tensor) for tensor in unless_in if tensor.dtype == dtype}
         return [tensor if id(tensor) in stay else self.mapped(tensor.to(dtype)) for tensor in tensors]
 
@@ -28,7 +28,7 @@ class Scratch:
         content = tensor.contiguous().view(-1).view(torch.uint8).numpy()
         try:
             content.tofile(file)
-        except OSError as error:  # for a full disk, numpy's error holds two numbers alone
+        except OSError as error:  # numpy's error for a full disk says nothing but two numbers
             raise ConversionError(f"{self.folder} takes no {content.nbytes:,} bytes more: {error}.") from error
         return torch.from_file(str(file), shared=False, size=tensor.numel(), dtype=tensor.dtype).view(tensor.shape)
 

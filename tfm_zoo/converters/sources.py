@@ -1,4 +1,4 @@
-"""A model is named by a folder or by a Hub id: which of the two a name is, and what is said where there is neither."""
+"""Tells whether a model's name is a folder or a Hub id; the errors for a name that is neither."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -18,8 +18,8 @@ from ..quiet import quiet_retrying
 
 
 def is_path(source: str | Path, token: str | None = None) -> bool:
-    """Whether `source` names a folder, which may be missing, and not a Hub id. Where a folder has a similar name, only
-    what the Hub knows is an id."""
+    """Whether `source` names a folder, which may be missing, and not a Hub id. A name that could be both is a misspelt
+    folder if a folder has a similar name and the Hub has no such model."""
     depth = len(Path(source).parts)
     if Path(source).is_dir() or str(source).startswith((".", "~", "/")) or depth > 2:
         return True
@@ -45,13 +45,13 @@ def similar_folder(source: str | Path) -> Path | None:
 
 
 def which_is_meant(source: str | Path) -> str:
-    """The end of a message on a folder that is missing: whether it is another one that is meant."""
+    """The end of the error for a missing folder: the folder with the most similar name, if there is one."""
     similar = similar_folder(source)
     return f"; is it {str(similar)!r} that is meant?" if similar else "."
 
 
 def no_folder(source: str | Path) -> str:
-    """What is said of a folder that is missing."""
+    """The error for a missing folder."""
     return f"There is no folder {str(source)!r}{which_is_meant(source)}"
 
 
@@ -64,8 +64,8 @@ def check_folder(source: str | Path, token: str | None = None) -> None:
 def download(
     source: str | Path, patterns: Sequence[str], revision: str | None = None, token: str | None = None
 ) -> Path:
-    """The folder of those files of a Hub repository that match one of the patterns. Asked in this way, and not for one
-    file by its name, the Hub's client does not try for half a minute where there is no connection.
+    """The folder of those files of a Hub repository that match one of the patterns. Without a connection the Hub's
+    client then gives up at once; it would try for half a minute if it were asked for one file by its name.
 
     Raises:
         FileNotFoundError: if there is no such repository or revision, or, without a connection, none in the cache.
@@ -78,14 +78,14 @@ def download(
 
 
 def not_on_hub(source: str | Path, error: Exception, revision: str | None = None) -> str:
-    """What is said of a name that is no folder, when the Hub's client, asked for it, has raised `error`."""
-    name, mend = str(source), which_is_meant(source)
+    """The error for a name that is no folder, and for which the Hub's client has raised `error`."""
+    name, hint = str(source), which_is_meant(source)
     if isinstance(error, LocalEntryNotFoundError):
         files = name if revision is None else f"{name}, revision {revision!r}"
         reason = f"the Hub cannot be reached (or HF_HUB_OFFLINE is set), and its cache lacks files of {files}"
-        return f"{name!r} is neither a folder nor a model on the Hub that can be read now: {reason}{mend}"
+        return f"{name!r} is neither a folder nor a model on the Hub that can be read now: {reason}{hint}"
     if isinstance(error, RevisionNotFoundError):
         return f"{name!r} has no revision {revision!r} on the Hub."
     if isinstance(error, (RepositoryNotFoundError, HFValidationError)) and not isinstance(error, GatedRepoError):
-        return f"{name!r} is neither a folder nor a model on the Hub that you may read (user/name){mend}"
+        return f"{name!r} is neither a folder nor a model on the Hub that you may read (user/name){hint}"
     return f"{name!r} is no folder, and the Hub does not give a model of this name: {error}"

@@ -25,7 +25,7 @@ class Match(NamedTuple):
     unused: list[str]  # tensors of the checkpoint that belong to other heads
 
 
-def divided(
+def split_steps(
     steps: list[Step], tensors: Mapping[str, LazyTensor], tied: Mapping[str, str]
 ) -> tuple[list[Step], list[Step], set[str]]:
     """The steps whose tensors are all there; the others that a model needs; and what the complete steps fill.
@@ -54,7 +54,7 @@ def match(architecture: Architecture, head: Head, checkpoint: Checkpoint, skelet
     in_rules = {name: full_name for full_name, name in names.items()}
     tied = {in_rules[name]: in_rules[source] for name, source in skeleton.all_tied_weights_keys.items()}
     all_steps, without_rule = plan(rules, names, to="zoo")
-    complete, lacking, _ = divided(all_steps, tensors, tied)
+    complete, lacking, _ = split_steps(all_steps, tensors, tied)
     is_other_head = head.zoo_name != type(skeleton).__name__
     # Official base models are often saved without a pooler; any other head of a checkpoint has to be whole.
     may_lack_head = is_other_head or head.is_bare
@@ -122,7 +122,7 @@ def misfits_of(step: Step, tensors: dict[str, LazyTensor], parameters: list[torc
 
 
 def declined_by(skeleton: PreTrainedModel, architecture: Architecture, names: Iterable[str]) -> set[str]:
-    """The official tensors that a zoo class leaves unread, such as those of the decoder if it is an encoder alone."""
+    """The official tensors that a zoo class leaves unread: for an encoder alone, those of the decoder."""
     patterns = skeleton._keys_to_ignore_on_load_unexpected
     if not patterns:
         return set()
@@ -141,17 +141,17 @@ def listed(complaints: Mapping[str, list[str]]) -> str:
 
 
 def new_weights(source: str, names: list[str]) -> str:
-    """What a user is told of the parameters of a model that `source` does not fill."""
+    """The warning about parameters that `source` does not fill."""
     these = ", ".join(names) if len(names) <= SHOWN else enumerated(names)
     return f"{source} has no weights that fit {these}: these start at random. Train them before you use them."
 
 
 def enumerated(names: list[str]) -> str:
-    """The first names; of those that differ by the number of a layer or a head alone, one."""
+    """A list of the first names; one stands for all that differ from it only in the number of a layer or a head."""
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(LAYER.sub("", name), []).append(name)
-    entries = [first + f" (and {len(others)} like it)" * bool(others) for first, *others in alike.values()]
+    entries = [name + f" (and {len(others)} like it)" * bool(others) for name, *others in alike.values()]
     shown = len(entries) if len(entries) <= SHOWN + 2 else SHOWN  # "and 1 more" would be as long as the name
-    first = ("; " if any(", " in entry for entry in entries) else ", ").join(entries[:shown])
-    return first if shown == len(entries) else f"{first} and {len(entries) - shown} more"
+    text = ("; " if any(", " in entry for entry in entries) else ", ").join(entries[:shown])
+    return text if shown == len(entries) else f"{text} and {len(entries) - shown} more"

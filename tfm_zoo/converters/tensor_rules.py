@@ -1,7 +1,7 @@
 """Reversible rules between the tensors of the two sides, "official" and "zoo": one sequence of rules serves both ways.
 
-Names in a rule are patterns. `{i}` stands for a layer's number, another name in braces for a word that both sides have,
-and a name that stops at a module for its weight and its bias: `Rename("{side}_{i}.fc1", "{side}.{i}.mlp.up_proj")`.
+Names in a rule are patterns: `Rename("{side}_{i}.fc1", "{side}.{i}.mlp.up_proj")`. `{i}` stands for a layer's number,
+any other name in braces for a word that both sides have. The name of a module stands for its weight and its bias.
 """
 
 import re
@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Literal
+
+from .errors import ConversionError
 
 if TYPE_CHECKING:  # a table is data: importing it does not load torch
     import torch
@@ -70,7 +72,7 @@ class Rename(TensorRule):
 
 @dataclass(frozen=True)
 class When(Rename):
-    """One tensor that has another name in models that fulfil `condition`; the next rule that fits is for the others."""
+    """One tensor that has another name in models that fulfil `condition`. Other models use the next rule that fits."""
 
     condition: Callable[["PreTrainedConfig"], bool] = bool
 
@@ -133,6 +135,11 @@ class Interleaved(TensorRule):
     rotated: int = 0  # channels of each head that are rotated, which come first
 
     def of(self, config: "PreTrainedConfig") -> TensorRule:
+        if config.position_embedding_type != "rotary":
+            raise ConversionError(
+                f"Interleaved({self.official!r}) is for rotary positions, and the model has position_embedding_type="
+                f"{config.position_embedding_type!r}: use Rename."
+            )
         share = config.rope_parameters.get("partial_rotary_factor", 1.0)
         return replace(self, head_dim=config.head_dim, rotated=int(config.head_dim * share))
 
@@ -257,7 +264,8 @@ def plan(rules: Iterable[TensorRule], wanted: Iterable[str], to: Side) -> tuple[
 
 
 def find(rules: Iterable[TensorRule], name: str, side: Side) -> tuple[TensorRule, tuple, str] | None:
-    """The first rule that has the tensor `name` on its `side`, with what stands in its places and the name's leaf."""
+    """The first rule for the tensor `name` of a side; what its places in braces stand for; and the ending, one of
+    `LEAVES`, if the rule names the module alone."""
     for rule in rules:
         for pattern in rule.names(side):
             if match := compiled(pattern).fullmatch(name):
@@ -269,7 +277,7 @@ def find(rules: Iterable[TensorRule], name: str, side: Side) -> tuple[TensorRule
 @cache
 def compiled(pattern: str) -> re.Pattern:
     leaf = "" if pattern.endswith(LEAVES) else "|".join(map(re.escape, LEAVES))
-    text, *rest = PLACE.split(pattern)  # what stands between the places, in turn with their names
+    text, *rest = PLACE.split(pattern)  # text, then by turns the name of a place in braces and the text after it
     places = zip(rest[::2], map(re.escape, rest[1::2]), strict=True)
     parts = (f"(?P<{name}>{NUMBER if name == 'i' else WORD}){after}" for name, after in places)
     return re.compile(f"{re.escape(text)}{''.join(parts)}(?P<leaf>{leaf}|)")

@@ -75,7 +75,7 @@ def layer_settings(layer: Layer) -> dict[str, Any]:
     """What one layer was made with, under the names of its arguments where they have one."""
     title = f"nn.{type(layer).__name__}"
     if layer.linear1.bias is None:
-        raise ConversionError(f"bias=False of an {title} is not converted: its table takes layers with biases.")
+        raise ConversionError(f"bias=False of an {title} is not converted: it should be True.")
     *after_attention, after_feed_forward = [dropout.p for dropout in residual_dropouts(layer)]
     attentions = [(module.num_heads, module.dropout, module.batch_first) for module in attentions_of(layer)]
     if len({*after_attention}) > 1 or len({*attentions}) > 1:

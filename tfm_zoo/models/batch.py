@@ -46,7 +46,7 @@ class Batch(NamedTuple):
         cache: keys and values of earlier positions.
         returned_cache: the cache in the outputs.
         source: the fields of a `Source`, which the layers of an encoder-decoder's decoder read.
-        key_positions: `(batch, keys)`, of all keys, cached ones too, if only real tokens are counted.
+        key_positions: `(batch, keys)`, positions of all keys, cached ones too, if only real tokens are counted.
     """
 
     tokens: Tokens
@@ -213,7 +213,7 @@ def check_inputs(model, tokens: Tokens, attention_mask, seen: int | None = 0, ha
     if is_ids and len(shape) != 2:
         raise ValueError(f"{prefix}input_ids of shape {shape} should be of shape (batch, length).")
     if not is_ids and (len(shape) != 3 or shape[2] != model.input_width):
-        expected = f"(batch, length, {model.input_width}), the last the width of the embeddings"
+        expected = f"(batch, length, {model.input_width}): embeddings are {model.input_width} wide"
         raise ValueError(f"{prefix}inputs_embeds of shape {shape} should be of shape {expected}.")
     batch, length = shape[:2]
     if batch == 0 or length == 0:

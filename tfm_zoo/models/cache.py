@@ -117,7 +117,7 @@ class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
     def update_recurrent_state(
         self, recurrent_states: torch.Tensor, state_idx: int = 0, length: int = 1, **kwargs
     ) -> torch.Tensor:
-        """The state after `length` more positions, `(batch, heads, head_dim, head_dim + 1)`."""
+        """Keeps the state after `length` more positions, `(batch, heads, head_dim, head_dim + 1)`, and returns it."""
         self.has_previous_state[state_idx] = True
         if not self.is_recurrent_states_initialized[state_idx]:
             self.lazy_initialization(recurrent_states=recurrent_states, state_idx=state_idx)

@@ -55,6 +55,9 @@ class ConfigurationChecks:
             raise ValueError(
                 f"hidden_act={self.hidden_act!r} is not an activation of transformers: {', '.join(ACT2FN)}."
             )
+        problems = ("regression", "single_label_classification", "multi_label_classification")
+        if self.problem_type not in (None, *problems):
+            raise ValueError(f"problem_type={self.problem_type!r} should be None or one of {', '.join(problems)}.")
         if self.attention_type == "linear" and self.sliding_window is not None:
             raise ValueError(
                 f"attention_type='linear' sees all positions through one sum, and sliding_window={self.sliding_window} "
@@ -65,7 +68,7 @@ class ConfigurationChecks:
             if is_set and self.attention_type == "linear" and not self.is_encoder_decoder:
                 raise ValueError(f"{name}={getattr(self, name)} changes scores, and attention_type='linear' has none.")
         if self.round_embedding_scale and not self.scale_embedding:
-            raise ValueError("round_embedding_scale=True rounds the scale that scale_embedding=False does not have.")
+            raise ValueError("round_embedding_scale=True rounds a scale, so scale_embedding=False should be True.")
         if self.project_tokens and self.embedding_size == self.hidden_size:
             raise ValueError(
                 f"project_tokens=True projects from embedding_size={self.embedding_size} to hidden_size, which is the "

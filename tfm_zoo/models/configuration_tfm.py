@@ -18,7 +18,7 @@ ENGINES = ("vllm", "sglang")  # the attention implementations that serving engin
 OF_SOME_FAMILIES = (
     *("num_hidden_groups", "lm_head_transform", "logit_scale", "final_logit_softcapping", "classifier_dense"),
     *("position_ids_from_padding", "position_ids_from_mask", "position_offset", "num_local_experts"),
-    *("project_tokens", "scale_alibi", "round_alibi", "renew_longrope_cache"),
+    *("project_tokens", "scale_alibi", "round_alibi", "renew_longrope_cache", "layer_types"),
 )
 
 #: names of fields in other configurations -> their names here
@@ -43,7 +43,7 @@ ALIASES = {
 
 
 class FollowingField:
-    """The field `name`, whose value `rule` computes from the configuration while it is `None`."""
+    """The field `name`, whose value `rule` computes from the configuration while the field is `None`."""
 
     def __init__(self, name: str, rule: Callable[[Any], Any]):
         self.name, self.rule = name, rule
@@ -147,7 +147,7 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     #: the family's modeling file, and `Auto...` class -> class in it, for registration and for `auto_map`
     modeling_file: ClassVar[str] = ""
     auto_classes: ClassVar[dict[str, str]] = {}
-    #: further classes of an Auto class, which it loads where a checkpoint's `architectures` names them
+    #: class -> the Auto class that loads it if a checkpoint's `architectures` names it
     other_auto_classes: ClassVar[dict[str, str]] = {}
     attribute_map: ClassVar[dict[str, str]] = ALIASES
 
@@ -344,11 +344,11 @@ class TfmConfig(ConfigurationChecks, PreTrainedConfig):
     def to_dict(self) -> dict:
         """All fields with their values."""
         values = {name: getattr(self, name) for name in self.following_fields()}
-        # transformers' saving adds an entry to `auto_map` under the file of the saved class: it is dropped here.
+        # While transformers saves, it adds an entry to `auto_map` with the file of the saved class: this drops it.
         return super().to_dict() | values | {"auto_map": self.full_auto_map()}
 
     def to_diff_dict(self) -> dict:
-        """What `config.json` holds: `None` for what follows from other fields, so that overriding those changes it."""
+        """What `config.json` holds. A field that follows from others is `None` there, so that it changes with them."""
         chosen = {}
         for name in self.following_fields():
             value, rule = vars(self)[name], getattr(type(self), name).rule

@@ -120,9 +120,6 @@ class TfmBertConfig(TfmConfig):
                 f"position_ids_from_padding=True counts from pad_token_id + 1: pad_token_id={self.pad_token_id} should "
                 f"be less than {last}, the last of max_position_embeddings={last + 1} positions."
             )
-        problems = ("regression", "single_label_classification", "multi_label_classification")
-        if self.problem_type not in (None, *problems):
-            raise ValueError(f"problem_type={self.problem_type!r} should be None or one of {', '.join(problems)}.")
         for name in ("pooler_act", "lm_head_act"):
             act = getattr(self, name)
             if act is not None and act not in ACT2FN:
@@ -131,7 +128,7 @@ class TfmBertConfig(TfmConfig):
 
 add_following_fields(
     TfmBertConfig,
-    # An Auto class with two classes (`other_auto_classes`) iterates over it, and it is `None` in a new configuration.
+    # transformers iterates over it for an Auto class with two classes (`other_auto_classes`), even where it is `None`.
     architectures=lambda config: [],
     num_hidden_groups=lambda config: config.num_hidden_layers,
     layer_types=lambda config: [config.layer_type] * config.num_hidden_layers,

@@ -104,9 +104,9 @@ class TfmEncoderDecoderConfig(TfmConfig):
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)
         plan = self.base_model_tp_plan
-        cross = {name.replace("self_attn", "encoder_attn"): how for name, how in plan.items()}
-        self.base_model_tp_plan = {f"encoder.{name}": how for name, how in plan.items()} | {
-            f"decoder.{name}": how for name, how in (plan | cross).items()
+        cross = {name.replace("self_attn", "encoder_attn"): style for name, style in plan.items()}
+        self.base_model_tp_plan = {f"encoder.{name}": style for name, style in plan.items()} | {
+            f"decoder.{name}": style for name, style in (plan | cross).items()
         }
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None):

@@ -60,7 +60,8 @@ def decoder_batch(
     inputs = tokens.inputs
     past_key_values = unless_checkpointing(model, past_key_values)
     seen = count_cached(model, past_key_values, batch=inputs.shape[0])
-    check_inputs(model, tokens, attention_mask, seen=seen, has_cache=True)  # continuous batching passes none
+    # Continuous batching has a cache, but passes none.
+    check_inputs(model, tokens, attention_mask, seen=seen, has_cache=True)
     # transformers' masks look for packed sequences if there is neither a mask nor a cache.
     is_packed = attention_mask is None and past_key_values is None and restarts(passed_positions)
     if is_packed and "linear_attention" in model.layer_types:

@@ -186,7 +186,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         cache = past_key_values if isinstance(past_key_values, EncoderDecoderCache) else None
         target_cache = past_key_values if cache is None else cache.self_attention_cache
         batch = decoder_batch(self, tokens, attention_mask, target_cache, use_cache, read_positions, **kwargs)
-        if batch.cache is None:  # gradient checkpointing
+        if batch.cache is None:  # as under gradient checkpointing
             cache = None
         check_source(self.config, source_shape, source_mask, tokens.inputs.shape[:2], cache)
         # An empty cache of the caller that does not fit the source is left alone.
@@ -242,7 +242,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             attention_mask=attention_mask[::beams],
             encoder_hidden_states=states,
         )
-        # Flash attention takes a mask of padding, which transformers would take for the target's.
+        # With flash attention this is a mask of padding. transformers would apply it to queries too.
         keys = find_padding(mask, mode="cross") if marks_padding(mask) else None
         if is_kept and not self.training and keys is None and mask is not None and mask.dtype == torch.bool:
             mask = added_to_scores(mask, states.dtype)  # once, for all steps
@@ -253,7 +253,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
 
 
 class TfmEncoderAlone(TfmEncoderDecoderPreTrainedModel):
-    """An encoder without a decoder; its tensors are named as in the whole model."""
+    """An encoder without a decoder; its tensors are named as in the whole model. `auto_map` names its subclass."""
 
     _keys_to_ignore_on_load_unexpected = [
         r"^(model\.)?decoder\.",

@@ -1,4 +1,4 @@
-"""The heads that only encoders have: masked and replaced tokens, choices."""
+"""The heads that only encoders have: for masked tokens, for replaced tokens, and for choices."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -167,5 +167,5 @@ class MultipleChoice(TfmHead):
             `logits` `(batch, choices)`.
         """
         logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, inputs["choices"])
-        loss = None if labels is None else F.cross_entropy(logits, labels)
+        loss = None if labels is None else F.cross_entropy(logits, labels.view(-1))
         return MultipleChoiceModelOutput(loss=loss, logits=logits, **passed_on(outputs))

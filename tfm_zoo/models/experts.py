@@ -27,7 +27,8 @@ class TfmSparseMLP(nn.Module):
 
 
 class TfmRouter(nn.Module):
-    """Chooses experts by their probability, a softmax over all; with `norm_topk_prob`, those chosen sum to one."""
+    """Chooses experts by their probability, a softmax over all, and weights them by it. With `norm_topk_prob`, the
+    weights are scaled to sum to one."""
 
     def __init__(self, config):
         super().__init__()

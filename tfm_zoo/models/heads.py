@@ -24,8 +24,8 @@ class TfmHead:
     """Writes the `forward` of a `PreTrainedModel` that has a base model, `self.model`, of `base_class`.
 
     `forward` calls `prepare`, which checks and may change the inputs, then the base model, then `predict`, which makes
-    the output from the base model's outputs and those inputs. It takes the inputs of the base model, then the labels
-    and options that `predict` takes.
+    the output from the base model's outputs and those inputs. Its arguments are those of the base model, with the
+    labels of `predict` after the embeddings and the options of `predict` at the end.
 
     Attributes:
         for_predict: names of inputs that `prepare` adds and the base model does not take.
@@ -90,7 +90,8 @@ class SequenceClassification(TfmHead):
     output_class = SequenceClassifierOutput
 
     def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None) -> Inputs:
-        are_classes = labels is not None and labels.numel() == len(labels) and not labels.is_floating_point()
+        is_one_each = labels is not None and labels.numel() == labels.shape[:1].numel()
+        are_classes = is_one_each and not labels.is_floating_point()
         classes = self.config.num_labels if are_classes and self.config.num_labels > 1 else None
         check_labels(labels, tokens_of(inputs).shape[:1], classes, "the classes (num_labels)")
         return inputs

@@ -42,7 +42,7 @@ INTRODUCTION = """
 """
 CLOSE = """
 
-This card was written when the model was pushed; the tokenizer is here if it was pushed, too. The author has yet to say
+This card was written when the model was pushed; the tokenizer is here if it was pushed too. The author has yet to say
 what the model was trained on, and what it cannot do. `{{ verify_command }}` checks that code, weights and outputs are
 those that were saved.
 """

@@ -71,6 +71,7 @@ def whole(model: nn.Module, weights: dict[str, torch.Tensor]) -> nn.Module:
 def _copied(
     module: nn.Module, parameters: dict[nn.Parameter, nn.Parameter], done: dict[nn.Module, nn.Module]
 ) -> nn.Module:
+    """A module without its wrappers and hooks, with whole `parameters`; `done`: the modules copied so far."""
     for wrapper in WRAPPED:
         if wrapper in module._modules:
             return _copied(module._modules[wrapper], parameters, done)

@@ -155,8 +155,8 @@ def outputs_of(
     model: nn.Module, inputs: dict[str, torch.LongTensor], weights: dict[str, torch.Tensor] | None = None
 ) -> dict[str, dict[str, Any]]:
     """A sample of a model's outputs in evaluation mode; `weights` replace its own of the same names."""
-    plain = copy(model)  # without what `model.compile()` sets,
-    vars(plain).pop("forward", None)  # and without accelerate's `forward`, which uses mixed precision
+    plain = copy(model)  # leaves out what `model.compile()` sets
+    vars(plain).pop("forward", None)  # accelerate's, which uses mixed precision
     inputs = {name: ids.to(model.device) for name, ids in inputs.items()} | {"return_dict": True}
     multiplications = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # TF32 and bfloat16 may be on
     with (
@@ -181,7 +181,7 @@ def temporarily(objects: Iterable[Any], **attributes: Any) -> Iterator[None]:
 
 
 def sample(outputs: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The shape of each floating-point output, and values at even distances.
+    """The shape of each floating-point output, and evenly spaced values of it.
 
     A value is `None` if it is not finite, or the lowest of its type, which models put where no answer can be.
     """

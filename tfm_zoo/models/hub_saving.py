@@ -71,7 +71,7 @@ class TfmHubMixin:
         if not is_main_process or (torch.distributed.is_initialized() and torch.distributed.get_rank() > 0):
             return
         if weights is None:
-            raise ValueError("the model is sharded: pass state_dict=accelerator.get_state_dict(model)")
+            raise ValueError("The model is sharded: pass state_dict=accelerator.get_state_dict(model).")
         model = whole(self, weights)
         lacks_some = any(parameter.is_meta for parameter in model.parameters())
         model.save_pretrained(folder, state_dict=weights if lacks_some else None, **options)

@@ -20,7 +20,7 @@ def eager_attention_forward(module, query, key, value, attention_mask, scaling, 
     scores = soft_capped(query @ key.transpose(2, 3) * scaling, softcap)
     if attention_mask is not None:
         scores = scores + attention_mask
-    weights = normalized(scores).to(query.dtype)
+    weights = softmax(scores).to(query.dtype)
     weights = F.dropout(weights, p=dropout, training=module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
@@ -30,7 +30,7 @@ def soft_capped(scores: torch.Tensor, cap: float | None) -> torch.Tensor:
     return scores if cap is None else torch.tanh(scores / cap) * cap
 
 
-def normalized(scores: torch.Tensor) -> torch.Tensor:
+def softmax(scores: torch.Tensor) -> torch.Tensor:
     """The softmax of scores, in float32 at least."""
     return scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float))
 
@@ -76,7 +76,7 @@ class DroppedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, scores: torch.Tensor, value: torch.Tensor, dropout: float) -> tuple[torch.Tensor, torch.Tensor]:
-        weights = normalized(scores).to(value.dtype)
+        weights = softmax(scores).to(value.dtype)
         # Drawn as by torch's dropout: the same seed drops the same weights.
         kept = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
         ctx.save_for_backward(weights, kept, value)

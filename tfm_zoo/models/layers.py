@@ -55,7 +55,7 @@ class TfmLayer(GradientCheckpointingLayer):
         output_norm = make_norm(config) if has_output_norm else multiplier(config.residual_multiplier)
         self.add_module(name, module)
         self.add_module(f"{name}_norm", norm_or_identity(config, config.norm_position != "output"))
-        setattr(self, f"{name}_output_norm", output_norm)  # `None` as a plain attribute is found sooner
+        setattr(self, f"{name}_output_norm", output_norm)  # `None` as a plain attribute is found faster
         self.add_module(f"{name}_dropout", nn.Dropout(dropout))
 
     def forward(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:

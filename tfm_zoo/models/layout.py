@@ -67,7 +67,7 @@ class Layout(NamedTuple):
     parts: list["Layout"] | None = None
 
     def around(self, attend: Callable, name: str, module: torch.nn.Module, query: torch.Tensor) -> Callable:
-        """The function that `module` calls with this layout: `attend`, whose name is given, or one in its place."""
+        """The function that `module` calls: the implementation `attend` (`name`), or what this layout needs instead."""
         is_fused = name == "sdpa" and query.device.type == "cpu"
         has_dropout = is_fused and module.training and module.attention_dropout
         if module.layer_type == "linear_attention":

@@ -47,7 +47,7 @@ def vocabulary_loss(
     vocabulary = getattr(lm_head, "out_features", FEW)
     at_once = not in_chunks or labels.numel() * vocabulary <= FEW
     chunk = min(CHUNK, max(1, MANY // vocabulary))
-    # Each call of a divided layer gathers its parts from all processes, so that all must call it equally often.
+    # Each call of a divided layer gathers its parts from all processes, so all processes must call it equally often.
     if at_once or is_traced(hidden_states) or is_divided(lm_head):
         loss = summed_loss(lm_head, hidden_states, labels, softcap)
     elif not torch.is_grad_enabled():
@@ -94,7 +94,7 @@ class ChunkedLoss(torch.autograd.Function):
 
 
 class LinearLoss(torch.autograd.Function):
-    """[`ChunkedLoss`] of a linear layer. In place, a chunk's logits become their gradient, and add to the weight's."""
+    """[`ChunkedLoss`] for a linear layer. One buffer holds each chunk's logits, then their gradient."""
 
     @staticmethod
     def forward(ctx, labels: torch.LongTensor, *inputs: torch.Tensor | None) -> torch.Tensor:
@@ -130,7 +130,7 @@ class LinearLoss(torch.autograd.Function):
         return None, *(None if each is None else each.mul_(gradient) for each in gradients)
 
 
-def check_derivative(is_first: bool = True) -> None:
+def check_derivative(is_first: bool) -> None:
     """Raises a `RuntimeError` for a second derivative, and for a first one that is asked for again."""
     if torch.is_grad_enabled() or not is_first:
         raise RuntimeError(
@@ -149,7 +149,7 @@ def logits_loss(
 
 
 def summed_loss(
-    lm_head: nn.Module, hidden_states: torch.Tensor, labels: torch.LongTensor, softcap: float | None = None
+    lm_head: nn.Module, hidden_states: torch.Tensor, labels: torch.LongTensor, softcap: float | None
 ) -> torch.Tensor:
     """The summed loss of a chunk, in float32."""
     return F.cross_entropy(soft_capped(lm_head(hidden_states), softcap).float(), labels, reduction="sum")

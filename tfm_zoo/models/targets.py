@@ -53,10 +53,10 @@ def last_ends(config, input_ids: torch.LongTensor | None) -> torch.BoolTensor:
     if input_ids is None:
         raise ValueError("input_ids=None: the classifier reads the state at their last end-of-sequence token.")
     if config.eos_token_id is None:
-        raise ValueError("eos_token_id=None: the classifier reads the state at the last token that has it.")
+        raise ValueError("eos_token_id=None: the classifier reads the state at the last token with this id.")
     if input_ids.dim() != 2:
         raise ValueError(f"input_ids of shape {tuple(input_ids.shape)} should be of shape (batch, length).")
-    # Compared, and not `torch.isin`, which ONNX does not know.
+    # ONNX does not know `torch.isin`.
     end_ids = torch.tensor(config.eos_token_id, device=input_ids.device).view(-1)
     ends = (input_ids.unsqueeze(-1) == end_ids).any(dim=-1)
     if not is_traced(input_ids) and not ends.any(dim=1).all():
@@ -117,5 +117,7 @@ def check_encoder_states(config, states: torch.Tensor | None) -> None:
     if not isinstance(states, torch.Tensor):
         raise ValueError(f"encoder_hidden_states={states}: the decoder reads an encoder's last hidden state.")
     if states.dim() != 3 or states.shape[2] != config.hidden_size:
-        shape = f"(batch, source length, {config.hidden_size}), the last hidden_size"
-        raise ValueError(f"The encoder's last hidden state of shape {tuple(states.shape)} should be of shape {shape}.")
+        raise ValueError(
+            f"The encoder's last hidden state of shape {tuple(states.shape)} should be of shape (batch, source length, "
+            f"{config.hidden_size}), as hidden_size says."
+        )

@@ -25,7 +25,8 @@ from .starcoder import GPT_BIGCODE, STARCODER2
 from .t5 import MT5, T5, UMT5
 from .torch_nn import TORCH_DECODER, TORCH_ENCODER, TORCH_TRANSFORMER
 
-#: the tables by `model_type`. A zoo model that was not converted is exported to the nearest, of equals to the first.
+#: the tables by `model_type`. A zoo model that never was official is exported to the
+#: nearest of them, or to the first of those that are equally near.
 ARCHITECTURES: dict[str, Architecture] = {
     architecture.model_type: architecture
     for architecture in (

@@ -24,8 +24,8 @@ CONFIG = (
 )
 BIASES = ("final_logits_bias", "lm_head_bias")
 NO_LAYERDROP = only(encoder_layerdrop=0, decoder_layerdrop=0)
-#: for classes whose output projection has an untrained bias. It can hold what the zoo has instead: no bias, as zeros,
-#: or a trained one.
+#: for classes whose output projection has an untrained bias. A zoo model with a trained bias, or with none, can be
+#: exported to it too: none becomes zeros.
 LOGITS_BIAS = (*constants(final_logits_bias=lambda zoo: not zoo.get("lm_head_bias")), *map(Free, BIASES))
 
 ATTENTIONS = [("encoder", "self_attn"), ("decoder", "self_attn"), ("decoder", "encoder_attn")]

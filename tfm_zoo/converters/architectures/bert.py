@@ -99,8 +99,8 @@ def classifier_dropout(zoo: Fields) -> float:
 
 
 def roberta_choice_dropout(zoo: Fields) -> float | None:
-    """The dropout of hidden states, which multiple choice uses. XLM-R-XL's rules set it as that of attention's output;
-    elsewhere `None` stands for the zoo's `hidden_dropout`."""
+    """The dropout of hidden states, for multiple choice. In XLM-R-XL, attention's output has the same dropout; in the
+    others it is `hidden_dropout`, which the zoo reads in place of `None`."""
     return zoo.get("attention_output_dropout")
 
 
@@ -114,7 +114,7 @@ def roberta(
 ) -> Architecture:
     """The table of RoBERTa, for official classes whose names begin with `name`."""
     no_pooler_dropout = constants(pooler_dropout=0.0)
-    #: this official class has the dropout of hidden states, whatever `classifier_dropout` says
+    #: this official class uses the dropout of hidden states, whatever `classifier_dropout` says
     multiple_choice = (*no_pooler_dropout, *constants(classifier_dropout=roberta_choice_dropout))
     return Architecture(
         model_type=model_type,
@@ -173,7 +173,7 @@ DISTILBERT_MASKED_LM = (
     Rename("vocab_layer_norm", "head.norm"),
     Rename("vocab_projector", "lm_head"),
 )
-#: this official class has the dropout of hidden states, whatever `seq_classif_dropout` says
+#: this official class uses the dropout of hidden states, whatever `seq_classif_dropout` says
 TOKEN_DROPOUT = constants(classifier_dropout=None)
 
 DISTILBERT = Architecture(

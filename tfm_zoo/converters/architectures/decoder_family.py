@@ -20,8 +20,8 @@ def token_classifier_dropout(official: Fields) -> float:
 class RotaryParameters(ConfigRule):
     """Rotary parameters with the official class's defaults written out on export."""
 
-    write: Callable[[dict[str, Any]], dict[str, Any]]
-    read: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    write: Callable[[dict[str, Any]], dict[str, Any]]  # the zoo's parameters -> official ones
+    read: Callable[[dict[str, Any]], dict[str, Any]] = dict  # the reverse
     zoo = "rope_parameters"
 
     def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def generic_heads(
 
 
 def megatron_block(layer: str, attention: str) -> tuple[TensorRule, ...]:
-    """The tensors of a block whose names come from Megatron, as those of BLOOM, Falcon and GPT-NeoX."""
+    """The rules for a block whose tensor names come from Megatron, as those of BLOOM, Falcon and GPT-NeoX."""
     return (
         Rename(f"{layer}.input_layernorm", "layers.{i}.self_attn_norm"),
         SplitHeads(f"{layer}.{attention}.query_key_value", QKV, by_group=True),

@@ -1,5 +1,5 @@
-"""Decoders whose feed-forwards are experts: Mixtral (Jiang et al. 2024), otherwise Mistral, and Qwen3-MoE (Yang et al.
-2025), otherwise Qwen3."""
+"""Decoders whose feed-forwards are experts: Mixtral (Jiang et al. 2024) is otherwise Mistral, Qwen3-MoE (Yang et al.
+2025) is otherwise Qwen3."""
 
 from ..config_rules import Computed, Fields, Requires, constants, only, same
 from ..tensor_rules import PerExpert, Rename

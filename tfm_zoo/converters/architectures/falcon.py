@@ -33,7 +33,7 @@ def output_dropout(zoo: Fields) -> float:
     return 0.0 if zoo["use_parallel_residual"] else zoo["attention_dropout"]
 
 
-def has_two_norms_beside(config) -> bool:
+def has_two_parallel_norms(config) -> bool:
     return config.use_parallel_residual and config.num_ln_in_parallel_attn == 2
 
 
@@ -64,8 +64,8 @@ FALCON = Architecture(
         *only(hidden_dropout=0.0),
     ),
     tensors=(
-        When("h.{i}.ln_attn", "layers.{i}.self_attn_norm", condition=has_two_norms_beside),
-        When("h.{i}.ln_mlp", "layers.{i}.mlp_norm", condition=has_two_norms_beside),
+        When("h.{i}.ln_attn", "layers.{i}.self_attn_norm", condition=has_two_parallel_norms),
+        When("h.{i}.ln_mlp", "layers.{i}.mlp_norm", condition=has_two_parallel_norms),
         *BLOOM.tensors,
         NotConverted("h.{i}.self_attention.rotary_emb.inv_freq"),
     ),

@@ -86,7 +86,7 @@ def window(official: Fields) -> int | None:
 
 
 def layer_types(official: Fields) -> list[str] | None:
-    """The kind of each layer; `None` without a window: one that the caller chooses is then for all layers."""
+    """The kind of each layer; `None` without a window, so that a window that the caller chooses is for all layers."""
     return None if window(official) is None else official.get("layer_types")
 
 

@@ -22,7 +22,7 @@ from .projections import ATTENTION, GATED, QKV
 
 
 def is_tied(official: Fields) -> bool:
-    """Whether the vocabulary is tied; NomicBERT's configuration may lack the field."""
+    """Whether the output projection is tied to the embeddings; NomicBERT's configuration may lack the field."""
     return official.get("tie_word_embeddings", True)
 
 

@@ -21,8 +21,8 @@ OPT = Architecture(
     prefix="model",
     config=amended(
         CONFIG,
-        *same("num_hidden_layers", "num_attention_heads", "max_position_embeddings", "attention_dropout", "use_cache"),
-        *same("hidden_size"),
+        *same("hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"),
+        *same("attention_dropout", "use_cache"),
         Field("word_embed_proj_dim", "embedding_size"),
         Computed("project_tokens", has_narrow_tokens, lambda value: {}),
         Field("ffn_dim", "intermediate_size"),

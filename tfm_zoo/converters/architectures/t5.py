@@ -66,7 +66,7 @@ def feed_forward(side: str, place: int) -> tuple[Rename, ...]:
     inner = f"{official}.DenseReluDense"
     return (
         Rename(f"{official}.layer_norm", f"{zoo}_norm"),
-        Rename(f"{inner}.wi", f"{zoo}.up_proj", also=f"{inner}.wi_1"),  # beside a gate
+        Rename(f"{inner}.wi", f"{zoo}.up_proj", also=f"{inner}.wi_1"),  # `wi_1`: beside a gate
         Rename(f"{inner}.wi_0", f"{zoo}.gate_proj"),
         Rename(f"{inner}.wo", f"{zoo}.down_proj"),
     )
