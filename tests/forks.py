@@ -11,6 +11,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
 from functools import cache
@@ -48,6 +49,8 @@ class Forks:
             asked = places | {"argv": list(map(str, command[1:])), "environment": dict(env), "timeout": timeout}
             print(json.dumps(asked), file=self.server.stdin, flush=True)
             code = int(self.server.stdout.readline())
+            if code == -signal.SIGALRM:
+                raise subprocess.TimeoutExpired(command, timeout)
             shown = [Path(folder, name).read_text() for name in STREAMS[1:]]
         ended = subprocess.CompletedProcess(command, code, *shown)
         if check and code:
@@ -109,6 +112,7 @@ def serve() -> None:
                 become(**json.loads(line))
             except BaseException as error:
                 code = exit_code(error)
+            threading._shutdown()  # as at the end of any process: its threads have to end
             atexit._run_exitfuncs()
             for stream in (sys.__stdout__, sys.__stderr__):
                 stream.flush()

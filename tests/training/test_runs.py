@@ -90,6 +90,17 @@ def test_fsdp_on_a_cpu_is_refused(monkeypatch):
         start_accelerator(LoopArguments())
 
 
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="with a GPU there are engines")
+@pytest.mark.parametrize("engine", ["FSDP", "DEEPSPEED"])
+@pytest.mark.parametrize("value", ["", "1"])
+def test_engines_start_for_the_word_true_alone(monkeypatch, engine, value):
+    """Accelerate reads no other word. If 1 were taken for DeepSpeed, several processes would each train alone."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    monkeypatch.setenv(f"ACCELERATE_USE_{engine}", value)
+    assert start_accelerator(LoopArguments()).state._cpu
+
+
 @pytest.mark.parametrize(
     ("stage", "device", "passes", "forgets"),
     [(2, "cpu", 2, True), (2, "cpu", 1, False), (3, "cpu", 2, False), (2, "none", 2, False)],

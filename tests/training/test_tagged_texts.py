@@ -2,6 +2,7 @@
 
 import json
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
@@ -77,6 +78,11 @@ def test_a_tokenizer_of_bytes_keeps_words_apart():
     in_parts.backend_tokenizer.pre_tokenizer = Sequence([Digits(), ByteLevel(add_prefix_space=False)])
     tokens = reads_words(in_parts)([["one", "two"]], is_split_into_words=True)["input_ids"][0]
     assert tokenizer.decode(tokens) == " one two"
+
+
+def test_a_slow_tokenizer_is_refused():
+    with pytest.raises(ValueError, match=r"'some/model' is slow \(written in Python\) .*: give a fast one"):
+        reads_words(SimpleNamespace(name_or_path="some/model", is_fast=False))
 
 
 def test_built_in_sentences(monkeypatch):

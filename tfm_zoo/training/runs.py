@@ -140,7 +140,7 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
         raise ValueError(f"report_to {trackers!r} is not installed; installed are {available[1:]}")
     _start_missing_processes()
     freezing = next((name for name in (*args.freezing_options, "freeze") if getattr(args, name)), None)
-    on_cpu, with_deepspeed = not torch.accelerator.is_available(), parse_flag_from_env("ACCELERATE_USE_DEEPSPEED")
+    on_cpu, with_deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
     if not with_deepspeed:
         hush_deepspeed()
     backend = {"backend": "gloo"} if on_cpu and with_deepspeed else {}
@@ -164,7 +164,7 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
     if accelerator.is_fsdp2 and (policy := accelerator.state.fsdp_plugin.mixed_precision_policy):
         # Accelerate would have FSDP2 round outputs, losses too, to the dtype of the layers.
         accelerator.state.fsdp_plugin.mixed_precision_policy = replace(policy, output_dtype=None)
-    if parse_flag_from_env("ACCELERATE_USE_FSDP") and engine != DistributedType.FSDP:
+    if asked_for("FSDP") and engine != DistributedType.FSDP:
         raise ValueError("FSDP: Accelerate has it for GPUs; on a CPU it would silently train with DDP")
     if freezing and (is_sharded(accelerator) or engine == DistributedType.DEEPSPEED):
         raise ValueError(f"{freezing} works on one process and with DDP; with {engine.value} the whole model learns")
@@ -178,6 +178,12 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
     hush_downloads()
     set_seed(args.seed)
     return accelerator
+
+
+def asked_for(engine: str) -> bool:
+    """Whether Accelerate will start an engine. It does for the word "true" alone: with 1, each process would train
+    alone if this were taken for a yes."""
+    return os.environ.get(f"ACCELERATE_USE_{engine}", "").lower() == "true"
 
 
 def set_deepspeed(accelerator: Accelerator, args: LoopArguments) -> None:

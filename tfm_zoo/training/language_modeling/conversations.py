@@ -49,7 +49,8 @@ class Conversations(Data):
         if not tokenizer.chat_template:
             raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no chat template, so give a chat_template_path")
         if not tokenizer.is_fast:
-            raise ValueError(f"tokenizer {tokenizer.name_or_path!r} is slow: it does not tell where its tokens stand")
+            slow = f"tokenizer {tokenizer.name_or_path!r} is slow (written in Python)"
+            raise ValueError(f"{slow} and does not tell where its tokens stand: give a fast one")
 
         def encode_row(messages: list[Message]) -> dict[str, list]:
             ids, answers = encode_conversation(tokenizer, messages)

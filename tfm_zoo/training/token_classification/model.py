@@ -29,7 +29,8 @@ def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     """The tokenizer, set to read lists of words and to pad. A byte-level tokenizer is set to put a blank before each
     word, so that no two words are joined. A slow tokenizer (written in Python) is refused."""
     if not tokenizer.is_fast:
-        raise ValueError(f"tokenizer {tokenizer.name_or_path!r} is slow: it does not tell which word a token is from")
+        slow = f"tokenizer {tokenizer.name_or_path!r} is slow (written in Python)"
+        raise ValueError(f"{slow} and does not tell which word a token is from: give a fast one")
     splitter = tokenizer.backend_tokenizer.pre_tokenizer
     for part in splitter if isinstance(splitter, Sequence) else [splitter]:  # Llama 3 and Qwen2 have several
         if isinstance(part, ByteLevel) and not part.add_prefix_space:
