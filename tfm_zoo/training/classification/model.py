@@ -20,8 +20,9 @@ class ClassifierArguments(LabellingArguments):
 
     classifier_pooling: Literal["cls", "mean", "attention"] | None = option(
         None,
-        "What the head of a zoo encoder reads: 'cls', the first position; 'mean', the mean of all tokens; 'attention',"
-        " a mean weighted by a learned query; default: as the configuration has it.",
+        "What the head of a zoo encoder reads: 'cls', the first position; 'mean', the mean of all tokens, which is"
+        " better after a short pre-training; 'attention', a mean weighted by a learned query; default: as the"
+        " configuration has it.",
     )
 
     def __post_init__(self) -> None:

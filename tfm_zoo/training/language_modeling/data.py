@@ -39,7 +39,9 @@ class CorpusArguments(StreamedArguments):
     chat_template_path: str | None = option(None, "Jinja file of the chat template; default: that of the tokenizer.")
     max_train_samples: int | None = option(None, "Use this many training blocks, the first ones.", at_least=1)
     block_size: int | None = option(None, "Tokens per block; default: what the model takes, at most 1024.", at_least=2)
-    document_separator: str | None = option(None, "Text between documents; default: the tokenizer's end of text.")
+    document_separator: str | None = option(
+        None, "Text between documents, such as a line break if each row is a line; default: the end-of-text token."
+    )
 
 
 @dataclass

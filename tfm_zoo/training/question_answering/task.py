@@ -26,7 +26,9 @@ class QuestionAnsweringArguments(LoopArguments):
     group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
     max_answer_length: int = option(30, "The most tokens of an answer.", at_least=1)
     n_best_size: int = option(20, "How many answers to a question are compared, and written down.", at_least=1)
-    null_score_diff_threshold: float = option(0.0, "By how much 'no answer' has to score better than any other.")
+    null_score_diff_threshold: float = option(
+        0.0, "With version_2_with_negative: by how much 'no answer' has to score better than the best answer."
+    )
 
 
 @dataclass(kw_only=True)

@@ -15,7 +15,9 @@ class SummarizationArguments(TextToTextArguments):
     score_names: ClassVar = NAMES
     counted_by: ClassVar = "num_eval_summaries"
 
-    num_eval_summaries: int = option(0, "First validation texts, summarised at every evaluation.", at_least=0)
+    num_eval_summaries: int = option(
+        0, "Validation texts that each evaluation summarises, for ROUGE: the first; 0: none.", at_least=0
+    )
 
 
 @dataclass(kw_only=True)

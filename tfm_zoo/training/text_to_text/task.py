@@ -34,12 +34,17 @@ class TextToTextArguments(LoopArguments):
     per_device_train_batch_tokens: int = option(
         0, "Tokens per process and forward pass, padding included; 0: batches by examples.", "max_tokens", at_least=0
     )
-    label_smoothing_factor: float = option(0.0, "Probability that is spread over the vocabulary.", at_least=0, below=1)
+    label_smoothing_factor: float = option(
+        0.0, "Label smoothing: probability that is spread over the vocabulary; 0: none.", at_least=0, below=1
+    )
     label_smoothing_over: Literal["others", "all"] = option(
-        "others", "Classes that share this probability: all 'others' than the label (Tensor2Tensor) or 'all' (torch)."
+        "others",
+        "Classes that share it: all 'others' than the label (Tensor2Tensor, the paper) or 'all' (torch).",
     )
     num_beams: int | None = option(None, "Width of the beam search; default: the checkpoint's; 4 if new.", at_least=1)
-    length_penalty: float | None = option(None, "Above 0 favours long texts; default: the checkpoint's, or 1.")
+    length_penalty: float | None = option(
+        None, "Above 0 favours long texts, below 0 short ones; default: the checkpoint's, or 1."
+    )
     num_samples: int = option(4, "Samples printed at each evaluation, and put into the card.", at_least=0)
 
     @property

@@ -29,7 +29,10 @@ class TaggedTextArguments(SplitArguments):
 
     text_column_name: str | None = option(None, f"Column of word lists; default: first of {names_in(WORD_COLUMNS)}.")
     label_column_name: str | None = option(None, f"Column of tag lists; default: first of {names_in(TAG_COLUMNS)}.")
-    label_all_tokens: bool = option(False, "Let all tokens of a word learn its tag, not the first one alone.")
+    label_all_tokens: bool = option(
+        False,
+        "Let all tokens of a word learn its tag, not the first one alone. Figures count words by their first token.",
+    )
     max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length", at_least=1)
     pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest text.")
 
