@@ -121,8 +121,8 @@ def main() -> None:
         # Its sums by shared memory take a minute to compile, and training does not use them.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     reports.plot_training = no_picture
+    gc.freeze()  # Accelerate calls the garbage collector often, which need not look at what was imported
     for job in json.loads(Path(sys.argv[1]).read_text()):
-        gc.freeze()  # Accelerate calls the garbage collector often, which need not look at what was imported
         os.environ |= job["environment"]
         start_anew()
         globals()[job["function"]](*job["arguments"])
