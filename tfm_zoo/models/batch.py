@@ -115,7 +115,8 @@ def encoder_layout(config, layer_type: str, states: torch.Tensor, attention_mask
         if (window := find_window(config, states, attention_mask)) is not None:
             return Layout(window=window, padding=padding)
     elif padding is not None and padding.mode != "padded":
-        return together(config, padding, padding) if padding.mode == "together" else Layout(padding=padding)
+        is_together = padding.mode == "together"
+        return together(padding, padding, states.dtype) if is_together else Layout(padding=padding)
     mask = ENCODER_MASKS[layer_type](config=config, inputs_embeds=states, attention_mask=attention_mask)
     return Layout(mask=mask, padding=padding)
 
@@ -156,9 +157,11 @@ def unread_padding(model, attention_mask, read_positions=None, reads_first: bool
 def has_hooks(*parts: nn.Module | None) -> bool:
     """Whether these modules, or parts of them, carry hooks other than those of `LIBRARIES`. Such a hook expects what
     the official classes pass it: padded batches with all positions."""
-    parts = [part for part in parts if part is not None]  # `modules()` would take four times as long
+    parts = [*parts]  # `modules()` would take five times as long
     for part in parts:  # and those that are added to the list meanwhile
-        parts += [inner for inner in part._modules.values() if inner is not None]
+        if part is None:
+            continue
+        parts += part._modules.values()
         if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
             hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
             # A method written in C has no `__module__`, or `None`.

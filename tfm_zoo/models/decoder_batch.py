@@ -91,7 +91,8 @@ def decoder_batch(
         tokens, padding = drop_padding(model, tokens, padding)
         attention_mask = attention_mask if padding.mode == "padded" else None  # no padding is left to be hidden
     if padding is not None and padding.mode == "together":
-        layouts = dict.fromkeys(model.layer_types, together(config, padding, padding, is_causal=True))
+        dtype = empty_states(model, inputs).dtype
+        layouts = dict.fromkeys(model.layer_types, together(padding, padding, dtype, is_causal=True))
     elif isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
         if config.position_ids_from_mask:
             key_positions = count_seen(attention_mask.get("full_attention"), inputs)

@@ -226,7 +226,8 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             if padding is not None and (target is not None or not has_hooks(*self._modules.values())):
                 source = source._replace(states=padding.drop(states), padding=padding)
                 if target is not None and target.mode == "together" and are_few(self.config, target, padding):
-                    return batch._replace(source=Source(source.states, layout=together(self.config, target, padding)))
+                    layout = together(target, padding, states.dtype)
+                    return batch._replace(source=Source(source.states, layout=layout))
 
         is_kept = is_shared and not is_traced(states)
         version = 0 if not is_kept or attention_mask.is_inference() else attention_mask._version

@@ -114,14 +114,17 @@ class Layout(NamedTuple):
 EVERYTHING = Layout()  # no limits but causality
 
 
-def together(config, queries: Padding, keys: Padding, is_causal: bool = False) -> Layout:
-    """A layout for the real tokens of two batches, each in one row, in which a token sees those of its own sequence."""
+def together(queries: Padding, keys: Padding, dtype: torch.dtype, is_causal: bool = False) -> Layout:
+    """A layout for the real tokens of two batches, each in one row, in which a token sees those of its own sequence.
+
+    `dtype` is that of the model: sdpa takes a mask in single precision, or in the precision of its queries.
+    """
     sees = (queries.indices // queries.shape[1])[:, None] == keys.indices // keys.shape[1]
     sees = (sees.tril() if is_causal else sees)[None, None]
-    return Layout(sees if config._attn_implementation == "sdpa" else added_to_scores(sees))
+    return Layout(added_to_scores(sees, torch.promote_types(dtype, torch.float)))
 
 
-def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype = torch.float) -> torch.Tensor:
+def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype) -> torch.Tensor:
     """A mask of numbers, from one that is true where a query sees a key. (sdpa would convert it in every call.)"""
     return torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill_(~sees, -torch.inf)
 
@@ -142,7 +145,8 @@ def among(mask: torch.Tensor, positions: torch.LongTensor) -> torch.Tensor:
 def attend_split(layout: Layout, attend: Callable, module, query, key, value, attention_mask, **kwargs):
     """Calls the kernel sequence by sequence."""
     outputs = []
-    heads = zip(*(states.split(layout.padding.lengths, dim=2) for states in (query, key, value)), strict=True)
+    lengths = layout.padding.lengths
+    heads = zip(*(states.split_with_sizes(lengths, dim=2) for states in (query, key, value)), strict=True)
     for sequence, part in zip(heads, layout.parts or layout.of_each_sequence(), strict=True):
         outputs.append(part.within_window(attend)(module, *sequence, part.mask, **kwargs)[0])
     return torch.cat(outputs, dim=1), None
