@@ -228,6 +228,24 @@ def test_rotated_channels_of_a_model_without_rotary_positions():
         from_state_dict({}, [rule], TfmGPTForCausalLM, TfmGPTConfig(**FIELDS))
 
 
+def test_rotated_channels_of_each_kind_of_layer():
+    """They are found, if all kinds rotate as many."""
+    rule, kinds = Interleaved("w", "model.layers.0.self_attn.q_proj"), ("full_attention", "sliding_attention")
+    fields = FIELDS | {"position_embedding_type": "rotary", "layer_types": [*kinds], "sliding_window": 4}
+    shares = {True: (0.5, 0.5), False: (0.5, 1.0)}
+    rotary = {
+        is_equal: {
+            kind: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": share}
+            for kind, share in zip(kinds, pair, strict=True)
+        }
+        for is_equal, pair in shares.items()
+    }
+    head_dim = FIELDS["hidden_size"] // FIELDS["num_attention_heads"]
+    assert rule.of(TfmGPTConfig(**fields, rope_parameters=rotary[True])).rotated == head_dim // 2
+    with pytest.raises(ConversionError, match=r"Interleaved.'w'. needs as many .* differ in partial_rotary_factor"):
+        rule.of(TfmGPTConfig(**fields, rope_parameters=rotary[False]))
+
+
 def test_a_long_table_of_sinusoids():
     """float32 rounds the angles of later rows by more; training changes early ones, too."""
     config = TfmGPTConfig(**FIELDS | {"position_embedding_type": "sinusoidal"})

@@ -51,6 +51,13 @@ def test_folder_of_files(tmp_path):
     assert data.own_splits == ["train", "test"]
 
 
+@pytest.mark.parametrize("name", ["validation_matched", "valid", "val", "dev"])
+def test_names_of_the_validation_split(tmp_path, name):
+    data = load(dataset_name=saved(tmp_path / "data", **{"train": texts(8), name: texts(4), "extra": texts(2)}))
+    assert {name: len(split) for name, split in data.splits.items()} == {"train": 8, "validation": 4}
+    assert data.own_splits == ["train", "validation"] and not data.notes
+
+
 def test_missing_splits_are_cut_by_the_seed_and_said(tmp_path):
     folder = saved(tmp_path / "data", test=texts(40))
     data = load(dataset_name=folder, validation_split_percentage=10, test_split_percentage=20)

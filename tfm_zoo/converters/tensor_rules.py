@@ -140,7 +140,14 @@ class Interleaved(TensorRule):
                 f"Interleaved({self.official!r}) is for rotary positions, and the model has position_embedding_type="
                 f"{config.position_embedding_type!r}: use Rename."
             )
-        share = config.rope_parameters.get("partial_rotary_factor", 1.0)
+        parameters = config.rope_parameters
+        kinds = [value for value in parameters.values() if isinstance(value, dict)]  # those of each kind of layer
+        share, *others = {kind.get("partial_rotary_factor", 1.0) for kind in kinds or [parameters]}
+        if others:
+            raise ConversionError(
+                f"Interleaved({self.official!r}) needs as many rotated channels in all layers, and rope_parameters="
+                f"{parameters} differ in partial_rotary_factor."
+            )
         return replace(self, head_dim=config.head_dim, rotated=int(config.head_dim * share))
 
     def to_zoo(self, tensors: Tensors) -> Tensors:
