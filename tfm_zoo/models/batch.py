@@ -115,8 +115,7 @@ def encoder_layout(config, layer_type: str, states: torch.Tensor, attention_mask
         if (window := find_window(config, states, attention_mask)) is not None:
             return Layout(window=window, padding=padding)
     elif padding is not None and padding.mode != "padded":
-        is_together = padding.mode == "together"
-        return together(padding, padding, states.dtype) if is_together else Layout(padding=padding)
+        return together(padding, padding, states.dtype) if padding.mode == "together" else Layout(padding=padding)
     mask = ENCODER_MASKS[layer_type](config=config, inputs_embeds=states, attention_mask=attention_mask)
     return Layout(mask=mask, padding=padding)
 
