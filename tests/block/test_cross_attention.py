@@ -74,12 +74,13 @@ def test_positions_of_each_side():
         model(**batch, decoder_position_ids=torch.arange(3)[None])
 
 
-def test_positions_after_a_target_that_is_padded_at_its_left():
+@pytest.mark.parametrize("dtype", [torch.long, torch.bool, torch.float])
+def test_positions_after_a_target_that_is_padded_at_its_left(dtype):
     """Counted over real tokens, they go on from the real ones in the cache."""
     model = tiny_model(HEAD, position_ids_from_padding=True, pad_token_id=1, bos_token_id=0, decoder_start_token_id=2)
     source = torch.randint(3, 61, (2, 5))
     target = torch.tensor([[1, 1, 5, 6, 7], [3, 4, 5, 6, 7]])
-    mask = (target != 1).long()
+    mask = (target != 1).to(dtype)
     with torch.no_grad():
         whole = model(source, decoder_input_ids=target, decoder_attention_mask=mask).logits
         first = model(source, decoder_input_ids=target[:, :4], decoder_attention_mask=mask[:, :4], use_cache=True)

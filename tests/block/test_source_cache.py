@@ -62,6 +62,24 @@ def test_beams_are_as_rows_of_their_own(across, attention):
     torch.testing.assert_close(cached, whole[:, -1:], atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("grad_mode", [torch.no_grad, torch.inference_mode])
+def test_a_mask_that_is_changed_in_place(grad_mode):
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration)
+    states, ids = torch.randn(2, 6, model.config.hidden_size), torch.tensor([[5], [6]])
+    logits = []
+    for is_in_place in (True, False):
+        with grad_mode():
+            mask, cache = torch.ones(2, 6, dtype=torch.long), None
+            for _ in range(2):
+                inputs = {"encoder_outputs": (states,), "attention_mask": mask, "decoder_input_ids": ids}
+                outputs = model(**inputs, past_key_values=cache, use_cache=True)
+                cache = outputs.past_key_values
+                mask = mask if is_in_place else mask.clone()
+                mask[:, 2:] = 0
+        logits.append(outputs.logits)
+    assert torch.equal(*logits)
+
+
 def test_attention_weights_of_beams():
     model = tiny_model(TfmEncoderDecoderForConditionalGeneration)
     model.set_attn_implementation("eager")

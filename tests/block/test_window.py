@@ -113,6 +113,16 @@ def test_packed_sequences_keep_apart():
     torch.testing.assert_close(packed, apart, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("places", [[0, *range(17)], [*range(8), *range(10, 20)]], ids=["equal", "gap"])
+def test_positions_that_do_not_count_up_by_one(places, counted):
+    """transformers' masks take them for packed sequences."""
+    ids, positions = torch.randint(5, 60, (1, 18)), torch.tensor([places])
+    with torch.no_grad():
+        states = [make(TfmGPTModel, 2, kind)(ids, position_ids=positions)[0] for kind in ("eager", "sdpa")]
+    assert not counted
+    torch.testing.assert_close(*states, rtol=0, atol=1e-5)
+
+
 def test_dropout_drops_in_blocks_too():
     model = make(TfmGPTModel, 3, "sdpa", attention_dropout=0.5, hidden_dropout=0.0).train()
     ids = torch.randint(5, 60, (2, 24))

@@ -230,20 +230,21 @@ def test_rotated_channels_of_a_model_without_rotary_positions():
 
 def test_rotated_channels_of_each_kind_of_layer():
     """They are found, if all kinds rotate as many."""
-    rule, kinds = Interleaved("w", "model.layers.0.self_attn.q_proj"), ("full_attention", "sliding_attention")
-    fields = FIELDS | {"position_embedding_type": "rotary", "layer_types": [*kinds], "sliding_window": 4}
-    shares = {True: (0.5, 0.5), False: (0.5, 1.0)}
+    rule, kinds = Interleaved("w", "model.layers.0.self_attn.q_proj"), ["full_attention", "sliding_attention"]
     rotary = {
-        is_equal: {
-            kind: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": share}
-            for kind, share in zip(kinds, pair, strict=True)
-        }
-        for is_equal, pair in shares.items()
+        kind: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": share}
+        for kind, share in zip(kinds, (0.5, 1.0), strict=True)
     }
-    head_dim = FIELDS["hidden_size"] // FIELDS["num_attention_heads"]
-    assert rule.of(TfmGPTConfig(**fields, rope_parameters=rotary[True])).rotated == head_dim // 2
+
+    def config(layer_types: list[str], rope_parameters: dict) -> TfmGPTConfig:
+        fields = FIELDS | {"position_embedding_type": "rotary", "sliding_window": 4}
+        return TfmGPTConfig(**fields, layer_types=layer_types, rope_parameters=rope_parameters)
+
+    half = FIELDS["hidden_size"] // FIELDS["num_attention_heads"] // 2
+    assert rule.of(config(kinds, dict.fromkeys(kinds, rotary["full_attention"]))).rotated == half
+    assert rule.of(config(kinds[:1] * 2, rotary)).rotated == half  # no layer slides
     with pytest.raises(ConversionError, match=r"Interleaved.'w'. needs as many .* differ in partial_rotary_factor"):
-        rule.of(TfmGPTConfig(**fields, rope_parameters=rotary[False]))
+        rule.of(config(kinds, rotary))
 
 
 def test_a_long_table_of_sinusoids():

@@ -103,9 +103,11 @@ def test_attention_weights_are_those_of_the_padded_batch(name, side):
     torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize(
+    ("implementation", "dtype"), [("eager", torch.float), ("sdpa", torch.float), ("sdpa", torch.double)]
+)
 @pytest.mark.parametrize("head", [TfmBertForMaskedLM, TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration])
-def test_few_tokens_attend_together(head, implementation, monkeypatch):
+def test_few_tokens_attend_together(head, implementation, dtype, monkeypatch):
     """A single call of the kernel for all sequences gives what a call for each of them does."""
     batch, calls, results = ragged_batch(head, labels=True), [], []
     kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
@@ -116,7 +118,7 @@ def test_few_tokens_attend_together(head, implementation, monkeypatch):
 
     monkeypatch.setattr(AttentionInterface, "get_interface", lambda *args: counted)
     for few in (True, False):
-        model = tiny_model(head, **NO_DROPOUT).train()
+        model = tiny_model(head, **NO_DROPOUT).to(dtype).train()
         model.set_attn_implementation(implementation)
         if not few:
             monkeypatch.setattr("tfm_zoo.models.layout.are_few", lambda *args: False)

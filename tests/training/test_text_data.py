@@ -53,9 +53,16 @@ def test_folder_of_files(tmp_path):
 
 @pytest.mark.parametrize("name", ["validation_matched", "valid", "val", "dev"])
 def test_names_of_the_validation_split(tmp_path, name):
-    data = load(dataset_name=saved(tmp_path / "data", **{"train": texts(8), name: texts(4), "extra": texts(2)}))
+    """Nothing else that begins likewise is taken."""
+    others = dict.fromkeys(("devtest", "value", "device"), texts(2, labels=("other",)))
+    data = load(dataset_name=saved(tmp_path / "data", **others, **{"train": texts(8), name: texts(4)}))
     assert {name: len(split) for name, split in data.splits.items()} == {"train": 8, "validation": 4}
     assert data.own_splits == ["train", "validation"] and not data.notes
+
+
+def test_the_full_name_of_the_validation_split_comes_first(tmp_path):
+    data = load(dataset_name=saved(tmp_path / "data", train=texts(8), dev=texts(2), validation=texts(4)))
+    assert len(data.splits["validation"]) == 4
 
 
 def test_missing_splits_are_cut_by_the_seed_and_said(tmp_path):

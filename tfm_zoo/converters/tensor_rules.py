@@ -141,14 +141,14 @@ class Interleaved(TensorRule):
                 f"{config.position_embedding_type!r}: use Rename."
             )
         parameters = config.rope_parameters
-        kinds = [value for value in parameters.values() if isinstance(value, dict)]  # those of each kind of layer
-        share, *others = {kind.get("partial_rotary_factor", 1.0) for kind in kinds or [parameters]}
+        kinds = [parameters.get(kind, parameters) for kind in getattr(config, "layer_types", (config.layer_type,))]
+        rotated, *others = {int(config.head_dim * kind.get("partial_rotary_factor", 1.0)) for kind in kinds}
         if others:
             raise ConversionError(
                 f"Interleaved({self.official!r}) needs as many rotated channels in all layers, and rope_parameters="
                 f"{parameters} differ in partial_rotary_factor."
             )
-        return replace(self, head_dim=config.head_dim, rotated=int(config.head_dim * share))
+        return replace(self, head_dim=config.head_dim, rotated=rotated)
 
     def to_zoo(self, tensors: Tensors) -> Tensors:
         return [self.reordered(tensors[0], (-1, 2))]

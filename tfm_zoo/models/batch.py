@@ -17,7 +17,8 @@ ENCODER_MASKS = {
     "sliding_attention": create_bidirectional_sliding_window_mask,
     "linear_attention": padding_mask,
 }
-LIBRARIES = ("torch.", "transformers.", "accelerate.", "deepspeed.", "peft.")  # whose hooks read no hidden states
+#: packages whose hooks take hidden states of any shape
+LIBRARIES = ("torch.", "transformers.", "accelerate.", "deepspeed.", "peft.")
 BLOCKS_FROM = 4  # attention runs in blocks for inputs at least this many windows long
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
 
@@ -80,7 +81,7 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
     check_ids(model, tokens)
     if tokens.position_ids is None:
         tokens = tokens._replace(position_ids=count_positions(model, inputs))
-    # Padding is restored in copies of the hidden states, and gradients do not pass through the copies.
+    # A caller who asks for hidden states gets copies with the padding restored, to which no gradient would flow.
     skips = config.skip_padding and not (torch.is_grad_enabled() and asks_for(config, kwargs, "output_hidden_states"))
     padding = unread_padding(model, attention_mask, read_positions, reads_first) if skips else None
     if padding is not None:
@@ -156,11 +157,11 @@ def unread_padding(model, attention_mask, read_positions=None, reads_first: bool
 def has_hooks(*parts: nn.Module | None) -> bool:
     """Whether these modules, or parts of them, carry hooks other than those of `LIBRARIES`. Such a hook expects what
     the official classes pass it: padded batches with all positions."""
-    parts = [*parts]  # `modules()` would take five times as long
-    for part in parts:  # and those that are added to the list meanwhile
+    queue = [*parts]  # `modules()` would take five times as long
+    for part in queue:  # the loop also visits what is appended
         if part is None:
             continue
-        parts += part._modules.values()
+        queue += part._modules.values()
         if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
             hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
             # A method written in C has no `__module__`, or `None`.
@@ -203,12 +204,12 @@ def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, p
     return input_ids if inputs_embeds is None else inputs_embeds
 
 
-def check_inputs(model, tokens: Tokens, attention_mask, seen: int | None = 0, has_cache: bool = False) -> None:
+def check_inputs(model, tokens: Tokens, attention_mask, seen: int | None = 0, is_decoder: bool = False) -> None:
     """Raises a `ValueError` where the shapes of a caller's inputs do not fit each other or the model.
 
     Args:
         seen: number of positions in a cache, which the mask covers too. `None`: only the device knows.
-        has_cache: whether a 4-D mask may cover more keys: those of a static, sliding or paged cache.
+        is_decoder: a 4-D mask may then cover more keys: those of a static, sliding or paged cache.
     """
     prefix, shape = model.argument_prefix, tuple(tokens.inputs.shape)
     is_ids = not tokens.inputs.is_floating_point()
@@ -220,20 +221,21 @@ def check_inputs(model, tokens: Tokens, attention_mask, seen: int | None = 0, ha
     batch, length = shape[:2]
     if batch == 0 or length == 0:
         raise ValueError(f"Inputs of shape {shape} hold no token.")
-    if isinstance(attention_mask, torch.Tensor) and seen is not None and attention_mask.shape != (batch, seen + length):
-        check_full_mask(model, attention_mask, batch, length, seen, has_cache)
+    is_known = isinstance(attention_mask, torch.Tensor) and seen is not None
+    if is_known and attention_mask.shape != (batch, seen + length):
+        check_full_mask(model, attention_mask, batch, length, seen, is_decoder)
     for name, ids in (("token_type_ids", tokens.token_type_ids), ("position_ids", tokens.position_ids)):
         # Not `in`: in a graph, sizes may be symbols, which have no hash.
         if ids is not None and ids.shape != (batch, length) and ids.shape != (1, length):
             raise ValueError(f"{prefix}{name} of shape {tuple(ids.shape)} should be of shape ({batch}, {length}).")
 
 
-def check_full_mask(model, attention_mask: torch.Tensor, batch: int, length: int, seen: int, has_cache: bool) -> None:
+def check_full_mask(model, attention_mask: torch.Tensor, batch: int, length: int, seen: int, is_decoder: bool) -> None:
     """Raises a `ValueError` for a mask that is not `(batch or 1, heads or 1, length or 1, seen + length)`."""
     prefix, shape, whole = model.argument_prefix, tuple(attention_mask.shape), seen + length
     sizes = ((1, batch), (1, model.num_heads), (1, length))
     fits = len(shape) == 4 and all(size in allowed for size, allowed in zip(shape[:3], sizes, strict=True))
-    if not fits or not (shape[3] == whole or (has_cache and shape[3] > length)):
+    if not fits or not (shape[3] == whole or (is_decoder and shape[3] > length)):
         cached = f" and the {seen} positions in the cache" if seen else ""
         raise ValueError(
             f"{prefix}attention_mask of shape {shape} does not fit the inputs{cached}: it should be of shape "

@@ -4,7 +4,7 @@ cache of the source that the beams of a sentence share."""
 import math
 
 import torch
-from transformers import Cache, DynamicCache
+from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from .compat import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
 from .layout import Layout, is_traced, marks_padding
@@ -220,6 +220,12 @@ class TfmSourceCache(DynamicCache):
         if self.beams > 1:
             super().batch_repeat_interleave(self.beams)
             self.beams = 1
+
+
+def source_cache(cache: EncoderDecoderCache | None) -> TfmSourceCache | None:
+    """The cache of the source that beams share, if there is one."""
+    sources = None if cache is None else cache.cross_attention_cache
+    return sources if isinstance(sources, TfmSourceCache) else None
 
 
 def equal_rows(encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> int:

@@ -60,8 +60,8 @@ def decoder_batch(
     inputs = tokens.inputs
     past_key_values = unless_checkpointing(model, past_key_values)
     seen = count_cached(model, past_key_values, batch=inputs.shape[0])
-    # Continuous batching has a cache, but passes none.
-    check_inputs(model, tokens, attention_mask, seen=seen, has_cache=True)
+    # (Even without a cache here: continuous batching keeps one of its own.)
+    check_inputs(model, tokens, attention_mask, seen=seen, is_decoder=True)
     # transformers' masks look for packed sequences if there is neither a mask nor a cache.
     is_packed = attention_mask is None and past_key_values is None and restarts(passed_positions)
     if is_packed and "linear_attention" in model.layer_types:
@@ -76,7 +76,7 @@ def decoder_batch(
         tokens = tokens._replace(position_ids=check_positions(model, key_positions[:, -inputs.shape[1] :]))
     elif passed_positions is None:
         if config.position_ids_from_padding and past_key_values is not None and marks_padding(attention_mask):
-            seen = attention_mask[:, : -inputs.shape[1]].sum(dim=1, keepdim=True)
+            seen = attention_mask[:, : -inputs.shape[1]].bool().sum(dim=1, keepdim=True)
         elif seen is None:
             seen = past_key_values.get_seq_length()
         tokens = tokens._replace(position_ids=count_positions(model, inputs, seen))
@@ -151,9 +151,10 @@ def decoder_layout(
     position_ids: torch.LongTensor | None,
 ) -> Layout:
     """Who attends to whom in a decoder; `states` are [`empty_states`], `position_ids` those that the caller passed."""
-    # Attention runs in blocks only without packed sequences and without earlier positions in a cache.
-    window = None
-    if layer_type == "sliding_attention" and is_new(past_key_values) and not restarts(position_ids):
+    # Attention runs in blocks only without earlier positions in a cache and without what transformers' masks take for
+    # packed sequences: positions that do not count up by one, if there is neither a mask nor a cache.
+    window, is_packed = None, attention_mask is None and past_key_values is None and jumps(position_ids)
+    if layer_type == "sliding_attention" and is_new(past_key_values) and not is_packed:
         window = find_window(config, states, attention_mask, is_causal=True)
     if window is not None:
         return Layout(window=window)
@@ -209,9 +210,17 @@ def is_new(past_key_values: Cache | None) -> bool:
 
 def restarts(position_ids: torch.LongTensor | None) -> bool:
     """Whether positions restart within a row, into which several sequences are packed."""
-    if position_ids is None or position_ids.shape[-1] == 1 or is_traced(position_ids):
-        return False
-    return bool((position_ids.diff(dim=-1) < 0).any())
+    return is_readable(position_ids) and bool((position_ids.diff(dim=-1) < 0).any())
+
+
+def jumps(position_ids: torch.LongTensor | None) -> bool:
+    """Whether the positions of a row do not count up by one."""
+    return is_readable(position_ids) and bool((position_ids.diff(dim=-1) != 1).any())
+
+
+def is_readable(position_ids: torch.LongTensor | None) -> bool:
+    """Whether there are several positions in a row, whose values can be compared."""
+    return position_ids is not None and position_ids.shape[-1] > 1 and not is_traced(position_ids)
 
 
 def count_cached(model, past_key_values: Cache | None, batch: int) -> int | None:

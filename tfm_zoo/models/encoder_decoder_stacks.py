@@ -8,13 +8,23 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPa
 
 from .attention import TfmAttention
 from .batch import Batch, Tokens, encoder_batch, has_hooks, one_of
-from .cache import TfmSourceCache, takes_source
+from .cache import TfmSourceCache, source_cache, takes_source
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple, create_bidirectional_mask
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .cross_attention import Source, TfmCrossAttention, TfmCrossLayer
 from .decoder_batch import check_is_cache, decoder_batch
 from .hub_manifest import fixed_inputs
-from .layout import Layout, Padding, added_to_scores, are_few, find_padding, is_traced, marks_padding, together
+from .layout import (
+    EVERYTHING,
+    Layout,
+    Padding,
+    added_to_scores,
+    are_few,
+    find_padding,
+    is_traced,
+    marks_padding,
+    together,
+)
 from .position_bias import TfmBiasTable
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
@@ -205,35 +215,45 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         attention_mask: torch.Tensor | None,
         padding: Padding | None = None,
     ) -> Batch:
-        """Adds to the batch the states of the source, once for all beams of a sentence, and which of them are seen.
-
-        `generate` passes the same `attention_mask` at every step, so that its layout is made only once.
-        """
+        """Adds to the batch the states of the source, once for all beams of a sentence, and which of them are seen."""
         states, cache = encoder_hidden_states, batch.source.cache
-        sources = None if cache is None else cache.cross_attention_cache
-        is_shared = isinstance(sources, TfmSourceCache)
-        if is_shared and not cache.is_updated.get(0):
-            sources.share(states, attention_mask)
-        beams = sources.beams if is_shared else 1
+        shared = source_cache(cache)
+        is_first = cache is None or not cache.is_updated.get(0)
+        if shared is not None and is_first:
+            shared.share(states, attention_mask)
+        beams = 1 if shared is None else shared.beams
         states = states[::beams] if beams > 1 else states
         source = Source(states, cache=cache, target_padding=batch.padding)
         if attention_mask is None:
             return batch._replace(source=source)
-        if (cache is None or not cache.is_updated.get(0)) and self.config.skip_padding:
-            padding = find_padding(attention_mask[::beams]) if padding is None or beams > 1 else padding
-            # Where the target's padding was dropped, no part of the decoder has hooks.
-            target = batch.padding
-            if padding is not None and (target is not None or not has_hooks(*self._modules.values())):
-                source = source._replace(states=padding.drop(states), padding=padding)
-                if target is not None and target.mode == "together" and are_few(self.config, target, padding):
-                    layout = together(target, padding, states.dtype)
-                    return batch._replace(source=Source(source.states, layout=layout))
+        if is_first and self.config.skip_padding:
+            if padding is None or beams > 1:
+                padding = find_padding(attention_mask[::beams])
+            source = self.without_padding(source, padding)
+        if source.layout is EVERYTHING:
+            source = source._replace(layout=self.source_layout(batch, states, attention_mask))
+        return batch._replace(source=source)
 
-        is_kept = is_shared and not is_traced(states)
-        version = 0 if not is_kept or attention_mask.is_inference() else attention_mask._version
-        made_for = (self.config._attn_implementation, version)
-        if is_kept and sources.masked_by is attention_mask and sources.made_for == made_for:
-            return batch._replace(source=source._replace(layout=sources.layout))
+    def without_padding(self, source: Source, padding: Padding | None) -> Source:
+        """The source without its padding; for few tokens with a layout, and nothing to restore."""
+        target = source.target_padding
+        # (Where the target's padding was dropped, hooks have been looked for.)
+        if padding is None or (target is None and has_hooks(*self._modules.values())):
+            return source
+        states = padding.drop(source.states)
+        if target is not None and target.mode == "together" and are_few(self.config, target, padding):
+            return Source(states, layout=together(target, padding, states.dtype))
+        return source._replace(states=states, padding=padding)
+
+    def source_layout(self, batch: Batch, states: torch.Tensor, attention_mask: torch.Tensor) -> Layout:
+        """Which of the states are seen. `generate` passes the same mask at every step: its layout is made once."""
+        shared = source_cache(batch.source.cache)
+        beams = 1 if shared is None else shared.beams
+        # A mask made in inference mode has no version: nobody could tell that it was changed in place.
+        is_kept = shared is not None and not is_traced(states) and not attention_mask.is_inference()
+        made_for = (self.config._attn_implementation, attention_mask._version) if is_kept else None
+        if is_kept and shared.masked_by is attention_mask and shared.made_for == made_for:
+            return shared.layout
         # All positions of the target see the same keys; only flex attention needs to know how many there are.
         length = (batch.tokens.position_ids if batch.padding is None else batch.padding).shape[1]
         positions = beams * length if self.config._attn_implementation == "flex_attention" else 1
@@ -249,8 +269,8 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             mask = added_to_scores(mask, states.dtype)  # once, for all steps
         layout = Layout(mask) if keys is None else Layout(padding=keys)
         if is_kept and positions == 1:
-            sources.masked_by, sources.made_for, sources.layout = attention_mask, made_for, layout
-        return batch._replace(source=source._replace(layout=layout))
+            shared.masked_by, shared.made_for, shared.layout = attention_mask, made_for, layout
+        return layout
 
 
 class TfmEncoderAlone(TfmEncoderDecoderPreTrainedModel):

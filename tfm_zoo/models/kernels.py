@@ -63,7 +63,7 @@ def dropped_attention_forward(module, query, key, value, attention_mask, scaling
     if attention_mask is not None and attention_mask.dtype == torch.bool:
         scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
     elif attention_mask is not None:
-        scores = scores + attention_mask
+        scores = scores + attention_mask.to(scores.dtype)
     return DroppedAttention.apply(scores, value, dropout)[0].transpose(1, 2).contiguous(), None
 
 

@@ -12,7 +12,7 @@ from tfm_zoo.training.sources import DataArguments, digest
 from tfm_zoo.training.wording import counted
 
 Rows = TypeVar("Rows", Dataset, IterableDataset)
-BEGINNINGS = {"validation": ("val", "dev")}  # of the names of splits, where it is not the whole word
+VALIDATION = ("valid", "val", "dev", "development")  # other names of the validation split
 
 
 @dataclass
@@ -42,8 +42,9 @@ class Data:
 def by_role(splits: Mapping[str, Rows], args: DataArguments) -> tuple[dict[str, Rows], list[str], list[str]]:
     """The splits "train" and, if there are any, "validation" and "test"; which of them the data set came with; notes.
 
-    Each is the first split whose name begins with that word ("val" or "dev" will do for "validation"). The only split
-    of a data set is trained on, whatever its name; so is the one that `train_split_name` names.
+    Each is the first split whose name begins with that word; without one, "validation" is a split with a name of
+    `VALIDATION`. The only split of a data set is trained on, whatever its name; so is the one that `train_split_name`
+    names.
     """
     if name := args.train_split_name:
         if name not in splits:
@@ -51,11 +52,9 @@ def by_role(splits: Mapping[str, Rows], args: DataArguments) -> tuple[dict[str, 
         others = {other: rows for other, rows in splits.items() if other not in ("train", name)}
         splits = {"train": splits[name], **others}
     notes = [args.built_in_note] if args.is_generated else []
-    names = {
-        role: next((name for name in splits if name.startswith(BEGINNINGS.get(role, role))), None)
-        for role in args.roles
-    }
+    names = {role: next((name for name in splits if name.startswith(role)), None) for role in args.roles}
     if names["train"] is not None:
+        names["validation"] = names["validation"] or next((name for name in splits if name in VALIDATION), None)
         rows = {role: splits[name] for role, name in names.items() if name is not None}
         return rows, list(rows), notes
     if len(splits) > 1:
