@@ -43,7 +43,7 @@ from tfm_zoo.visualization.figures import LINES, plain, save, title_of_source
 
 SIZES = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 1024}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-REVIEWS = ["the plot was clever . the music was not dull .", "the cast was funny but the ending was tedious ."]
+REVIEWS = ["the plot was clever . the music was not dull .", "the ending was tedious and the music was not clever ."]
 #: runs a script in a process that cannot import tfm_zoo
 WITHOUT_ZOO = (
     "import os, runpy, sys; sys.modules['tfm_zoo'] = None; script = sys.argv.pop(1);"
@@ -191,7 +191,8 @@ def main(argv: list[str] | None = None) -> None:
     say(
         f"[bold]2.[/] Both learned from the same {len(batches)} batches of film reviews, of which {padding:.0%} is "
         f"padding: official {speeds[0]:.0f} reviews a second, zoo {speeds[1]:.0f}, {speeds[1] / speeds[0]:.1f} times "
-        f"as fast. Accuracy on other reviews: {accuracies[0]:.1%} and {accuracies[1]:.1%}."
+        f"as fast{'' if args.model_name_or_path else ' (a larger model gains more)'}. Accuracy on other reviews: "
+        f"{accuracies[0]:.1%} and {accuracies[1]:.1%}."
     )
     begin("Saving the zoo model, and loading it in a fresh process")
     folder = args.output_dir
@@ -217,6 +218,7 @@ def main(argv: list[str] | None = None) -> None:
     plot(trainings, curves)
     attention_page(attention_maps(zoo, tokenizer, REVIEWS[1]), page)
     say(f"[bold]6.[/] See the curves in {curves}, and which tokens attend to which in {page}.")
+    say(f'Next: python {PREDICT.relative_to(PREDICT.parents[1])} {folder} "the film was clever ."')
 
 
 if __name__ == "__main__":

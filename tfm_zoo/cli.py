@@ -1,17 +1,36 @@
 """The `tfm-zoo` command."""
 
+from typing import Annotated
+
 import typer
 
+from . import __version__
 from .commands import conversion, hub, show
 from .quiet import hush_deepspeed, hush_downloads, quiet_imports
 
 app = typer.Typer(
-    help="Convert official checkpoints to zoo models and back; push, verify and serve zoo models; look inside them.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # whose tables say <bool> beside each flag
     pretty_exceptions_enable=False,
 )
+
+
+def show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"tfm-zoo {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Convert official checkpoints to zoo models and back; push, verify and serve zoo models; look inside them."""
+
+
 # Each with a line that fits into a terminal: a longer first sentence would be cut off.
 app.command(short_help="Make a zoo model of an official checkpoint.")(conversion.convert)
 app.command(short_help="Make an official checkpoint of a zoo model.")(conversion.export)

@@ -325,6 +325,10 @@ def test_an_interrupt_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_version():
+    assert CliRunner().invoke(app, ["--version"]).output == f"tfm-zoo {tfm_zoo.__version__}\n"
+
+
 def test_list(monkeypatch):
     """Every architecture of the tables and no other, with its heads in a cell of their own."""
     monkeypatch.setattr("tfm_zoo.commands.conversion.results", Console(width=250))

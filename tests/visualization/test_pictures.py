@@ -12,6 +12,7 @@ from matplotlib.font_manager import fontManager
 from matplotlib.image import imread
 
 from tfm_zoo.visualization import AttentionMap, Rollout, plot_attention, plot_rollout, plot_training
+from tfm_zoo.visualization import rollout as rollout_module
 from tfm_zoo.visualization.attention_plot import overview, panels
 from tfm_zoo.visualization.fonts import fonts_for
 
@@ -140,6 +141,17 @@ def test_layers_keep_their_numbers():
     (single,) = [axes for axes in panels(attention, 4, 0).axes if axes.images and len(axes.get_xticklabels()) == 4]
     assert torch.equal(torch.tensor(single.images[0].get_array().data), attention.weights[1, 0])
     assert [axes.get_title() for axes in panels(attention, None, 0).axes[:2]] == ["layer 1", "layer 4"]
+
+
+@pytest.mark.parametrize(("aside", "top"), [({0}, 0.46), (set(), 0.575)])
+def test_only_bars_of_tokens_aside_are_cut_off(aside, top, tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(rollout_module, "save", lambda figure, path: figures.append(figure))
+    shares = torch.tensor([0.5, 0.04, 0.4, 0.03, 0.03])
+    plot_rollout(Rollout(list("abcde"), shares, "a state", "good", "m", frozenset(aside)), tmp_path / "rollout.png")
+    (panel,) = figures[0].axes
+    assert panel.get_ylim()[1] == pytest.approx(top)
+    assert [text.get_text() for text in panel.texts] == [" 50% (cut off)"] * len(aside)
 
 
 @pytest.mark.parametrize(

@@ -55,11 +55,15 @@ def test_of_an_encoder(pooling, tokenizer):
     np.testing.assert_allclose(rollout.shares, expected.mean(0) if pooling == "mean" else expected[0], atol=1e-6)
     assert rollout.tokens == TOKENS
     assert rollout.reads == READS[pooling]
+    assert rollout.aside == {0, len(TOKENS) - 1}
+    words = [*zip(TOKENS, rollout.shares.tolist(), strict=True)][1:-1]
+    assert rollout.strongest() == sorted(words, key=lambda word: -word[1])[:3]
 
 
 def test_of_a_decoder(tokenizer):
     model = tiny_model(tfm_zoo.TfmGPTForSequenceClassification)
     rollout = decision_rollout(model, tokenizer, TEXT)
+    assert rollout.aside == {0, len(TOKENS) - 1}
     expected = by_hand(attention_maps(model, tokenizer, TEXT)["decoder"].weights)
     np.testing.assert_allclose(rollout.shares, expected[-1], atol=1e-6)
     assert rollout.reads == "the state of '[SEP]'"
@@ -73,6 +77,7 @@ def test_of_an_encoder_decoder(tokenizer):
     rollout = decision_rollout(model, tokenizer, TEXT)
     maps = attention_maps(model, tokenizer, TEXT)
     length, last = len(TOKENS), len(TOKENS) - 1
+    assert rollout.aside == {0, 1, length}  # behind the decoder's start token
     # One graph: the source's tokens first, the decoder's behind them.
     whole = np.eye(2 * length)
     whole[:length, :length] = by_hand(maps["encoder"].weights)

@@ -146,7 +146,8 @@ def write_onnx(zoo_folder: Path, folder: Path) -> str:
 
 def list_architectures() -> None:
     """List the official architectures that the zoo converts, with the heads that both sides have."""
-    table = Table("architecture", "heads", show_lines=True)
+    caption = "A class has both in its name, as TfmBertForMaskedLM; convert --head takes a head's name."
+    table = Table("architecture", "heads", show_lines=True, caption=caption)
     for architecture in ARCHITECTURES.values():
         family = architecture.heads[0].zoo_name.partition("For")[0].removesuffix("Model")
         names = f"{architecture.title}\n[dim]{architecture.model_type} - {family}[/dim]"

@@ -69,7 +69,9 @@ def rollout(
 
         rollout = pictures.decision_rollout(*load_with_tokenizer(model, trust_remote_code), text)
         pictures.plot_rollout(rollout, out)
-    report(f"Decision: {rollout.decision}. What it rests on is drawn in {place}")
+    strongest = ", ".join(f"{token!r} ({share:.0%})" for token, share in rollout.strongest())
+    rests = f" Of the text, it rests most on {strongest}." if strongest else ""
+    report(f"Decision: {rollout.decision}.{rests} What it rests on is drawn in {place}")
 
 
 def heads(

@@ -220,6 +220,8 @@ def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
     name = getattr(args, option_name)
     if is_path(name) and not Path(name).exists():
         raise FileNotFoundError(f"{option_name} {name!r}: no such folder{which_is_meant(name).rstrip('.')}")
+    if Path(name).is_dir() and not (Path(name) / "config.json").exists():
+        raise FileNotFoundError(f"{option_name} {name!r}: the folder has no config.json, and so holds no model")
     try:
         if not Path(name).exists():
             download(name, ["config.json"])

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 import torch
 from matplotlib import colormaps
@@ -16,8 +15,6 @@ from .attention_maps import attention_maps, classifies, linear_layers, observed,
 from .figures import AMOUNTS, check_suffix, plain, save
 from .tokens import shortened
 
-FAR_ABOVE = 5  # times the median: a higher bar is cut off
-
 
 @dataclass(frozen=True)
 class Rollout:
@@ -29,6 +26,7 @@ class Rollout:
         reads: what the classifier reads.
         decision: the label that it chooses, and its probability.
         model: the model's name.
+        aside: places of special tokens and of the token whose own state is read. They often have most of the shares.
     """
 
     tokens: list[str]
@@ -36,6 +34,12 @@ class Rollout:
     reads: str
     decision: str
     model: str
+    aside: frozenset[int] = frozenset()
+
+    def strongest(self, count: int = 3) -> list[tuple[str, float]]:
+        """The tokens of the text with the largest shares, without those `aside`."""
+        places = [place for place in self.shares.argsort(descending=True).tolist() if place not in self.aside]
+        return [(self.tokens[place], self.shares[place].item()) for place in places[:count]]
 
 
 def attention_rollout(weights: torch.Tensor) -> torch.Tensor:
@@ -93,12 +97,14 @@ def decision_rollout(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
     with observed(model):
         logits = model(input_ids=ids).logits[0].float().cpu()
     tokens, row = next(iter(maps.values())).keys, position_read(config, ids[0].cpu())
+    aside = {place for place, token in enumerate(ids[0].tolist()) if token in tokenizer.all_special_ids}
     if "cross" in maps:
         target, source = encoder_decoder_rollout(maps)
         # The decoder reads each token one position later than the encoder, after its start token.
         shares, start = torch.cat((target[row, :1], source[row])), maps["decoder"].queries[0]
         shares[1:-1] += target[row, 1:]
         tokens, reads = [start, *tokens], "the decoder's state where the text ends"
+        aside = {0, *(place + 1 for place in aside)}
     else:
         (attention,) = maps.values()
         rollout = attention_rollout(attention.weights)
@@ -108,8 +114,8 @@ def decision_rollout(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
         elif pooling != "cls":
             shares, reads = rollout.mean(dim=0), "the mean of all states"
         else:
-            shares, reads = rollout[row], f"the state of {tokens[row]!r}"
-    return Rollout(tokens, shares, reads, decision_of(config, logits), name)
+            shares, reads, aside = rollout[row], f"the state of {tokens[row]!r}", {*aside, row}
+    return Rollout(tokens, shares, reads, decision_of(config, logits), name, frozenset(aside))
 
 
 @torch.no_grad()
@@ -140,12 +146,11 @@ def decision_of(config: PreTrainedConfig, logits: torch.Tensor) -> str:
 
 
 def plot_rollout(rollout: Rollout, path: str | Path) -> None:
-    """Draw a bar for each token, in the order of the text. A bar far above the others is cut off and labelled."""
+    """Draw a bar for each token, in the order of the text. A bar `aside` that is above all others is cut off and
+    labelled: in full, it would dwarf them."""
     check_suffix(path)
     count, shares = len(rollout.tokens), rollout.shares.tolist()
-    # A state is often made mostly of its own token or of a separator; in full, their bars would dwarf all others.
-    usual = [share for share in shares if share <= FAR_ABOVE * median(shares)]
-    top = 1.15 * (max(usual) or max(shares))
+    top = 1.15 * (max((share for _, share in rollout.strongest(1)), default=0) or max(shares))
     figure = Figure(figsize=(max(6.5, 1.2 + 0.22 * count), 4), layout="constrained")
     panel = figure.subplots()
     colours = colormaps[AMOUNTS]([0.2 + 0.6 * min(1, share / top) for share in shares])

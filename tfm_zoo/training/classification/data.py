@@ -47,6 +47,7 @@ class TextDataArguments(SplitArguments):
         """These options with a data set: the default one, or where nobody can reach it the built-in one."""
         if self.source:
             return self
+        logger.info(f"Asking for the default data set, {DEFAULT_DATASET}")
         try:
             load_dataset(DEFAULT_DATASET)
         except (ConnectionError, FileNotFoundError):
