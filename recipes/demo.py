@@ -130,6 +130,12 @@ def plot(trainings: dict[str, Training], path: Path) -> None:
     save(figure, path)
 
 
+def from_here(path: str | Path) -> Path:
+    """The path as a user would type it."""
+    path, here = Path(path), Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
 def in_a_fresh_process(*command: str | Path) -> str:
     """What a Python program prints."""
     result = subprocess.run([sys.executable, *command], capture_output=True, text=True)
@@ -191,8 +197,7 @@ def main(argv: list[str] | None = None) -> None:
     say(
         f"[bold]2.[/] Both learned from the same {len(batches)} batches of film reviews, of which {padding:.0%} is "
         f"padding: official {speeds[0]:.0f} reviews a second, zoo {speeds[1]:.0f}, {speeds[1] / speeds[0]:.1f} times "
-        f"as fast{'' if args.model_name_or_path else ' (a larger model gains more)'}. Accuracy on other reviews: "
-        f"{accuracies[0]:.1%} and {accuracies[1]:.1%}."
+        f"as fast; the more padding, the more. Accuracy on other reviews: {accuracies[0]:.1%} and {accuracies[1]:.1%}."
     )
     begin("Saving the zoo model, and loading it in a fresh process")
     folder = args.output_dir
@@ -218,7 +223,7 @@ def main(argv: list[str] | None = None) -> None:
     plot(trainings, curves)
     attention_page(attention_maps(zoo, tokenizer, REVIEWS[1]), page)
     say(f"[bold]6.[/] See the curves in {curves}, and which tokens attend to which in {page}.")
-    say(f'Next: python {PREDICT.relative_to(PREDICT.parents[1])} {folder} "the film was clever ."')
+    say(f'Next: {from_here(sys.executable)} {from_here(PREDICT)} {folder} "the film was clever ."')
 
 
 if __name__ == "__main__":
