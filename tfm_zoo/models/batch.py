@@ -221,8 +221,7 @@ def check_inputs(model, tokens: Tokens, attention_mask, seen: int | None = 0, is
     batch, length = shape[:2]
     if batch == 0 or length == 0:
         raise ValueError(f"Inputs of shape {shape} hold no token.")
-    is_known = isinstance(attention_mask, torch.Tensor) and seen is not None
-    if is_known and attention_mask.shape != (batch, seen + length):
+    if isinstance(attention_mask, torch.Tensor) and seen is not None and attention_mask.shape != (batch, seen + length):
         check_full_mask(model, attention_mask, batch, length, seen, is_decoder)
     for name, ids in (("token_type_ids", tokens.token_type_ids), ("position_ids", tokens.position_ids)):
         # Not `in`: in a graph, sizes may be symbols, which have no hash.
