@@ -249,15 +249,15 @@ def check_full_mask(model, attention_mask: torch.Tensor, batch: int, length: int
 
 def check_ids(model, tokens: Tokens) -> None:
     """Raises a `ValueError` for a token, a segment or a position that was passed and has no row in its table."""
-    prefix, tables, segments = model.argument_prefix, model.embeddings, tokens.token_type_ids
+    prefix, embeddings, segments = model.argument_prefix, model.embeddings, tokens.token_type_ids
     ids = tokens.inputs if tokens.inputs.dim() == 2 else None
     # The table may have been resized; an adapter around it has no size, and an engine's later processes have no table.
-    rows = getattr(getattr(tables, "embed_tokens", None), "num_embeddings", model.vocab_size)
+    rows = getattr(getattr(embeddings, "embed_tokens", None), "num_embeddings", model.vocab_size)
     vocabulary = f"the vocabulary ({prefix}vocab_size)"
     check_values(f"{prefix}input_ids", ids, rows, vocabulary)
-    if segments is not None and tables.token_types_as_tokens:
+    if segments is not None and embeddings.token_types_as_tokens:
         check_values("token_type_ids", segments, rows, vocabulary)
-    elif segments is not None and tables.embed_token_types is not None:
+    elif segments is not None and embeddings.embed_token_types is not None:
         check_values("token_type_ids", segments, model.config.type_vocab_size, "the segments (type_vocab_size)")
     if tokens.position_ids is not None:
         check_positions(model, tokens.position_ids)
@@ -266,8 +266,8 @@ def check_ids(model, tokens: Tokens) -> None:
 def check_positions(model, position_ids: torch.LongTensor) -> torch.LongTensor:
     """The same positions; raises a `ValueError` for one that the model does not have."""
     if model.num_positions is not None:
-        padding = -1 if model.config.position_ids_from_padding or model.config.position_ids_from_mask else None
-        check_values(f"{model.argument_prefix}position_ids", position_ids, model.num_positions, POSITIONS, padding)
+        at_padding = -1 if model.config.position_ids_from_padding or model.config.position_ids_from_mask else None
+        check_values(f"{model.argument_prefix}position_ids", position_ids, model.num_positions, POSITIONS, at_padding)
     return position_ids
 
 

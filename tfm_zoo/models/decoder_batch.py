@@ -72,14 +72,11 @@ def decoder_batch(
     check_ids(model, tokens)
     is_counted = config.position_ids_from_mask and marks_padding(attention_mask)
     key_positions = count_in_mask(attention_mask, inputs) if is_counted else None
-    if passed_positions is None and key_positions is not None:
-        tokens = tokens._replace(position_ids=check_positions(model, key_positions[:, -inputs.shape[1] :]))
-    elif passed_positions is None:
-        if config.position_ids_from_padding and past_key_values is not None and marks_padding(attention_mask):
-            seen = attention_mask[:, : -inputs.shape[1]].bool().sum(dim=1, keepdim=True)
-        elif seen is None:
-            seen = past_key_values.get_seq_length()
-        tokens = tokens._replace(position_ids=count_positions(model, inputs, seen))
+    if passed_positions is None:
+        positions = default_positions(model, inputs, attention_mask, past_key_values, seen, key_positions)
+        tokens = tokens._replace(position_ids=positions)
+    if config.position_ids_from_mask and isinstance(attention_mask, dict):
+        key_positions = count_seen(attention_mask.get("full_attention"), inputs)
     use_cache = wants_cache(model, use_cache, is_packed)
     if use_cache and past_key_values is None:
         past_key_values = new_cache(config)
@@ -89,23 +86,56 @@ def decoder_batch(
         padding = unread_positions(model, attention_mask, read_positions)
     if padding is not None:
         tokens, padding = drop_padding(model, tokens, padding)
-        attention_mask = attention_mask if padding.mode == "padded" else None  # no padding is left to be hidden
-    if padding is not None and padding.mode == "together":
-        dtype = empty_states(model, inputs).dtype
-        layouts = dict.fromkeys(model.layer_types, together(padding, padding, dtype, is_causal=True))
-    elif isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
-        if config.position_ids_from_mask:
-            key_positions = count_seen(attention_mask.get("full_attention"), inputs)
-        layouts = {layer_type: Layout(mask) for layer_type, mask in attention_mask.items()}
-    elif inputs.shape[1] == 1 and sees_all(model, inputs, past_key_values, attention_mask):
-        layouts = dict.fromkeys(model.layer_types, EVERYTHING)  # a single token sees itself and all before it
-    else:
-        masking = (empty_states(model, inputs), attention_mask, past_key_values, passed_positions)
-        layouts = {kind: decoder_layout(config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
-    if padding is not None and padding.mode != "together":
-        layouts = {kind: layout._replace(padding=padding) for kind, layout in layouts.items()}
+    layouts = decoder_layouts(model, inputs, attention_mask, past_key_values, passed_positions, padding)
     returned_cache = past_key_values if use_cache else None
     return Batch(tokens, layouts, padding, past_key_values, returned_cache, key_positions=key_positions)
+
+
+def default_positions(
+    model,
+    inputs: torch.Tensor,
+    attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
+    past_key_values: Cache | None,
+    seen: int | None,
+    key_positions: torch.LongTensor | None,
+) -> torch.LongTensor:
+    """Positions `(batch or 1, length)` of the inputs, after those in the cache.
+
+    Args:
+        seen: the number of positions in the cache. `None`: only the device knows.
+        key_positions: `(batch, seen + length)`, those of all tokens, if they are counted in the mask.
+    """
+    length = inputs.shape[1]
+    if key_positions is not None:
+        return check_positions(model, key_positions[:, -length:])
+    if model.config.position_ids_from_padding and past_key_values is not None and marks_padding(attention_mask):
+        seen = attention_mask[:, :-length].bool().sum(dim=1, keepdim=True)
+    elif seen is None:
+        seen = past_key_values.get_seq_length()
+    return count_positions(model, inputs, seen)
+
+
+def decoder_layouts(
+    model,
+    inputs: torch.Tensor,
+    attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
+    past_key_values: Cache | None,
+    position_ids: torch.LongTensor | None,
+    padding: Padding | None,
+) -> dict[str, Layout]:
+    """Who attends to whom, for each kind of layer; `position_ids` are those that the caller passed."""
+    if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
+        return {kind: Layout(mask) for kind, mask in attention_mask.items()}
+    if inputs.shape[1] == 1 and sees_all(model, inputs, past_key_values, attention_mask):
+        return dict.fromkeys(model.layer_types, EVERYTHING)  # a single token sees itself and all before it
+    states = empty_states(model, inputs)
+    if padding is not None and padding.mode == "together":
+        return dict.fromkeys(model.layer_types, together(padding, padding, states.dtype, is_causal=True))
+    if padding is not None and padding.mode != "padded":
+        attention_mask = None  # no padding is left to be hidden
+    masking = (states, attention_mask, past_key_values, position_ids)
+    layouts = {kind: decoder_layout(model.config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
+    return layouts if padding is None else {kind: each._replace(padding=padding) for kind, each in layouts.items()}
 
 
 def count_in_mask(attention_mask: torch.Tensor, inputs: torch.Tensor) -> torch.LongTensor:
