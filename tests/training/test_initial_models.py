@@ -3,6 +3,7 @@
 import pytest
 
 import tfm_zoo
+from tfm_zoo.training.classification.data import TextDataArguments
 from tfm_zoo.training.classification.model import ClassifierArguments, build_classifier
 from tfm_zoo.training.language_modeling.model import LanguageModelArguments
 from tfm_zoo.training.models import load_config, load_tokenizer, new_tokenizer, tokens_to_learn
@@ -55,6 +56,22 @@ def test_the_hub_is_not_asked_for_a_misspelt_folder(tmp_path, monkeypatch):
     monkeypatch.delattr("transformers.AutoConfig.from_pretrained")
     args = LanguageModelArguments(model_name_or_path="runs/imbd")
     with pytest.raises(OSError, match="model_name_or_path 'runs/imbd': no such folder"):
+        load_config(args, "model_name_or_path")
+
+
+def test_a_folder_without_a_model(tmp_path):
+    args = LanguageModelArguments(model_name_or_path=str(tmp_path))
+    with pytest.raises(OSError, match=r"model_name_or_path .*: the folder has no config.json, and so holds no model"):
+        load_config(args, "model_name_or_path")
+
+
+def test_a_default_model_that_is_not_there_is_said_to_be_the_default(monkeypatch):
+    def refuse(name, files):
+        raise OSError
+
+    monkeypatch.setattr("tfm_zoo.training.models.download", refuse)
+    args = ClassifierArguments().resolved(TextDataArguments(train_file="reviews.csv"))
+    with pytest.raises(OSError, match="model_name_or_path 'sentence-transformers/.*', the default: neither"):
         load_config(args, "model_name_or_path")
 
 

@@ -19,6 +19,7 @@ DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 class FineTuningArguments(ModelArguments):
     """Which model to fine-tune."""
 
+    default_model: ClassVar = DEFAULT_MODEL
     make_tokenizer: ClassVar = staticmethod(word_piece_tokenizer)
 
     model_name_or_path: str | None = option(
@@ -30,7 +31,7 @@ class FineTuningArguments(ModelArguments):
         """These options with the default checkpoint, if they name no model and the data are not the built-in ones."""
         if self.model_name_or_path or self.new_model_options or data_args.is_generated:
             return self
-        return replace(self, model_name_or_path=DEFAULT_MODEL)
+        return replace(self, model_name_or_path=self.default_model)
 
     @property
     def small_type(self) -> str:

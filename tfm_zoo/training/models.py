@@ -37,6 +37,7 @@ WEIGHTS = torch.float32
 class ModelArguments(Options):
     """Which checkpoint to start from, or which new model to make."""
 
+    default_model: ClassVar[str | None] = None  # the checkpoint to start from if no option says so
     #: type of the small new model that is made if no option names another, and its fields
     small_type: ClassVar[str]
     small_fields: ClassVar[Mapping[str, Any]] = {
@@ -230,7 +231,8 @@ def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
         advice = "without a connection, give a folder, or --model_type for a new model"
         if option_name == "config_name" and (near := difflib.get_close_matches(name, tfm_zoo.NAMED_CONFIGS, n=1)):
             advice = f"is it the published size {near[0]!r} that is meant?"
-        raise OSError(f"{option_name} {name!r}: neither a checkpoint's folder nor {on_hub(error)}; {advice}") from error
+        named = f"{option_name} {name!r}{', the default' if name == args.default_model else ''}"
+        raise OSError(f"{named}: neither a checkpoint's folder nor {on_hub(error)}; {advice}") from error
 
 
 def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
