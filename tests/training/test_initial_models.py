@@ -71,7 +71,7 @@ def test_a_default_model_that_is_not_there_is_said_to_be_the_default(monkeypatch
 
     monkeypatch.setattr("tfm_zoo.training.models.download", refuse)
     args = ClassifierArguments().resolved(TextDataArguments(train_file="reviews.csv"))
-    with pytest.raises(OSError, match="model_name_or_path 'sentence-transformers/.*', the default: neither"):
+    with pytest.raises(OSError, match=r"model_name_or_path 'sentence-transformers/.*', the default: neither"):
         load_config(args, "model_name_or_path")
 
 
