@@ -17,13 +17,14 @@ the new ones. Where a step is computed: `train_step` in tfm_zoo/training/loop.py
 from pathlib import Path
 
 from tfm_zoo.training.arguments import parse_arguments
+from tfm_zoo.training.runs import Run, run_script, start_accelerator
+
 from tfm_zoo.training.comparison.model import VariantArguments, make_variants, without
 from tfm_zoo.training.comparison.report import Result
 from tfm_zoo.training.comparison.task import Comparison, ComparisonArguments
 from tfm_zoo.training.language_modeling.conversations import Conversations
 from tfm_zoo.training.language_modeling.data import CorpusArguments, load_corpus
 from tfm_zoo.training.models import new_tokenizer
-from tfm_zoo.training.runs import Run, run_script, start_accelerator
 
 DEFAULT = Path(__file__).parent / "configs" / "architectures.yaml"
 

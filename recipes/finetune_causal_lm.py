@@ -20,6 +20,9 @@ tfm_zoo/training/loop.py takes it, and tfm_zoo/training/language_modeling/task.p
 import logging
 from functools import partial
 
+from tfm_zoo.training.runs import run_script, start_run
+from tfm_zoo.training.streams import Stream
+
 from tfm_zoo.training.language_modeling.conversations import Conversations, PackedConversations
 from tfm_zoo.training.language_modeling.data import (
     Blocks,
@@ -33,8 +36,6 @@ from tfm_zoo.training.language_modeling.model import HEAD, LanguageModelArgument
 from tfm_zoo.training.language_modeling.task import LanguageModelingArguments, LanguageModelingTask, Sampler
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
-from tfm_zoo.training.runs import run_script, start_run
-from tfm_zoo.training.streams import Stream
 from tfm_zoo.training.tokenizers import vocabulary_digest
 
 logger = logging.getLogger(__name__)

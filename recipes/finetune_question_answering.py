@@ -15,16 +15,16 @@ tfm_zoo/training/loop.py takes the step.
 
 from dataclasses import replace
 
-from transformers import DataCollatorWithPadding
-
 from tfm_zoo.training.arguments import fitted
 from tfm_zoo.training.finetuning import FineTuningArguments
+from tfm_zoo.training.runs import run_script, start_run
+from transformers import DataCollatorWithPadding
+
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.question_answering.data import QuestionArguments, load_questions
 from tfm_zoo.training.question_answering.model import build_answerer
 from tfm_zoo.training.question_answering.task import QuestionAnsweringArguments, QuestionAnsweringTask
-from tfm_zoo.training.runs import run_script, start_run
 from tfm_zoo.training.tokenizers import vocabulary_digest
 
 

@@ -14,13 +14,13 @@ in tfm_zoo/training/loop.py takes it, and tfm_zoo/training/token_classification/
 
 from dataclasses import replace
 
-from transformers import DataCollatorForTokenClassification
-
 from tfm_zoo.training.arguments import fitted
 from tfm_zoo.training.labels import LabellingArguments
+from tfm_zoo.training.runs import run_script, start_run
+from transformers import DataCollatorForTokenClassification
+
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
-from tfm_zoo.training.runs import run_script, start_run
 from tfm_zoo.training.token_classification.data import TaggedTextArguments, load_tagged_texts
 from tfm_zoo.training.token_classification.model import build_tagger
 from tfm_zoo.training.token_classification.task import TokenClassificationArguments, TokenClassificationTask

@@ -18,16 +18,16 @@ from dataclasses import replace
 from functools import partial
 
 from accelerate.utils import gather_object
-
 from tfm_zoo.training.arguments import fitted
+from tfm_zoo.training.runs import run_script, start_run
+from tfm_zoo.training.streams import Stream
+
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.pretraining.data import DocumentArguments, load_documents
 from tfm_zoo.training.pretraining.examples import Masking, Padding, PretrainingExamples
 from tfm_zoo.training.pretraining.model import MASKED, PAIRS, EncoderArguments, new_encoder
 from tfm_zoo.training.pretraining.task import PretrainingArguments, PretrainingTask
-from tfm_zoo.training.runs import run_script, start_run
-from tfm_zoo.training.streams import Stream
 from tfm_zoo.training.tokenizers import vocabulary_digest
 
 logger = logging.getLogger(__name__)

@@ -3,9 +3,10 @@
 import gc
 import logging
 import os
-import re
 import shutil
+import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 import transformers
 from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
@@ -35,7 +35,6 @@ from transformers.integrations import unset_hf_deepspeed_config
 from tfm_zoo.hub import PushError
 from tfm_zoo.models.hub_saving import open_repository
 from tfm_zoo.quiet import hush_deepspeed, hush_downloads, hush_progress_bars, hush_tokenizers
-from tfm_zoo.training.arguments import LoopArguments, parse_arguments
 from tfm_zoo.training.checkpoints import (
     RESULTS_FILE,
     STAGING,
@@ -45,9 +44,9 @@ from tfm_zoo.training.checkpoints import (
     holds_a_dead_run,
     holds_a_run,
 )
-from tfm_zoo.training.models import ModelArguments
+from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.training.parsing import parse_options
 from tfm_zoo.training.sharding import is_sharded
-from tfm_zoo.training.sources import DataArguments
 
 logger = logging.getLogger(__name__)
 
@@ -65,27 +64,17 @@ class Run:
 
     name: str  # of the recipe
     accelerator: Accelerator
-    model_args: ModelArguments
-    data_args: DataArguments
-    args: LoopArguments
+    args: TrainingOptions
     checkpoint: Path | None = None  # to continue from
 
 
-def start_run(name: str, arguments_classes: Sequence[type], argv: Sequence[str] | None = None) -> Run:
-    """Start the run of a recipe: options (of model, data and loop), processes, output folder. All processes call it."""
-    model_args, data_args, args = parse_arguments(arguments_classes, argv)
+def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:
+    """Start the run of a recipe: options, processes, output folder. All processes call it."""
+    args = parse_options(options_class, argv)
     accelerator = start_accelerator(args)
     # The main process decides for all: others may not reach what it reaches over the network.
-    data_args = broadcast_object_list([data_args.resolved() if accelerator.is_main_process else None])[0]
-    model_args = model_args.resolved(data_args)
-    args = args.resolved(model_args.is_new)
-    data_args.check_loop(args)
-    checkpoint = check_output_dir(accelerator, args)
-    if args.push_to_hub and accelerator.is_main_process:  # now: a missing permission must show before training
-        api, repository = HfApi(token=args.hub_token), args.hub_model_id or Path(args.output_dir).resolve().name
-        args = replace(args, hub_model_id=open_repository(api, repository, args.hub_private_repo, args.hub_revision))
-    accelerator.wait_for_everyone()
-    return Run(name, accelerator, model_args, data_args, args, checkpoint)
+    args = broadcast_object_list([args.resolved() if accelerator.is_main_process else None])[0]
+    return Run(name, accelerator, args, check_output_dir(accelerator, args))
 
 
 def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
@@ -93,11 +82,15 @@ def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
 
     What a user did wrong shows in `prepare`, before training begins, and ends the program with one line. Errors
     after that show their traceback. Only a failed upload does not: the model is safe, and one line says how to push it.
+    Neither does Ctrl-C: the loop has said how to go on.
     """
-    with errors_in_one_line():
-        prepared = prepare()
-    with errors_in_one_line(PushError):
-        train(prepared)
+    try:
+        with errors_in_one_line():
+            prepared = prepare()
+        with errors_in_one_line(PushError):
+            train(prepared)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
 
 
 @contextmanager
@@ -130,7 +123,7 @@ def keep_few_kernels() -> None:
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
 
 
-def start_accelerator(args: LoopArguments) -> Accelerator:
+def start_accelerator(args: TrainingOptions) -> Accelerator:
     """Make the Accelerator, let the main process alone write the log, and set the seed."""
     hush_tokenizers()
     keep_few_kernels()
@@ -138,7 +131,7 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
     available = ["all", *map(str, get_available_trackers())]
     if trackers and trackers not in available:
         raise ValueError(f"report_to {trackers!r} is not installed; installed are {available[1:]}")
-    _start_missing_processes()
+    check_launcher()
     freezing = next((name for name in (*args.freezing_options, "freeze") if getattr(args, name)), None)
     on_cpu, with_deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
     if not with_deepspeed:
@@ -166,6 +159,8 @@ def start_accelerator(args: LoopArguments) -> Accelerator:
         accelerator.state.fsdp_plugin.mixed_precision_policy = replace(policy, output_dtype=None)
     if asked_for("FSDP") and engine != DistributedType.FSDP:
         raise ValueError("FSDP: Accelerate has it for GPUs; on a CPU it would silently train with DDP")
+    if on_cpu and accelerator.mixed_precision == "fp16":
+        raise ValueError("mixed_precision 'fp16' is for GPUs: on a CPU it would change nothing; give 'bf16' or 'no'")
     if freezing and (is_sharded(accelerator) or engine == DistributedType.DEEPSPEED):
         raise ValueError(f"{freezing} works on one process and with DDP; with {engine.value} the whole model learns")
 
@@ -186,7 +181,7 @@ def asked_for(engine: str) -> bool:
     return os.environ.get(f"ACCELERATE_USE_{engine}", "").lower() == "true"
 
 
-def set_deepspeed(accelerator: Accelerator, args: LoopArguments) -> None:
+def set_deepspeed(accelerator: Accelerator, args: TrainingOptions) -> None:
     """Give DeepSpeed the options that it has to know, and refuse what would train on part of a batch."""
     unset_hf_deepspeed_config()  # else `from_pretrained` would shard the model, which then cannot be converted
     plugin = accelerator.state.deepspeed_plugin
@@ -214,27 +209,15 @@ def end_training(accelerator: Accelerator) -> None:
     accelerator.end_training()
 
 
-def _start_missing_processes() -> None:
-    """Make `accelerate launch --cpu --num_processes 2` mean what it says.
-
-    Without MPI the launcher starts a single process on the CPU, and tells it where its peers would meet but not how
-    many there are (huggingface/accelerate#2741). This process then becomes the launcher of all of them.
-    """
-    env, counts = os.environ, {"WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"}
-    if not parse_flag_from_env("ACCELERATE_USE_CPU") or "MASTER_ADDR" not in env or counts & env.keys():
-        return
-    launcher = " ".join(psutil.Process().parent().cmdline())
-    if "accelerate" not in launcher:
-        return
-    asked = re.search(r"--num[_-]processes[ =](\d+)", launcher)
-    if not asked:
+def check_launcher() -> None:
+    """Refuse `accelerate launch --cpu --num_processes 2`. Without MPI the launcher starts a single process, and tells
+    it where its peers would meet, but not how many there are (huggingface/accelerate#2741)."""
+    counts = {"WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"}
+    if parse_flag_from_env("ACCELERATE_USE_CPU") and "MASTER_ADDR" in os.environ and not counts & os.environ.keys():
         raise ValueError("several CPU processes: launch them with --config_file recipes/accelerate/cpu.yaml")
-    del env["MASTER_ADDR"], env["MASTER_PORT"]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", asked[1]]
-    os.execv(sys.executable, [*torchrun, *sys.argv])
 
 
-def check_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | None:
+def check_output_dir(accelerator: Accelerator, args: TrainingOptions) -> Path | None:
     """Refuse an `output_dir` that the run may not write to; return the checkpoint in it to continue from, if any.
 
     All processes call it. Nothing is written: a run that is refused leaves everything as it was.
@@ -254,19 +237,34 @@ def check_output_dir(accelerator: Accelerator, args: LoopArguments) -> Path | No
             f"output_dir {args.output_dir!r} holds a run{lacks}: give another folder,{resume} or --overwrite_output_dir"
             " to replace it"
         )
-    existing = next(folder for folder in (output_dir, *output_dir.resolve().parents) if folder.exists())
-    if accelerator.is_main_process and not (existing.is_dir() and os.access(existing, os.W_OK)):
-        raise PermissionError(f"output_dir {args.output_dir!r}: {existing} is not a folder that you may write to")
+    if accelerator.is_main_process:
+        check_writable(output_dir)
     if resumes and checkpoint is None:
         logger.info(f"No complete checkpoint in {output_dir}: starting from the beginning")
     return checkpoint
 
 
-def make_output_dir(run: Run) -> None:
-    """Make `output_dir`, and delete what an earlier run left in it. All processes call it, after all other checks."""
+def check_writable(output_dir: Path) -> None:
+    """Refuse a folder in which, or in the parent of which, nothing can be written; leaves nothing behind."""
+    existing = next(folder for folder in (output_dir, *output_dir.resolve().parents) if folder.exists())
+    try:
+        tempfile.TemporaryFile(dir=existing).close()
+    except OSError as error:
+        raise PermissionError(
+            f"output_dir {str(output_dir)!r}: {existing} is not a folder that you may write to ({error.strerror})"
+        ) from error
+
+
+def open_output(run: Run) -> Run:
+    """Make `output_dir`, delete what an earlier run left in it, and open the repository to push to, if any. Returns the
+    run with the repository's whole name. All processes call it, after all other checks."""
     accelerator, args, output_dir = run.accelerator, run.args, Path(run.args.output_dir)
     accelerator.wait_for_everyone()  # every process has read the folder before one writes
     if accelerator.is_main_process:
+        if args.push_to_hub:  # a missing permission must show before training
+            api, repository = HfApi(token=args.hub_token), args.hub_model_id or output_dir.resolve().name
+            repository = open_repository(api, repository, args.hub_private_repo, args.hub_revision)
+            args = replace(args, hub_model_id=repository)
         if run.checkpoint is None:
             for leftover in (*output_dir.glob("checkpoint-*"), *output_dir.glob(f"{STAGING}*")):
                 shutil.rmtree(leftover)
@@ -275,9 +273,10 @@ def make_output_dir(run: Run) -> None:
     accelerator.wait_for_everyone()
     if args.checkpointing_steps and not output_dir.is_dir():
         raise ValueError(f"checkpointing_steps needs an output_dir that all machines share, not {args.output_dir!r}")
+    return replace(run, args=args)
 
 
-def tracker_values(*options: Any) -> dict[str, Any]:
+def tracker_values(args: TrainingOptions) -> dict[str, Any]:
     """The options of a run in types that every tracker takes, without the token."""
-    values = {name: value for part in options for name, value in asdict(part).items() if name != "hub_token"}
+    values = {name: value for name, value in asdict(args).items() if name != "hub_token"}
     return {name: value if isinstance(value, int | float | str) else str(value) for name, value in values.items()}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, IterableDataset
 
-from tfm_zoo.training.sources import digest
+from tfm_zoo.training.data import digest
 from tfm_zoo.training.wording import counted
 
 #: characters at which a chunk of texts ends, which bounds its memory

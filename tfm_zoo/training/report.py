@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from tfm_zoo.hub import push
 from tfm_zoo.hub.cards import facts_of_zoo_model, licence_of, tags_of, write_card
 from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
-from tfm_zoo.training.runs import Run
+from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Task
 from tfm_zoo.training.wording import counted
 from tfm_zoo.visualization import plot_training
@@ -29,9 +29,8 @@ from tfm_zoo.visualization import plot_training
 logger = logging.getLogger(__name__)
 
 PICTURE = "training_curves.png"
-#: what all cards have in common; the template `card.md` beside a task fills its blocks
-SHARED_TEMPLATE = Path(__file__).with_name("card.md")
 SPLITS = {"eval": "validation", "test": "test"}  # by the prefix of their figures in the results
+SPEED = "eval_samples_per_second"
 VERSIONED = (transformers, torch, accelerate, datasets)
 
 
@@ -47,18 +46,17 @@ class Report:
 
     def __post_init__(self) -> None:
         args = self.run.args
-        self.paths_are_cut = any(shortened(value) != value for _, value in map(name_and_value, sys.argv[1:]))
         self.name = (args.hub_model_id or Path(args.output_dir).resolve().name).split("/")[-1]
         self.is_zoo = self.task.is_zoo
-        self.base_model = self.run.model_args.model_name_or_path  # None: training started from new weights
-        self.dataset = shortened(self.run.data_args.source)
+        self.base_model = args.model_name_or_path  # None: training started from new weights
+        self.dataset = shortened(args.source)
 
     def finish(self) -> None:
         """Write everything beside the model, push it if `push_to_hub` says so, and log the result."""
         args, output_dir = self.run.args, Path(self.run.args.output_dir)
         (output_dir / RESULTS_FILE).write_text(json.dumps(self.results, indent=2) + "\n", encoding="utf-8")
         self.state.write(output_dir)
-        plot_training(self.state.log_history, output_dir / PICTURE, *self.task.picture_metrics)
+        plot_training(self.state.log_history, output_dir / PICTURE, *self.task.drawn)
         values = self.values() | (facts_of_zoo_model(self.model) if self.is_zoo else {})
         repository = args.hub_model_id or shortened(args.output_dir)  # by which `from_pretrained` loads the model
         if not write_card(output_dir, card_beside(type(self.task)), self.metadata(), repository, **values):
@@ -72,8 +70,8 @@ class Report:
 
     def metadata(self) -> ModelCardData:
         """The card's metadata, which the Hub reads."""
-        task, data_args = self.task, self.run.data_args
-        dataset_id = None if data_args.is_generated else hub_id(data_args.dataset_name)
+        task, args = self.task, self.run.args
+        dataset_id = None if args.is_generated else hub_id(args.dataset_name)
         prefix = "test" if "test_loss" in self.results else "eval"
         return ModelCardData(
             language=task.languages,
@@ -90,10 +88,10 @@ class Report:
                     task_type=task.pipeline_tag,
                     dataset_type=dataset_id or "local",
                     dataset_name=Path(self.dataset).resolve().name,
-                    dataset_config=data_args.dataset_config_name,
-                    dataset_split=SPLITS[prefix] if SPLITS[prefix] in task.data.own_splits else None,
+                    dataset_config=args.dataset_config_name,
+                    dataset_split=SPLITS[prefix] if SPLITS[prefix] in task.own_splits else None,
                     metric_type=figure,
-                    metric_name=task.figure_names[figure],
+                    metric_name=task.titles.get(figure, figure),
                     metric_value=round(self.results[f"{prefix}_{figure}"], 4),
                 )
                 for figure in task.headline
@@ -101,25 +99,42 @@ class Report:
         )
 
     def values(self) -> dict[str, Any]:
-        """The variables of the templates."""
-        return vars(self) | {
-            "card": template(SHARED_TEMPLATE),
-            "parent_card": template(card_beside(type(self.task).__base__)),  # what the cards of similar tasks share
-            "args": self.run.args,
-            "splits": {prefix: split for prefix, split in SPLITS.items() if f"{prefix}_loss" in self.results},
-            "remote_code": ", trust_remote_code=True" if self.is_zoo else "",
+        """The variables of the templates: plain values, those of the task's own part among them."""
+        task, args = self.task, self.run.args
+        splits = {prefix: split for prefix, split in SPLITS.items() if f"{prefix}_loss" in self.results}
+        names = [name.removeprefix("eval_") for name in self.results if name.startswith("eval_") and name != SPEED]
+        return {
+            "card": template(card_beside(Task)),  # what all cards share, whose blocks a task's template fills
+            "parent_card": template(card_beside(type(task).__base__)),  # and what those of similar tasks share
+            "name": self.name,
+            "model": self.model,
+            "is_zoo": self.is_zoo,
             "base_model": self.base_model and shortened(self.base_model),
+            "dataset": self.dataset,
+            "is_generated": args.is_generated,
+            "args": args,
+            "state": self.state,
+            "results": self.results,
+            "splits": splits,
+            "titles": {name: task.titles.get(name, name) for name in [*task.titles, *names] if name in names},
+            "notes": task.notes,
+            "drawn": task.drawn,
+            "name_of_examples": task.name_of_examples,
+            "remote_code": ", trust_remote_code=True" if self.is_zoo else "",
             "picture": PICTURE,
             "command": command_line(),
+            "paths_are_cut": any(shortened(value) != value for _, value in map(name_and_value, sys.argv[1:])),
+            "mixed_precision": self.run.accelerator.mixed_precision,
             "processes": counted(self.run.accelerator.num_processes, "process"),
             "device": device(),
             "versions": [f"{module.__name__} {module.__version__}" for module in VERSIONED],
+            **task.for_card(),
         }
 
 
 def card_beside(task_class: type[Task]) -> Path:
-    """The template of a task's card, in the folder of its class."""
-    return Path(inspect.getfile(task_class)).with_name("card.md")
+    """The template of a task's card, beside the file of its class."""
+    return Path(inspect.getfile(task_class)).with_suffix(".md")
 
 
 def template(path: Path) -> Template:
