@@ -13,7 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, TextIO, TypeVar
 
-from datasets import Dataset, DatasetDict, IterableDataset, load_dataset, load_from_disk
+from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
 from torch import Tensor
 
@@ -289,15 +289,21 @@ def divide(rows: Mapping[str, Dataset], args: TrainingOptions, seed: int, notes:
     return DatasetDict({role: splits[role] for role in args.roles if role in splits})
 
 
-def tell_labels(labels: Iterable[str], names: Sequence[str], rows: int) -> None:
-    """Log how often each label occurs in the training rows, and warn of what cannot be meant."""
+def class_names(feature: Any) -> list[str] | None:
+    """The names of the labels in a column, or in its lists, if the data set has a list of them."""
+    feature = getattr(feature, "feature", feature)
+    return feature.names if isinstance(feature, ClassLabel) else None
+
+
+def tell_labels(labels: Iterable[str], names: Sequence[str], number: int, thing: str = "row") -> None:
+    """Log how often each label occurs among the `number` rows (or words) to train on; warn of what cannot be meant."""
     counts, shown = Counter(labels), 12
     found = ", ".join(f"{name} {counts[name]:,}" for name in names[:shown])
     more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
-    logger.info(f"{counted(len(names), 'label')} in {counted(rows, 'row')} to train on: {found}{more}")
+    logger.info(f"{counted(len(names), 'label')} in {counted(number, thing)} to train on: {found}{more}")
     rare = [name for name in names if counts[name] < 2]
-    if 2 * len(names) > rows:
-        logger.warning(f"{len(names):,} labels for {rows:,} rows: is label_column_name the right column?")
+    if 2 * len(names) > number:
+        logger.warning(f"{len(names):,} labels for {counted(number, thing)}: is label_column_name the right column?")
     elif rare:
         few = ", ".join(f"{name!r} ({counts[name]})" for name in rare[:shown])
-        logger.warning(f"labels with one row or none to train on, which can hardly be learnt: {few}")
+        logger.warning(f"labels with one {thing} or none to train on, which can hardly be learnt: {few}")

@@ -25,6 +25,7 @@ from tfm_zoo.training.options import TrainingOptions, is_zoo
 from tfm_zoo.training.parsing import nearest
 
 logger = logging.getLogger(__name__)
+DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"  # to fine-tune
 ModelAndTokenizer = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
 # Weights are float32 in training, also those of half-precision checkpoints: half precision would round AdamW's small

@@ -403,10 +403,16 @@ class TrainingOptions(Options):
 
 @dataclass(frozen=True)
 class SplitOptions(TrainingOptions):
-    """The options of tasks whose data are rows, from which a validation and a test split can be cut."""
+    """The options of tasks whose data are rows, from which a validation and a test split can be cut, and whose
+    predictions are measured by metrics."""
 
     test_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file to test on.", resume=False)
     test_split_percentage: float = option(0, "Percentage of train to test on if there is no test split.", at_least=0)
+    metrics: list[str] | None = option(
+        None,
+        "What predictions are measured by, with `evaluate`: names of the zoo's metrics, folders, or Hub ids (with"
+        " trust_remote_code); default: the usual metrics of the task.",
+    )
 
 
 @dataclass(frozen=True)

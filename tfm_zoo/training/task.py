@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.checkpoints import TrainState
+from tfm_zoo.training.metrics import Metrics
 from tfm_zoo.training.options import TrainingOptions, is_zoo
 
 Batch = dict[str, Tensor]
@@ -34,6 +35,8 @@ class Task(ABC):
     facts: dict[str, Any] = field(default_factory=dict)  # about the data, for the identity of the run
     notes: Sequence[str] = ()  # what a reader of the figures must know of the data
     own_splits: Sequence[str] = ()  # the splits that the data set came with; the others were cut from train
+    metrics: Metrics | None = None  # of predictions, if the task makes any
+    figure_names: Sequence[str] = ("loss",)  # what an evaluation gives
 
     #: tokens per process and forward pass; None: batches of `per_device_train_batch_size` examples
     batch_tokens: int | None = None
@@ -59,9 +62,9 @@ class Task(ABC):
         }
 
     @property
-    @abstractmethod
     def headline(self) -> Sequence[str]:
-        """The figures that the card's metadata name."""
+        """The figures that the card's metadata name: all but the loss, if there are others."""
+        return self.figure_names[1:] or self.figure_names
 
     @property
     def drawn(self) -> Sequence[str]:

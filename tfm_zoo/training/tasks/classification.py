@@ -28,6 +28,7 @@ from tfm_zoo.training.data import (
     by_role,
     check_column,
     checked_texts,
+    class_names,
     divide,
     find_columns,
     load_source,
@@ -36,8 +37,9 @@ from tfm_zoo.training.data import (
     tell_labels,
 )
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.metrics import Metrics, load_metrics, result_names
+from tfm_zoo.training.metrics import load_metrics, predicted
 from tfm_zoo.training.models import (
+    DEFAULT_MODEL,
     Head,
     ModelAndTokenizer,
     family_of,
@@ -59,7 +61,6 @@ logger = logging.getLogger(__name__)
 
 HEAD = Head(AutoModelForSequenceClassification, "sequence classifier")
 DEFAULT_DATASET = "stanfordnlp/imdb"
-DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 PAIRS_OF_COLUMNS = "sentence1 sentence2", "premise hypothesis", "question sentence", "question1 question2"
 TEXT_COLUMNS = [names.split() for names in ("text", "sentence", *PAIRS_OF_COLUMNS)]
 LABEL_COLUMNS = [["label"], ["labels"]]
@@ -114,11 +115,6 @@ class ClassificationOptions(SplitOptions):
     pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest text.")
 
     # The run
-    metrics: list[str] | None = option(
-        None,
-        "Metrics of `evaluate`: names that ship with the zoo, folders, Hub ids (with trust_remote_code); default:"
-        " accuracy f1, for regression mse pearsonr.",
-    )
     group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
     freeze_epochs: int = option(0, "Train only the head for this many epochs, then the whole model.", at_least=0)
     frozen_learning_rate: float | None = option(
@@ -298,12 +294,6 @@ def numbers(args: ClassificationOptions, name: str, split: Dataset, columns: Seq
 READERS = {ONE_LABEL: single_labels, ANY_LABELS: sets_of_labels, NUMBERS: numbers}
 
 
-def class_names(feature: Any) -> list[str] | None:
-    """The names of the labels in a column, or in its lists, if the data set has a list of them."""
-    feature = getattr(feature, "feature", feature)
-    return feature.names if isinstance(feature, ClassLabel) else None
-
-
 def as_list(label: str | list[str]) -> list[str]:
     return label if isinstance(label, list) else [label]
 
@@ -341,8 +331,6 @@ class ClassificationTask(Task):
 
     args: ClassificationOptions
     data: LabelledTexts
-    metrics: Metrics
-    figure_names: list[str]
 
     pipeline_tag = "text-classification"
     titles = {
@@ -352,10 +340,6 @@ class ClassificationTask(Task):
         "pearsonr": "correlation (Pearson)",
     }
 
-    @property
-    def headline(self) -> list[str]:
-        return self.figure_names[1:]
-
     def count(self, batch: Batch) -> int:
         return len(batch["labels"])
 
@@ -364,19 +348,19 @@ class ClassificationTask(Task):
         labels = batch["labels"]
         logits = model(**inputs_of(batch)).logits.float()
         if self.data.problem == ONE_LABEL:
-            losses, predictions = F.cross_entropy(logits, labels, reduction="none"), logits.argmax(-1)
+            losses = F.cross_entropy(logits, labels, reduction="none")
         elif self.data.problem == ANY_LABELS:
             losses = F.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(-1)
-            predictions, labels = (logits > 0).long(), labels.long()
+            labels = labels.long()
         else:
-            predictions = logits.view_as(labels)
-            losses = F.mse_loss(predictions, labels, reduction="none").view(len(labels), -1).mean(-1)
+            losses = F.mse_loss(logits, labels.view_as(logits), reduction="none").mean(-1)
+        predictions = predicted(logits, self.data.problem)
         return {"loss": losses, "predictions": predictions, "references": labels}
 
     def figures(self, measured: dict[str, Tensor], split: str) -> dict[str, float]:
         """The mean loss, and the metrics of predictions and labels."""
         loss = measured.pop("loss").double().mean().item()
-        return {"loss": loss, **self.metrics.compute(**measured)}
+        return {"loss": loss, **self.metrics(**measured).figures}
 
     def before_epoch(self, model: PreTrainedModel, epoch: int) -> None:
         if self.args.freeze_epochs:
@@ -403,7 +387,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         data = load_texts(args)
         usual = DEFAULT_METRICS[data.problem]
         metrics = metrics or load_metrics(usual)
-        figure_names = ["loss", *result_names(metrics, *TWO_ROWS[data.problem])]
+        figure_names = ["loss", *metrics.result_names(*TWO_ROWS[data.problem])]
         args = args.choosing_by(figure_names, usual[0])
         model, tokenizer = build_classifier(args, data)
         longest = longest_input(model.config, tokenizer)

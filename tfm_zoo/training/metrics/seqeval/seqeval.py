@@ -1,9 +1,13 @@
-"""What tags of words are measured by: precision, recall and F1 of the entities that they mark."""
+"""Precision, recall and F1 of the entities that tags of words mark, as seqeval counts them; accuracy of the words."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import evaluate
+from datasets import Features, List, Value
+
+TAGS = List(Value("string"))
 MARKS = ("B", "I", "O", "E", "S")
 
 
@@ -58,3 +62,19 @@ def entity_scores(
 def scores(common: int, found: int, expected: int) -> Scores:
     """Precision, recall and F1 of `found` entities, of which `common` are among the `expected` ones."""
     return Scores(common / max(found, 1), common / max(expected, 1), 2 * common / max(found + expected, 1), expected)
+
+
+def word_accuracy(predicted: Iterable[Sequence[str]], right: Iterable[Sequence[str]]) -> float:
+    """The share of words whose tag is right."""
+    pairs = [pair for tags in zip(predicted, right, strict=True) for pair in zip(*tags, strict=True)]
+    return sum(tag == right_tag for tag, right_tag in pairs) / max(len(pairs), 1)
+
+
+class Seqeval(evaluate.Metric):
+    def _info(self) -> evaluate.MetricInfo:
+        return evaluate.MetricInfo(__doc__, "", Features(predictions=TAGS, references=TAGS))
+
+    def _compute(self, predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, Any]:
+        total, by_kind = entity_scores(predictions, references)
+        figures = {"precision": total.precision, "recall": total.recall, "f1": total.f1}
+        return figures | {"accuracy": word_accuracy(predictions, references), "by_kind": by_kind}

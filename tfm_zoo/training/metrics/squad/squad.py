@@ -1,14 +1,14 @@
-"""What answers are measured by: exact match and F1, as SQuAD counts them; and which spans of a window are the best."""
+"""Exact match and F1 of answers, as SQuAD counts them."""
 
 import re
 import string
 from collections import Counter
 from collections.abc import Sequence
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+import evaluate
+from datasets import Features, List, Value
 
+TEXT = Value("string")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 
@@ -37,19 +37,9 @@ def normalised(text: str) -> str:
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
-def best_spans(
-    start_logits: Tensor, end_logits: Tensor, allowed: Tensor, longest: int, count: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores, first and last tokens of the best spans of each window, each `(windows, count)`, the best first; a score
-    is -inf where there are no more spans.
+class Squad(evaluate.Metric):
+    def _info(self) -> evaluate.MetricInfo:
+        return evaluate.MetricInfo(__doc__, "", Features(predictions=TEXT, references=List(TEXT)))
 
-    A span's score is the sum of its `start_logits` and `end_logits`, `(windows, length)`. It begins and ends where
-    `allowed`, `(windows, length)`, is true, and has at most `longest` tokens.
-    """
-    length = start_logits.shape[1]
-    spans = allowed.new_ones(length, length).triu().tril(longest - 1) & allowed[:, :, None] & allowed[:, None, :]
-    scores = (start_logits[:, :, None] + end_logits[:, None, :]).masked_fill(~spans, -torch.inf).flatten(1)
-    best, places = scores.topk(min(count, scores.shape[1]))
-    missing = (0, count - best.shape[1])
-    places = F.pad(places, missing)
-    return F.pad(best, missing, value=-torch.inf), places // length, places % length
+    def _compute(self, predictions: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
+        return answer_scores(predictions, references)
