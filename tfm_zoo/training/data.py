@@ -124,6 +124,13 @@ def matching_files(file: str) -> list[Path]:
     return [path] if path.is_file() else sorted(path for path in map(Path, glob(file)) if path.is_file())
 
 
+def files_identity(args: TrainingOptions) -> str | None:
+    """A digest of the streamed files' names and sizes, wherever they lie; None if no files are streamed."""
+    if not (args.streaming and args.train_file):
+        return None
+    return digest(f"{path.name} {path.stat().st_size}" for path in matching_files(args.train_file))
+
+
 def digest(parts: Iterable[str | Tensor]) -> str:
     """A short digest of texts or of tensors on the CPU, by which a resumed run recognises them."""
     sha = hashlib.sha256()

@@ -16,7 +16,6 @@ from datasets import Dataset, DatasetDict
 from torch import Tensor, nn
 from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding, PreTrainedTokenizerBase
 
-from tfm_zoo.windows import Window, Windows
 from tfm_zoo.training import generated
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import (
@@ -44,6 +43,7 @@ from tfm_zoo.training.options import SplitOptions, fitted, option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.task import Batch, Task, collator, with_prefix
 from tfm_zoo.training.tokenizers import vocabulary_digest, word_piece_tokenizer
+from tfm_zoo.windows import Window, Windows
 
 HEAD = Head(AutoModelForQuestionAnswering, "question answerer")
 SCORES = 2  # of each token: as the first and as the last of an answer

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training.splits import Data
+from tfm_zoo.training.data import Data
 
 Message = Mapping[str, str]  # at least "role" and "content"
 #: marks an answer in a chat template: the tokenizer can then tell which tokens are of answers
