@@ -11,8 +11,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training.pretraining.sentences import Text, join, segments, sentence_pairs
-from tfm_zoo.training.text_sources import CHARACTERS
+from tfm_zoo.training.streaming.sentences import Text, join, segments, sentence_pairs
+from tfm_zoo.training.streaming.texts import CHARACTERS
 
 SENTENCES = 500  # tokenized at once: a tokenizer's full output takes much more memory than the ids
 MASKED, RANDOM = 0.8, 0.1  # shares of the chosen tokens that [MASK] or another token replaces
@@ -23,8 +23,8 @@ class Masking:
 
     Each word, or each token, is chosen independently with the same probability. Special tokens are neither chosen nor
     put in another's place. (transformers' `DataCollatorForLanguageModeling` draws from one generator for all batches,
-    so that its masks depend on the number of processes and on where they started. It masks no whole words, and may
-    replace a token by a special one.)
+    so that its masks depend on the number of processes and on where they started, and it may replace a token by a
+    special one.)
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, probability: float = 0.15):
@@ -139,11 +139,11 @@ class Padding:
     """Pads examples, arrays `(tokens,)`, to a batch of the longest one's length, tensors `(batch, length)`.
 
     It does what transformers' `DataCollatorForTokenClassification` does, thirty times as fast: through lists, padding
-    took as long as training a small model. The length is a multiple of `multiple_of`.
+    took as long as training a small model. The length is a multiple of `pad_to_multiple_of`, if that is given.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, multiple_of: int = 1):
-        self.multiple_of, self.is_left = multiple_of, tokenizer.padding_side == "left"
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, pad_to_multiple_of: int | None = None):
+        self.multiple_of, self.is_left = pad_to_multiple_of or 1, tokenizer.padding_side == "left"
         types, ids = tokenizer.pad_token_type_id, tokenizer.pad_token_id
         self.fillings = {"input_ids": ids, "token_type_ids": types, "labels": IGNORED}
 
