@@ -34,7 +34,8 @@ def option(
     Args:
         resume: whether the option is part of a run's identity, so that a resumed run must have the same value.
         compare: what it is to a comparison of architectures. Variants have the "same" value, or each may have its
-            "own"; "free": results do not depend on it; "never": comparisons do not offer it.
+            "own"; "free": results do not depend on it, or only through the configuration and the tokens, which are
+            recorded; "never": comparisons do not offer it.
     """
     own = {"bounds": bounds, "resume": resume, "compare": compare}
     return field(
@@ -105,41 +106,50 @@ class TrainingOptions(Options):
     model_name_or_path: str | None = option(
         None, "Zoo or official checkpoint, Hub id or folder; default: a new model.", resume=False, compare="never"
     )
-    model_type: str | None = option(None, "Type of a new model in its default size (llama); default: a small model.")
-    config_name: str | None = option(
-        None, f"Configuration of a new model: a Hub id, a folder, or one of {', '.join(NAMED_CONFIGS)}."
+    model_type: str | None = option(
+        None, "Type of a new model in its default size (llama); default: a small model.", compare="free"
     )
-    config_overrides: str | None = option(None, "Fields of a new model: 'hidden_size=256,mlp_type=gated' or a mapping.")
+    config_name: str | None = option(
+        None, f"Configuration of a new model: a Hub id, a folder, or one of {', '.join(NAMED_CONFIGS)}.", compare="free"
+    )
+    config_overrides: str | None = option(
+        None, "Fields of a new model: 'hidden_size=256,mlp_type=gated' or a mapping.", compare="free"
+    )
     tokenizer_name: str | None = option(
-        None, "Default: the checkpoint's, or one made from the training text.", resume=False
+        None, "Default: the checkpoint's, or one made from the training text.", resume=False, compare="free"
     )
     tokenizer_vocab_size: int | None = option(
         None,
         "The most tokens of a tokenizer made from the training text; default: as many as the named configuration has,"
         " or those of a small model.",
+        compare="free",
     )
     model_class: Literal["zoo", "native"] = option(
         "zoo", "'native' keeps an official checkpoint's own class.", compare="never"
     )
     trust_remote_code: bool = option(
-        False, "Run code that a checkpoint or a metric on the Hub brings along.", resume=False
+        False, "Run code that a checkpoint or a metric on the Hub brings along.", resume=False, compare="free"
     )
 
     # The data
     dataset_name: str | None = option(
-        None, "Hub id or local folder; default: 'generated', the built-in data set.", resume=False
+        None, "Hub id or local folder; default: 'generated', the built-in data set.", resume=False, compare="free"
     )
-    dataset_config_name: str | None = option(None, "Configuration of the data set.")
+    dataset_config_name: str | None = option(None, "Configuration of the data set.", compare="free")
     train_file: str | None = option(
-        None, "CSV, TSV, JSON (lines) or Parquet file, instead of dataset_name.", resume=False
+        None, "CSV, TSV, JSON (lines) or Parquet file, instead of dataset_name.", resume=False, compare="free"
     )
-    validation_file: str | None = option(None, "Such a file to validate on.", resume=False)
+    validation_file: str | None = option(None, "Such a file to validate on.", resume=False, compare="free")
     validation_split_percentage: float = option(
-        10, "Percentage of train to validate on if there is no validation split.", at_least=0
+        10, "Percentage of train to validate on if there is no validation split.", at_least=0, compare="free"
     )
-    max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.", at_least=1)
-    max_eval_samples: int | None = option(None, "Likewise for each split to evaluate on.", at_least=1)
-    preprocessing_num_workers: int | None = option(None, "Processes that tokenize.", at_least=1, resume=False)
+    max_train_samples: int | None = option(
+        None, "Use this many training examples, picked by the seed.", at_least=1, compare="free"
+    )
+    max_eval_samples: int | None = option(None, "Likewise for each split to evaluate on.", at_least=1, compare="free")
+    preprocessing_num_workers: int | None = option(
+        None, "Processes that tokenize.", at_least=1, resume=False, compare="free"
+    )
 
     # The run
     output_dir: str = option(
@@ -422,9 +432,13 @@ class StreamOptions(TrainingOptions):
     roles: ClassVar = ("train", "validation")
     reads_text_files: ClassVar = True
 
-    text_column_name: str | None = option(None, "Column of the texts; default: 'text', or the only one.")
+    text_column_name: str | None = option(
+        None, "Column of the texts; default: 'text', or the only one.", compare="free"
+    )
     streaming: bool = option(False, "Read the training texts while training; needs max_train_steps.", compare="never")
-    train_split_name: str | None = option(None, "Split to train on; default: the one that begins with 'train'.")
+    train_split_name: str | None = option(
+        None, "Split to train on; default: the one that begins with 'train'.", compare="free"
+    )
 
     def resolved(self) -> Self:
         """As for all tasks. Refuses options that need the length of the data, which is unknown for a stream."""

@@ -15,11 +15,11 @@ from transformers import PreTrainedConfig
 
 from tfm_zoo.hub.cards import table
 from tfm_zoo.training.checkpoints import TrainState, staged
-from tfm_zoo.training.reports import command_line, device
+from tfm_zoo.training.report import command_line, device
 from tfm_zoo.training.wording import counted
 from tfm_zoo.visualization import TrainedModel, plot_comparison
 
-TEMPLATE = Path(__file__).with_name("card.md")
+TEMPLATE = Path(__file__).with_name("results.md")
 #: names of two guesses, whose losses are drawn: all tokens alike, and each as often as it occurs
 UNIFORM, FREQUENCIES = "uniform guess", "token frequencies"
 FILE = "result.json"  # of a variant
