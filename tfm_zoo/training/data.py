@@ -17,7 +17,8 @@ from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset, load_dat
 from datasets.exceptions import DatasetGenerationError
 from torch import Tensor
 
-from tfm_zoo.training.options import GENERATED, TrainingOptions
+from tfm_zoo.training import generated
+from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.streaming.byte_ranges import SHARD, in_ranges
 from tfm_zoo.training.wording import counted
 
@@ -47,7 +48,7 @@ def load_source(args: TrainingOptions, read_file: Callable | None = None) -> Map
     except ConnectionError as error:
         raise ValueError(
             f"dataset_name {name!r}: no such folder, and the Hub cannot be reached;"
-            f" {GENERATED!r} is a data set that needs neither"
+            f" {generated.NAME!r} is a data set that needs neither"
         ) from error
     except DatasetGenerationError as error:
         raise ValueError(f"dataset_name {name!r} cannot be read: {error.__cause__ or error}") from error

@@ -13,10 +13,10 @@ from typing_extensions import Self
 
 from tfm_zoo.named_configs import NAMED_CONFIGS
 from tfm_zoo.schedules import SCHEDULES
+from tfm_zoo.training import generated
 
 logger = logging.getLogger(__name__)
 AnyOptions = TypeVar("AnyOptions", bound="Options")
-GENERATED = "generated"  # the name of the built-in data sets
 #: comparisons by the name of a bound (`at_least=1`); errors use the same names
 BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
 
@@ -324,7 +324,7 @@ class TrainingOptions(Options):
     def with_default_data(self) -> Self:
         """These options with the data set that is used if they name none: the built-in one."""
         logger.warning("No data set and no file was named: using the built-in GENERATED data")
-        return replace(self, dataset_name=GENERATED)
+        return replace(self, dataset_name=generated.NAME)
 
     def choosing_by(self, figures: Sequence[str], usual: str = "loss") -> Self:
         """These options with the figure that picks the best model, by default the `usual` one, or else the loss.
@@ -378,7 +378,7 @@ class TrainingOptions(Options):
     @property
     def is_generated(self) -> bool:
         """Whether the data set is the built-in one."""
-        return self.dataset_name == GENERATED
+        return self.dataset_name == generated.NAME
 
     def files(self) -> dict[str, str]:
         """The files that are named, by their splits."""

@@ -302,13 +302,15 @@ def each_label(labels: Iterable[str | list[str]]) -> set[str]:
     return set(chain.from_iterable(map(as_list, labels)))
 
 
-def build_classifier(args: ClassificationOptions, data: LabelledTexts) -> ModelAndTokenizer:
-    """The checkpoint with a head for the data's labels, and its tokenizer; or a new model for texts of at most
+def build_classifier(
+    args: ClassificationOptions, label_names: list[str], texts: Iterable[str] = (), problem: str = ONE_LABEL
+) -> ModelAndTokenizer:
+    """The checkpoint with a head for these labels, and its tokenizer; or a new model for texts of at most
     `max_seq_length` tokens, and the tokenizer named, or one made from the texts."""
-    fields = {"problem_type": data.problem}
+    fields = {"problem_type": problem}
     if args.is_new:
-        labels = label_fields(data.label_names) | fields
-        config, tokenizer = new_config_and_tokenizer(HEAD, args, data.texts(), args.max_seq_length, **labels)
+        labels = label_fields(label_names) | fields
+        config, tokenizer = new_config_and_tokenizer(HEAD, args, texts, args.max_seq_length, **labels)
         pooling = args.pooling(config)
         if not args.becomes_zoo(config):
             config.update(pooling)
@@ -317,7 +319,7 @@ def build_classifier(args: ClassificationOptions, data: LabelledTexts) -> ModelA
         config = HEAD.config_of_checkpoint(args)
         fields |= args.pooling(config)
         model, tokenizer = load_with_labels(
-            HEAD, args, config, data.label_names, args.ignore_mismatched_sizes, **fields
+            HEAD, args, config, label_names, args.ignore_mismatched_sizes, **fields
         )
     tokenizer = with_padding(tokenizer)
     if model.config.pad_token_id is None:  # by which the classifier of a decoder finds a text's last token
@@ -389,7 +391,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         metrics = metrics or load_metrics(usual)
         figure_names = ["loss", *metrics.result_names(*TWO_ROWS[data.problem])]
         args = args.choosing_by(figure_names, usual[0])
-        model, tokenizer = build_classifier(args, data)
+        model, tokenizer = build_classifier(args, data.label_names, data.texts(), data.problem)
         longest = longest_input(model.config, tokenizer)
         args = fitted(args, longest, "max_seq_length")
         encoded = data.encode(tokenizer, args, model.config.label2id)

@@ -174,18 +174,17 @@ def _is_list_of(types: type | tuple[type, ...], values: object) -> bool:
     return isinstance(values, Iterable) and not isinstance(values, str) and all(isinstance(v, types) for v in values)
 
 
-def build_tagger(args: TaggingOptions, data: TaggedTexts) -> ModelAndTokenizer:
-    """The checkpoint with a head for the data's labels, and its tokenizer; or a new model for texts of at most
+def build_tagger(args: TaggingOptions, label_names: list[str], texts: Iterable[str] = ()) -> ModelAndTokenizer:
+    """The checkpoint with a head for these labels, and its tokenizer; or a new model for texts of at most
     `max_seq_length` tokens, and the tokenizer named, or one made from the texts."""
-    names = data.label_names
     if args.is_new:
         config, tokenizer = new_config_and_tokenizer(
-            HEAD, args, data.texts(), args.max_seq_length, **label_fields(names)
+            HEAD, args, texts, args.max_seq_length, **label_fields(label_names)
         )
         model = HEAD.new(args, config)
     else:
         config = HEAD.config_of_checkpoint(args)
-        model, tokenizer = load_with_labels(HEAD, args, config, names, args.ignore_mismatched_sizes)
+        model, tokenizer = load_with_labels(HEAD, args, config, label_names, args.ignore_mismatched_sizes)
     return model, reads_words(tokenizer)
 
 
@@ -262,7 +261,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
     args = args.choosing_by(figure_names, "f1")
     with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         data = load_tagged_texts(args)
-        model, tokenizer = build_tagger(args, data)
+        model, tokenizer = build_tagger(args, data.label_names, data.texts())
         longest = longest_input(model.config, tokenizer)
         args = fitted(args, longest, "max_seq_length")
         encoded = data.encode(tokenizer, args, model.config.label2id)
