@@ -294,7 +294,7 @@ def test_large_files_may_be_empty_or_begin_with_empty_lines(tmp_path, monkeypatc
     for name in "bc":
         (tmp_path / f"{name}.jsonl").write_text("\n" * 20)
     with pytest.raises(ValueError, match=r"there is no row in .*a\.jsonl, .*b\.jsonl"):
-        StreamOptions(streaming=True).load_file("train", str(tmp_path / "*.jsonl"))
+        load_file(StreamOptions(streaming=True), "train", str(tmp_path / "*.jsonl"))
 
 
 def test_seeds_differ(source):

@@ -143,7 +143,7 @@ def listed(complaints: Mapping[str, list[str]]) -> str:
 def new_weights(source: str, names: list[str]) -> str:
     """The warning about parameters that `source` does not fill."""
     these = ", ".join(names) if len(names) <= SHOWN else enumerated(names)
-    return f"{source} has no weights that fit {these}: these start at random. Train them before you use them."
+    return f"{source} has no weights that fit {these}: new weights were made for these, to be trained."
 
 
 def enumerated(names: list[str]) -> str:

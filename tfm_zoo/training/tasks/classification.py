@@ -31,6 +31,7 @@ from tfm_zoo.training.data import (
     class_names,
     divide,
     find_columns,
+    load_file,
     load_source,
     names_in,
     row_error,
@@ -170,20 +171,12 @@ class LabelledTexts(Data):
     def encode(
         self, tokenizer: PreTrainedTokenizerBase, args: ClassificationOptions, label2id: Mapping[str, int]
     ) -> DatasetDict:
-        """The splits as token ids, with the column "labels" as the model reads it: an id; a 1 or 0 for each label; or a
-        number, or several."""
-
-        def label(value: Any) -> Any:
-            if self.problem == ONE_LABEL:
-                return label2id[value]
-            if self.problem == ANY_LABELS:
-                return [float(name in value) for name in sorted(label2id, key=label2id.get)]
-            return value if len(value) > 1 else value[0]
+        """The splits as token ids, with the column "labels" as the model reads it."""
 
         def encode_batch(rows: dict[str, list]) -> dict[str, list]:
             texts = [rows[column] for column in self.text_columns]
             encoded = tokenizer(*texts, truncation=True, max_length=args.max_seq_length)
-            return {**encoded, "labels": [label(value) for value in rows["label"]]}
+            return {**encoded, "labels": encoded_labels(rows["label"], self.problem, label2id)}
 
         options = {"remove_columns": [*self.text_columns, "label"], "num_proc": args.preprocessing_num_workers}
         return self.splits.map(encode_batch, batched=True, **options)
@@ -199,18 +192,7 @@ def load_texts(args: ClassificationOptions) -> LabelledTexts:
         raise ValueError(f"column {both.pop()!r} cannot be both a text and the label")
     problem = problem_of(args, first, columns)
 
-    labelled = {}
-    for name, split in raw.items():
-        for column in text_columns:
-            checked_texts(args, name, split, column)
-        for column in columns:
-            check_column(name, split, column)
-        labels = READERS[problem](args, name, split, columns)
-        missing = labels.count(None)
-        if 0 < missing < len(labels):
-            found = f"split {name!r} has {counted(missing, 'row')} without a label, the first is {{row}}"
-            raise row_error(args, name, labels.index(None), found, columns[0])
-        labelled[name] = None if missing else split.select_columns(text_columns).add_column("label", labels)
+    labelled = {name: labelled_rows(args, name, split, text_columns, columns, problem) for name, split in raw.items()}
     rows, own_splits, notes = by_role({name: split for name, split in labelled.items() if split is not None}, args)
     notes += [f"Split {name!r} is not labelled and was not used." for name, split in labelled.items() if split is None]
 
@@ -226,6 +208,37 @@ def load_texts(args: ClassificationOptions) -> LabelledTexts:
         labels = splits["train"]["label"]
         tell_labels(chain.from_iterable(map(as_list, labels)), names, len(labels))
     return LabelledTexts(splits, own_splits, notes, text_columns, names, problem)
+
+
+def labelled_rows(
+    args: ClassificationOptions, name: str, split: Dataset, texts: Sequence[str], columns: Sequence[str], problem: str
+) -> Dataset | None:
+    """The columns of texts of a split, and its labels in the column "label"; None if it has no labels."""
+    for column in texts:
+        checked_texts(args, name, split, column)
+    for column in columns:
+        check_column(name, split, column)
+    labels = READERS[problem](args, name, split, columns)
+    missing = labels.count(None)
+    if 0 < missing < len(labels):
+        found = f"split {name!r} has {counted(missing, 'row')} without a label, the first is {{row}}"
+        raise row_error(args, name, labels.index(None), found, columns[0])
+    return None if missing else split.select_columns([*texts]).add_column("label", labels)
+
+
+def labelled_file(args: ClassificationOptions, label2id: Mapping[str, int]) -> tuple[list[list[str]], list[Any]]:
+    """The texts in the columns of `train_file`, and its labels, as a model with these ids reads them."""
+    rows = load_file(args, "train", args.train_file)
+    text_columns = find_columns(rows, args.text_column_name, TEXT_COLUMNS, "text_column_name")
+    columns = find_columns(rows, args.label_column_name, LABEL_COLUMNS, "label_column_name")
+    problem = problem_of(args, rows, columns)
+    labelled = labelled_rows(args, "train", rows, text_columns, columns, problem)
+    if labelled is None:
+        raise ValueError(f"{args.train_file!r} has no label in {columns}")
+    if problem != NUMBERS and (unknown := sorted(each_label(labelled["label"]) - set(label2id))):
+        raise ValueError(f"{args.train_file!r} has labels that the model lacks: {unknown}; it has {list(label2id)}")
+    texts = [labelled[column][:] for column in text_columns]
+    return texts, encoded_labels(labelled["label"], problem, label2id)
 
 
 def problem_of(args: ClassificationOptions, split: Dataset, columns: Sequence[str]) -> str:
@@ -294,6 +307,16 @@ def numbers(args: ClassificationOptions, name: str, split: Dataset, columns: Seq
 READERS = {ONE_LABEL: single_labels, ANY_LABELS: sets_of_labels, NUMBERS: numbers}
 
 
+def encoded_labels(labels: Iterable[Any], problem: str, label2id: Mapping[str, int]) -> list[Any]:
+    """Labels as a model reads them: an id each; a 1 or 0 for each of all labels; or a number, or several."""
+    if problem == ONE_LABEL:
+        return [label2id[label] for label in labels]
+    if problem == ANY_LABELS:
+        names = sorted(label2id, key=label2id.get)
+        return [[float(name in each) for name in names] for each in labels]
+    return [numbers if len(numbers) > 1 else numbers[0] for numbers in labels]
+
+
 def as_list(label: str | list[str]) -> list[str]:
     return label if isinstance(label, list) else [label]
 
@@ -318,9 +341,7 @@ def build_classifier(
     else:
         config = HEAD.config_of_checkpoint(args)
         fields |= args.pooling(config)
-        model, tokenizer = load_with_labels(
-            HEAD, args, config, label_names, args.ignore_mismatched_sizes, **fields
-        )
+        model, tokenizer = load_with_labels(HEAD, args, config, label_names, args.ignore_mismatched_sizes, **fields)
     tokenizer = with_padding(tokenizer)
     if model.config.pad_token_id is None:  # by which the classifier of a decoder finds a text's last token
         model.config.pad_token_id = tokenizer.pad_token_id
