@@ -15,6 +15,7 @@ from tfm_zoo.quiet import quiet_metrics
 
 #: the files of the zoo's own metrics, by name
 SHIPPED = {file.stem: file for file in sorted(Path(__file__).parent.glob("*/*.py")) if file.stem == file.parent.name}
+EXAMPLE = SHIPPED["accuracy"]
 SPACE = re.compile(r"[\w-]+/[\w.-]+")
 
 
@@ -27,7 +28,7 @@ class Results(NamedTuple):
 
 @dataclass(frozen=True)
 class Metrics:
-    """Metrics of the same predictions. Results of one name are told apart by the metrics that they are of: `mine_f1`."""
+    """Metrics of the same predictions. Results of one name are told apart by the names of their metrics: `mine_f1`."""
 
     combined: evaluate.CombinedEvaluations
 
@@ -112,10 +113,8 @@ def load_metric(source: str) -> evaluate.EvaluationModule:
         return evaluate.load(source, keep_in_memory=True)
     except Exception as error:  # a metric is anybody's code
         unknown = isinstance(error, FileNotFoundError) and not Path(source).is_file()
-        reason = "the Hub has no such space, or cannot be reached" if unknown else f"{type(error).__name__}: {error}"
-        raise ValueError(
-            f"metric {source!r} cannot be loaded ({reason}); an example is {SHIPPED['accuracy']}"
-        ) from error
+        reason = "the Hub has no such space, or cannot be reached" if unknown else f"{error!r}, unlike {EXAMPLE}"
+        raise ValueError(f"metric {source!r} cannot be loaded: {reason}") from error
 
 
 def listed(values: Any) -> list:
