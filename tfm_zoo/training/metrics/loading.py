@@ -92,7 +92,7 @@ def find_metric(name: str, trust_remote_code: bool) -> str:
     """What `evaluate.load` finds a metric by: the path of its file, or the name of its space."""
     if name in SHIPPED:
         return str(SHIPPED[name])
-    path = Path(name).resolve()
+    path = Path(name).absolute()
     file = path / f"{path.name}.py" if path.is_dir() else path
     if file.suffix == ".py" and file.is_file():
         return str(file)
