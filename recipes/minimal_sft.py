@@ -55,11 +55,12 @@ def main(argv: list[str] | None = None) -> list[float]:
         learning_rate=args.learning_rate or (2e-5 if args.model_name_or_path else 2e-3),
         num_train_epochs=args.num_train_epochs,
         assistant_only_loss=True,
-        bf16=torch.cuda.is_available(),  # trl's default, which refuses a CPU
+        bf16=torch.accelerator.is_available(),  # trl's default, which refuses a CPU
         eval_strategy="epoch",
         save_strategy="no",
         report_to="none",
         seed=args.seed,
+        use_cpu=not torch.accelerator.is_available(),  # without a GPU, processes share the CPU
     )
     set_seed(args.seed)
 

@@ -43,6 +43,7 @@ def main(argv: list[str] | None = None) -> list[dict[str, float]]:
         save_strategy="no",
         report_to="none",
         seed=args.seed,
+        use_cpu=not torch.accelerator.is_available(),  # without a GPU, processes share the CPU
     )
     set_seed(args.seed)
 
