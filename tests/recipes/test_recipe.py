@@ -11,7 +11,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import tfm_zoo
 from tfm_zoo.training import loop
-from tfm_zoo.training.classification.task import ClassificationTask
+from tfm_zoo.training.tasks.classification import ClassificationTask
 
 from .conftest import RECIPE, ROOT, WITHOUT_ZOO, as_argv, history, run_python
 
