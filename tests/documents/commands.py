@@ -109,7 +109,8 @@ def run_script(script: str, options: list[str]) -> Path | None:
 
     expect("script", [script], lambda path: Path(path).is_file())
     module = imported(Path(script))
-    starts = ((run, "start_accelerator"), (module, "start_accelerator"), (module, "Accelerator"))
+    names = ("start_accelerator", "Accelerator", "TrainingArguments", "SFTConfig")
+    starts = [(run, "start_accelerator"), *((module, name) for name in names)]
     try:
         with ExitStack() as patches, complaints():
             for place, name in starts:

@@ -13,9 +13,17 @@ Array = TypeVar("Array", np.ndarray, Tensor)
 
 
 def predicted(logits: Array, problem_type: str) -> Array:
-    """What logits, `(rows, labels)`, predict for a `problem_type` of transformers: the class of each row, `(rows,)`; for
-    `"multi_label_classification"`, 1 for each label that is likelier than not, else 0, `(rows, labels)`; for
-    `"regression"`, the numbers themselves, `(rows,)` if there is one a row."""
+    """What logits predict.
+
+    Args:
+        logits: `(rows, labels)`.
+        problem_type: one of transformers'.
+
+    Returns:
+        For `"single_label_classification"` the class of each row, `(rows,)`; for `"multi_label_classification"` 1 for
+        each label that is likelier than not, and 0 for others, `(rows, labels)`; for `"regression"` the numbers, which
+        are `(rows,)` if there is one a row.
+    """
     if problem_type == "single_label_classification":
         return logits.argmax(-1)
     if problem_type == "multi_label_classification":
@@ -29,14 +37,13 @@ def for_trainer(metrics: Metrics, problem_type: str | None = None) -> Callable[[
     Args:
         metrics: of `load_metrics`.
         problem_type: the model's; by default what transformers takes it for: a single logit is a regression's, integer
-            labels are of classes, and others of several labels.
+            labels are classes, and others are several labels.
     """
 
     def compute_metrics(evaluated: EvalPrediction) -> dict[str, float]:
         logits, labels = evaluated.predictions, evaluated.label_ids
         logits = logits[0] if isinstance(logits, tuple) else logits  # hidden states may follow them
-        kind = problem_type or inferred(logits, labels)
-        return metrics(predicted(logits, kind), labels).figures
+        return metrics(predicted(logits, problem_type or inferred(logits, labels)), labels).figures
 
     return compute_metrics
 

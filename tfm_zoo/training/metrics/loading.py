@@ -15,6 +15,7 @@ from tfm_zoo.quiet import quiet_metrics
 
 #: the files of the zoo's own metrics, by name
 SHIPPED = {file.stem: file for file in sorted(Path(__file__).parent.glob("*/*.py")) if file.stem == file.parent.name}
+EXAMPLE = SHIPPED["accuracy"]
 SPACE = re.compile(r"[\w-]+/[\w.-]+")
 
 
@@ -27,23 +28,25 @@ class Results(NamedTuple):
 
 @dataclass(frozen=True)
 class Metrics:
-    """Metrics that read the same predictions. Where two have a result of one name, it stands in the results as
-    `<metric>_<result>`, of both."""
+    """Metrics of the same predictions. Results of one name are told apart by the names of their metrics: `mine_f1`."""
 
     combined: evaluate.CombinedEvaluations
 
     def __call__(self, predictions: Sequence, references: Sequence) -> Results:
-        """The results for predictions (lists, arrays or tensors), an item for each example. They have to be those of
-        all processes: each process computes for itself, in memory."""
-        rows = {"predictions": listed(predictions), "references": listed(references)}
-        figures, others = {}, {}
-        for name, value in self.combined.compute(**rows).items():
+        """The results for predictions and references (lists, arrays or tensors), an item for each example.
+
+        Every process computes for itself, in memory, and so needs the items of all processes.
+        """
+        results = Results({}, {})
+        own = {f"{name}_{name}": name for name in self.combined.evaluation_module_names}  # `f1_f1` is what `f1` is for
+        computed = self.combined.compute(predictions=listed(predictions), references=listed(references))
+        for name, value in computed.items():
             value = value.item() if getattr(value, "ndim", None) == 0 else value
             if isinstance(value, Real):
-                figures[name] = float(value)
+                results.figures[own.get(name, name)] = float(value)
             else:
-                others[name] = value
-        return Results(figures, others)
+                results.others[own.get(name, name)] = value
+        return results
 
     def result_names(self, predictions: Sequence, references: Sequence) -> list[str]:
         """The names of the figures, learnt from a few rows before training.
@@ -51,15 +54,15 @@ class Metrics:
         Raises:
             ValueError: it names a metric that does not work with such rows.
         """
+        rows = {"predictions": listed(predictions), "references": listed(references)}
         for name, module in zip(self.combined.evaluation_module_names, self.combined.evaluation_modules, strict=True):
             try:
-                results = module.compute(predictions=listed(predictions), references=listed(references))
+                results = module.compute(**rows)
                 if not isinstance(results, dict):
                     raise TypeError(f"its results are no dict, but {results!r}")
             except Exception as error:  # a metric is anybody's code
-                tried = f"predictions {listed(predictions)} and references {listed(references)}"
-                raise ValueError(f"metric {name!r} fails with {tried}: {error}") from error
-        return list(self(predictions, references).figures)
+                raise ValueError(f"metric {name!r} does not work with {rows}: {error}") from error
+        return list(self(**rows).figures)
 
 
 def load_metrics(names: Sequence[str], trust_remote_code: bool = False) -> Metrics:
@@ -77,9 +80,7 @@ def load_metrics(names: Sequence[str], trust_remote_code: bool = False) -> Metri
     for name in names:
         source = find_metric(name, trust_remote_code)
         if (key := Path(source).stem) in sources:
-            raise ValueError(
-                f"metric {name!r}: another one is called {key!r}, too; results are told apart by this name"
-            )
+            raise ValueError(f"metric {name!r}: another one is called {key!r}, too; give each a name of its own")
         sources[key] = source
     # evaluate itself only knows a variable of its own
     evaluate.config.HF_EVALUATE_OFFLINE = evaluate.config.HF_EVALUATE_OFFLINE or constants.HF_HUB_OFFLINE
@@ -91,7 +92,7 @@ def find_metric(name: str, trust_remote_code: bool) -> str:
     """What `evaluate.load` finds a metric by: the path of its file, or the name of its space."""
     if name in SHIPPED:
         return str(SHIPPED[name])
-    path = Path(name).resolve()
+    path = Path(name).absolute()
     file = path / f"{path.name}.py" if path.is_dir() else path
     if file.suffix == ".py" and file.is_file():
         return str(file)
@@ -99,14 +100,11 @@ def find_metric(name: str, trust_remote_code: bool) -> str:
         raise ValueError(f"metric {name!r}: a folder has to hold a file of its own name, {path.name}.py")
     if SPACE.fullmatch(name) and file.suffix != ".py":
         if not trust_remote_code:
-            raise ValueError(
-                f"metric {name!r} is no folder here, and the code of a space on the Hub runs only with trust_remote_code"
-            )
+            raise ValueError(f"metric {name!r} is no folder here; to run the code of a space, give trust_remote_code")
         return name
-    near = get_close_matches(name.lower(), SHIPPED, n=3)
-    hint = f", did you mean {' or '.join(map(repr, near))}?" if near else ""
-    others = "a folder, or with trust_remote_code a space of the Hub, such as 'evaluate-metric/recall'"
-    raise ValueError(f"no metric {name!r}{hint}: expected one of {', '.join(SHIPPED)}, {others}")
+    near = get_close_matches(name.lower(), SHIPPED, n=1)
+    hint = f"did you mean {near[0]!r}? Else" if near else f"the zoo has {', '.join(SHIPPED)}; else"
+    raise ValueError(f"no metric {name!r}: {hint} name a folder, or a space of the Hub such as evaluate-metric/recall")
 
 
 def load_metric(source: str) -> evaluate.EvaluationModule:
@@ -114,9 +112,9 @@ def load_metric(source: str) -> evaluate.EvaluationModule:
     try:
         return evaluate.load(source, keep_in_memory=True)
     except Exception as error:  # a metric is anybody's code
-        here = Path(source).is_file()
-        hint = f"a metric looks like {SHIPPED['accuracy']}" if here else "is there such a space, and a network?"
-        raise ValueError(f"metric {source!r} cannot be loaded, {hint} ({type(error).__name__}: {error})") from error
+        unknown = isinstance(error, FileNotFoundError) and not Path(source).is_file()
+        reason = "the Hub has no such space, or cannot be reached" if unknown else f"{error!r}, unlike {EXAMPLE}"
+        raise ValueError(f"metric {source!r} cannot be loaded: {reason}") from error
 
 
 def listed(values: Any) -> list:

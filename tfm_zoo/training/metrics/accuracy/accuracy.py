@@ -16,7 +16,7 @@ def accuracy(predictions: Sequence, references: Sequence) -> float:
         predictions: class ids `(examples,)`, or labels as 0 and 1, `(examples, labels)`.
         references: the right ones, of the same shape.
     """
-    right = np.equal(predictions, references)
+    right = np.asarray(predictions) == np.asarray(references)
     return float(right.reshape(len(right), -1).all(axis=1).mean())
 
 

@@ -11,7 +11,7 @@ KINDS = (Value("float64"), List(Value("float64")))
 
 def mae(predictions: Sequence, references: Sequence) -> float:
     """The mean absolute error of numbers, `(examples,)` or `(examples, labels)`."""
-    return float(np.abs(np.subtract(predictions, references)).mean())
+    return float(np.abs(np.asarray(predictions) - np.asarray(references)).mean())
 
 
 class MAE(evaluate.Metric):

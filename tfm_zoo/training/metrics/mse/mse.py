@@ -11,7 +11,7 @@ KINDS = (Value("float64"), List(Value("float64")))
 
 def mse(predictions: Sequence, references: Sequence) -> float:
     """The mean squared error of numbers, `(examples,)` or `(examples, labels)`."""
-    return float(np.square(np.subtract(predictions, references)).mean())
+    return float(np.square(np.asarray(predictions) - np.asarray(references)).mean())
 
 
 class MSE(evaluate.Metric):
