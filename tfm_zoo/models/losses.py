@@ -15,14 +15,19 @@ MANY = 1 << 26  # the most logits in a chunk
 SHARDED = ("placements", "ds_tensor")
 
 
+def labelled(labels: torch.LongTensor | None) -> torch.BoolTensor | None:
+    """`(batch, length)`, true where there is a label; `None` without labels."""
+    return None if labels is None else labels != IGNORED
+
+
 def labelled_only(hidden_states: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.Tensor, torch.LongTensor]:
     """Hidden states `(tokens, hidden_size)` and labels `(tokens,)` of labelled tokens; of all tokens in a graph,
     whose sizes cannot depend on values."""
     states, targets = hidden_states.flatten(0, 1), labels.flatten().to(hidden_states.device)
     if is_traced(labels):
         return states, targets
-    labelled = (targets != IGNORED).nonzero().flatten()
-    return states.index_select(0, labelled), targets.index_select(0, labelled)
+    places = labelled(targets).nonzero().flatten()
+    return states.index_select(0, places), targets.index_select(0, places)
 
 
 def vocabulary_loss(
@@ -87,7 +92,11 @@ class ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        check_derivative(is_first=ctx.gradients is not None)
+        if torch.is_grad_enabled() or ctx.gradients is None:
+            raise RuntimeError(
+                "A loss that is computed in chunks cannot be differentiated twice: call the model with "
+                "return_logits=True, and it is computed from all logits."
+            )
         of_states, *of_parameters = ctx.gradients
         ctx.gradients = None  # they are changed in place
         scaled = iter([None if each is None else each.mul_(gradient) for each in of_parameters])
@@ -103,15 +112,6 @@ def loss_and_gradient(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[t
     sums = logits.exp_().sum(dim=1, keepdim=True)
     logits.mul_(has_label / sums).scatter_add_(1, labels, -has_label.to(logits))
     return (sums.log() - wanted).where(has_label, 0).sum(), logits
-
-
-def check_derivative(is_first: bool) -> None:
-    """Raises a `RuntimeError` for a second derivative, and for a first one that is asked for again."""
-    if torch.is_grad_enabled() or not is_first:
-        raise RuntimeError(
-            "A loss that is computed in chunks cannot be differentiated twice: call the model with "
-            "return_logits=True, and it is computed from all logits."
-        )
 
 
 def logits_loss(
