@@ -11,8 +11,7 @@ IGNORED = -100  # the label of a position that has none
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
 FEW = 1 << 18  # up to this many logits are made at once
 MANY = 1 << 26  # the most logits in a chunk
-#: attributes of a parameter of which each process holds a part: with FSDP2, with ZeRO-3
-SHARDED = ("placements", "ds_tensor")
+SHARDED = ("placements", "ds_tensor")  # attributes of a parameter of which each process holds a part: FSDP2, ZeRO-3
 
 
 def labelled(labels: torch.LongTensor | None) -> torch.BoolTensor | None:

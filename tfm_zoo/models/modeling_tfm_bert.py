@@ -22,7 +22,7 @@ from .encoder_heads import TfmBertForPreTrainingOutput, classifier_dropout, make
 from .heads import VOCABULARY, answers, check_labels, check_sequence_labels, passed_on
 from .layout import marks_padding
 from .losses import IGNORED, labelled
-from .pooling import check_engine_pools, make_classifier, make_pooler, make_pooler_query, pool, pools_first
+from .pooling import POOLING, check_engine_pools, make_classifier, make_pooler, make_pooler_query, pool, pools_first
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
 
@@ -58,6 +58,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
     """
 
     other_names = POOLER
+    head_fields = ("add_pooling_layer", *POOLING)
 
     def __init__(self, config: TfmBertConfig, add_pooling_layer: bool | None = None):
         super().__init__(config)
@@ -91,7 +92,6 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
 class TfmBertHead(TfmBertPreTrainedModel):
     """The encoder, to which a subclass adds a head."""
 
-    accepts_loss_kwargs = False
     has_pooler = True
 
     def __init__(self, config: TfmBertConfig):
@@ -104,6 +104,7 @@ class TfmBertForSequenceClassification(TfmBertHead):
     """The encoder with a classifier (or a regressor), which takes the place of the pooler."""
 
     other_names = {r"^(model\.)?pooler\.": "classifier.", r"^classifier\.(?=weight|bias)": "classifier.out_proj."}
+    head_fields = ("classifier_dense", "classifier_dropout", *POOLING)
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
@@ -140,8 +141,8 @@ class TfmBertForSequenceClassification(TfmBertHead):
 class TfmBertForTokenClassification(TfmBertHead):
     """The encoder with a classifier on every position."""
 
-    accepts_loss_kwargs = True
     has_pooler = False
+    head_fields = ("classifier_transform", "classifier_dropout")
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
@@ -182,6 +183,7 @@ class TfmBertForQuestionAnswering(TfmBertHead):
     """The encoder with scores for the first and the last token of an answer."""
 
     has_pooler = False
+    head_fields = ("classifier_transform", "qa_dropout")
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
@@ -227,6 +229,7 @@ class TfmBertForMultipleChoice(TfmBertHead):
     """The encoder with a score for each choice, from the pooler."""
 
     other_names = POOLER
+    head_fields = ("classifier_dropout", *POOLING)
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
@@ -249,12 +252,8 @@ class TfmBertForMultipleChoice(TfmBertHead):
         labels: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MultipleChoiceModelOutput:
-        """Gives `logits` `(batch, choices)`, and the loss of the labels; inputs as for [`TfmBertModel`], but of shape
-        `(batch, choices, length)`.
-
-        Args:
-            labels: `(batch,)`, the index of the right choice.
-        """
+        """Gives `logits` `(batch, choices)`, and the loss of `labels` `(batch,)`, the right choices; inputs as for
+        [`TfmBertModel`], but of shape `(batch, choices, length)`."""
         tokens = one_of(input_ids, inputs_embeds)
         if tokens.dim() != (3 if inputs_embeds is None else 4):
             name, width = ("input_ids", "") if inputs_embeds is None else ("inputs_embeds", ", embedding_size")
@@ -274,6 +273,7 @@ class TfmBertForNextSentencePrediction(TfmBertHead):
     """The encoder with BERT's next-sentence head on the pooler."""
 
     other_names = POOLER
+    head_fields = POOLING
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
@@ -291,11 +291,8 @@ class TfmBertForNextSentencePrediction(TfmBertHead):
         labels: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> NextSentencePredictorOutput:
-        """Gives `logits` `(batch, 2)`, and the loss of the labels; inputs as for [`TfmBertModel`].
-
-        Args:
-            labels: `(batch,)`, 0 where the second segment continues the first, 1 where it does not.
-        """
+        """Gives `logits` `(batch, 2)`, and the loss of `labels` `(batch,)`, 0 where the second segment continues the
+        first, 1 where it does not; inputs as for [`TfmBertModel`]."""
         check_labels(labels, one_of(input_ids, inputs_embeds).shape[:1], 2, "the two classes")
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         outputs = self.model(*inputs, return_dict=True, **kwargs)
@@ -307,10 +304,10 @@ class TfmBertForNextSentencePrediction(TfmBertHead):
 class TfmBertForMaskedLM(TfmBertHead):
     """The encoder with a masked-language-modelling head."""
 
-    accepts_loss_kwargs = True
     has_pooler = False
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_rep"}
+    head_fields = ("lm_head_act", "lm_head_transform", "lm_head_bias")
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
@@ -370,12 +367,8 @@ class TfmBertForReplacedTokenDetection(TfmBertHead):
         labels: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> TokenClassifierOutput:
-        """Gives `logits` `(batch, length)`, above 0 where a token looks replaced, and the loss of the labels; inputs as
-        for [`TfmBertModel`].
-
-        Args:
-            labels: `(batch, length)`, 1 where the token was replaced, 0 where not; -100 and padding do not count.
-        """
+        """Gives `logits` `(batch, length)`, above 0 where a token looks replaced, and the loss of `labels` of this
+        shape (1 where it was, 0 where not; -100 and padding do not count); inputs as for [`TfmBertModel`]."""
         check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], 2, "the two classes")
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         outputs = self.model(*inputs, return_dict=True, **kwargs)
@@ -392,9 +385,9 @@ class TfmBertForReplacedTokenDetection(TfmBertHead):
 class TfmBertForPreTraining(TfmBertForMaskedLM):
     """The encoder with two pre-training heads: masked language modelling, and next sentences (ALBERT: their order)."""
 
-    accepts_loss_kwargs = False
     has_pooler = True
     other_names = POOLER
+    head_fields = (*TfmBertForMaskedLM.head_fields, "sentence_dropout", *POOLING)
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)

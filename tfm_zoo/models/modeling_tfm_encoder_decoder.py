@@ -147,6 +147,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
     reads_target = True
     _tied_weights_keys = {"lm_head.weight": f"model.{TARGET}"}
     _tp_plan = {"lm_head": "colwise_rep"}
+    head_fields = ("lm_head_bias", "logit_scale", "final_logits_bias")
 
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
@@ -198,10 +199,9 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
             sizes = (target.shape[:2], self.lm_head.out_features)
             check_labels(labels, *sizes, "the vocabulary (decoder_vocab_size)", inputs="the decoder's inputs")
             read = positions_to_read(self, labels, return_logits, logits_to_keep, real)
-        inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
-        inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
-        inputs += (token_type_ids, position_ids, decoder_position_ids)
-        outputs = self.model(*inputs, read, return_dict=True, **kwargs)
+        given = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs, past_key_values)
+        given += (inputs_embeds, decoder_inputs_embeds, use_cache, token_type_ids, position_ids, decoder_position_ids)
+        outputs = self.model(*given, read, return_dict=True, **kwargs)
         options = (logits_to_keep, num_items_in_batch, return_logits, read)
         loss, logits = next_tokens(self, outputs.last_hidden_state, labels, *options)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **passed_on(outputs))
@@ -221,7 +221,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
 class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedModel):
     """A classifier (or a regressor) of the source, on the decoder's state at the last end-of-sequence token."""
 
-    accepts_loss_kwargs = False
+    head_fields = ("classifier_dropout",)
 
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
@@ -264,10 +264,9 @@ class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedMode
             )
         check_sequence_labels(self.config, one_of(input_ids, inputs_embeds), labels)
         use_cache = use_cache if labels is None else False
-        inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
-        inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
-        inputs += (token_type_ids, position_ids, decoder_position_ids)
-        outputs = self.model(*inputs, read, return_dict=True, **kwargs)
+        given = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs, past_key_values)
+        given += (inputs_embeds, decoder_inputs_embeds, use_cache, token_type_ids, position_ids, decoder_position_ids)
+        outputs = self.model(*given, read, return_dict=True, **kwargs)
         logits = self.classification_head(read_states(outputs.last_hidden_state, read))
         loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
         return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
@@ -285,6 +284,7 @@ class TfmEncoderDecoderForTokenClassification(TfmEncoderDecoderPreTrainedModel):
     """The encoder with a classifier on every position of the source, as in T5."""
 
     _keys_to_ignore_on_load_unexpected = [r"^(model\.)?decoder\.", r"^lm_head\."]
+    head_fields = ("classifier_dropout",)
 
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
@@ -326,7 +326,6 @@ class TfmEncoderDecoderForTokenClassification(TfmEncoderDecoderPreTrainedModel):
 class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
     """Scores for the first and the last token of an answer, on the decoder, which reads the source again."""
 
-    accepts_loss_kwargs = False
     reads_target = True
 
     def __init__(self, config: TfmEncoderDecoderConfig):
@@ -364,10 +363,9 @@ class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
         source = one_of(input_ids, inputs_embeds) if encoder_outputs is None else encoder_outputs[0]
         check_labels(start_positions, source.shape[:1], name="start_positions")
         check_labels(end_positions, source.shape[:1], name="end_positions")
-        inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
-        inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
-        inputs += (token_type_ids, position_ids, decoder_position_ids)
-        outputs = self.model(*inputs, return_dict=True, **kwargs)
+        given = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs, past_key_values)
+        given += (inputs_embeds, decoder_inputs_embeds, use_cache, token_type_ids, position_ids, decoder_position_ids)
+        outputs = self.model(*given, return_dict=True, **kwargs)
         found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
         return Seq2SeqQuestionAnsweringModelOutput(**found, **passed_on(outputs))
 

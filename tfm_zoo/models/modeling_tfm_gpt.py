@@ -133,6 +133,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
 
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_rep"}
+    head_fields = ("lm_head_bias", "logit_scale")
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
@@ -193,8 +194,6 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
 class TfmGPTForSequenceClassification(TfmGPTHead):
     """The decoder with a classifier (or a regressor) on the last real token of each sequence."""
 
-    accepts_loss_kwargs = False
-
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
         self.score = nn.Linear(config.output_size, config.num_labels, bias=False)
@@ -231,6 +230,8 @@ class TfmGPTForSequenceClassification(TfmGPTHead):
 
 class TfmGPTForTokenClassification(TfmGPTHead):
     """The decoder with a classifier on every position."""
+
+    head_fields = ("classifier_dropout",)
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
@@ -271,8 +272,6 @@ class TfmGPTForTokenClassification(TfmGPTHead):
 
 class TfmGPTForQuestionAnswering(TfmGPTHead):
     """The decoder with scores for the first and the last token of an answer."""
-
-    accepts_loss_kwargs = False
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
