@@ -1,26 +1,34 @@
-"""How many tokens a model takes."""
+"""Where the positions of a model's tokens begin, and how many it has."""
+
+from typing import Any
 
 from transformers import PreTrainedConfig
 
 from .converters import ARCHITECTURES
 from .converters.config_rules import Free
 
-LIMIT, FROM_PADDING = "max_position_embeddings", "position_ids_from_padding"
+POSITIONS, FROM_PADDING = "max_position_embeddings", "position_ids_from_padding"
 
 
 def positions_of(config: PreTrainedConfig) -> int | None:
-    """How many tokens a configuration, official or the zoo's, has positions for; `None` if it does not say.
+    """How many positions a configuration, official or the zoo's, has for tokens; `None` if it does not say."""
+    positions = in_zoo_terms(config)[POSITIONS]
+    return positions and positions - first_position(config)
 
-    For an official one, the table of its architecture says which of its fields these are.
-    """
+
+def first_position(config: PreTrainedConfig) -> int:
+    """The position of a sequence's first token: in RoBERTa the one after the padding's."""
+    return config.pad_token_id + 1 if in_zoo_terms(config)[FROM_PADDING] else 0
+
+
+def in_zoo_terms(config: PreTrainedConfig) -> dict[str, Any]:
+    """The zoo's fields of positions: those of a zoo configuration, or what the tables make of an official one."""
     origin = (getattr(config, "official", None) or {}).get("model_type")
+    zoo = {POSITIONS: getattr(config, POSITIONS, None), FROM_PADDING: getattr(config, FROM_PADDING, False)}
     table = ARCHITECTURES.get(origin or config.model_type)
-    zoo, rules = {LIMIT: getattr(config, LIMIT, None), FROM_PADDING: getattr(config, FROM_PADDING, False)}, ()
-    if table is not None:
-        rules = [rule for rule in table.config if rule.zoo in zoo]
-    if any(isinstance(rule, Free) and rule.zoo == LIMIT for rule in rules):
-        return None
-    if origin is None:
+    rules = [rule for rule in table.config if rule.zoo in zoo] if table else []
+    if origin is None and rules:
         official = config.to_dict()
         zoo |= {name: value for rule in rules for name, value in rule.to_zoo(official, {}).items()}
-    return zoo[LIMIT] - config.pad_token_id - 1 if zoo[LIMIT] and zoo[FROM_PADDING] else zoo[LIMIT]
+    # Where any number serves the official class, it has no limit.
+    return zoo | {rule.zoo: None for rule in rules if isinstance(rule, Free)}
