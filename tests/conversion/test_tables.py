@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tfm_zoo.converters.config_rules import Field
 from tfm_zoo.limits import positions_of
 
 from ..official_models import TINY, TINY_OF
+from ..tiny import HEADS
 
 #: imports the tables without `tfm_zoo/__init__.py`, which registers classes with transformers
 IMPORT = """
@@ -76,8 +78,14 @@ def test_tables_say_how_many_tokens_a_model_takes(model_type):
     table = ARCHITECTURES[model_type]
     if table.library == "torch":
         pytest.skip("a module of torch has no configuration")
-    fields, most = POSITIONS.get(model_type, (None, None))
-    official = CONFIG_MAPPING[model_type](**TINY_OF.get(model_type, TINY) | (fields or {}))
+    chosen, most = POSITIONS.get(model_type, (None, None))
+    official = CONFIG_MAPPING[model_type](**TINY_OF.get(model_type, TINY) | (chosen or {}))
     zoo = to_zoo_config(table, completed(table, official.to_dict()), table.heads[0].zoo, {})
     assert positions_of(official) == positions_of(zoo)
-    assert fields is None or positions_of(zoo) == most
+    assert chosen is None or positions_of(zoo) == most
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
+def test_fields_of_heads_are_fields(head):
+    """`to_official` compares a field of heads only where the head reads it."""
+    assert set(head.head_fields) <= {field.name for field in fields(head.config_class)}
