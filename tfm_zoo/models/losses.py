@@ -77,7 +77,7 @@ class ChunkedLoss(torch.autograd.Function):
             with torch.set_grad_enabled(any(ctx.needed)):
                 rows = rows.detach().requires_grad_()
                 logits = soft_capped(lm_head(rows), softcap)
-            loss, of_logits = loss_and_gradient(logits.detach().float(), targets)
+            loss, of_logits = loss_and_gradient(logits.detach().float(), targets)  # in place: a layer keeps no output
             total += loss
             if any(ctx.needed):
                 of_logits = of_logits.to(logits.dtype)
