@@ -113,9 +113,7 @@ def loss_and_gradient(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[t
     return (sums.log() - wanted).where(has_label, 0).sum(), logits
 
 
-def logits_loss(
-    logits: torch.Tensor, labels: torch.LongTensor, num_items: int | torch.Tensor | None = None
-) -> torch.Tensor:
+def logits_loss(logits: torch.Tensor, labels: torch.LongTensor, num_items: int | torch.Tensor | None) -> torch.Tensor:
     """[`vocabulary_loss`] of logits `(batch, length, vocab_size)` that have been made."""
     labels = labels.flatten().to(logits.device)
     loss = F.cross_entropy(logits.flatten(0, 1).float(), labels, reduction="sum")
@@ -123,10 +121,10 @@ def logits_loss(
 
 
 def summed_loss(
-    lm_head: nn.Module, hidden_states: torch.Tensor, labels: torch.LongTensor, softcap: float | None
+    lm_head: nn.Module, rows: torch.Tensor, labels: torch.LongTensor, softcap: float | None
 ) -> torch.Tensor:
     """The summed loss of a chunk, in float32."""
-    return F.cross_entropy(soft_capped(lm_head(hidden_states), softcap).float(), labels, reduction="sum")
+    return F.cross_entropy(soft_capped(lm_head(rows), softcap).float(), labels, reduction="sum")
 
 
 def is_divided(layer: nn.Module) -> bool:

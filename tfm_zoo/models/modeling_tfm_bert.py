@@ -257,9 +257,8 @@ class TfmBertForMultipleChoice(TfmBertHead):
         tokens = one_of(input_ids, inputs_embeds)
         if tokens.dim() != (3 if inputs_embeds is None else 4):
             name, width = ("input_ids", "") if inputs_embeds is None else ("inputs_embeds", ", embedding_size")
-            raise ValueError(
-                f"{name} of shape {tuple(tokens.shape)} should be of shape (batch, choices, length{width})."
-            )
+            shape = tuple(tokens.shape)
+            raise ValueError(f"{name} of shape {shape} should be of shape (batch, choices, length{width}).")
         check_labels(labels, tokens.shape[:1], tokens.shape[1], "the choices")
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         rows = [None if tensor is None else tensor.flatten(0, 1) for tensor in inputs]

@@ -93,16 +93,16 @@ def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Te
 
 
 def last_tokens(
-    config, input_ids: torch.LongTensor | None, mask: torch.Tensor | None, tokens: torch.Tensor
+    config, ids: torch.LongTensor | None, mask: torch.Tensor | None, tokens: torch.Tensor
 ) -> torch.BoolTensor:
     """`(batch, length)`, true at the last token that is not `pad_token_id` or, for embeddings and models without that
     id, not masked. `tokens` are the ids or the embeddings. Raises a `ValueError` if neither says what is padding."""
     batch, length = tokens.shape[:2]
-    if input_ids is not None and config.pad_token_id is not None:
-        real = input_ids != config.pad_token_id
+    if ids is not None and config.pad_token_id is not None:
+        real = ids != config.pad_token_id
     elif marks_padding(mask):
         real = mask[:, -length:] != 0
-    elif input_ids is None or batch == 1:
+    elif ids is None or batch == 1:
         real = torch.ones((batch, length), dtype=torch.bool, device=tokens.device)
     else:
         raise ValueError(
