@@ -114,7 +114,7 @@ def test_language_model_for_a_classifier(tmp_path, caplog):
     assert model.score.weight.shape == (7, 32)
     assert torch.equal(model.model.layers[2].mlp.down_proj.weight, original.model.layers[2].mlp.down_proj.weight)
     fresh, left_out = caplog.messages
-    assert fresh.startswith(f"{tmp_path} has no weights that fit score.weight: new weights were made for these, to be trained")
+    assert fresh == f"{tmp_path} has no weights that fit score.weight: new weights were made for these, to be trained."
     assert left_out.endswith("left out what belongs to another head: lm_head.weight.")
 
 

@@ -36,11 +36,17 @@ def check_identity(state: TrainState, identity: Mapping[str, Any], may_differ: C
                 f"resume_from_checkpoint: the checkpoint, of version 0.1, did not choose its best model by {metric!r}:"
                 " give the metric_for_best_model of its run"
             )
-    # Version 0.1 recorded few options. What is not recorded is not compared.
-    differing = [name for name, value in identity.items() if name in recorded and recorded[name] != value]
+    # Version 0.1 recorded few options. What is not recorded is not compared. Version 0.2 recorded the only column of
+    # labels by its name, and not in a list.
+    differing = [name for name, value in identity.items() if recorded.get(name, value) not in (value, _only(value))]
     for name in {"num_processes", *may_differ}.intersection(differing):
         differing.remove(name)
         logger.warning(f"Continuing with {name} {identity[name]}, which was {recorded[name]}: {CHANGES[name]}")
     if differing:
         changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in differing)
         raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}")
+
+
+def _only(value: Any) -> Any:
+    """The only item of a list; any other value as it is."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
