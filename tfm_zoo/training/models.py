@@ -93,6 +93,8 @@ class Head:
         """A model of this configuration with new weights. `fields` are set only if it is converted to a zoo model."""
         # With the same seed the official model and the converted one start with the same weights.
         model = self.auto_class.from_config(config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code)
+        if args.tokenizer_name is None and args.tokenizer_vocab_size is None:
+            weigh_embeddings(model)
         return tfm_zoo.from_official(model, self.zoo_class(config), **fields) if args.becomes_zoo(config) else model
 
     def new_config(self, args: TrainingOptions, tokenizer: PreTrainedTokenizerBase, **fields: Any) -> PreTrainedConfig:
@@ -166,6 +168,17 @@ def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedToke
     if args.tokenizer_name:
         return load_tokenizer(args)
     return args.make_tokenizer(texts, tokens_to_learn(args, args.small_vocab_size))
+
+
+def weigh_embeddings(model: PreTrainedModel) -> None:
+    """Warn of a new model most of whose parameters are the embeddings of the tokens that were found in its texts."""
+    tokens, width = model.get_input_embeddings().weight.shape
+    others = model.num_parameters() - tokens * width
+    if tokens * width > others:
+        logger.warning(
+            f"{tokens * width:,} of the model's {tokens * width + others:,} parameters are embeddings of {tokens:,}"
+            f" tokens: fewer train faster, such as --tokenizer_vocab_size {max(300, others // (4 * width) // 100 * 100)}"
+        )
 
 
 def tokens_to_learn(args: TrainingOptions, default: int) -> int:
