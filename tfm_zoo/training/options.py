@@ -4,6 +4,7 @@ import logging
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar
 
 import yaml
@@ -67,6 +68,12 @@ class Options:
                 raise ValueError(f"{each.name} must be {expected}, not {value}")
 
 
+#: an option that says which model or data: a comparison records its configurations and tokens instead
+given = partial(option, compare="free")
+#: an option that says how a run is kept, resumed, stopped or published
+managing = partial(option, resume=False, compare="never")
+
+
 @dataclass(frozen=True)
 class TrainingOptions(Options):
     """The options of every recipe that trains: of its model, its data and its loop. Names are those of transformers'
@@ -103,53 +110,44 @@ class TrainingOptions(Options):
     test_split_percentage: ClassVar[float] = 0
 
     # The model
-    model_name_or_path: str | None = option(
-        None, "Zoo or official checkpoint, Hub id or folder; default: a new model.", resume=False, compare="never"
+    model_name_or_path: str | None = managing(
+        None, "Zoo or official checkpoint, Hub id or folder; default: a new model."
     )
-    model_type: str | None = option(
-        None, "Type of a new model in its default size (llama); default: a small model.", compare="free"
+    model_type: str | None = given(None, "Type of a new model in its default size (llama); default: a small model.")
+    config_name: str | None = given(
+        None, f"Configuration of a new model: a Hub id, a folder, or one of {', '.join(NAMED_CONFIGS)}."
     )
-    config_name: str | None = option(
-        None, f"Configuration of a new model: a Hub id, a folder, or one of {', '.join(NAMED_CONFIGS)}.", compare="free"
+    config_overrides: str | None = given(None, "Fields of a new model: 'hidden_size=256,mlp_type=gated' or a mapping.")
+    tokenizer_name: str | None = given(
+        None, "Default: the checkpoint's, or one made from the training text.", resume=False
     )
-    config_overrides: str | None = option(
-        None, "Fields of a new model: 'hidden_size=256,mlp_type=gated' or a mapping.", compare="free"
-    )
-    tokenizer_name: str | None = option(
-        None, "Default: the checkpoint's, or one made from the training text.", resume=False, compare="free"
-    )
-    tokenizer_vocab_size: int | None = option(
+    tokenizer_vocab_size: int | None = given(
         None,
         "The most tokens of a tokenizer made from the training text; default: as many as the named configuration has,"
         " or those of a small model.",
-        compare="free",
     )
     model_class: Literal["zoo", "native"] = option(
         "zoo", "'native' keeps an official checkpoint's own class.", compare="never"
     )
-    trust_remote_code: bool = option(
-        False, "Run code that a checkpoint or a metric on the Hub brings along.", resume=False, compare="free"
+    trust_remote_code: bool = given(
+        False, "Run code that a checkpoint or a metric on the Hub brings along.", resume=False
     )
 
     # The data
-    dataset_name: str | None = option(
-        None, "Hub id or local folder; default: 'generated', the built-in data set.", resume=False, compare="free"
+    dataset_name: str | None = given(
+        None, "Hub id or local folder; default: 'generated', the built-in data set.", resume=False
     )
-    dataset_config_name: str | None = option(None, "Configuration of the data set.", compare="free")
-    train_file: str | None = option(
-        None, "CSV, TSV, JSON (lines) or Parquet file, instead of dataset_name.", resume=False, compare="free"
+    dataset_config_name: str | None = given(None, "Configuration of the data set.")
+    train_file: str | None = given(
+        None, "CSV, TSV, JSON (lines) or Parquet file, instead of dataset_name.", resume=False
     )
-    validation_file: str | None = option(None, "Such a file to validate on.", resume=False, compare="free")
-    validation_split_percentage: float = option(
-        10, "Percentage of train to validate on if there is no validation split.", at_least=0, compare="free"
+    validation_file: str | None = given(None, "Such a file to validate on.", resume=False)
+    validation_split_percentage: float = given(
+        10, "Percentage of train to validate on if there is no validation split.", at_least=0
     )
-    max_train_samples: int | None = option(
-        None, "Use this many training examples, picked by the seed.", at_least=1, compare="free"
-    )
-    max_eval_samples: int | None = option(None, "Likewise for each split to evaluate on.", at_least=1, compare="free")
-    preprocessing_num_workers: int | None = option(
-        None, "Processes that tokenize.", at_least=1, resume=False, compare="free"
-    )
+    max_train_samples: int | None = given(None, "Use this many training examples, picked by the seed.", at_least=1)
+    max_eval_samples: int | None = given(None, "Likewise for each split to evaluate on.", at_least=1)
+    preprocessing_num_workers: int | None = given(None, "Processes that tokenize.", at_least=1, resume=False)
 
     # The run
     output_dir: str = option(
@@ -187,9 +185,7 @@ class TrainingOptions(Options):
     adam_beta2: float = option(0.999, "AdamW's decay of the mean of squared gradients.", at_least=0, below=1)
     adam_epsilon: float = option(1e-8, "AdamW's epsilon.", above=0)
     max_grad_norm: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", at_least=0)
-    num_train_epochs: float = option(
-        3.0, "Passes over the training data; may be a fraction.", above=0, resume=False, compare="never"
-    )
+    num_train_epochs: float = managing(3.0, "Passes over the training data; may be a fraction.", above=0)
     max_train_steps: int | None = option(
         None, "Optimiser steps; overrides num_train_epochs.", "max_steps", at_least=1, resume=False
     )
@@ -252,20 +248,14 @@ class TrainingOptions(Options):
     greater_is_better: bool | None = option(
         None, "Default: false for a loss, an error (mse, mae) and perplexity, else true.", compare="never"
     )
-    early_stopping_patience: int | None = option(
-        None, "Stop after this many evaluations without a gain.", at_least=1, resume=False, compare="never"
-    )
+    early_stopping_patience: int | None = managing(None, "Stop after this many evaluations without a gain.", at_least=1)
 
-    checkpointing_steps: str | None = option(
-        None, "Steps between two checkpoints, or 'epoch'; default: none.", resume=False, compare="never"
-    )
-    save_total_limit: int | None = option(2, "How many checkpoints to keep.", at_least=1, resume=False, compare="never")
-    resume_from_checkpoint: str | None = option(
+    checkpointing_steps: str | None = managing(None, "Steps between two checkpoints, or 'epoch'; default: none.")
+    save_total_limit: int | None = managing(2, "How many checkpoints to keep.", at_least=1)
+    resume_from_checkpoint: str | None = managing(
         None,
         "A checkpoint, or 'auto': the newest complete one in output_dir. If a run was killed before it saved one, it"
         " begins again.",
-        resume=False,
-        compare="never",
     )
 
     with_tracking: bool = option(False, "Log to the trackers of Accelerate.", resume=False, compare="free")
@@ -273,20 +263,11 @@ class TrainingOptions(Options):
         None, "Which tracker (tensorboard, wandb, ...); default: all installed.", resume=False, compare="free"
     )
 
-    push_to_hub: bool = option(False, "Upload the best model to the Hub.", resume=False, compare="never")
-    hub_model_id: str | None = option(
-        None, "Repository to push to; default: the name of output_dir.", resume=False, compare="never"
-    )
-    hub_token: str | None = option(
-        None, "Token for the Hub; default: the one of `hf auth login`.", resume=False, compare="never"
-    )
-    hub_private_repo: bool | None = option(None, "Make the Hub repository private.", resume=False, compare="never")
-    hub_revision: str | None = option(
-        None,
-        "Branch to push to, created if it does not exist; default: the main one.",
-        resume=False,
-        compare="never",
-    )
+    push_to_hub: bool = managing(False, "Upload the best model to the Hub.")
+    hub_model_id: str | None = managing(None, "Repository to push to; default: the name of output_dir.")
+    hub_token: str | None = managing(None, "Token for the Hub; default: the one of `hf auth login`.")
+    hub_private_repo: bool | None = managing(None, "Make the Hub repository private.")
+    hub_revision: str | None = managing(None, "Branch to push to, created if it does not exist; default: the main one.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -432,13 +413,9 @@ class StreamOptions(TrainingOptions):
     roles: ClassVar = ("train", "validation")
     reads_text_files: ClassVar = True
 
-    text_column_name: str | None = option(
-        None, "Column of the texts; default: 'text', or the only one.", compare="free"
-    )
+    text_column_name: str | None = given(None, "Column of the texts; default: 'text', or the only one.")
     streaming: bool = option(False, "Read the training texts while training; needs max_train_steps.", compare="never")
-    train_split_name: str | None = option(
-        None, "Split to train on; default: the one that begins with 'train'.", compare="free"
-    )
+    train_split_name: str | None = given(None, "Split to train on; default: the one that begins with 'train'.")
 
     def resolved(self) -> Self:
         """As for all tasks. Refuses options that need the length of the data, which is unknown for a stream."""
