@@ -16,9 +16,9 @@ from transformers import (
 
 import tfm_zoo
 from tfm_zoo.training import generated, loop
-from tfm_zoo.training.text_to_text.measures import label_smoothed_loss, labelled_logits
+from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss, labelled_logits
+from tfm_zoo.training.tasks.translation import language_codes
 from tfm_zoo.training.tokenizers import joint_bpe
-from tfm_zoo.training.translation.task import language_codes
 
 from .conftest import ROOT, WITHOUT_ZOO, history, imported, run_python, shown_error
 
