@@ -157,6 +157,7 @@ def test_options_that_are_more_than_the_model_takes_are_cut(caplog):
         ({"target_lang": "blank"}, ValueError, "split 'train' has an empty text in row 2 of column 'blank'"),
         ({"validation_split_percentage": 0}, ValueError, "there is no validation split"),
         ({"max_target_length": 0}, ValueError, "max_target_length must be at least 1, not 0"),
+        ({"separate_vocabularies": True, "tokenizer_name": "some"}, ValueError, "for a new model: .* with 'some'"),
         ({"dataset_name": "no/where"}, (ValueError, FileNotFoundError), "no/where"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
