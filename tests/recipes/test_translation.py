@@ -315,6 +315,13 @@ def test_bf16_and_gradient_checkpointing_run(train_translation, tmp_path):
     assert rounded == pytest.approx(exact, abs=0.1) and rounded != exact
 
 
+def test_mixed_precision_pads_no_further_than_the_positions(train_translation):
+    """7 are no multiple of 8, and sources of 4 letters have 5 tokens."""
+    sizes = f"{SIZES},position_embedding_type=learned,max_position_embeddings=7"
+    lengths = {"max_source_length": 6, "max_target_length": 7}
+    train_translation(mixed_precision="bf16", config_overrides=sizes, max_train_steps=2, num_samples=0, **lengths)
+
+
 def test_best_model_by_chrf(train_translation, tmp_path):
     results = train_translation(
         num_eval_translations=10, metric_for_best_model="chrf", eval_steps=3, max_train_steps=12, num_samples=0

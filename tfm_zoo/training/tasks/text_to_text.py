@@ -30,7 +30,7 @@ from tfm_zoo.training.data import Data
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.metrics import load_metrics
 from tfm_zoo.training.models import Head, longest_input, new_tokenizer
-from tfm_zoo.training.options import SplitOptions, fitted, option
+from tfm_zoo.training.options import SplitOptions, TrainingOptions, fitted, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.sharding import is_sharded, unwrapped
 from tfm_zoo.training.task import (
@@ -157,25 +157,30 @@ def build_writer(args: TextToTextOptions, pairs: TextPairs, writes: str) -> Writ
         return model, tokenizer, load_target_tokenizer(model, trust_remote_code=args.trust_remote_code) or tokenizer
     if args.separate_vocabularies:
         tokenizer, target_tokenizer = (new_tokenizer(args, pairs.splits["train"][side]) for side in SIDES)
+        sizes = {"decoder_vocab_size": len(target_tokenizer), "share_encoder_decoder_embeddings": False}
     else:
         tokenizer = target_tokenizer = new_tokenizer(args, pairs.texts())
+        sizes = {}
+    return new_writer(args, tokenizer, writes, **sizes), tokenizer, target_tokenizer
+
+
+def new_writer(args: TrainingOptions, tokenizer: PreTrainedTokenizerBase, writes: str, **sizes: int) -> PreTrainedModel:
+    """A model with new weights; `sizes` are those of a vocabulary that targets have of their own."""
     for token in ("pad_token", "eos_token"):
         if getattr(tokenizer, token) is None:
             raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no {token}, which a {writes} needs")
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
-    fields = {"bos_token_id": bos, "eos_token_id": eos}
-    fields["decoder_start_token_id"] = tokenizer.pad_token_id if bos is None else bos
-    if args.separate_vocabularies:
-        fields |= {"decoder_vocab_size": len(target_tokenizer), "share_encoder_decoder_embeddings": False}
-    config = HEAD.new_config(args, tokenizer, **fields)
-    if args.separate_vocabularies and "decoder_vocab_size" not in type(config)().to_dict():
+    start = tokenizer.pad_token_id if bos is None else bos
+    special = {"bos_token_id": bos, "eos_token_id": eos, "decoder_start_token_id": start}
+    config = HEAD.new_config(args, tokenizer, **special, **sizes)
+    if sizes and "decoder_vocab_size" not in type(config)().to_dict():
         raise ValueError(f"separate_vocabularies: a model of type {config.model_type!r} has one vocabulary")
     size = getattr(config, "decoder_vocab_size", None) or config.vocab_size
-    if size < len(target_tokenizer):
-        raise ValueError(f"decoder_vocab_size {size}: the targets' tokenizer has {len(target_tokenizer)} tokens")
+    if size < (needed := sizes.get("decoder_vocab_size", len(tokenizer))):
+        raise ValueError(f"decoder_vocab_size {size}: the targets' tokenizer has {needed} tokens")
     if getattr(config, "forced_eos_token_id", None) is not None:  # of the architecture's own vocabulary
         config.forced_eos_token_id = eos
-    return HEAD.new(args, config), tokenizer, target_tokenizer
+    return HEAD.new(args, config)
 
 
 @dataclass(kw_only=True)
