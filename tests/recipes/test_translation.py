@@ -330,6 +330,24 @@ def test_best_model_by_chrf(train_translation, tmp_path):
     assert results["eval_chrf"] == max(scores) and results["best_step"] == 3 * (1 + scores.index(max(scores)))
 
 
+def test_metrics_of_choice(train_translation, tmp_path):
+    """One of the zoo's and one of a user's."""
+    (tmp_path / "lengths").mkdir()
+    (tmp_path / "lengths" / "lengths.py").write_text(
+        "import datasets\nimport evaluate\n\n\nclass Lengths(evaluate.Metric):\n    def _info(self):\n"
+        "        text = datasets.Value('string')\n"
+        "        return evaluate.MetricInfo('', '', datasets.Features(predictions=text, references=text))\n\n"
+        "    def _compute(self, predictions, references):\n"
+        "        return {'longest': max(map(len, references))}\n"
+    )
+    metrics = {"metrics": ["chrf", str(tmp_path / "lengths")], "metric_for_best_model": "longest"}
+    results = train_translation(num_eval_translations=10, max_train_steps=2, num_samples=0, **metrics)
+    assert results["test_longest"] == 7 and 0 <= results["test_chrf"] <= 100 and "test_bleu" not in results
+    card = ModelCard.load(tmp_path / "run" / "README.md")
+    assert {result.metric_type for result in card.data.eval_results} == {"chrf", "longest"}
+    assert "chrF2|" in card.text and "BLEU" not in card.text
+
+
 def test_without_a_test_split_validation_is_translated(train_translation, tmp_path):
     results = train_translation(test_file=None, max_train_steps=2, max_eval_samples=3)
     assert {"eval_bleu", "eval_chrf", "eval_exact_match"} <= results.keys() and "test_loss" not in results
