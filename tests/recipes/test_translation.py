@@ -14,8 +14,10 @@ from transformers import (
     MarianConfig,
     MarianMTModel,
 )
+from typer.testing import CliRunner
 
 import tfm_zoo
+from tfm_zoo.cli import app
 from tfm_zoo.training import generated, loop
 from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss, labelled_logits
 from tfm_zoo.training.tasks.translation import language_codes
@@ -226,7 +228,7 @@ def test_separate_vocabularies(train_translation, pairs, tmp_path, capsys, model
     if model_type:
         sizes = SIZES_OF_MARIAN
     options = files | {"model_type": model_type, "config_overrides": sizes, "num_beams": 1}
-    options |= {"separate_vocabularies": True, "num_train_epochs": 8}
+    options |= {"separate_vocabularies": True, "num_train_epochs": 5}
     results = train_translation(**options)
     assert results["eval_loss"] < 0.5 * history(tmp_path / "run", "loss")[0]
     folder = tmp_path / "run"
@@ -240,6 +242,11 @@ def test_separate_vocabularies(train_translation, pairs, tmp_path, capsys, model
     written = (folder / "generated_predictions.txt").read_text().splitlines()
     assert translated(folder, [row["en"] for row in rows], capsys) == written
     assert 'subfolder="target_tokenizer"' in (folder / "README.md").read_text()
+
+    if model_type:  # the official folder has both, too
+        exported = CliRunner().invoke(app, ["export", str(folder), str(tmp_path / "official")])
+        assert exported.exit_code == 0, exported.output
+        assert translated(tmp_path / "official", [row["en"] for row in rows[:5]], capsys) == written[:5]
 
     # A run from there on has both tokenizers, and so has its model.
     again = {"tokenizer_vocab_size": None, "model_name_or_path": folder, "config_overrides": None, "model_type": None}
