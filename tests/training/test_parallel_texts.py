@@ -7,7 +7,7 @@ from datasets import Dataset, DatasetDict, Features, Translation, Value
 from transformers import AutoTokenizer
 
 from tfm_zoo.training import generated
-from tfm_zoo.training.options import GENERATED, fitted
+from tfm_zoo.training.options import fitted
 from tfm_zoo.training.tasks.translation import TranslationOptions, load_parallel_texts
 from tfm_zoo.training.tokenizers import joint_bpe
 
@@ -97,7 +97,7 @@ def test_missing_splits_are_cut_and_samples_limited(tmp_path):
 
 
 def test_built_in_sequences():
-    data = load(dataset_name=GENERATED, source_lang=None, target_lang=None)
+    data = load(dataset_name=generated.NAME, source_lang=None, target_lang=None)
     assert data.languages == ("source", "target")
     assert "The data set is generated" in data.notes[0]
     texts = [row for split in data.splits.values() for row in split.to_list()]
