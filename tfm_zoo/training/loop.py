@@ -252,7 +252,7 @@ class Loop:
                 model = whole(model, weights)  # whose dtype may differ from the wrapped model's
             with staged(self.output_dir) as folder:
                 model.save_pretrained(folder, state_dict=weights)
-                self.task.tokenizer.save_pretrained(folder)
+                self.task.save_tokenizer(folder)
                 self.state.write(folder)  # names the step of this model
         self.accelerator.wait_for_everyone()
 

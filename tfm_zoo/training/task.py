@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -105,6 +106,10 @@ class Task(ABC):
         seconds = perf_counter() - start
         model.train()
         return self.figures(measured, split) | {"samples_per_second": len(self.splits[split]) / seconds}
+
+    def save_tokenizer(self, folder: Path) -> None:
+        """Save what makes texts into tokens, beside the model."""
+        self.tokenizer.save_pretrained(folder)
 
     def before_epoch(self, model: PreTrainedModel, epoch: int) -> None:  # noqa: B027
         """Called with the model, not its wrapper, before each epoch."""
