@@ -63,7 +63,7 @@ class Loop:
         self.run, self.task = run, task
         self.accelerator, self.args = run.accelerator, run.args
         self.output_dir = Path(run.args.output_dir)
-        for note in task.notes:
+        for note in task.data.notes if task.data else ():
             logger.warning(note)
         if self.args.gradient_checkpointing:
             # Not reentrant, so that gradients reach the layers above frozen embeddings.

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from transformers import BertTokenizer, GPT2Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
-
-from tfm_zoo.training.data import digest
+from transformers import BertTokenizer, GPT2Tokenizer, PreTrainedTokenizerFast
 
 BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LOWER_CASE = normalizers.BertNormalizer(lowercase=True)
@@ -16,11 +14,6 @@ BERT_WORDS = pre_tokenizers.BertPreTokenizer()
 TOKENIZER_TEXT = 50_000_000  # characters of a stream that are enough to make a tokenizer
 SENTINEL, SENTINELS = "<extra_id_{}>", 100  # T5's names of tokens that stand for spans of a text, and their number
 ALPHABET = 1000  # how many characters a WordPiece knows: the most frequent ones
-
-
-def vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
-    """A short digest of a tokenizer's tokens and their ids."""
-    return digest(f"{index} {token}" for token, index in sorted(tokenizer.get_vocab().items()))
 
 
 def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> BertTokenizer:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from tfm_zoo.training.data import vocabulary_digest
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import ModelAndTokenizer, longest_input, new_tokenizer
 from tfm_zoo.training.options import fitted, option
@@ -20,7 +21,7 @@ from tfm_zoo.training.streaming.masking import Padding
 from tfm_zoo.training.streaming.spans import SpanCorruption
 from tfm_zoo.training.task import Batch, Task, collator, loss_and_perplexity
 from tfm_zoo.training.tasks.text_to_text import HEAD, losses_of_targets, new_writer
-from tfm_zoo.training.tokenizers import bpe_with_sentinels, vocabulary_digest
+from tfm_zoo.training.tokenizers import bpe_with_sentinels
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         model=model,
         tokenizer=tokenizer,
         args=args,
-        notes=documents.notes,
-        own_splits=documents.own_splits,
+        data=documents,
         splits=splits_of_examples(documents, make_examples, args, accelerator),
         collate=collator(Padding, tokenizer, accelerator, longest, max_length=longer),
         facts=documents.facts(args) | {"tokenizer": vocabulary_digest(tokenizer)},

@@ -17,6 +17,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, PreTrain
 from transformers.utils import ModelOutput
 
 from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.training.data import vocabulary_digest
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import Head, ModelAndTokenizer, longest_input, new_tokenizer
 from tfm_zoo.training.options import fitted, option
@@ -25,7 +26,7 @@ from tfm_zoo.training.sharding import is_sharded, unwrapped
 from tfm_zoo.training.streaming.documents import DocumentOptions, load_documents, splits_of_examples
 from tfm_zoo.training.streaming.masking import Masking, Padding, PretrainingExamples
 from tfm_zoo.training.task import Batch, Task, collator, inputs_of, sums_of_rows
-from tfm_zoo.training.tokenizers import learned_word_piece, vocabulary_digest
+from tfm_zoo.training.tokenizers import learned_word_piece
 
 #: an evaluation's figures, and what the card calls them
 FIGURES = {
@@ -221,7 +222,6 @@ def prepare(argv: list[str] | None = None) -> Loop:
         collate=collator(Padding, tokenizer, run.accelerator, longest, max_length=args.max_seq_length),
         facts=documents.facts(args) | {"tokenizer": vocabulary_digest(tokenizer)},
         args=args,
-        notes=documents.notes,
-        own_splits=documents.own_splits,
+        data=documents,
     )
     return Loop(replace(run, args=args), task)

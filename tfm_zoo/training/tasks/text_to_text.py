@@ -26,7 +26,7 @@ from typing_extensions import Self
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.pipelines.text_to_text import field_of_original, load_target_tokenizer
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.data import Data
+from tfm_zoo.training.data import Data, vocabulary_digest
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.metrics import load_metrics
 from tfm_zoo.training.models import Head, longest_input, new_tokenizer
@@ -42,7 +42,7 @@ from tfm_zoo.training.task import (
     sums_of_rows,
     with_prefix,
 )
-from tfm_zoo.training.tokenizers import joint_bpe, vocabulary_digest
+from tfm_zoo.training.tokenizers import joint_bpe
 
 HEAD = Head(AutoModelForSeq2SeqLM, "sequence-to-sequence language model")
 SIDES = ("source", "target")  # the columns of pairs
@@ -379,8 +379,6 @@ def prepare_pairs(
         target_tokenizer=target_tokenizer,
         args=args,
         data=pairs,
-        notes=pairs.notes,
-        own_splits=pairs.own_splits,
         metrics=metrics,
         figure_names=figure_names,
         score_names=score_names,
