@@ -53,7 +53,7 @@ class Run:
 
 def make_runs(shared: Path, texts: Path) -> dict[str, Run]:
     """The runs by name. `shared` holds data sets and a checkpoint, `texts` what `write_conversations` writes."""
-    imdb, shakespeare = shared / "datasets/imdb", shared / "datasets/tiny_shakespeare/input.txt"
+    shakespeare = shared / "datasets/tiny_shakespeare/input.txt"
 
     def classifier(**options: Any) -> Run:
         return Run("finetune_classification", GENERATED | {"max_seq_length": 64} | options)
@@ -71,7 +71,7 @@ def make_runs(shared: Path, texts: Path) -> dict[str, Run]:
         "classification-imdb": classifier(
             config="recipes/configs/imdb.yaml",
             model_name_or_path=shared / "checkpoints/all-MiniLM-L6-v2",
-            dataset_name=imdb,
+            dataset_name=shared / "datasets/imdb",
             max_train_samples=160,
         ),
         "classification": classifier(),
@@ -90,7 +90,7 @@ def make_runs(shared: Path, texts: Path) -> dict[str, Run]:
             config="recipes/configs/tiny_shakespeare.yaml",
             train_file=shakespeare,
             config_overrides="n_embd=64,n_layer=2,n_head=2",
-            greater_is_better=True,  # the first evaluation gives the best model: it is there when the run is killed
+            greater_is_better=True,  # of the losses: the best model is the first, which is there when the run is killed
         ),
         "language-model-streaming": language_model(train_file=shakespeare, streaming=True, **SMALL),
         "language-model-conversations": language_model(
