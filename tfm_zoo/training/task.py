@@ -148,7 +148,7 @@ def batched(
     longest: int,
     args: FineTuningOptions,
 ) -> dict[str, Any]:
-    """The fields of a [`Task`] that make batches of encoded texts, as the options say; `longest` as for [`collator`]."""
+    """The fields of a [`Task`] that make batches of encoded texts; `longest` as for [`collator`]."""
     options = {"max_length": args.max_seq_length, "pad_to_max_length": args.pad_to_max_length}
     return {
         "splits": splits,
