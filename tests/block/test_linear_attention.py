@@ -192,6 +192,7 @@ def test_a_cache_is_continued_and_selected():
     assert cache.get_seq_length() == 0 and not cache.layers[0].has_previous_state[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [True, False], ids=["positions", "counted"])
 def test_a_compiled_step_is_compiled_once(given):
     model, ids = tiny_model(TfmGPTForCausalLM, num_hidden_layers=1, **LINEAR), torch.randint(5, 60, (2, 12))
@@ -209,6 +210,7 @@ def test_a_compiled_step_is_compiled_once(given):
     assert cache.get_seq_length() == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [LINEAR, pytest.param(SOME, marks=SIZED_BY_KIND)], ids=["all", "some"])
 def test_a_conversation_goes_on_after_compiled_steps(fields):
     model, ids = tiny_model(TfmGPTForCausalLM, **fields), torch.randint(5, 60, (2, 6))

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import tfm_zoo
 from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.converters.config_rules import Field
@@ -19,6 +21,7 @@ print(len(ARCHITECTURES), "torch" in sys.modules, "transformers" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_a_table_is_data():
     """Whoever lists the architectures does not wait for torch."""
     folder = str(Path(tfm_zoo.__file__).parent)

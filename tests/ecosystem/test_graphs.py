@@ -42,6 +42,7 @@ WITH_BASES = [head for head in HEADS if "For" in head.__name__]
 CAPTURED = (TfmBertForMaskedLM, TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "fields", "backend"),
     [
@@ -65,6 +66,7 @@ def test_one_graph_forward_and_backward(head, fields, backend):
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile makes C++, and there is no compiler for it")
 def test_generated_code():
     torch.compiler.reset()
@@ -75,6 +77,7 @@ def test_generated_code():
         torch.testing.assert_close(model(**batch), wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [{}, ROTARY], ids=["bert", "rotary"])
 def test_export_for_any_batch(fields):
     head = TfmBertForMaskedLM
@@ -86,6 +89,7 @@ def test_export_for_any_batch(fields):
     torch.testing.assert_close(real(program.module()(**large)), real(model(**large)), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [{}, ROTARY], ids=["paper", "rotary"])
 def test_export_for_any_source_and_target(fields):
     head = TfmEncoderDecoderForConditionalGeneration
@@ -99,6 +103,7 @@ def test_export_for_any_source_and_target(fields):
         torch.testing.assert_close(exported, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_one_graph_with_a_cache():
     """A forward pass in evaluation returns a cache by default; here too no value decides what is computed."""
     head = TfmEncoderDecoderForConditionalGeneration
@@ -129,6 +134,7 @@ def test_shapes_without_values(head):
     assert shapes[0] == shapes[1]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::UserWarning")
 def test_trace():
     model = tiny_model(TfmBertForSequenceClassification, return_dict=False)

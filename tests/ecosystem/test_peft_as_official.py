@@ -66,6 +66,7 @@ def test_modules_need_no_names(name, config):
     assert results[0][0] == results[-1][0] and results[0][1] == pytest.approx(results[-1][1], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_whichever_is_imported_first():
     """The zoo alone does not import PEFT."""
     wanted = ["q_proj", "v_proj"]

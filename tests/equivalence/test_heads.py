@@ -181,6 +181,7 @@ def test_dropout_stands_where_the_official_class_has_it(official_class):
     assert_close(*outputs, "output in training mode")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [*FULL_SIZE, *(pytest.param(name, marks=pytest.mark.by_hand) for name in MORE_FULL_SIZE)]
 )

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -16,6 +17,8 @@ from ..words import SENTENCES, make_tokenizer
 from . import plain
 from .conftest import DECODER_VARIANTS, ENCODER_DECODER_VARIANTS, VARIANTS
 from .travelling import code_of
+
+pytestmark = pytest.mark.slow
 
 TRAINED = {
     "TfmBertForSequenceClassification": "AutoModelForSequenceClassification",

@@ -9,6 +9,8 @@ from tfm_zoo.hub import push, verify
 from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, tiny_model
 from . import plain
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.usefixtures("forked")
 def test_every_head_comes_back_the_same(online, tmp_path, do_online, hub_server):

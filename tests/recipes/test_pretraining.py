@@ -24,6 +24,7 @@ BERT = (
 ALONE = {"next_sentence_prediction": "false"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 def test_learns_and_leaves_everything(pretrain, tmp_path):
     results = pretrain(num_train_epochs=25, seed=1, learning_rate=5e-3, eval_steps=100, per_device_train_batch_size=8)
@@ -143,6 +144,7 @@ def test_accumulation_does_not_change_the_steps(pretrain, tmp_path):
         assert history(tmp_path / "parts", key) == pytest.approx(history(tmp_path / "whole", key), abs=1e-5), key
 
 
+@pytest.mark.slow
 def test_streams_learn_too(pretrain, tmp_path):
     results = pretrain(streaming=True, max_train_steps=30, eval_steps=15, learning_rate=1e-2)
     assert len(history(tmp_path / "run", "eval_loss")) == 2

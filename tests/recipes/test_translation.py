@@ -55,6 +55,7 @@ def official(tokenizer, tmp_path):
     return tmp_path / "official"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 def test_learns_to_reverse_and_leaves_everything(train_translation, pairs, tmp_path):
     results = train_translation(num_train_epochs=15, eval_steps=75, num_eval_translations=20)

@@ -185,6 +185,7 @@ def test_no_model_and_no_tokenizer(here, tmp_path_factory):
     assert not written(here)
 
 
+@pytest.mark.slow
 def test_without_matplotlib(here):
     """Only the pictures need matplotlib."""
     script = "import sys; sys.modules['matplotlib'] = None; from tfm_zoo.cli import main; main()"
