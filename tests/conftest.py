@@ -17,8 +17,6 @@ from .hub.server import HubServer
 
 #: the packages that take longest: they go first, so that no worker is left with one of them at the end
 LONGEST = ("tests/recipes/", "tests/hub/", "tests/documents/")
-
-
 #: how many slow tests a run leaves out
 LEFT_OUT = pytest.StashKey[int]()
 
@@ -43,8 +41,8 @@ def pytest_testnodedown(node) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if left_out := config.stash.get(LEFT_OUT, 0):
-        how = "`make test-slow` runs these, and `make test-all` all tests"
-        terminalreporter.write_line(f"{left_out} slow tests were left out: {how}.", bold=True)
+        how = "`make test-slow` runs them, `make test-all` runs all tests."
+        terminalreporter.write_line(f"Slow tests left out: {left_out}. {how}", bold=True)
 
 
 def pytest_collection_finish() -> None:

@@ -135,6 +135,8 @@ def test_shapes_without_values(head):
 
 
 @pytest.mark.slow
+# (torch keeps tracing for tools that are built on it, and asks others to export.)
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::UserWarning")
 def test_trace():
     model = tiny_model(TfmBertForSequenceClassification, return_dict=False)
