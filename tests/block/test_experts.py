@@ -107,6 +107,7 @@ def test_packed(dtype, caplog):
     assert (made - wanted).norm() < {"float32": 1e-5, "bfloat16": 0.05, "int8": 0.15}[dtype] * wanted.norm()
 
 
+@pytest.mark.slow
 def test_one_graph():
     model = tiny_model(TfmGPTForCausalLM, **EXPERTS)
     torch._dynamo.reset()

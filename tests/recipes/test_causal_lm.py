@@ -137,6 +137,7 @@ def test_zoo_and_native_model_take_the_same_steps(train_lm, tmp_path):
     assert history(tmp_path / "zoo", "samples") == history(tmp_path / "native", "samples")
 
 
+@pytest.mark.slow
 def test_from_an_official_checkpoint_and_on_from_there(train_lm, tmp_path):
     tokenizer = byte_level_bpe([TEXT], 280)
     torch.manual_seed(0)
@@ -188,6 +189,7 @@ def test_streams_learn_too(train_lm, tmp_path):
     assert "not counted" in (tmp_path / "run" / "README.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_run_goes_on_with_its_own_data_alone(train_lm, tmp_path, streaming):
     (tmp_path / "held_out.txt").write_text(TEXT[:500])
@@ -206,6 +208,7 @@ def test_a_run_goes_on_with_its_own_data_alone(train_lm, tmp_path, streaming):
         train_lm(**again)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_run_goes_on_with_batches_of_another_size(train_lm, tmp_path, caplog, streaming):
     """At the same place, if the number of steps is the same: the schedule depends on it."""

@@ -117,6 +117,7 @@ def test_evaluation_projects_labelled_tokens_alone(head):
     assert set(projected[2:]) == set(labelled) and min(projected[:2]) > max(labelled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_run_goes_on_with_its_own_data_alone(pretrain, documents, tmp_path, streaming):
     shutil.copytree(documents, tmp_path / "documents")
@@ -162,6 +163,7 @@ def test_zoo_and_native_model_take_the_same_steps(pretrain, tmp_path):
         assert history(tmp_path / "zoo", key) == pytest.approx(history(tmp_path / "native", key), abs=1e-4), key
 
 
+@pytest.mark.slow
 def test_goes_on_from_a_checkpoint_and_is_fine_tuned(pretrain, finetune, tmp_path):
     fresh = {"config_overrides": None, "tokenizer_vocab_size": None, "max_train_steps": 2}
     tokenizer = learned_word_piece(["cat dog fox owl"], 60)
