@@ -31,7 +31,8 @@ from tfm_zoo.visualization.attention_maps import choose_attention
 
 LENGTHS = [13, 5, 9, 1]
 LONGEST = [13] * 4
-SETTINGS = [("eager", "right"), ("sdpa", "right"), ("sdpa", "left")]
+#: of published sizes, the attention and the side of padding
+SETTINGS = [("eager", "right"), ("sdpa", "left")]
 #: vocabularies are soon multiplied with
 FEW_WORDS = {"vocab_size": 8000}
 FEW_WORDS_OF_LLAMA = FEW_WORDS | SPECIAL_TOKENS
