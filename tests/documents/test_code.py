@@ -47,11 +47,13 @@ def follow(clone, forked, online, hub_server, hold, checkpoints, tmp_path):
     return follow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", [each for each in DOCUMENTS if each.code("bash", "sh", "python")], ids=str)
 def test_reader(document, follow):
     follow(document)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
