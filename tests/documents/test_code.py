@@ -97,7 +97,7 @@ def takes(recipe, span: str) -> bool:
     try:
         check(["python", str(recipe), *split(span)])
     except BadCommandError as error:
-        return "expected one argument" in str(error)
+        return "expected one argument" in str(error) or "expected at least one argument" in str(error)
     return True
 
 
