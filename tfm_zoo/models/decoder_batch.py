@@ -1,6 +1,7 @@
 """The entrance of decoders: like [`encoder_batch`] for encoders, with a cache."""
 
 import torch
+from torch.nn import functional as F
 from transformers import Cache, DynamicCache
 
 from .batch import (
@@ -62,8 +63,9 @@ def decoder_batch(
     seen = count_cached(model, past_key_values, batch=inputs.shape[0])
     # (Even without a cache here: continuous batching keeps one of its own.)
     check_inputs(model, tokens, attention_mask, seen=seen, is_decoder=True)
-    # transformers' masks look for packed sequences if there is neither a mask nor a cache.
-    is_packed = attention_mask is None and past_key_values is None and restarts(passed_positions)
+    # As in transformers, sequences are packed into a row only if there is neither a mask nor a cache.
+    packed = positions_if_packed(passed_positions) if attention_mask is None and past_key_values is None else None
+    is_packed = packed is not None and not is_traced(packed)
     if is_packed and "linear_attention" in model.layer_types:
         raise ValueError(
             f"{model.argument_prefix}position_ids begin anew within a row: the state of linear attention would carry "
@@ -86,7 +88,7 @@ def decoder_batch(
         padding = unread_positions(model, attention_mask, read_positions)
     if padding is not None:
         tokens, padding = drop_padding(model, tokens, padding)
-    layouts = decoder_layouts(model, inputs, attention_mask, past_key_values, passed_positions, padding)
+    layouts = decoder_layouts(model, inputs, attention_mask, past_key_values, packed, padding)
     returned_cache = past_key_values if use_cache else None
     return Batch(tokens, layouts, padding, past_key_values, returned_cache, key_positions=key_positions)
 
@@ -120,10 +122,10 @@ def decoder_layouts(
     inputs: torch.Tensor,
     attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
     past_key_values: Cache | None,
-    position_ids: torch.LongTensor | None,
+    packed: torch.LongTensor | None,
     padding: Padding | None,
 ) -> dict[str, Layout]:
-    """Who attends to whom, for each kind of layer; `position_ids` are those that the caller passed."""
+    """Who attends to whom, for each kind of layer; `packed` are [`positions_if_packed`]."""
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
         return {kind: Layout(mask) for kind, mask in attention_mask.items()}
     if inputs.shape[1] == 1 and sees_all(model, inputs, past_key_values, attention_mask):
@@ -133,7 +135,7 @@ def decoder_layouts(
         return dict.fromkeys(model.layer_types, together(padding, padding, states.dtype, is_causal=True))
     if padding is not None and padding.mode != "padded":
         attention_mask = None  # no padding is left to be hidden
-    masking = (states, attention_mask, past_key_values, position_ids)
+    masking = (states, attention_mask, past_key_values, packed)
     layouts = {kind: decoder_layout(model.config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
     return layouts if padding is None else {kind: each._replace(padding=padding) for kind, each in layouts.items()}
 
@@ -178,13 +180,12 @@ def decoder_layout(
     states: torch.Tensor,
     attention_mask: torch.Tensor | None,
     past_key_values: Cache | None,
-    position_ids: torch.LongTensor | None,
+    packed: torch.LongTensor | None,
 ) -> Layout:
-    """Who attends to whom in a decoder; `states` are [`empty_states`], `position_ids` those that the caller passed."""
-    # Attention runs in blocks only without earlier positions in a cache and without what transformers' masks take for
-    # packed sequences: positions that do not count up by one, if there is neither a mask nor a cache.
-    window, is_packed = None, attention_mask is None and past_key_values is None and jumps(position_ids)
-    if layer_type == "sliding_attention" and is_new(past_key_values) and not is_packed:
+    """Who attends to whom in a decoder; `states` are [`empty_states`], `packed` are [`positions_if_packed`]."""
+    # Attention runs in blocks only without earlier positions in a cache and without packed sequences.
+    window = None
+    if layer_type == "sliding_attention" and is_new(past_key_values) and packed is None:
         window = find_window(config, states, attention_mask, is_causal=True)
     if window is not None:
         return Layout(window=window)
@@ -194,7 +195,7 @@ def decoder_layout(
             inputs_embeds=states,
             attention_mask=attention_mask,
             past_key_values=past_key_values,
-            position_ids=position_ids,
+            position_ids=packed,
         )
     )
 
@@ -238,19 +239,22 @@ def is_new(past_key_values: Cache | None) -> bool:
     )
 
 
-def restarts(position_ids: torch.LongTensor | None) -> bool:
-    """Whether positions restart within a row, into which several sequences are packed."""
-    return is_readable(position_ids) and bool((position_ids.diff(dim=-1) < 0).any())
+def begins(position_ids: torch.LongTensor) -> torch.BoolTensor:
+    """`(batch, length)`: where a new sequence begins within a row, into which several may be packed: where positions do
+    not rise. One that jumps forward goes on with its sequence."""
+    return F.pad(position_ids[:, 1:] <= position_ids[:, :-1], (1, 0))
 
 
-def jumps(position_ids: torch.LongTensor | None) -> bool:
-    """Whether the positions of a row do not count up by one."""
-    return is_readable(position_ids) and bool((position_ids.diff(dim=-1) != 1).any())
-
-
-def is_readable(position_ids: torch.LongTensor | None) -> bool:
-    """Whether there are several positions in a row, whose values can be compared."""
-    return position_ids is not None and position_ids.shape[-1] > 1 and not is_traced(position_ids)
+def positions_if_packed(position_ids: torch.LongTensor | None) -> torch.LongTensor | None:
+    """The positions of each token within its own sequence, if several are packed into a row (a graph, in which nobody
+    can tell, counts them too); or else `None`."""
+    if position_ids is None or position_ids.shape[1] < 2:
+        return None
+    is_first = begins(position_ids)
+    if not is_traced(position_ids) and not is_first.any():
+        return None
+    places = torch.arange(position_ids.shape[1], device=position_ids.device)
+    return places - (places * is_first).cummax(dim=1).values
 
 
 def count_cached(model, past_key_values: Cache | None, batch: int) -> int | None:
