@@ -9,7 +9,16 @@ from transformers import Cache
 
 from .compat import create_bidirectional_mask, create_bidirectional_sliding_window_mask
 from .kernels import FAR, Window
-from .layout import Layout, Padding, attention_mode, find_padding, is_traced, marks_padding, together
+from .layout import (
+    Layout,
+    Padding,
+    as_attention_reads,
+    attention_mode,
+    find_padding,
+    is_traced,
+    marks_padding,
+    together,
+)
 from .linear_attention import padding_mask
 
 ENCODER_MASKS = {
@@ -86,7 +95,8 @@ def encoder_batch(model, tokens: Tokens, attention_mask, read_positions=None, re
     padding = unread_padding(model, attention_mask, read_positions, reads_first) if skips else None
     if padding is not None:
         tokens, padding = drop_padding(model, tokens, padding, asks_for(config, kwargs, "output_attentions"))
-    masking = (empty_states(model, inputs), attention_mask, padding)
+    states = empty_states(model, inputs)
+    masking = (states, as_attention_reads(config, attention_mask, states.dtype), padding)
     layouts = {kind: encoder_layout(config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
     return Batch(tokens, layouts, padding)
 

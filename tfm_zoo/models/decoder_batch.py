@@ -24,6 +24,7 @@ from .layout import (
     EVERYTHING,
     Layout,
     Padding,
+    as_attention_reads,
     find_padding,
     find_unread_end,
     is_traced,
@@ -126,16 +127,17 @@ def decoder_layouts(
     padding: Padding | None,
 ) -> dict[str, Layout]:
     """Who attends to whom, for each kind of layer; `packed` are [`positions_if_packed`]."""
+    states = empty_states(model, inputs)
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
-        return {kind: Layout(mask) for kind, mask in attention_mask.items()}
+        masks = attention_mask.items()
+        return {kind: Layout(as_attention_reads(model.config, mask, states.dtype)) for kind, mask in masks}
     if inputs.shape[1] == 1 and sees_all(model, inputs, past_key_values, attention_mask):
         return dict.fromkeys(model.layer_types, EVERYTHING)  # a single token sees itself and all before it
-    states = empty_states(model, inputs)
     if padding is not None and padding.mode == "together":
         return dict.fromkeys(model.layer_types, together(padding, padding, states.dtype, is_causal=True))
     if padding is not None and padding.mode != "padded":
         attention_mask = None  # no padding is left to be hidden
-    masking = (states, attention_mask, past_key_values, packed)
+    masking = (states, as_attention_reads(model.config, attention_mask, states.dtype), past_key_values, packed)
     layouts = {kind: decoder_layout(model.config, kind, *masking) for kind in dict.fromkeys(model.layer_types)}
     return layouts if padding is None else {kind: each._replace(padding=padding) for kind, each in layouts.items()}
 

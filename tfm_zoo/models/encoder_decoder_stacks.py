@@ -19,6 +19,7 @@ from .layout import (
     Layout,
     Padding,
     added_to_scores,
+    as_attention_reads,
     are_few,
     find_padding,
     is_traced,
@@ -260,9 +261,12 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         mask = create_bidirectional_mask(
             config=self.config,
             inputs_embeds=states.new_empty(states.shape[0], positions, 0),
-            attention_mask=attention_mask[::beams],
+            attention_mask=as_attention_reads(self.config, attention_mask[::beams], states.dtype),
             encoder_hidden_states=states,
         )
+        if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool and self.config.has_position_bias:
+            # As T5, which adds a bias to these scores too: a row of a source without tokens sees all alike.
+            mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
         # With flash attention this is a mask of padding. transformers would apply it to queries too.
         keys = find_padding(mask, mode="cross") if marks_padding(mask) else None
         if is_kept and not self.training and keys is None and mask is not None and mask.dtype == torch.bool:

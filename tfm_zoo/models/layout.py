@@ -125,9 +125,18 @@ def together(queries: Padding, keys: Padding, dtype: torch.dtype, is_causal: boo
     return Layout(added_to_scores(mask[None, None], torch.promote_types(dtype, torch.float)))
 
 
-def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype) -> torch.Tensor:
+def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype, unseen: float = -torch.inf) -> torch.Tensor:
     """Makes a mask of numbers from one that is true where a query sees a key. (sdpa would do it in every call.)"""
-    return torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill_(~sees, -torch.inf)
+    return torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill_(~sees, unseen)
+
+
+def as_attention_reads(config, mask: object, dtype: torch.dtype) -> object:
+    """A caller's mask; one of who attends to whom, which may be of numbers to add, or true (or 1) where a query sees a
+    key, in the form that the attention implementation reads. `dtype` is that of the model."""
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or mask.is_floating_point():
+        return mask
+    sees = mask.bool()
+    return sees if config._attn_implementation == "sdpa" else added_to_scores(sees, dtype, torch.finfo(dtype).min)
 
 
 def are_few(config, queries: Padding, keys: Padding) -> bool:
