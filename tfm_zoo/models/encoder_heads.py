@@ -9,10 +9,10 @@ from torch.nn import functional as F
 from transformers.modeling_outputs import MaskedLMOutput, MultipleChoiceModelOutput, TokenClassifierOutput
 from transformers.utils import ModelOutput
 
-from .batch import has_hooks
 from .compat import ACT2FN
+from .entrance import find_kept, has_hooks, keep, restore
 from .heads import Inputs, TfmHead, check_labels, passed_on, tokens_of
-from .layout import find_padding, marks_padding
+from .inputs import marks_padding
 from .losses import IGNORED, labelled_only, logits_loss, vocabulary_loss
 from .norms import make_norm
 
@@ -93,10 +93,10 @@ class MaskedLanguageModeling(TfmHead):
 
     def all_logits(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """`(batch, length, vocab_size)`, zero at padding that was skipped."""
-        padding = find_padding(attention_mask) if self.config.skip_padding else None
-        if padding is None:
+        kept = find_kept(attention_mask) if self.config.skip_padding else None
+        if kept is None:
             return self.lm_head(self.head(hidden_states))
-        return padding.restore(self.lm_head(self.head(padding.drop(hidden_states))))
+        return restore(self.lm_head(self.head(keep(hidden_states, kept))), kept)
 
 
 def make_detector(config) -> nn.Sequential:

@@ -12,8 +12,8 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput
 
-from .batch import check_values, one_of
 from .compat import TransformersKwargs, Unpack, can_return_tuple
+from .inputs import check_values, one_of
 from .losses import IGNORED
 
 Inputs = dict[str, Any]  # the arguments of a base model

@@ -9,7 +9,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput
 
-from .batch import Tokens, encoder_batch, one_of
+from .batch import Tokens
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
 from .encoder_heads import (
@@ -22,6 +22,7 @@ from .encoder_heads import (
     classifier_head,
     make_detector,
 )
+from .entrance import encoder_batch, restore_outputs
 from .heads import (
     Inputs,
     QuestionAnswering,
@@ -32,7 +33,7 @@ from .heads import (
     passed_on,
     tokens_of,
 )
-from .layout import marks_padding
+from .inputs import marks_padding, one_of
 from .pooling import check_engine_pools, make_classifier, make_pooler, make_pooler_query, pool, pools_first
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
@@ -93,8 +94,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         """Inputs and outputs as the class documents them."""
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         reads_first = self.pools and pools_first(self.config, attention_mask)
-        batch = encoder_batch(self, tokens, attention_mask, read_positions, reads_first, **kwargs)
-        outputs = batch.restore(self.run(batch, return_dict=True, **kwargs))
+        batch = encoder_batch(self, tokens, attention_mask, kwargs, read_positions, reads_first)
+        outputs = restore_outputs(self.run(batch, return_dict=True, **kwargs), batch.kept)
         pooled = self.pooler and pool(self.config, outputs[0], attention_mask, self.pooler, self.pooler_query)
         return BaseModelOutputWithPooling(pooler_output=pooled, **outputs)
 

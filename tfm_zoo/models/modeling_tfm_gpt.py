@@ -13,11 +13,12 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput
 
-from .batch import Tokens, one_of
+from .batch import Tokens
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm import ENGINES
 from .configuration_tfm_gpt import TfmGPTConfig
-from .decoder_batch import decoder_batch
+from .decoder_entrance import decoder_batch
+from .entrance import restore_outputs
 from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
 from .generation import TfmGenerationMixin
 from .heads import (
@@ -30,6 +31,7 @@ from .heads import (
     passed_on,
     tokens_of,
 )
+from .inputs import one_of
 from .losses import IGNORED
 from .next_tokens import last_tokens, next_tokens, read_positions, read_states
 from .pretrained import TfmPreTrainedModel
@@ -106,9 +108,9 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
             ValueError: for inputs that do not fit each other, the cache or the model; the message names the value.
         """
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-        batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, read_positions, **kwargs)
+        batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)
         # Flash attention recognises packed sequences by the positions that a caller passes.
-        return batch.restore(self.run(batch, position_ids=position_ids, return_dict=True, **kwargs))
+        return restore_outputs(self.run(batch, position_ids=position_ids, return_dict=True, **kwargs), batch.kept)
 
 
 def check_engine_logits(config) -> None:
