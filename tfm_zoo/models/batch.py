@@ -37,10 +37,8 @@ class KeptTokens(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Who sees whom: a position sees `left` positions before it and `right` after it.
-
-    `positions` are int32 `(batch or 1, length)`, `FAR` at padding.
-    """
+    """Who sees whom: a position sees `left` positions before it and `right` after it. `positions` are int32
+    `(batch or 1, length)`, `FAR` at padding."""
 
     positions: torch.IntTensor
     left: int

@@ -15,7 +15,7 @@ from .entrance import (
     find_kept,
     find_window,
     has_hooks,
-    keep_tokens,
+    keep,
     lay_out,
     pairs_as_read,
 )
@@ -74,7 +74,8 @@ def decoder_batch(
     if passed is None and cache is None and not any(asks_for(config, options, name) for name in SHOWN):
         kept = unread_positions(model, attention_mask, read)
     layouts = decoder_layouts(model, given, attention_mask, cache, packed, kept)
-    tokens = tokens if kept is None else keep_tokens(tokens, kept)
+    if kept is not None:
+        tokens = Tokens(*(each if each is None else keep(each, kept) for each in tokens))
     return Batch(tokens, layouts, kept, cache, use_cache, key_positions)
 
 

@@ -43,7 +43,7 @@ def encoder_batch(model, tokens: Tokens, attention_mask, options: dict, read=Non
         return Batch(tokens, {kind: make(kind, mask) for kind in kinds})
     shows_weights = asks_for(model.config, options, "output_attentions")
     layouts = {kind: lay_out(model, kind, make, mask, states, kept, shows_weights) for kind in kinds}
-    return Batch(keep_tokens(tokens, kept), layouts, kept)
+    return Batch(Tokens(*(each if each is None else keep(each, kept) for each in tokens)), layouts, kept)
 
 
 def restore_outputs(outputs, kept: KeptTokens | None):
@@ -110,10 +110,6 @@ def has_hooks(*parts: nn.Module | None) -> bool:
     return False
 
 
-def keep_tokens(tokens: Tokens, kept: KeptTokens) -> Tokens:
-    return Tokens(*(None if tensor is None else keep(tensor, kept) for tensor in tokens))
-
-
 def keep(states: torch.Tensor, kept: KeptTokens) -> torch.Tensor:
     """`(batch or 1, length, ...)` to `(1, tokens, ...)`."""
     flat = states.expand(*kept.shape, *states.shape[2:]).flatten(0, 1)
@@ -148,7 +144,9 @@ def lay_out(
     can_split = kind == "linear_attention" or implementation in ("eager", "sdpa")
     if states.device.type != "cpu" or shows_weights or not can_split:
         return make(kind, mask)._replace(queries=kept, keys=kept)
-    layout = apart(make(kind, None), kept)  # no padding is left to be hidden
+    # No padding is left to be hidden. Eager attention does not know what is causal; others see all that they should.
+    is_limited = kind == "sliding_attention" or (implementation == "eager" and model.is_causal)
+    layout = apart(make(kind, None) if is_limited else EVERYTHING, kept)
     # A single call costs less for few tokens, but rounds differently in each batch: it is for training alone.
     has_limits = model.position_bias is not None or set(model.layer_types) != {"full_attention"}
     if model.training and not has_limits and are_few(config, kept, kept):
@@ -197,8 +195,6 @@ def among(mask: torch.Tensor, places: torch.LongTensor) -> torch.Tensor:
 
 def encoder_layout(config, states: torch.Tensor, kind: str, mask: torch.Tensor | None) -> Layout:
     """Who attends to whom in an encoder; `states` are [`empty_states`]."""
-    if mask is None and kind == "full_attention":
-        return EVERYTHING
     mask = mask if mask is None or marks_padding(mask) else pairs_as_read(config, mask, states)
     window = find_window(config, states, mask) if kind == "sliding_attention" else None
     if window is not None:

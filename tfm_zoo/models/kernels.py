@@ -145,24 +145,22 @@ def attend_together(attend: Callable, layout: Layout, module, query, key, value,
 def attend_by_bounds(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
     """Calls a kernel once for all sequences, laid end to end, with the bounds of each."""
     rows, _, length, _ = query.shape
-    kwargs["cu_seq_lens_q"], kwargs["max_length_q"] = bounds_of(query, layout.queries)
-    kwargs["cu_seq_lens_k"], kwargs["max_length_k"] = bounds_of(key, layout.keys)
-    heads = (laid_flat(query, layout.queries), *(laid_flat(states, layout.keys) for states in (key, value)))
-    output, weights = attend(module, *heads, None, **kwargs)
+    query, kwargs["cu_seq_lens_q"], kwargs["max_length_q"] = end_to_end(query, layout.queries)
+    key, kwargs["cu_seq_lens_k"], kwargs["max_length_k"] = end_to_end(key, layout.keys)
+    output, weights = attend(module, query, key, end_to_end(value, layout.keys)[0], None, **kwargs)
     return output if layout.queries is not None else output[0].unflatten(0, (rows, length)), weights
 
 
-def bounds_of(heads: torch.Tensor, kept: KeptTokens | None) -> tuple[torch.IntTensor, int]:
-    """`(sequences + 1,)`, where each sequence begins in the row of all, and the last one ends; and the longest."""
-    lengths = [heads.shape[2]] * len(heads) if kept is None else kept.lengths
-    return F.pad(torch.tensor(lengths, device=heads.device).cumsum(0), (1, 0)).to(torch.int32), max(lengths)
-
-
-def laid_flat(heads: torch.Tensor, kept: KeptTokens | None) -> torch.Tensor:
-    """`(rows, heads, length, head_dim)` to `(1, heads, tokens, head_dim)`, which kept tokens may already be."""
+def end_to_end(heads: torch.Tensor, kept: KeptTokens | None) -> tuple[torch.Tensor, torch.IntTensor, int]:
+    """Heads `(rows, heads, length, head_dim)`, or those of kept tokens, in one row; where each sequence begins in it,
+    and the last one ends, `(sequences + 1,)`; and the longest length."""
+    lengths = [heads.shape[2]] * heads.shape[0] if kept is None else kept.lengths
+    bounds = F.pad(torch.tensor(lengths, device=heads.device).cumsum(0), (1, 0)).to(torch.int32)
     if kept is None:
-        return heads.transpose(0, 1).flatten(1, 2).unsqueeze(0)
-    return keep(heads.transpose(1, 2), kept).transpose(1, 2) if heads.shape[::2] == kept.shape else heads
+        heads = heads.transpose(0, 1).flatten(1, 2).unsqueeze(0)
+    elif heads.shape[::2] == kept.shape:  # not in one row yet
+        heads = keep(heads.transpose(1, 2), kept).transpose(1, 2)
+    return heads, bounds, max(lengths)
 
 
 def attend_padded(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
@@ -210,7 +208,6 @@ def attend_in_blocks(attend: Callable, window: Window, module, query, key, value
     queries = F.pad(positions, (0, gap), value=FAR).unflatten(1, (blocks, block))
     keys = F.pad(positions, sides, value=FAR).unfold(1, span, block)
     distances = queries.unsqueeze(-1) - keys.unsqueeze(-2)
-    sees = (distances <= window.left) & (distances >= -window.right)
-    mask = sees.flatten(0, 1).unsqueeze(1)
+    mask = ((distances <= window.left) & (distances >= -window.right)).flatten(0, 1).unsqueeze(1)
     output, _ = attend(module, in_blocks(query), beside(key), beside(value), mask, **kwargs)
     return output.unflatten(0, (batch, blocks)).flatten(1, 2)[:, :length], None

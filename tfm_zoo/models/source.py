@@ -49,7 +49,7 @@ def read_source(
     if kept is not None and is_together(target) and are_few(model.config, target.kept, kept):
         mask, parts = together(target.kept, kept, states.dtype), [EVERYTHING] * len(states)
         return Source(keep(states, kept), None, Layout(mask, None, target.kept, kept, parts), cache)
-    layout = source_layout(model.config, states, attention_mask, target, beams)
+    layout = source_layout(model, states, attention_mask, target, beams)
     return Source(states if kept is None else keep(states, kept), kept, layout, cache)
 
 
@@ -59,10 +59,11 @@ def is_together(target: Batch) -> bool:
 
 
 def source_layout(
-    config, states: torch.Tensor, attention_mask: torch.Tensor | None, target: Batch, beams: int
+    model, states: torch.Tensor, attention_mask: torch.Tensor | None, target: Batch, beams: int
 ) -> Layout:
     """Which of a source's `states` are seen by the target, whose rows are laid end to end, `beams` in a row."""
-    mask, implementation = pairs_as_read(config, attention_mask, states), config._attn_implementation
+    config, implementation = model.config, model.config._attn_implementation
+    mask = pairs_as_read(config, attention_mask, states)
     if marks_padding(mask) and implementation in ("eager", "sdpa"):
         # All positions of the target see the same keys. (A graph, in which nobody can tell, has a mask in any case.)
         sees = mask.to(states.device).bool()[:, None, None]
@@ -80,10 +81,12 @@ def source_layout(
         )
     if marks_padding(mask):  # with flash attention; transformers would apply it to queries too
         return Layout(queries=target.kept, keys=find_kept(mask))
-    # T5 adds a bias to these scores too: there, a row of a source without tokens sees all alike in sdpa.
-    are_added = implementation == "eager" or config.has_position_bias
-    if are_added and isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
-        mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
+    if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
+        # T5 adds a bias to these scores too: there, a row of a source without tokens sees all alike in sdpa.
+        if implementation == "eager" or config.has_position_bias:
+            mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
+        elif not model.training and not is_traced(mask):
+            mask = added_to_scores(mask, states.dtype)
     return Layout(mask, queries=target.kept)
 
 
