@@ -1,5 +1,4 @@
-"""The entrance: makes the batch that an encoder reads of a caller's inputs. What decoders share stands here too: which
-tokens are computed, and who attends to whom.
+"""The entrance of encoders, and what decoders share: first which tokens are computed, then who attends to whom.
 
 Padding is dropped before the first block and restored after the last: projections, feed-forwards and norms run on the
 tokens that are kept, laid end to end in one row. Only attention has to know where each sequence begins and ends.
@@ -67,9 +66,6 @@ def empty_states(model, given: torch.Tensor) -> torch.Tensor:
     return given.new_empty(*given.shape[:2], 0, dtype=dtype if dtype.is_floating_point else model.dtype)
 
 
-# Which tokens are computed
-
-
 def unread_padding(model, attention_mask, read, reads_first: bool, options: dict) -> KeptTokens | None:
     """The real tokens of a batch; `None` if they are all, or if the caller or a hook reads hidden states of others."""
     # A caller who asks for hidden states gets copies with the padding restored, to which no gradient would flow.
@@ -121,9 +117,6 @@ def restore(states: torch.Tensor, kept: KeptTokens) -> torch.Tensor:
     batch, length = kept.shape
     padded = states.new_zeros(batch * length, *states.shape[2:])
     return padded.index_copy_(0, kept.indices.to(states.device), states[0]).unflatten(0, (batch, length))
-
-
-# Who attends to whom
 
 
 def lay_out(
