@@ -8,10 +8,9 @@ from transformers import LlamaConfig
 from transformers.models.llama import modeling_llama as llama
 
 from tfm_zoo import TfmBertModel, TfmEncoderDecoderConfig, TfmEncoderDecoderForConditionalGeneration
-from tfm_zoo.models.attention import TfmAttention
-from tfm_zoo.models.batch import count_positions
 from tfm_zoo.models.encoder_decoder_stacks import TfmDecoderStack
-from tfm_zoo.models.layers import TfmLayer, TfmMLP
+from tfm_zoo.models.inputs import count_positions
+from tfm_zoo.models.layers import TfmAttention, TfmLayer, TfmMLP
 from tfm_zoo.models.norms import TfmRMSNorm
 from tfm_zoo.models.positions import TfmRotaryEmbedding, TfmSinusoidalPositions, rotate
 

@@ -1,13 +1,14 @@
 """Caches: layers that do not copy the past at every step, layers that count the positions of linear attention, and a
-cache of the source that the beams of a sentence share."""
+cache of the source that the beams of a sentence share; and whether a caller's cache fits."""
 
 import math
 
 import torch
-from transformers import Cache, DynamicCache, EncoderDecoderCache
+from transformers import Cache, DynamicCache
 
 from .compat import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
-from .layout import Layout, is_traced, marks_padding
+from .inputs import is_traced, marks_padding
+from .layers import is_checkpointing
 
 SMALL = 1 << 15  # elements in the keys of a layer, up to which a copy is cheaper than reserved space
 
@@ -183,9 +184,6 @@ class TfmSourceCache(DynamicCache):
     """
 
     beams = 1
-    layout: Layout | None = None  # which positions of the source are seen
-    masked_by: torch.Tensor | None = None  # the mask that `layout` was made from
-    made_for: tuple[str, int] | None = None  # the attention implementation, and the version of the mask
 
     def share(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
         """Counts, before anything is stored, how many consecutive rows have the same source.
@@ -216,16 +214,9 @@ class TfmSourceCache(DynamicCache):
 
     def expand(self) -> None:
         """Gives every row of the decoder keys and values of its own."""
-        self.masked_by = None
         if self.beams > 1:
             super().batch_repeat_interleave(self.beams)
             self.beams = 1
-
-
-def source_cache(cache: EncoderDecoderCache | None) -> TfmSourceCache | None:
-    """The cache of the source that beams share, if there is one."""
-    sources = None if cache is None else cache.cross_attention_cache
-    return sources if isinstance(sources, TfmSourceCache) else None
 
 
 def equal_rows(encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> int:
@@ -243,3 +234,71 @@ def takes_source(cache: Cache, length: int) -> bool:
     """
     rooms = {getattr(layer, "max_cache_len", length) for layer in cache.layers}
     return rooms <= {length} and not any(cache.is_sliding)
+
+
+def unless_checkpointing(model, cache: Cache | None) -> Cache | None:
+    """The cache; with gradient checkpointing `None` for an empty one, and a `ValueError` for any other."""
+    if cache is None or not is_checkpointing(model):
+        return cache
+    check_is_cache(cache)
+    if cache.get_seq_length():
+        raise ValueError(
+            f"past_key_values holds {cache.get_seq_length()} positions, which blocks that gradient "
+            "checkpointing runs twice cannot read: call gradient_checkpointing_disable(), or pass no cache."
+        )
+    return None
+
+
+def count_cached(model, cache: Cache | None, batch: int) -> int | None:
+    """Checks a cache, and returns the number of positions in it; `None` if only the device knows that.
+
+    Raises:
+        ValueError: for a cache of another model or another number of sequences.
+    """
+    if cache is None:
+        return 0
+    check_is_cache(cache)
+    if "linear_attention" in model.layer_types:
+        add_states(cache, model.config)
+    if torch.compiler.is_compiling():
+        return None
+    layers, expected = cache.layers, (model.depth, *model.cache_sizes)
+    sizes = sizes_of(layers[0]) if layers else None
+    if sizes is None:
+        stored, fits = (len(layers), "?", "?"), len(layers) in (0, expected[0])
+    else:
+        sequences, heads, head_dim = sizes
+        stored = (len(layers), heads, head_dim)
+        # PEFT's prefix has as many layers as the encoder; a decoder with fewer layers reads the first of them.
+        has_depth = stored[0] == expected[0] or stored[0] == model.config.num_hidden_layers > expected[0]
+        # Tensor parallelism leaves some of the heads to other processes.
+        fits = has_depth and expected[1] % heads == 0 and head_dim == expected[2]
+        if fits and sequences not in (0, batch):
+            raise ValueError(f"past_key_values holds {sequences} sequences, and the inputs are {batch}.")
+    if not fits:
+        raise ValueError(
+            "past_key_values is the cache of another model: (layers, key-value heads, head_dim) are "
+            f"({', '.join(map(str, stored))}) in it, and {expected} in this model."
+        )
+    seen = cache.get_seq_length()
+    return seen if isinstance(seen, int) else None
+
+
+def check_is_cache(cache: object) -> None:
+    """Raises a `ValueError` for what is neither `None` nor one of transformers' caches."""
+    if cache is not None and not isinstance(cache, Cache):
+        raise ValueError(
+            f"past_key_values is a {type(cache).__name__}; it should be a Cache of transformers, such as "
+            "DynamicCache(config=model.config)."
+        )
+
+
+def sizes_of(layer: CacheLayerMixin) -> tuple[int, int, int] | None:
+    """Sequences (0: none yet), heads and head size in a layer of a cache; `None` for a layer without tensors."""
+    state = getattr(layer, "recurrent_states", {}).get(0)
+    if state is not None:  # (batch, heads, head_dim, head_dim + 1)
+        return len(state) if layer.has_previous_state[0] else 0, state.shape[1], state.shape[2]
+    keys = getattr(layer, "keys", None)
+    if keys is not None and keys.dim() == 4:  # (batch, heads, length, head_dim)
+        return len(keys) if keys.shape[2] else 0, keys.shape[1], keys.shape[3]
+    return None

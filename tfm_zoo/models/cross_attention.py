@@ -1,35 +1,14 @@
 """The block of a decoder that reads an encoder: between self-attention and feed-forward it attends to the source."""
 
-from typing import NamedTuple
-
 import torch
 from transformers import EncoderDecoderCache
 
-from .attention import TfmAttention
+from .batch import EVERYTHING, KeptTokens, Layout
 from .compat import ALL_ATTENTION_FUNCTIONS
-from .kernels import eager_attention_forward
-from .layers import TfmLayer
-from .layout import EVERYTHING, Layout, Padding
+from .entrance import restore
+from .kernels import choose_kernel, eager_attention_forward
+from .layers import TfmAttention, TfmLayer
 from .norms import norm_heads
-
-
-class Source(NamedTuple):
-    """What the decoder reads of the source.
-
-    Args:
-        states: `(sources, source length, hidden_size)`, the encoder's last hidden state, or `(1, real tokens,
-            hidden_size)` where its `padding` was dropped.
-        padding: of the states; it is restored in their keys and values.
-        layout: which of its positions are seen.
-        cache: keeps keys and values of both sides; the source's are computed once in a generation.
-        target_padding: the padding that was dropped from the target.
-    """
-
-    states: torch.Tensor | None = None
-    padding: Padding | None = None
-    layout: Layout = EVERYTHING
-    cache: EncoderDecoderCache | None = None
-    target_padding: Padding | None = None
 
 
 class TfmCrossLayer(TfmLayer):
@@ -57,10 +36,9 @@ class TfmCrossAttention(TfmAttention):
         self,
         hidden_states: torch.Tensor,
         encoder_hidden_states: torch.Tensor | None,
-        source_padding: Padding | None = None,
+        kept: KeptTokens | None = None,
         layout: Layout = EVERYTHING,
         past_key_values: EncoderDecoderCache | None = None,
-        target_padding: Padding | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns what [`TfmAttention`] returns.
@@ -68,19 +46,19 @@ class TfmCrossAttention(TfmAttention):
         Args:
             hidden_states: `(rows, length, hidden_size)`, the decoder's. Consecutive rows may read the same source, as
                 the beams of a sentence do.
-            encoder_hidden_states: `(sources, source length, hidden_size)`, without the `source_padding` if that was
-                dropped; not read once `past_key_values` holds its keys and values.
+            encoder_hidden_states: `(sources, source length, hidden_size)`, or `(1, tokens, hidden_size)`; not read once
+                `past_key_values` holds its keys and values.
+            kept: the tokens that these are of, if the keys and values of the others are to be restored as zeros.
             layout: which positions of its source a row sees.
             past_key_values: keeps keys and values, so that a generation computes them once.
-            target_padding: the padding dropped from the target; it is restored for the attention call only.
         """
         cache = None if past_key_values is None else past_key_values.cross_attention_cache
         if cache is not None and past_key_values.is_updated.get(self.layer_idx):
             key, value = cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
         else:
             key, value = self.k_proj(encoder_hidden_states), self.v_proj(encoder_hidden_states)
-            if source_padding is not None:
-                key, value = source_padding.restore(key), source_padding.restore(value)
+            if kept is not None:
+                key, value = restore(key, kept), restore(value, kept)
             shape = (*key.shape[:-1], -1, self.head_dim)
             key, value = key.view(shape).transpose(1, 2), value.view(shape).transpose(1, 2)
             if self.k_norm is not None:
@@ -89,19 +67,19 @@ class TfmCrossAttention(TfmAttention):
                 key, value = cache.update(key, value, self.layer_idx)
                 past_key_values.is_updated[self.layer_idx] = True
 
+        rows, length, _ = hidden_states.shape
+        # The rows that read one source are laid end to end, as if they were one row. (Rows that are kept in part, laid
+        # end to end themselves, do not share one.)
+        sources = key.shape[0] if layout.queries is None else rows
         query = self.q_proj(hidden_states)  # tensor parallelism leaves some of the heads to other processes
-        query = query if target_padding is None else target_padding.restore(query)
-        rows, length, _ = query.shape
-        sources = key.shape[0]  # the rows that read one source are laid end to end, as if they were one row
-        query = query.view(sources, -1, query.shape[-1] // self.head_dim, self.head_dim)
-        implementation = self.config._attn_implementation
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
-        attend, query = layout.around(attend, implementation, self, query), query.transpose(1, 2)
+        query = query.view(sources, -1, query.shape[-1] // self.head_dim, self.head_dim).transpose(1, 2)
         if self.q_norm is not None:
             query = norm_heads(self.q_norm, query)
+        implementation = self.config._attn_implementation
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        attend = choose_kernel(attend, implementation, self, layout, query)
         kwargs |= {"dropout": self.attention_dropout if self.training else 0.0, "softcap": self.softcap}
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **kwargs)
         if weights is not None and rows != sources:
             weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
-        output = output.reshape(rows, length, -1)
-        return self.o_proj(output if target_padding is None else target_padding.drop(output)), weights
+        return self.o_proj(output.reshape(rows, length, -1)), weights

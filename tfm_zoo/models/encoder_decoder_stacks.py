@@ -6,29 +6,20 @@ from transformers import Cache, EncoderDecoderCache
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 
-from .attention import TfmAttention
-from .batch import Batch, Tokens, encoder_batch, has_hooks, one_of
-from .cache import TfmSourceCache, source_cache, takes_source
-from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple, create_bidirectional_mask
+from .batch import Batch, KeptTokens, Tokens
+from .cache import check_is_cache
+from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
-from .cross_attention import Source, TfmCrossAttention, TfmCrossLayer
-from .decoder_batch import check_is_cache, decoder_batch
+from .cross_attention import TfmCrossAttention, TfmCrossLayer
+from .decoder_entrance import decoder_batch
+from .entrance import encoder_batch, restore_outputs
 from .hub_manifest import fixed_inputs
-from .layout import (
-    EVERYTHING,
-    Layout,
-    Padding,
-    added_to_scores,
-    are_few,
-    find_padding,
-    is_traced,
-    marks_padding,
-    together,
-)
+from .inputs import one_of
+from .layers import TfmAttention
 from .position_bias import TfmBiasTable
 from .pretrained import TfmPreTrainedModel
+from .source import check_encoder_states, check_source, fitting_cache, read_source, real_tokens
 from .stack import TfmStack
-from .targets import check_encoder_states, check_source, real_tokens
 from .vocabularies import TwoVocabularies
 
 
@@ -105,8 +96,8 @@ class TfmEncoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         if batch is None:
             tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
             mask = real_tokens(self.config, input_ids, attention_mask)
-            batch = encoder_batch(self, tokens, mask, read_positions, **kwargs)
-        return BaseModelOutput(**batch.restore(self.run(batch, return_dict=True, **kwargs)))
+            batch = encoder_batch(self, tokens, mask, kwargs, read_positions)
+        return BaseModelOutput(**restore_outputs(self.run(batch, return_dict=True, **kwargs), batch.kept))
 
 
 class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
@@ -146,7 +137,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         position_ids: torch.LongTensor | None = None,
         use_cache: bool | None = None,
         batch: Batch | None = None,
-        source_padding: Padding | None = None,
+        source_kept: KeptTokens | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Inputs as the decoder's of [`TfmEncoderDecoderModel`], and:
@@ -155,21 +146,19 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             encoder_hidden_states: `(batch, source length, hidden_size)`.
             encoder_attention_mask: `(batch, source length)`, 1 at real tokens and 0 at padding.
             batch: made by [`enter`], in place of the target's inputs.
-            source_padding: the padding in `encoder_attention_mask`, if it is known.
+            source_kept: the real tokens in `encoder_attention_mask`, if they are known.
         """
+        states, mask = encoder_hidden_states, encoder_attention_mask
         if batch is None:
-            check_encoder_states(self.config, encoder_hidden_states)
-            batch = self.enter(
-                Tokens(one_of(input_ids, inputs_embeds, self.argument_prefix), position_ids=position_ids),
-                attention_mask,
-                past_key_values,
-                use_cache,
-                source_shape=encoder_hidden_states.shape[:2],
-                source_mask=encoder_attention_mask,
-            )
-        batch = self.with_source(batch, encoder_hidden_states, encoder_attention_mask, source_padding)
+            check_encoder_states(self.config, states)
+            tokens = Tokens(one_of(input_ids, inputs_embeds, "decoder_"), position_ids=position_ids)
+            batch = self.enter(tokens, attention_mask, past_key_values, use_cache, kwargs, states.shape[:2], mask)
+        cache = fitting_cache(past_key_values, batch, states.shape[1])
+        source = read_source(self, states, mask, batch, cache, source_kept)
         # Flash attention sees packed sequences in the positions that a caller passes.
-        return batch.restore(self.run(batch, position_ids=position_ids, return_dict=True, **kwargs))
+        outputs = self.run(batch, source, position_ids=position_ids, return_dict=True, **kwargs)
+        outputs.past_key_values = cache if batch.returns_cache else None
+        return restore_outputs(outputs, batch.kept)
 
     def enter(
         self,
@@ -177,17 +166,17 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
         past_key_values: Cache | None,
         use_cache: bool | None,
+        options: dict,
         source_shape: tuple[int, int],
         source_mask: torch.Tensor | None,
-        read_positions: torch.Tensor | None = None,
-        **kwargs,
+        read: torch.Tensor | None = None,
     ) -> Batch:
-        """Makes the decoder's batch, still without the source.
+        """What the decoder reads of the target.
 
         Args:
             source_shape: (batch, source length).
             source_mask: of padding `(batch, source length)`, or 4-D, as cross-attention adds it to scores.
-            read_positions: see [`decoder_batch`].
+            options, read: see [`decoder_batch`].
 
         Raises:
             ValueError: for inputs that do not fit each other, the source, the cache or the model.
@@ -195,82 +184,10 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         check_is_cache(past_key_values)
         cache = past_key_values if isinstance(past_key_values, EncoderDecoderCache) else None
         target_cache = past_key_values if cache is None else cache.self_attention_cache
-        batch = decoder_batch(self, tokens, attention_mask, target_cache, use_cache, read_positions, **kwargs)
-        if batch.cache is None:  # as under gradient checkpointing
-            cache = None
-        check_source(self.config, source_shape, source_mask, tokens.inputs.shape[:2], cache)
-        # An empty cache of the caller that does not fit the source is left alone.
-        is_empty = cache is not None and not cache.is_updated.get(0)
-        if is_empty and not takes_source(cache.cross_attention_cache, source_shape[1]):
-            cache = None
-        if cache is None and batch.cache is not None:
-            cache = EncoderDecoderCache(batch.cache, TfmSourceCache())
-        returned_cache = None if batch.returned_cache is None else cache
-        return batch._replace(source=Source(cache=cache), returned_cache=returned_cache)
-
-    def with_source(
-        self,
-        batch: Batch,
-        encoder_hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        padding: Padding | None = None,
-    ) -> Batch:
-        """Adds to the batch the states of the source, once for all beams of a sentence, and which of them are seen."""
-        states, cache = encoder_hidden_states, batch.source.cache
-        shared = source_cache(cache)
-        is_first = cache is None or not cache.is_updated.get(0)
-        if shared is not None and is_first:
-            shared.share(states, attention_mask)
-        beams = 1 if shared is None else shared.beams
-        states = states[::beams] if beams > 1 else states
-        source = Source(states, cache=cache, target_padding=batch.padding)
-        if attention_mask is None:
-            return batch._replace(source=source)
-        if is_first and self.config.skip_padding:
-            if padding is None or beams > 1:
-                padding = find_padding(attention_mask[::beams])
-            source = self.without_padding(source, padding)
-        if source.layout is EVERYTHING:
-            source = source._replace(layout=self.source_layout(batch, states, attention_mask))
-        return batch._replace(source=source)
-
-    def without_padding(self, source: Source, padding: Padding | None) -> Source:
-        """The source without its padding; for few tokens with a layout, and nothing to restore."""
-        target = source.target_padding
-        # (Where the target's padding was dropped, hooks have been looked for.)
-        if padding is None or (target is None and has_hooks(*self._modules.values())):
-            return source
-        states = padding.drop(source.states)
-        if target is not None and target.mode == "together" and are_few(self.config, target, padding):
-            return Source(states, layout=together(target, padding, states.dtype))
-        return source._replace(states=states, padding=padding)
-
-    def source_layout(self, batch: Batch, states: torch.Tensor, attention_mask: torch.Tensor) -> Layout:
-        """Which of the states are seen. `generate` passes the same mask at every step: its layout is made once."""
-        shared = source_cache(batch.source.cache)
-        beams = 1 if shared is None else shared.beams
-        # A mask made in inference mode has no version: nobody could tell that it was changed in place.
-        is_kept = shared is not None and not is_traced(states) and not attention_mask.is_inference()
-        made_for = (self.config._attn_implementation, attention_mask._version) if is_kept else None
-        if is_kept and shared.masked_by is attention_mask and shared.made_for == made_for:
-            return shared.layout
-        # All positions of the target see the same keys; only flex attention needs to know how many there are.
-        length = (batch.tokens.position_ids if batch.padding is None else batch.padding).shape[1]
-        positions = beams * length if self.config._attn_implementation == "flex_attention" else 1
-        mask = create_bidirectional_mask(
-            config=self.config,
-            inputs_embeds=states.new_empty(states.shape[0], positions, 0),
-            attention_mask=attention_mask[::beams],
-            encoder_hidden_states=states,
-        )
-        # With flash attention this is a mask of padding. transformers would apply it to queries too.
-        keys = find_padding(mask, mode="cross") if marks_padding(mask) else None
-        if is_kept and not self.training and keys is None and mask is not None and mask.dtype == torch.bool:
-            mask = added_to_scores(mask, states.dtype)  # once, for all steps
-        layout = Layout(mask) if keys is None else Layout(padding=keys)
-        if is_kept and positions == 1:
-            shared.masked_by, shared.made_for, shared.layout = attention_mask, made_for, layout
-        return layout
+        batch = decoder_batch(self, tokens, attention_mask, target_cache, use_cache, options, read)
+        shape = tokens.ids_or_embeddings.shape[:2]
+        check_source(self.config, source_shape, source_mask, shape, None if batch.cache is None else cache)
+        return batch
 
 
 class TfmEncoderAlone(TfmEncoderDecoderPreTrainedModel):

@@ -6,9 +6,8 @@ import torch
 from torch import nn
 from transformers.utils import ModelOutput
 
-from .batch import has_hooks
 from .compat import ACT2FN
-from .layout import find_padding
+from .entrance import find_kept, has_hooks, keep, restore
 from .losses import labelled_only, logits_loss, vocabulary_loss
 from .norms import make_norm
 
@@ -62,10 +61,10 @@ def masked_tokens(
     makes_logits = labels is None or is_hooked or (not model.training if return_logits is None else return_logits)
     loss = logits = None
     if makes_logits:
-        padding = find_padding(attention_mask) if model.config.skip_padding and not is_hooked else None
-        states = hidden_states if padding is None else padding.drop(hidden_states)
+        kept = find_kept(attention_mask) if model.config.skip_padding and not is_hooked else None
+        states = hidden_states if kept is None else keep(hidden_states, kept)
         logits = model.lm_head(model.head(states))
-        logits = logits if padding is None else padding.restore(logits)
+        logits = logits if kept is None else restore(logits, kept)
     if labels is not None and is_hooked:
         loss = logits_loss(logits, labels, num_items_in_batch)
     elif labels is not None:

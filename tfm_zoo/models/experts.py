@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from .compat import ACT2FN, use_experts_implementation
 from .configuration_tfm import ENGINES
-from .layout import marks_padding
+from .inputs import marks_padding
 
 
 class TfmSparseMLP(nn.Module):

@@ -15,12 +15,13 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 
-from .batch import Tokens, encoder_batch, one_of
+from .batch import Tokens
 from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
 from .encoder_heads import TfmBertForPreTrainingOutput, classifier_dropout, make_transform, masked_tokens
+from .entrance import encoder_batch, restore_outputs
 from .heads import VOCABULARY, answers, check_labels, check_sequence_labels, passed_on
-from .layout import marks_padding
+from .inputs import marks_padding, one_of
 from .losses import IGNORED, labelled
 from .pooling import POOLING, check_engine_pools, make_classifier, make_pooler, make_pooler_query, pool, pools_first
 from .pretrained import TfmPreTrainedModel
@@ -83,8 +84,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         """Inputs and outputs as the class documents them."""
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         reads_first = self.pools and pools_first(self.config, attention_mask)
-        batch = encoder_batch(self, tokens, attention_mask, read_positions, reads_first, **kwargs)
-        outputs = batch.restore(self.run(batch, return_dict=True, **kwargs))
+        batch = encoder_batch(self, tokens, attention_mask, kwargs, read_positions, reads_first)
+        outputs = restore_outputs(self.run(batch, return_dict=True, **kwargs), batch.kept)
         pooled = self.pooler and pool(self.config, outputs[0], attention_mask, self.pooler, self.pooler_query)
         return BaseModelOutputWithPooling(pooler_output=pooled, **outputs)
 

@@ -12,7 +12,7 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 
-from .batch import Tokens, encoder_batch, one_of
+from .batch import Tokens
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .encoder_decoder_stacks import (
@@ -21,12 +21,14 @@ from .encoder_decoder_stacks import (
     TfmEncoderDecoderPreTrainedModel,
     TfmEncoderStack,
 )
+from .entrance import encoder_batch
 from .generation import TfmGenerationMixin
 from .heads import answers, check_labels, check_sequence_labels, passed_on
+from .inputs import one_of
 from .losses import IGNORED, labelled
 from .next_tokens import next_tokens, positions_to_read, read_states
 from .pooling import make_classifier, make_pooler
-from .targets import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right
+from .source import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right
 from .vocabularies import TfmOutputProjection
 
 SOURCE, TARGET = "encoder.embeddings.embed_tokens.weight", "decoder.embeddings.embed_tokens.weight"
@@ -102,8 +104,8 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         source = None
         if encoder_outputs is None:
             tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-            source = encoder_batch(self.encoder, tokens, attention_mask, **kwargs)
-            source_shape = tokens.inputs.shape[:2]
+            source = encoder_batch(self.encoder, tokens, attention_mask, kwargs)
+            source_shape = tokens.ids_or_embeddings.shape[:2]
         else:
             encoder_outputs = as_encoder_outputs(encoder_outputs)
             check_encoder_states(self.config, encoder_outputs.last_hidden_state)
@@ -113,10 +115,10 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             decoder_attention_mask,
             past_key_values,
             use_cache,
+            kwargs,
             source_shape=source_shape,
             source_mask=attention_mask,
-            read_positions=read_positions,
-            **kwargs,
+            read=read_positions,
         )
         if source is not None:
             encoder_outputs = self.encoder(batch=source, return_dict=True, **kwargs)
@@ -124,7 +126,8 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             batch=target,
             encoder_hidden_states=encoder_outputs.last_hidden_state,
             encoder_attention_mask=attention_mask,
-            source_padding=None if source is None else source.padding,
+            source_kept=None if source is None else source.kept,
+            past_key_values=past_key_values,
             position_ids=decoder_position_ids,
             return_dict=True,
             **kwargs,

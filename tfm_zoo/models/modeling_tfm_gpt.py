@@ -14,14 +14,16 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 
-from .batch import Tokens, one_of
+from .batch import Tokens
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm import ENGINES
 from .configuration_tfm_gpt import TfmGPTConfig
-from .decoder_batch import decoder_batch
+from .decoder_entrance import decoder_batch
+from .entrance import restore_outputs
 from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
 from .generation import TfmGenerationMixin
 from .heads import VOCABULARY, answers, check_labels, check_sequence_labels, passed_on
+from .inputs import one_of
 from .losses import IGNORED
 from .next_tokens import last_tokens, next_tokens, positions_to_read, read_states
 from .pretrained import TfmPreTrainedModel
@@ -80,8 +82,8 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
             attention_mask: `(batch, seen + length)`, 1 at real tokens and 0 at padding, those `seen` in the cache
                 first; or `(batch, 1, length, seen + length)`; or a dict of those by type of layer.
             position_ids: `(batch or 1, length)`. `None`: counted from the cache's length over all tokens, padding
-                included (but see `position_ids_from_mask`). If they restart within a row, and there is neither mask nor
-                cache, the row holds several packed sequences, which do not see each other.
+                included (but see `position_ids_from_mask`). Where they do not rise within a row, and there is neither
+                mask nor cache, another sequence begins, packed into the same row; such sequences do not see each other.
             past_key_values: any cache of transformers; it is written to.
             inputs_embeds: `(batch, length, embedding_size)`, in place of `input_ids`.
             token_type_ids: `(batch, length)`, read where the configuration gives them embeddings.
@@ -98,9 +100,9 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
             ValueError: for inputs that do not fit each other, the cache or the model; the message names the value.
         """
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-        batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, read_positions, **kwargs)
+        batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)
         # Flash attention recognises packed sequences by the positions that a caller passes.
-        return batch.restore(self.run(batch, position_ids=position_ids, return_dict=True, **kwargs))
+        return restore_outputs(self.run(batch, position_ids=position_ids, return_dict=True, **kwargs), batch.kept)
 
 
 def check_engine_logits(config) -> None:

@@ -9,10 +9,9 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.quantizers import AutoHfQuantizer
 
-from .attention import TfmAttention
 from .hub_card import INSTALL
 from .hub_saving import TfmHubMixin
-from .layers import TfmLayer
+from .layers import TfmAttention, TfmLayer
 from .norms import TfmZeroCenteredRMSNorm
 from .position_bias import TfmAlibi
 from .positions import TfmSinusoidalPositions

@@ -1,14 +1,105 @@
-"""Inputs of an encoder-decoder: their defaults, where a source ends, an encoder's outputs, and whether all fit."""
+"""The entrance of an encoder-decoder's source, and what follows from it: defaults of its inputs, and where it ends."""
 
 from collections.abc import Mapping
 
 import torch
 from torch.nn import functional as F
-from transformers import EncoderDecoderCache
+from transformers import Cache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from .layout import is_traced, only_last
+from .batch import EVERYTHING, Batch, KeptTokens, Layout, Source
+from .cache import TfmSourceCache, takes_source
+from .compat import create_bidirectional_mask
+from .decoder_entrance import only_last
+from .entrance import added_to_scores, are_few, find_kept, has_hooks, keep, pairs_as_read, together
+from .inputs import is_traced, marks_padding
 from .losses import IGNORED
+
+
+def read_source(
+    model,
+    states: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    target: Batch,
+    cache: EncoderDecoderCache | None,
+    kept: KeptTokens | None = None,
+) -> Source:
+    """What the decoder `model` reads of the source: its states, once for all beams of a sentence, and which are seen.
+
+    Args:
+        states: `(batch, source length, hidden_size)`, the encoder's last hidden state.
+        attention_mask: of padding `(batch, source length)`, or 4-D, as cross-attention adds it to scores.
+        target: what the decoder reads of the target.
+        cache: of both sides.
+        kept: the tokens of the source that are real, if they are known.
+    """
+    sources = None if cache is None else cache.cross_attention_cache
+    is_first, beams = cache is None or not cache.is_updated.get(0), 1
+    if isinstance(sources, TfmSourceCache):
+        if is_first:
+            sources.share(states, attention_mask)
+        beams = sources.beams
+    if beams > 1:
+        states, kept = states[::beams], None
+        attention_mask = None if attention_mask is None else attention_mask[::beams]
+    kept = (kept or find_kept(attention_mask)) if is_first and model.config.skip_padding else None
+    # (Where some of the target's tokens are kept, hooks have been looked for.)
+    if kept is not None and target.kept is None and has_hooks(*model._modules.values()):
+        kept = None
+    if kept is not None and is_together(target) and are_few(model.config, target.kept, kept):
+        mask, parts = together(target.kept, kept, states.dtype), [EVERYTHING] * len(states)
+        return Source(keep(states, kept), None, Layout(mask, None, target.kept, kept, parts), cache)
+    layout = source_layout(model, states, attention_mask, target, beams)
+    return Source(states if kept is None else keep(states, kept), kept, layout, cache)
+
+
+def is_together(target: Batch) -> bool:
+    """Whether attention runs once for all sequences of the target that are kept."""
+    return all(layout.parts is not None and layout.mask is not None for layout in target.layouts.values())
+
+
+def source_layout(
+    model, states: torch.Tensor, attention_mask: torch.Tensor | None, target: Batch, beams: int
+) -> Layout:
+    """Which of a source's `states` are seen by the target, whose rows are laid end to end, `beams` in a row."""
+    config, implementation = model.config, model.config._attn_implementation
+    mask = pairs_as_read(config, attention_mask, states)
+    if marks_padding(mask) and implementation in ("eager", "sdpa"):
+        # All positions of the target see the same keys. (A graph, in which nobody can tell, has a mask in any case.)
+        sees = mask.to(states.device).bool()[:, None, None]
+        mask = None if not is_traced(sees) and sees.all() else sees
+    elif mask is not None:
+        # Only flex attention needs to know how many positions of the target there are.
+        length = 1
+        if implementation == "flex_attention":
+            length = beams * (target.tokens.position_ids if target.kept is None else target.kept).shape[1]
+        mask = create_bidirectional_mask(
+            config=config,
+            inputs_embeds=states.new_empty(states.shape[0], length, 0),
+            attention_mask=mask,
+            encoder_hidden_states=states,
+        )
+    if marks_padding(mask):  # with flash attention; transformers would apply it to queries too
+        return Layout(queries=target.kept, keys=find_kept(mask))
+    if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
+        # T5 adds a bias to these scores too: there, a row of a source without tokens sees all alike in sdpa.
+        if implementation == "eager" or config.has_position_bias:
+            mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
+        elif not model.training and not is_traced(mask):
+            mask = added_to_scores(mask, states.dtype)
+    return Layout(mask, queries=target.kept)
+
+
+def fitting_cache(cache: Cache | None, target: Batch, length: int) -> EncoderDecoderCache | None:
+    """The caller's cache of both sides, or one around that of the target; `None` if the target has none, as under
+    gradient checkpointing. An empty cache of the caller that does not fit a source of this `length` is left alone."""
+    if target.cache is None:
+        return None
+    if isinstance(cache, EncoderDecoderCache) and (
+        cache.is_updated.get(0) or takes_source(cache.cross_attention_cache, length)
+    ):
+        return cache
+    return EncoderDecoderCache(target.cache, TfmSourceCache())
 
 
 def real_tokens(config, input_ids: torch.LongTensor | None, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
