@@ -16,7 +16,10 @@ VALUES = {int: 8, float: 0.25, str: "relu", bool: True}
 def test_every_alias_is_read_and_set_as_its_field(config_class, tmp_path):
     for alias, field in config_class.attribute_map.items():
         value = 96 if field == "hidden_size" else VALUES[type(getattr(config_class(), field))]
-        made, changed = config_class(**{alias: value}), config_class()
+        beside = (
+            {"weight_init": "normal"} if alias == "init_std" and "tgt_vocab_size" in config_class.attribute_map else {}
+        )
+        made, changed = config_class(**{alias: value}, **beside), config_class(**beside)
         setattr(changed, alias, value)
         for config in (made, changed):
             assert getattr(config, field) == getattr(config, alias) == value, alias
@@ -56,3 +59,28 @@ def test_a_field_that_is_changed_changes_no_other():
     config.num_hidden_layers = 3
     assert {name for name, value in vars(config).items() if before[name] != value} == {"num_hidden_layers"}
     assert config.encoder_layers == 3 and config.decoder_layers == 2
+
+
+IDLE = {
+    TfmBertConfig: {"relative_attention_max_distance": 77, "sinusoid_type": "halves", "decoder_layers": 3},
+    TfmGPTConfig: {"num_experts_per_tok": 4, "moe_intermediate_size": 7, "classifier_pooling": "mean"},
+    TfmEncoderDecoderConfig: {"initializer_range": 0.3, "token_types_as_tokens": True, "no_rope_layers": [1] * 6},
+}
+
+
+@pytest.mark.parametrize("config_class", CONFIGS)
+def test_saved_fields_without_effect_are_left_out(config_class, tmp_path):
+    """Versions 0.1 and 0.2 took and saved them; the model is the same without them."""
+    config_class().save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    idle = IDLE[config_class] | {"is_decoder": True, "add_cross_attention": True, "mine": 1}
+    (tmp_path / "config.json").write_text(json.dumps(saved | idle))
+    assert AutoConfig.from_pretrained(tmp_path).to_dict() == config_class(mine=1, name_or_path=tmp_path).to_dict()
+
+
+def test_an_override_may_end_the_effect_of_a_saved_field(tmp_path):
+    TfmGPTConfig(num_local_experts=4, num_experts_per_tok=3, mlp_type="gated", mlp_bias=False).save_pretrained(tmp_path)
+    config = AutoConfig.from_pretrained(tmp_path, num_local_experts=None)
+    assert (config.num_local_experts, config.num_experts_per_tok) == (None, 2)
+    with pytest.raises(ValueError, match="num_experts_per_tok=3 has no effect without num_local_experts"):
+        AutoConfig.from_pretrained(tmp_path, num_local_experts=None, num_experts_per_tok=3)
