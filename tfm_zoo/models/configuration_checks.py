@@ -24,11 +24,11 @@ ACTIVATION = (ACT2FN.__contains__, f"an activation of transformers: {', '.join(A
 BUCKETS = (lambda config: config.relative_attention_num_buckets, "relative_attention_num_buckets")
 
 
-def check_rules(config: Any, rules: tuple[Rule, ...]) -> None:
-    """Raises a `ValueError` for the first rule that a configuration breaks."""
+def broken(config: Any, rules: tuple[Rule, ...]) -> Iterator[str]:
+    """What is wrong with a configuration, with names and values of fields."""
     for rule in rules:
         for wrong in rule(config):
-            raise ValueError(re.sub(r"\$(\w+)", lambda name: f"{name[1]}={getattr(config, name[1], None)!r}", wrong))
+            yield re.sub(r"\$(\w+)", lambda name: f"{name[1]}={getattr(config, name[1], None)!r}", wrong)
 
 
 def each(names: str, is_right: Callable[[Any], bool], wanted: str) -> Rule:
@@ -75,6 +75,12 @@ class Idle(NamedTuple):
     def __call__(self, config: Any) -> Iterator[str]:
         if config.is_chosen(self.name) and not self.is_read(config):
             yield f"${self.name} has no effect without {self.needed}."
+
+
+def lacks(config: Any) -> Iterator[str]:
+    """A family's fields are its own."""
+    for name in filter(config.is_chosen, config.lacks):
+        yield f"${name} is a field of other families, and not of {type(config).__name__}."
 
 
 def heads(config: Any) -> Iterator[str]:
@@ -168,6 +174,7 @@ def position_bias(config: Any) -> Iterator[str]:
 #: of the families without cross-attention, in which all attention may be linear
 SCORES = tuple(needs(name, "attention_type", "softmax") for name in ("attention_scale", "attn_logit_softcapping"))
 RULES = (
+    lacks,
     each("vocab_size hidden_size embedding_size num_hidden_layers num_attention_heads num_key_value_heads", *SIZE),
     each("intermediate_size max_position_embeddings sliding_window", *SIZE),
     heads,
@@ -179,7 +186,7 @@ RULES = (
     each("embedding_multiplier residual_multiplier", math.isfinite, "finite"),
     each("hidden_act", *ACTIVATION),
     each("problem_type", PROBLEMS.__contains__, f"None or one of {', '.join(PROBLEMS)}"),
-    each("is_decoder add_cross_attention", operator.not_, "False: the class says what kind of model it configures"),
+    each("is_decoder add_cross_attention", operator.not_, "False: the class of a configuration says so"),
     tokens("pad_token_id", "vocab_size", "the vocabulary"),
     needs("round_embedding_scale", "scale_embedding", True),
     needs("embedding_multiplier", "embedding_norm", False),

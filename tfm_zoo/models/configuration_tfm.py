@@ -10,7 +10,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
-from .configuration_checks import RULES, Idle, Rule, check_rules
+from .configuration_checks import RULES, Idle, Rule, broken
 
 logger = logging.get_logger(__name__)
 
@@ -107,11 +107,8 @@ class TfmConfig(PreTrainedConfig):
     # sizes
     vocab_size: int = 30522  # tokens in the vocabulary
     hidden_size: int = 768  # width of the residual stream
-    embedding_size: int | None = follows(
-        "hidden_size"
-    )  # width of the embeddings, which may then be projected (ELECTRA)
-    #: only tokens have the width `embedding_size`. A projection without bias widens them before positions are added;
-    #: another narrows the last hidden states, so that the vocabulary can be tied (OPT-350M)
+    embedding_size: int | None = follows("hidden_size")  # width of the embeddings, which may be projected (ELECTRA)
+    #: only tokens have that width, and the last hidden states, which are projected to it without a bias (OPT-350M)
     project_tokens: bool = False
     num_hidden_layers: int = 12  # blocks; in an encoder-decoder, the encoder's
     num_hidden_groups: int | None = None  # of consecutive layers; those of a group share their weights (ALBERT)
@@ -132,9 +129,7 @@ class TfmConfig(PreTrainedConfig):
     # embeddings
     type_vocab_size: int = 0  # number of segments, each with an embedding; without any, `token_type_ids` are ignored
     token_types_as_tokens: bool = False  # look `token_type_ids` up among the tokens, as GPT and GPT-2 do
-    scale_embedding: bool = (
-        False  # multiply those of tokens by the square root of their width (Vaswani et al. 2017, 3.4)
-    )
+    scale_embedding: bool = False  # multiply those of tokens by the square root of their width (Vaswani et al. 2017)
     round_embedding_scale: bool = False  # to the dtype of the embeddings, which matters in half precision (Gemma)
     embedding_multiplier: float | int = 1.0  # what the sum of all embeddings is multiplied by (Granite)
     embedding_norm: bool = False  # a norm of that sum (BERT)
@@ -159,12 +154,10 @@ class TfmConfig(PreTrainedConfig):
     norm_eps: float = 1e-5  # added to the variance (LayerNorm) or to the mean square (RMSNorm)
 
     # positions
-    #: learned, sinusoidal (Vaswani et al. 2017), rotary (Su et al. 2021; their parameters are in `rope_parameters`, one
-    #: set or, by type of layer, a dict of them) or ALiBi (Press et al. 2022: scores of self-attention fall with it)
+    #: learned, sinusoidal (Vaswani et al. 2017), rotary (Su et al. 2021; as in transformers, their parameters are in
+    #: `rope_parameters`: one set, or a dict of them by type of layer) or a bias of self-attention (Press et al. 2022)
     position_embedding_type: PositionEmbedding = "learned"
-    max_position_embeddings: int = (
-        512  # longest input of learned positions; for rotary ones, where their scaling starts
-    )
+    max_position_embeddings: int = 512  # longest input of learned positions; where the scaling of rotary ones starts
     position_offset: int = 0  # rows of the learned table before that of the first position (OPT, BART: 2)
     position_ids_from_padding: bool = False  # count real tokens only, from `pad_token_id + 1` (RoBERTa)
     #: if a caller passes no positions, count the tokens that the mask shows; padding has position -1 (OPT). ALiBi then
@@ -175,8 +168,7 @@ class TfmConfig(PreTrainedConfig):
     no_rope_layers: list[int] | None = follows(lambda config: [1] * config.num_hidden_layers)
     #: `generate` renews its cache where a text passes `original_max_position_embeddings` and LongRoPE changes (Phi 3)
     renew_longrope_cache: bool = False
-    #: number of buckets of distances, each with a bias for each head that is learned and added to the scores of
-    #: self-attention, beside any other positions (T5, MPNet). `None`: no such bias
+    #: buckets of distances, each with a learned bias for each head, which self-attention adds to scores (T5, MPNet)
     relative_attention_num_buckets: int | None = None
     relative_attention_max_distance: int = 128  # all distances from this one on share the last bucket
     relative_attention_per_layer: bool = False  # whether each layer has its own biases (umT5), or all share one set
@@ -184,12 +176,10 @@ class TfmConfig(PreTrainedConfig):
     round_alibi: bool = False  # it is computed from the positions of keys, not from distances, in bfloat16 (Falcon)
 
     # attention
-    #: linear attention (Katharopoulos et al. 2020), whose work grows with the length, not with its square, ignores
-    #: `attention_dropout`; cross-attention is never linear. Rotary positions turn queries and keys before its feature
-    #: map (Zhang et al. 2024), so that weights depend on both positions, and not on their distance alone
+    #: of self-attention. If it is linear (Katharopoulos et al. 2020), work grows with the length, not with its square;
+    #: there is no dropout, and rotary positions turn queries and keys before the feature map (Zhang et al. 2024)
     attention_type: Literal["softmax", "linear"] = "softmax"
-    #: how far a position sees: in an encoder to each side; in a decoder itself included (as in Mistral)
-    sliding_window: int | None = None
+    sliding_window: int | None = None  # how far a position sees: in encoders to each side, in decoders with itself
     #: of each layer: `"full_attention"`, `"sliding_attention"` or `"linear_attention"`
     layer_types: list[str] | None = follows(lambda config: [config.layer_type] * config.num_hidden_layers)
     #: what scores are multiplied by before the softmax (Vaswani et al. 2017, equation 1), in cross-attention too
@@ -208,7 +198,7 @@ class TfmConfig(PreTrainedConfig):
     tie_word_embeddings: bool = True  # the projection onto the vocabulary has the weights of its embeddings
     lm_head_transform: bool = False  # a dense layer, activation and norm before that projection (BERT)
     lm_head_bias: bool = False  # a bias in it
-    logit_scale: float | int = 1.0  # what logits, but not their bias, are multiplied by (T5: `hidden_size ** -0.5`)
+    logit_scale: float | int = 1.0  # what logits, but not their bias, are multiplied by (T5)
     final_logit_softcapping: float | int | None = None  # logits become `cap * tanh(logits / cap)` (Gemma 2)
     classifier_dense: bool = True  # a dense layer and activation in the classifier of sequences, before its projection
 
@@ -247,10 +237,8 @@ class TfmConfig(PreTrainedConfig):
     def validate_fields(self) -> None:
         """Raises a `ValueError` if the fields do not fit each other. A configuration may have been changed since it was
         made: transformers asks again before it saves it, and models before they are made from it."""
-        for name in filter(self.is_chosen, self.lacks):
-            value = vars(self)[name]
-            raise ValueError(f"{name}={value!r} is a field of other families, and not of {type(self).__name__}.")
-        check_rules(self, self.rules)
+        for wrong in broken(self, self.rules):
+            raise ValueError(wrong)
 
     @classmethod
     def by_field(cls, given: dict[str, Any]) -> dict[str, Any]:
@@ -354,8 +342,8 @@ class TfmConfig(PreTrainedConfig):
     def from_dict(cls, config_dict: dict, **kwargs):
         """Makes a configuration from saved fields and overrides (`kwargs`), checked together.
 
-        Saved fields that have no effect, as earlier versions took them, are left out. A saved name that looks like a
-        misspelt field becomes an attribute, with a warning: a tool may have written it.
+        Saved values that have no effect, which earlier versions took, are left out. Those of other families give a
+        warning; so does a name that looks like a misspelt field, but becomes an attribute: a tool may have written it.
 
         Raises:
             ValueError: for the fields of another type of model.
@@ -368,20 +356,22 @@ class TfmConfig(PreTrainedConfig):
         known |= {"rope_parameters", *cls.attribute_map, *cls.lacks}
         overrides = cls.by_field({name: kwargs.pop(name) for name in known & kwargs.keys()})
         saved = cls.by_field(config_dict)
-        foreign = {name: saved.pop(name) for name in list(saved) if cls.misspelt_field(name)}
+        foreign = {name: saved.pop(name) for name in list(saved) if name in cls.lacks or cls.misspelt_field(name)}
         loaded = super().from_dict(cls.merged(saved, overrides), **kwargs)
         config = loaded[0] if isinstance(loaded, tuple) else loaded
         for name, value in foreign.items():
-            meant = cls.misspelt_field(name)
-            logger.warning(f"{name}={value!r} has no effect: {cls.__name__} has no such field. Is it {meant!r}?")
-            setattr(config, name, value)
+            hint = f" Is it {meant!r}?" if (meant := cls.misspelt_field(name)) else ""
+            if hint or value:
+                logger.warning(f"{name}={value!r} has no effect: {cls.__name__} has no such field.{hint}")
+            if hint:
+                setattr(config, name, value)
         return loaded
 
     @classmethod
     def merged(cls, values: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-        """Values of fields, and those that take their place; without the values that have no effect then."""
+        """Values of fields, with overrides in their place; values that then have no effect are left out."""
         draft = cls.__new__(cls)
         vars(draft).update({each.name: each.default for each in fields(cls)} | values | overrides)
-        idle = [rule.name for rule in cls.rules if isinstance(rule, Idle) and not rule.is_read(draft)]
-        idle += [*cls.lacks, "is_decoder", "add_cross_attention"]
+        idle = {rule.name for rule in cls.rules if isinstance(rule, Idle) and not rule.is_read(draft)}
+        idle |= {"is_decoder", "add_cross_attention"}
         return {name: value for name, value in values.items() if name not in idle} | overrides

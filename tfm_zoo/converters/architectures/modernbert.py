@@ -17,7 +17,7 @@ TENSORS = (
     Split("layers.{i}.mlp.Wi", GATE_UP),
     Rename("layers.{i}.mlp.Wo", "layers.{i}.mlp.down_proj"),
     Rename("final_norm", "norm"),
-    *(NotConverted(f"rotary_emb.{kind}_attention_inv_freq") for kind in ("full", "sliding")),
+    *(NotConverted(f"rotary_emb.{layer_type}_attention_inv_freq") for layer_type in ("full", "sliding")),
 )
 
 
