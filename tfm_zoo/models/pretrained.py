@@ -40,6 +40,7 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
                 f"{type(self).__name__} is made from a {expected.__name__}, not from a {type(config).__name__} of type "
                 f"{kind!r}."
             )
+        config.validate_fields()
         quantization = getattr(config, "quantization_config", None)
         if isinstance(quantization, dict) and not AutoHfQuantizer.supports_quant_method(quantization):
             # transformers would go on, and take rounded numbers for weights.
