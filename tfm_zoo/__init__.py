@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .quiet import quiet_imports
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 
 def _runs_the_command() -> bool:

@@ -9,9 +9,9 @@ from types import ModuleType
 import transformers
 from transformers.models.auto import modeling_auto
 
-from .adapters import check_base
+from .families import FAMILIES
+from .hub.adapters import check_base
 from .importing import when_imported
-from .registration import FAMILIES
 
 
 def add_classes_to_transformers() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 import tfm_zoo
 from tfm_zoo import TfmBertConfig
-from tfm_zoo.models.hub_manifest import VERSION
 from tfm_zoo.registration import register
 
 from ..hub.conftest import make_environment
@@ -58,11 +57,6 @@ def test_the_command_starts_without_torch(arguments, is_script, tmp_path):
     imported = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
     assert "tfm_zoo.cli" in imported
     assert not imported & {"torch", "transformers", "huggingface_hub", "numpy"}
-
-
-def test_version():
-    """Checkpoints carry their own copy of it."""
-    assert tfm_zoo.__version__ == VERSION
 
 
 def environment() -> dict[str, str]:

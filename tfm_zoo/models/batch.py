@@ -1,6 +1,6 @@
 """The entrance: checks a caller's inputs once, counts positions, drops padding, and makes masks for the core."""
 
-import sys
+from sys import maxsize
 from typing import NamedTuple
 
 import torch
@@ -285,5 +285,5 @@ def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ign
 def check_range(name: str, low: int, high: int, size: int, table: str) -> None:
     """Raises a `ValueError` unless the lowest and the highest id lie in 0 to `size - 1`."""
     if low < 0 or high >= size:
-        last = "" if size == sys.maxsize else f" to {size - 1}"
+        last = "" if size == maxsize else f" to {size - 1}"
         raise ValueError(f"{name} holds {low if low < 0 else high}, which is outside {table}: ids go from 0{last}.")

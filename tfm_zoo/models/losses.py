@@ -4,7 +4,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .hub_gathering import is_divided
 from .kernels import soft_capped
 from .layout import is_traced
 
@@ -165,3 +164,10 @@ def is_plain_linear(lm_head: nn.Module, hidden_states: torch.Tensor) -> bool:
         return False
     has_hooks = lm_head._forward_hooks or lm_head._forward_pre_hooks
     return not has_hooks and not torch.is_autocast_enabled(lm_head.weight.device.type)
+
+
+def is_divided(layer: nn.Module) -> bool:
+    """Whether processes gather a layer's parameters for each of its calls: with FSDP, ZeRO-3 and tensor parallelism."""
+    parameters = list(layer.parameters(recurse=False))
+    marked = any(hasattr(each, mark) for each in parameters for mark in ("placements", "ds_tensor"))
+    return marked or type(layer).__module__.startswith("torch.distributed")  # FSDP2 may have gathered them just now

@@ -179,10 +179,6 @@ class TfmBertForMultipleChoice(MultipleChoice, TfmBertHead):
         self.classifier = nn.Linear(config.hidden_size, 1)
         self.post_init()
 
-    def fingerprint_inputs(self) -> dict[str, torch.LongTensor]:
-        """One question of two choices."""
-        return {name: ids.unsqueeze(0) for name, ids in super().fingerprint_inputs().items()}
-
 
 class TfmBertForNextSentencePrediction(TfmBertHead):
     """The encoder with BERT's next-sentence head on the pooler."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from .models.pretrained import TfmPreTrainedModel
+from ..models.pretrained import TfmPreTrainedModel
 
 
 def check_base(model: nn.Module) -> None:
