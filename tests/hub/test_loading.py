@@ -111,7 +111,7 @@ def test_subfolder(checkpoints, do_jobs, tmp_path):
 
 @pytest.mark.usefixtures("forked")
 def test_training_where_there_is_no_zoo(checkpoints, do_jobs, tmp_path):
-    """A model keeps its code, and gets no manifest. One that was in its folder is of other weights: `verify` says so."""
+    """A model keeps its code, and gets no manifest. An earlier one is of other weights, as `verify` says."""
     jobs = []
     for head, auto_class in TRAINED.items():
         shutil.copytree(checkpoints[head], tmp_path / f"{head}_1")
