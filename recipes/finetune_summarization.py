@@ -14,12 +14,12 @@ Where a step is computed: `label_smoothed_loss` in tfm_zoo/training/text_to_text
 
 from dataclasses import replace
 
+from tfm_zoo.training.arguments import fitted
+from tfm_zoo.training.runs import run_script, start_run
 from transformers import DataCollatorForSeq2Seq
 
-from tfm_zoo.training.arguments import fitted
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.models import longest_input
-from tfm_zoo.training.runs import run_script, start_run
 from tfm_zoo.training.summarization.data import SummaryArguments, load_summaries
 from tfm_zoo.training.summarization.task import SummarizationArguments, SummarizationTask
 from tfm_zoo.training.text_to_text.model import HEAD, TextToTextModelArguments, new_text_to_text

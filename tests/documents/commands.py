@@ -15,8 +15,8 @@ import typer
 from accelerate.commands.launch import launch_command_parser
 
 from tfm_zoo.cli import app
-from tfm_zoo.training import runs
-from tfm_zoo.training.arguments import LoopArguments
+from tfm_zoo.training import run
+from tfm_zoo.training.options import TrainingOptions
 
 from ..benchmarks.__main__ import FAMILIES
 from ..benchmarks.settings import Settings
@@ -104,12 +104,13 @@ def complaints() -> Iterator[None]:
 def run_script(script: str, options: list[str]) -> Path | None:
     """Run a script that uses a model; of a script that trains, only let it read its options, for its output folder."""
 
-    def start(args: LoopArguments | None = None, *_, **__):
+    def start(args: TrainingOptions | None = None, *_, **__):
         raise Started(*([args.output_dir] if args else []))
 
     expect("script", [script], lambda path: Path(path).is_file())
     module = imported(Path(script))
-    starts = ((runs, "start_accelerator"), (module, "start_accelerator"), (module, "Accelerator"))
+    names = ("start_accelerator", "Accelerator", "TrainingArguments", "SFTConfig")
+    starts = [(run, "start_accelerator"), *((module, name) for name in names)]
     try:
         with ExitStack() as patches, complaints():
             for place, name in starts:

@@ -9,7 +9,9 @@ from tfm_zoo import (
     TfmBertForMaskedLM,
     TfmBertForSequenceClassification,
     TfmEncoderDecoderForConditionalGeneration,
+    TfmEncoderDecoderForSequenceClassification,
     TfmGPTForCausalLM,
+    TfmGPTForSequenceClassification,
 )
 
 from ..tiny import ENCODER_DECODERS, HEADS, NO_DROPOUT, ragged_batch, ragged_mask, tiny_model
@@ -84,6 +86,17 @@ def test_export_for_any_batch(fields):
     shape = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     program = torch.export.export(model, (), small, dynamic_shapes=dict.fromkeys(small, shape))
     torch.testing.assert_close(real(program.module()(**large)), real(model(**large)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("head", [TfmGPTForSequenceClassification, TfmEncoderDecoderForSequenceClassification])
+def test_a_classifier_of_one_position_exports_for_any_batch(head):
+    model, large = tiny_model(head, **one_layer(head)), ragged_batch(head)
+    small = {name: value[:2] for name, value in large.items()}
+    shape = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    program = torch.export.export(model, (), small, dynamic_shapes=dict.fromkeys(small, shape))
+    for inputs in (large, {name: value[:3] for name, value in large.items()}):
+        exported, wanted = program.module()(**inputs).logits, model(**inputs).logits
+        torch.testing.assert_close(exported, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("fields", [{}, ROTARY], ids=["paper", "rotary"])

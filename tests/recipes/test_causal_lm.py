@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 import tfm_zoo
 from tfm_zoo.training import loop
-from tfm_zoo.training.language_modeling.data import Blocks
+from tfm_zoo.training.tasks.language_modeling import Blocks
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
 from .conftest import ROOT, TEXT, WITHOUT_ZOO, history, run_python, shown_error

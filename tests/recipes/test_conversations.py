@@ -13,7 +13,7 @@ from trl import SFTConfig, SFTTrainer
 
 import tfm_zoo
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training.language_modeling.conversations import (
+from tfm_zoo.training.conversations import (
     Conversations,
     EncodedConversations,
     PackedConversations,

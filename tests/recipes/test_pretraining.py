@@ -12,7 +12,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoToke
 
 import tfm_zoo
 from tfm_zoo.training import loop
-from tfm_zoo.training.pretraining.task import PretrainingArguments, PretrainingTask, losses
+from tfm_zoo.training.tasks.pretraining import PretrainingOptions, PretrainingTask, losses
 from tfm_zoo.training.tokenizers import learned_word_piece
 
 from .conftest import history, shown_error
@@ -103,7 +103,7 @@ def test_evaluation_projects_labelled_tokens_alone(head):
 
     model.lm_head.forward = project
     rows = [{name: column[i] for name, column in batch.items()} for batch in batches for i in range(3)]
-    options = {"args": PretrainingArguments(per_device_eval_batch_size=3), "splits": {"validation": rows}}
+    options = {"args": PretrainingOptions(per_device_eval_batch_size=3), "splits": {"validation": rows}}
     task = PretrainingTask(accelerator=Accelerator(cpu=True), model=model, tokenizer=None, data=None, **options)
     task.is_zoo = False
     all_of_them = task.evaluate(model)

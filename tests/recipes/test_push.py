@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig
 
 from tfm_zoo.hub import push, verify
 from tfm_zoo.training import loop
-from tfm_zoo.training.runs import errors_in_one_line
+from tfm_zoo.training.run import errors_in_one_line
 
 pytestmark = pytest.mark.usefixtures("forked")
 REPOSITORY = "user/fine"

@@ -11,7 +11,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import tfm_zoo
 from tfm_zoo.training import loop
-from tfm_zoo.training.classification.task import ClassificationTask
+from tfm_zoo.training.tasks.classification import ClassificationTask
 
 from .conftest import RECIPE, ROOT, WITHOUT_ZOO, as_argv, history, run_python
 
@@ -33,7 +33,7 @@ def test_learns_and_leaves_everything(finetune, tmp_path):
     model = tfm_zoo.TfmBertForSequenceClassification.from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
-        logits = model(**tokenizer(["fine film", "poor film"], padding=True, return_tensors="pt")).logits
+        logits = model(**tokenizer(["fine", "poor"], padding=True, return_tensors="pt")).logits
     assert [model.config.id2label[i] for i in logits.argmax(-1).tolist()] == ["good", "bad"]
 
     card = ModelCard.load(folder / "README.md")

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, f1_score
 
-from tfm_zoo.training.classification.task import accuracy_and_f1
+from tfm_zoo.training.tasks.classification import accuracy_and_f1
 
 
 @pytest.mark.parametrize("classes", [2, 5])

@@ -4,10 +4,10 @@ import json
 
 import pytest
 from datasets import Dataset, DatasetDict, Features, Translation, Value
+from tfm_zoo.training.arguments import fitted
 from transformers import AutoTokenizer
 
 from tfm_zoo.training import generated
-from tfm_zoo.training.arguments import fitted
 from tfm_zoo.training.tokenizers import joint_bpe
 from tfm_zoo.training.translation.data import ParallelTextArguments, load_parallel_texts
 

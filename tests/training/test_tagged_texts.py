@@ -10,9 +10,8 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import generated
-from tfm_zoo.training.token_classification.data import TaggedTextArguments, labels_of_tokens, load_tagged_texts
-from tfm_zoo.training.token_classification.measures import entities, entity_scores
-from tfm_zoo.training.token_classification.model import reads_words
+from tfm_zoo.training.metrics.seqeval.seqeval import entities, entity_scores
+from tfm_zoo.training.tasks.tagging import TaggingOptions, labels_of_tokens, load_tagged_texts, reads_words
 from tfm_zoo.training.tokenizers import byte_level_bpe, word_piece_tokenizer
 
 
@@ -59,8 +58,8 @@ def test_names_of_class_labels_and_words_that_are_cut(tmp_path):
     columns = {"tokens": [["ab", "c", "d"]] * 10 + [[]], "ner_tags": [[1, 0, 0]] * 10 + [[]]}
     rows = Dataset.from_dict(columns, features=features)
     DatasetDict(train=rows).save_to_disk(tmp_path)
-    args = TaggedTextArguments(dataset_name=str(tmp_path), max_seq_length=5, label_all_tokens=True)
-    data = load_tagged_texts(args, seed=0)
+    args = TaggingOptions(dataset_name=str(tmp_path), max_seq_length=5, label_all_tokens=True, seed=0)
+    data = load_tagged_texts(args)
     assert data.notes[0] == "1 of the 11 rows of the train split, whose 'words' is empty, were left out."
     assert data.label_names == ["O", "B-x"] and next(iter(data.texts())) == "ab c d"
     tokenizer = word_piece_tokenizer(["a b c d"])
@@ -114,4 +113,4 @@ def test_bad_input_is_refused(tmp_path, row, options, message):
     rows = [{"tokens": ["a"], "tags": ["O"]}, row, *[{"tokens": ["a"], "tags": ["O"]}] * 8]
     (tmp_path / "train.json").write_text(json.dumps(rows))
     with pytest.raises(ValueError, match=message):
-        load_tagged_texts(TaggedTextArguments(train_file=str(tmp_path / "train.json"), **options), seed=0)
+        load_tagged_texts(TaggingOptions(train_file=str(tmp_path / "train.json"), seed=0, **options))

@@ -8,7 +8,7 @@ from itertools import chain
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import BertTokenizer, GPT2Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from tfm_zoo.training.sources import digest
+from tfm_zoo.training.data import digest
 
 BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LOWER_CASE = normalizers.BertNormalizer(lowercase=True)

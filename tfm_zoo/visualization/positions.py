@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from ..limits import first_position
 from ..models.configuration_tfm import TfmConfig
 from ..models.positions import TfmRotaryEmbedding, TfmSinusoidalPositions
 from .attention_maps import title_of
@@ -45,7 +46,7 @@ def position_vectors(source: PreTrainedModel | TfmConfig, length: int | None = N
     kind = config.position_embedding_type
     if kind == "none":
         raise ValueError("position_embedding_type='none': the model has no positions to show.")
-    first = config.pad_token_id + 1 if config.position_ids_from_padding else 0
+    first = first_position(config)
     most = config.max_position_embeddings - (first if kind == "learned" else 0)
     length = min(most, LONGEST) if length is None else length
     if length < 2 or (kind == "learned" and length > most):
