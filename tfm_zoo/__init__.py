@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .quiet import quiet_imports
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 
 def _runs_the_command() -> bool:
@@ -33,7 +33,7 @@ if not _runs_the_command():
         from .models.modeling_tfm_gpt import *  # noqa: F403
         from .named_configs import NAMED_CONFIGS, named_config
         from .packing import TfmQuantizationConfig, pack_weights, quantize_int8
-        from .patches import add_names_to_transformers, add_types_to_peft
+        from .patches import add_names_to_transformers, add_types_to_peft, ask_for_bases
         from .pipelines import pipeline
         from .registration import register
 
@@ -55,3 +55,4 @@ if not _runs_the_command():
     register()
     add_names_to_transformers()
     add_types_to_peft()
+    ask_for_bases()

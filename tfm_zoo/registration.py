@@ -1,30 +1,30 @@
-"""Registers the zoo's classes with transformers' Auto classes, and lets their checkpoints carry their code."""
+"""Registers the zoo's classes with transformers' Auto classes, and lets models be saved with code and manifest."""
 
 import transformers
 
 from . import packing  # noqa: F401, registers what loads quantised checkpoints
-from .models import modeling_tfm_bert, modeling_tfm_encoder_decoder, modeling_tfm_gpt
-
-FAMILIES = {
-    modeling_tfm_bert: modeling_tfm_bert.TfmBertConfig,
-    modeling_tfm_gpt: modeling_tfm_gpt.TfmGPTConfig,
-    modeling_tfm_encoder_decoder: modeling_tfm_encoder_decoder.TfmEncoderDecoderConfig,
-}
+from .families import FAMILIES, auto_class_of
+from .hub.adapters import add_adapter
+from .hub.saving import push_to_hub, save_pretrained
+from .models.pretrained import TfmPreTrainedModel
 
 
 def register() -> None:
-    """Register every class of every family under the names in its configuration's `auto_classes`, and the others."""
+    """Registers every class of every family under the names in its configuration's `auto_classes`, and the others."""
     for module, config_class in FAMILIES.items():
         transformers.AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
-        for auto_name, name in config_class.auto_classes.items():
+        others = config_class.other_auto_classes
+        for auto_name, first in config_class.auto_classes.items():
             if auto_name == "AutoConfig":
                 continue
-            others = [other for other, auto in config_class.other_auto_classes.items() if auto == auto_name]
-            classes = tuple(getattr(module, each) for each in (name, *others))
+            names = [first, *(name for name in others if others[name] == auto_name)]
             # Of several classes, the Auto class takes the one that `config.architectures` names, or else the first.
-            registered = classes if others else classes[0]
+            classes = tuple(getattr(module, name) for name in names)
+            registered = classes if len(classes) > 1 else classes[0]
             getattr(transformers, auto_name).register(config_class, registered, exist_ok=True)
-            # From now on `save_pretrained` writes the code beside the weights. (Of several Auto classes it names one.)
-            for model_class in classes:
-                if model_class._auto_class is None:
-                    model_class.register_for_auto_class(auto_name)
+            for name, model_class in zip(names, classes, strict=True):
+                # From now on `save_pretrained` writes the code beside the weights.
+                model_class.register_for_auto_class(auto_class_of(config_class, name))
+    # Not in the class itself, whose code travels with checkpoints: that computes, and leaves files to transformers.
+    for method in (save_pretrained, push_to_hub, add_adapter):
+        setattr(TfmPreTrainedModel, method.__name__, method)

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 import tfm_zoo
-from tfm_zoo.models.hub_manifest import VERSION
+from tfm_zoo import TfmBertConfig
+from tfm_zoo.registration import register
 
 from ..hub.conftest import make_environment
+from ..tiny import ENCODERS
 
 PROGRAM = """
 from importlib.metadata import PackageNotFoundError, version
@@ -57,10 +59,14 @@ def test_the_command_starts_without_torch(arguments, is_script, tmp_path):
     assert not imported & {"torch", "transformers", "huggingface_hub", "numpy"}
 
 
-def test_version():
-    """Checkpoints carry their own copy of it."""
-    assert tfm_zoo.__version__ == VERSION
-
-
 def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+def test_a_class_has_its_own_auto_class_in_whatever_order_they_are_named(monkeypatch):
+    autos = TfmBertConfig.auto_classes
+    monkeypatch.setattr(TfmBertConfig, "auto_classes", dict(reversed(autos.items())))
+    register()
+    for head in ENCODERS:
+        assert autos[head._auto_class] == head.__name__
+    assert tfm_zoo.TfmBertModel._auto_class == "AutoModel"  # and not AutoModelForTextEncoding

@@ -13,7 +13,6 @@ from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .cross_attention import TfmCrossAttention, TfmCrossLayer
 from .decoder_entrance import decoder_batch
 from .entrance import encoder_batch, restore_outputs
-from .hub_manifest import fixed_inputs
 from .inputs import one_of
 from .layers import TfmAttention
 from .position_bias import TfmBiasTable
@@ -42,14 +41,6 @@ class TfmEncoderDecoderPreTrainedModel(TwoVocabularies, TfmPreTrainedModel):
             init.normal_(module.weight, std=width**-0.5)
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 init.zeros_(module.weight[module.padding_idx])
-
-    def fingerprint_inputs(self) -> dict[str, torch.LongTensor]:
-        """Two sources, and two targets for the models that read a target."""
-        inputs = super().fingerprint_inputs()
-        if self.reads_target:
-            targets = fixed_inputs(self.config, self.config.decoder_vocab_size, length=5)
-            inputs["decoder_input_ids"] = targets["input_ids"]
-        return inputs
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         """What is tied depends on `share_encoder_decoder_embeddings` too, not on `tie_word_embeddings` alone."""
@@ -119,11 +110,6 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
     @property
     def depth(self) -> int:
         return self.config.decoder_layers
-
-    def fingerprint_inputs(self) -> dict[str, torch.Tensor]:
-        inputs = fixed_inputs(self.config, self.config.decoder_vocab_size, length=5)
-        states = torch.linspace(-1, 1, 6 * self.config.hidden_size, dtype=self.dtype).view(2, 3, -1)
-        return inputs | {"encoder_hidden_states": states}
 
     @can_return_tuple
     def forward(

@@ -1,6 +1,6 @@
 """The entrance, first half: a caller's arguments, refused where they do not fit, and counted positions."""
 
-import sys
+from sys import maxsize
 
 import torch
 
@@ -102,7 +102,7 @@ def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ign
 def check_range(name: str, low: int, high: int, size: int, table: str) -> None:
     """Raises a `ValueError` unless the lowest and the highest id lie in 0 to `size - 1`."""
     if low < 0 or high >= size:
-        last = "" if size == sys.maxsize else f" to {size - 1}"
+        last = "" if size == maxsize else f" to {size - 1}"
         raise ValueError(f"{name} holds {low if low < 0 else high}, which is outside {table}: ids go from 0{last}.")
 
 

@@ -238,10 +238,6 @@ class TfmBertForMultipleChoice(TfmBertHead):
         self.classifier = nn.Linear(config.hidden_size, 1)
         self.post_init()
 
-    def fingerprint_inputs(self) -> dict[str, torch.LongTensor]:
-        """One question of two choices."""
-        return {name: ids.unsqueeze(0) for name, ids in super().fingerprint_inputs().items()}
-
     @can_return_tuple
     def forward(
         self,

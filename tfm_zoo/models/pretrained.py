@@ -9,15 +9,13 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.quantizers import AutoHfQuantizer
 
-from .hub_card import INSTALL
-from .hub_saving import TfmHubMixin
 from .layers import TfmAttention, TfmLayer
 from .norms import TfmZeroCenteredRMSNorm
 from .position_bias import TfmAlibi
 from .positions import TfmSinusoidalPositions
 
 
-class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
+class TfmPreTrainedModel(PreTrainedModel):
     """Base of the families' base classes, which name their configuration."""
 
     base_model_prefix = "model"
@@ -45,7 +43,7 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
         if isinstance(quantization, dict) and not AutoHfQuantizer.supports_quant_method(quantization):
             # transformers would go on, and take rounded numbers for weights.
             method = quantization["quant_method"]
-            raise ValueError(f"The checkpoint is quantised: import {method} before you load it ({INSTALL}).")
+            raise ValueError(f"The checkpoint is quantised: import {method} before you load it (its card says how).")
         super().__init__(config, *inputs, **kwargs)
 
     @property

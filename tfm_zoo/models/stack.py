@@ -1,7 +1,7 @@
 """The core of every model: embeddings, blocks and a last norm. Its inputs have been checked."""
 
-import sys
 from functools import partial
+from sys import maxsize
 
 import torch
 from torch import nn
@@ -93,7 +93,7 @@ class TfmStack:
         # How many positions there are; sinusoids have no last one, and rotary positions are not checked.
         self.first_position = config.first_position
         rows = config.max_position_embeddings - self.first_position
-        self.num_positions = {"learned": rows, "sinusoidal": sys.maxsize}.get(config.position_embedding_type)
+        self.num_positions = {"learned": rows, "sinusoidal": maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)
         self.rotary_emb = make_rotary(sizes, layer_types)
         depth, groups = len(layer_types), layer_types[: config.num_hidden_groups]
