@@ -29,7 +29,7 @@ from tfm_zoo.converters.architecture import Architecture
 
 PACKAGE = Path(tfm_zoo.__file__).parent
 OFFICIAL = Path(transformers.__file__).parent / "models"
-CORE = ("layers", "cross_attention", "norms", "positions", "position_bias", "experts")
+CORE = ("layers", "norms", "positions", "position_bias", "experts")
 CORE += ("stack", "encoder_decoder_stacks", "batch", "entrance", "kernels")
 KERNEL = "sdpa_attention_forward"
 COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")

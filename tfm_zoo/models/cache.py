@@ -1,13 +1,10 @@
-"""Caches: layers that do not copy the past at every step, layers that count the positions of linear attention, and a
-cache of the source that the beams of a sentence share; and whether a caller's cache fits."""
-
-import math
+"""Caches: layers that do not copy the past at every step, and layers that count the positions of linear attention; and
+whether a caller's cache fits."""
 
 import torch
 from transformers import Cache, DynamicCache
 
 from .compat import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
-from .inputs import is_traced, marks_padding
 from .layers import is_checkpointing
 
 SMALL = 1 << 15  # elements in the keys of a layer, up to which a copy is cheaper than reserved space
@@ -175,65 +172,6 @@ def add_states(cache: Cache, config) -> None:
 
 def is_empty_state(layer: object) -> bool:
     return type(layer) is LinearAttentionLayer and not any(layer.is_recurrent_states_initialized.values())
-
-
-class TfmSourceCache(DynamicCache):
-    """Keys and values of an encoder's states, kept once for every `beams` rows of the decoder with the same source.
-
-    Beam search reorders the beams within a sentence, which leaves this cache as it is.
-    """
-
-    beams = 1
-
-    def share(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
-        """Counts, before anything is stored, how many consecutive rows have the same source.
-
-        Args:
-            encoder_hidden_states: `(rows, source length, hidden_size)`.
-            attention_mask: `(rows, source length)`, 0 at padding.
-        """
-        # Each row needs its own gradient, even if rows are equal.
-        needs_gradient = torch.is_grad_enabled() and encoder_hidden_states.requires_grad
-        is_readable = not is_traced(encoder_hidden_states) and (attention_mask is None or marks_padding(attention_mask))
-        if is_readable and not needs_gradient:
-            self.beams = equal_rows(encoder_hidden_states, attention_mask)
-
-    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
-        rows = torch.arange(beam_idx.shape[0], device=beam_idx.device)
-        if self.beams == 1 or not torch.equal(beam_idx // self.beams, rows // self.beams):
-            self.expand()
-            super().reorder_cache(beam_idx)
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        self.expand()
-        super().batch_repeat_interleave(repeats)
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        self.expand()
-        super().batch_select_indices(indices)
-
-    def expand(self) -> None:
-        """Gives every row of the decoder keys and values of its own."""
-        if self.beams > 1:
-            super().batch_repeat_interleave(self.beams)
-            self.beams = 1
-
-
-def equal_rows(encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> int:
-    """The largest `n` such that the batch consists of groups of `n` consecutive equal rows."""
-    same = (encoder_hidden_states[1:] == encoder_hidden_states[:-1]).flatten(1).all(dim=1)
-    if attention_mask is not None:
-        same &= (attention_mask[1:] == attention_mask[:-1]).flatten(1).all(dim=1)
-    return math.gcd(encoder_hidden_states.shape[0], *((~same).nonzero().flatten() + 1).tolist())
-
-
-def takes_source(cache: Cache, length: int) -> bool:
-    """Whether an empty cache has room for exactly `length` positions of a source.
-
-    Empty positions of a larger static cache would be attended to; a cache with a window would forget some.
-    """
-    rooms = {getattr(layer, "max_cache_len", length) for layer in cache.layers}
-    return rooms <= {length} and not any(cache.is_sliding)
 
 
 def unless_checkpointing(model, cache: Cache | None) -> Cache | None:

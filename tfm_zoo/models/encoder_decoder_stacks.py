@@ -1,4 +1,4 @@
-"""The two stacks of the encoder-decoder family, the encoder by itself, and the base of the family's models."""
+"""The two stacks of the encoder-decoder family, the block that reads the source, and the base of the models."""
 
 import torch
 from torch import nn
@@ -6,15 +6,16 @@ from transformers import Cache, EncoderDecoderCache
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 
-from .batch import Batch, KeptTokens, Tokens
+from .batch import EVERYTHING, Batch, KeptTokens, Layout, Tokens
 from .cache import check_is_cache
-from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
+from .compat import ALL_ATTENTION_FUNCTIONS, OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
-from .cross_attention import TfmCrossAttention, TfmCrossLayer
 from .decoder_entrance import decoder_batch
-from .entrance import encoder_batch, restore_outputs
+from .entrance import encoder_batch, restore, restore_outputs
 from .inputs import one_of
-from .layers import TfmAttention
+from .kernels import choose_kernel, eager_attention_forward
+from .layers import TfmAttention, TfmLayer
+from .norms import norm_heads
 from .position_bias import TfmBiasTable
 from .pretrained import TfmPreTrainedModel
 from .source import check_encoder_states, check_source, fitting_cache, read_source, real_tokens
@@ -89,6 +90,80 @@ class TfmEncoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             mask = real_tokens(self.config, input_ids, attention_mask)
             batch = encoder_batch(self, tokens, mask, kwargs, read_positions)
         return BaseModelOutput(**restore_outputs(self.run(batch, return_dict=True, **kwargs), batch.kept))
+
+
+class TfmCrossLayer(TfmLayer):
+    """A [`TfmLayer`] with attention to the source, in slots of its own."""
+
+    def add_attention(self, config, layer_idx: int, sizes, **options) -> None:
+        super().add_attention(config, layer_idx, sizes=sizes, **options)
+        self.add_sub_layer("encoder_attn", TfmCrossAttention(config, layer_idx, sizes), config)
+
+    def forward(self, hidden_states: torch.Tensor, *source: object, **kwargs) -> torch.Tensor:
+        """Hidden states `(batch, length, hidden_size)` in and out; `source` are the fields of a [`Source`]."""
+        hidden_states, norm = self.attend(hidden_states, **kwargs), self.encoder_attn_norm
+        attended = self.encoder_attn(hidden_states if self.is_post_norm else norm(hidden_states), *source)[0]
+        slots = (norm, self.encoder_attn_output_norm, self.encoder_attn_dropout)
+        return self.feed(self.add(hidden_states, attended, *slots))
+
+
+class TfmCrossAttention(TfmAttention):
+    """Attention of the decoder to the encoder's last hidden state, without positions and windows."""
+
+    def __init__(self, config, layer_idx: int, sizes):
+        super().__init__(config, layer_idx, layer_type="full_attention", sizes=sizes)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor | None,
+        kept: KeptTokens | None = None,
+        layout: Layout = EVERYTHING,
+        past_key_values: EncoderDecoderCache | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Returns what [`TfmAttention`] returns.
+
+        Args:
+            hidden_states: `(rows, length, hidden_size)`, the decoder's. Consecutive rows may read the same source, as
+                the beams of a sentence do.
+            encoder_hidden_states: `(sources, source length, hidden_size)`, or `(1, tokens, hidden_size)`; not read once
+                `past_key_values` holds its keys and values.
+            kept: the tokens that these are of, if the keys and values of the others are to be restored as zeros.
+            layout: which positions of its source a row sees.
+            past_key_values: keeps keys and values, so that a generation computes them once.
+        """
+        cache = None if past_key_values is None else past_key_values.cross_attention_cache
+        if cache is not None and past_key_values.is_updated.get(self.layer_idx):
+            key, value = cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
+        else:
+            key, value = self.k_proj(encoder_hidden_states), self.v_proj(encoder_hidden_states)
+            if kept is not None:
+                key, value = restore(key, kept), restore(value, kept)
+            shape = (*key.shape[:-1], -1, self.head_dim)
+            key, value = key.view(shape).transpose(1, 2), value.view(shape).transpose(1, 2)
+            if self.k_norm is not None:
+                key = norm_heads(self.k_norm, key)
+            if cache is not None:
+                key, value = cache.update(key, value, self.layer_idx)
+                past_key_values.is_updated[self.layer_idx] = True
+
+        rows, length, _ = hidden_states.shape
+        # The rows that read one source are laid end to end, as if they were one row. (Rows that are kept in part, laid
+        # end to end themselves, do not share one.)
+        sources = key.shape[0] if layout.queries is None else rows
+        query = self.q_proj(hidden_states)  # tensor parallelism leaves some of the heads to other processes
+        query = query.view(sources, -1, query.shape[-1] // self.head_dim, self.head_dim).transpose(1, 2)
+        if self.q_norm is not None:
+            query = norm_heads(self.q_norm, query)
+        implementation = self.config._attn_implementation
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        attend = choose_kernel(attend, implementation, self, layout, query)
+        kwargs |= {"dropout": self.attention_dropout if self.training else 0.0, "softcap": self.softcap}
+        output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **kwargs)
+        if weights is not None and rows != sources:
+            weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
+        return self.o_proj(output.reshape(rows, length, -1)), weights
 
 
 class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
@@ -174,47 +249,3 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         shape = tokens.ids_or_embeddings.shape[:2]
         check_source(self.config, source_shape, source_mask, shape, None if batch.cache is None else cache)
         return batch
-
-
-class TfmEncoderAlone(TfmEncoderDecoderPreTrainedModel):
-    """An encoder without a decoder; its tensors are named as in the whole model. `auto_map` names its subclass."""
-
-    _keys_to_ignore_on_load_unexpected = [
-        r"^(model\.)?decoder\.",
-        r"^lm_head\.",
-        r"^(classification_head|classifier|qa_outputs)\.",
-    ]
-
-    def __init__(self, config: TfmEncoderDecoderConfig):
-        super().__init__(config)
-        self.encoder = TfmEncoderStack(config)
-        self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.encoder.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.encoder.set_input_embeddings(value)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        read_positions: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutput:
-        """Inputs and outputs as for [`TfmBertModel`]; without a mask, `pad_token_id` says what is padding."""
-        return self.encoder(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            position_ids=position_ids,
-            token_type_ids=token_type_ids,
-            read_positions=read_positions,
-            return_dict=True,
-            **kwargs,
-        )

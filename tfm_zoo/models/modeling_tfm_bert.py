@@ -14,11 +14,12 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
+from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 
 from .batch import Tokens
 from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
-from .encoder_heads import TfmBertForPreTrainingOutput, classifier_dropout, make_transform, masked_tokens
+from .encoder_heads import make_transform, masked_tokens
 from .entrance import encoder_batch, restore_outputs
 from .heads import VOCABULARY, answers, check_labels, check_sequence_labels, passed_on
 from .inputs import marks_padding, one_of
@@ -110,7 +111,7 @@ class TfmBertForSequenceClassification(TfmBertHead):
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         check_engine_pools(config)
-        self.classifier = make_classifier(config, self.model.pooler, classifier_dropout(config).p)
+        self.classifier = make_classifier(config, self.model.pooler, config.classifier_dropout)
         self.model.pooler = None
         self.post_init()
 
@@ -148,7 +149,7 @@ class TfmBertForTokenClassification(TfmBertHead):
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         self.head = make_transform(config, config.classifier_transform, config.hidden_size)
-        self.dropout = classifier_dropout(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
@@ -234,7 +235,7 @@ class TfmBertForMultipleChoice(TfmBertHead):
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        self.dropout = classifier_dropout(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = nn.Linear(config.hidden_size, 1)
         self.post_init()
 
@@ -403,8 +404,9 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
         next_sentence_label: torch.LongTensor | None = None,
         return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> TfmBertForPreTrainingOutput:
-        """Gives a [`TfmBertForPreTrainingOutput`]; inputs as for [`TfmBertModel`].
+    ) -> BertForPreTrainingOutput:
+        """Gives `prediction_logits` `(batch, length, vocab_size)`, `seq_relationship_logits` `(batch, 2)`, and the sum
+        of the two losses; inputs as for [`TfmBertModel`].
 
         Args:
             labels, return_logits: as for [`TfmBertForMaskedLM`].
@@ -421,7 +423,7 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
             sentence_loss = F.cross_entropy(logits, next_sentence_label.view(-1))
             loss = sentence_loss if loss is None else loss + sentence_loss
         made = {"prediction_logits": prediction_logits, "seq_relationship_logits": logits}
-        return TfmBertForPreTrainingOutput(loss=loss, **made, **passed_on(outputs))
+        return BertForPreTrainingOutput(loss=loss, **made, **passed_on(outputs))
 
 
 __all__ = [

@@ -48,6 +48,10 @@ class TfmGPTPreTrainedModel(TfmPreTrainedModel):
             weight = module.down_proj if isinstance(module, TfmExperts) else module.weight
             init.normal_(weight, std=self.config.initializer_range * (2 * self.config.num_hidden_layers) ** -0.5)
 
+    @classmethod
+    def _can_set_experts_implementation(cls) -> bool:
+        return True  # transformers would look for experts in this file
+
 
 class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
     """The decoder."""
@@ -191,6 +195,21 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         loss = None if loss is None else loss + self.config.router_aux_loss_coef * balance.to(loss.device)
         routing = {"aux_loss": balance, "router_logits": router_logits}
         return MoeCausalLMOutputWithPast(loss=loss, logits=logits, **routing, **passed_on(outputs))
+
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: torch.LongTensor,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,  # listed: transformers inspects the signature for it
+        **kwargs,
+    ) -> dict:
+        if self.config.renew_longrope_cache and past_key_values is not None:
+            last = self.config.rope_parameters["original_max_position_embeddings"]
+            if past_key_values.get_seq_length() <= last < input_ids.shape[1]:
+                # The model then makes a cache, and reads the whole text again.
+                past_key_values = kwargs["next_sequence_length"] = None
+        kwargs |= {"past_key_values": past_key_values, "inputs_embeds": inputs_embeds}
+        return super().prepare_inputs_for_generation(input_ids, **kwargs)
 
 
 class TfmGPTForSequenceClassification(TfmGPTHead):

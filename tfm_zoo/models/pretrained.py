@@ -77,11 +77,6 @@ class TfmPreTrainedModel(PreTrainedModel):
             init.zeros_(module.weight)
 
     @classmethod
-    def _can_set_experts_implementation(cls) -> bool:
-        """Whether the family has experts. transformers would look for them in the file of the class."""
-        return "router_logits" in cls._can_record_outputs
-
-    @classmethod
     def from_pretrained(cls, *args, key_mapping: dict[str, str] | None = None, **kwargs):
         """As in transformers; tensors are found under their `other_names`, too."""
         names = vars(cls).get("other_names", {})
