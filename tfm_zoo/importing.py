@@ -1,11 +1,24 @@
-"""What is done right after another library is imported, for those who do import it."""
+"""Importing late: names that are imported at their first use, and what is done once another library is imported."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
+
+
+def names_from(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package, of whose `modules` (name -> module) each is imported when it is needed."""
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{modules[name]}"), name)
+
+    return get
 
 
 def when_imported(name: str, act: Callable[[ModuleType], object]) -> None:

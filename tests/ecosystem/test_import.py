@@ -10,8 +10,9 @@ import pytest
 
 import tfm_zoo
 from tfm_zoo import TfmBertConfig
-from tfm_zoo.registration import register
+from tfm_zoo.plugin.registration import register
 
+from ..forks import with_libraries
 from ..hub.conftest import make_environment
 from ..tiny import ENCODERS
 
@@ -35,12 +36,28 @@ except PackageNotFoundError:
 
 
 def test_a_checkout_that_is_not_installed(tmp_path):
+    """Whatever the program is called: it is not the command."""
     checkout = tmp_path / "checkout"
     shutil.copytree(Path(tfm_zoo.__file__).parent, checkout / "tfm_zoo")
+    (checkout / "tfm-zoo").write_text(PROGRAM)
     python = make_environment(tmp_path / "environment", "torch", "transformers")
-    ended = subprocess.run([python, "-c", PROGRAM], cwd=checkout, env=environment(), capture_output=True, text=True)
+    ended = subprocess.run([python, "tfm-zoo"], cwd=checkout, env=environment(), capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.strip() == str(checkout / "tfm_zoo" / "__init__.py")
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["models.attention", "hub.saving", "packing.linear", "plugin.patches", "converters.checkpoint", "training.loop"],
+)
+def test_whatever_is_imported_first(module):
+    """The zoo is registered, though transformers is imported from the middle of its own file."""
+    program = f"""
+import tfm_zoo.{module}
+from transformers import AutoConfig
+assert type(AutoConfig.for_model("tfm_gpt")) is tfm_zoo.TfmGPTConfig
+"""
+    with_libraries().run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["list"], ["convert", "--help"], ["show", "--help"]])

@@ -27,7 +27,7 @@ from tfm_zoo.converters import ConversionError
 from tfm_zoo.hub import Verdict, verify
 from tfm_zoo.hub.comparisons import compare_weights
 from tfm_zoo.hub.manifest import FILE
-from tfm_zoo.hub.push import card_of_folder
+from tfm_zoo.hub.pushing import card_of_folder
 from tfm_zoo.onnx import export_onnx
 from tfm_zoo.packing.linear import PackedLinear
 

@@ -6,24 +6,25 @@ from dataclasses import asdict
 import pytest
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
-from tfm_zoo.training.tasks.summarization import SummarizationOptions
-from tfm_zoo.training.tasks.translation import TranslationOptions
 from transformers import HfArgumentParser
 
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.parsing import parse_options
 from tfm_zoo.training.tasks.classification import ClassificationOptions
+from tfm_zoo.training.tasks.denoising import DenoisingOptions
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions
 from tfm_zoo.training.tasks.pretraining import PretrainingOptions
 from tfm_zoo.training.tasks.question_answering import AnsweringOptions
+from tfm_zoo.training.tasks.summarization import SummarizationOptions
 from tfm_zoo.training.tasks.tagging import TaggingOptions
+from tfm_zoo.training.tasks.translation import TranslationOptions
 
 from ..recipes.conftest import ROOT, imported
 
 COMPARISON = imported(ROOT / "recipes" / "compare_architectures.py").ComparisonOptions
 TASKS = (
     *(ClassificationOptions, TaggingOptions, AnsweringOptions, LanguageModelingOptions),
-    *(PretrainingOptions, TranslationOptions, SummarizationOptions),
+    *(PretrainingOptions, DenoisingOptions, TranslationOptions, SummarizationOptions),
 )
 CONFIGS = sorted((ROOT / "recipes" / "configs").glob("*.yaml"))
 LAUNCHERS = sorted((ROOT / "recipes" / "accelerate").glob("*.yaml"))
@@ -188,6 +189,7 @@ def test_missing_config_is_refused(capsys):
 def test_shipped_configs_fit_the_recipe(path):
     other = dict.fromkeys(("tiny_shakespeare", "imdb_gpt"), LanguageModelingOptions) | {"multi30k": TranslationOptions}
     other |= dict.fromkeys(("imdb_pretraining", "imdb_encoder"), PretrainingOptions)
+    other |= {"tiny_shakespeare_t5": DenoisingOptions}
     other |= {"wikiann": TaggingOptions, "squad": AnsweringOptions, "cnn_dailymail": SummarizationOptions}
     other |= dict.fromkeys(("architectures", "post_or_pre_norm", "later_axes", "experts"), COMPARISON)
     options = parse("--config", str(path), options=other.get(path.stem, ClassificationOptions))

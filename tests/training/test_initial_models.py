@@ -1,13 +1,13 @@
 """Models that start from nothing: how many tokens the tokenizer made for them has."""
 
 import pytest
-from tfm_zoo.training.tasks.text_to_text import TextToTextOptions, new_text_to_text
 
 import tfm_zoo
 from tfm_zoo.training.models import load_config, load_tokenizer, new_tokenizer, tokens_to_learn
 from tfm_zoo.training.tasks.classification import ClassificationOptions, build_classifier
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions
 from tfm_zoo.training.tasks.pretraining import PAIRS, PretrainingOptions, new_encoder
+from tfm_zoo.training.tasks.text_to_text import TextToTextOptions, new_writer
 
 SMALL = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
 TEXTS = [" ".join(f"{i:x}{j:x}" for i in range(256)) for j in range(40)]
@@ -38,8 +38,9 @@ def test_every_task_asks_for_so_many():
     assert model.config.vocab_size == len(tokenizer) == 650
     model, tokenizer = build_classifier(ClassificationOptions(**named), ["a", "b"], TEXTS)
     assert model.config.vocab_size == len(tokenizer) == 650
-    model, tokenizer = new_text_to_text(TextToTextOptions(**sizes), TEXTS)
-    assert model.config.vocab_size == len(tokenizer) == 650
+    args = TextToTextOptions(**sizes)
+    tokenizer = new_tokenizer(args, TEXTS)
+    assert new_writer(args, tokenizer, "text").config.vocab_size == len(tokenizer) == 650
 
 
 def test_fewer_where_the_text_does_not_give_as_many():

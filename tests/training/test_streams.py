@@ -410,7 +410,7 @@ def test_a_document_in_memory_is_whole(tmp_path, monkeypatch):
 @pytest.mark.parametrize("own", [False, True])
 def test_what_is_held_out_of_a_stream_has_an_end(tmp_path, monkeypatch, own):
     """In characters too: a file without an empty line is one document."""
-    monkeypatch.setattr("tfm_zoo.training.tasks.pretraining.CHARACTERS", 50)
+    monkeypatch.setattr("tfm_zoo.training.streaming.documents.CHARACTERS", 50)
     path = tmp_path / "unbroken.txt"
     path.write_text("".join(f"line {i:02d} of many\n" for i in range(40)))
     files = {"train_file": str(path)} | ({"validation_file": str(path)} if own else {})

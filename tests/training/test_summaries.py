@@ -6,9 +6,8 @@ import pytest
 from transformers import GenerationConfig
 
 from tfm_zoo.training import generated
-from tfm_zoo.training.summarization.data import SummaryArguments, load_summaries
-from tfm_zoo.training.summarization.measures import rouge_scores
-from tfm_zoo.training.summarization.task import SummarizationArguments
+from tfm_zoo.training.metrics.rouge.rouge import rouge_scores
+from tfm_zoo.training.tasks.summarization import SummarizationOptions, load_summaries
 
 
 def test_rouge():
@@ -26,11 +25,11 @@ def test_columns(tmp_path, names):
         json.dumps([dict(zip(names, (f"text {i}", f"{i}" if i else " "), strict=True)) for i in range(10)])
     )
     asked = dict(zip(("text_column", "summary_column"), names, strict=True)) if names[0] == "body" else {}
-    pairs = load_summaries(SummaryArguments(train_file=str(tmp_path / "train.json"), **asked), seed=0)
+    pairs = load_summaries(SummarizationOptions(train_file=str(tmp_path / "train.json"), **asked))
     assert pairs.notes[0].startswith("1 of the 10 rows of the train split, whose 'source' or 'target' is empty, were")
     assert all(row["source"] == f"text {row['target']}" for row in pairs.splits["train"])
     with pytest.raises(ValueError, match="text_column 'no': no such column"):
-        load_summaries(SummaryArguments(train_file=str(tmp_path / "train.json"), text_column="no"), seed=0)
+        load_summaries(SummarizationOptions(train_file=str(tmp_path / "train.json"), text_column="no"))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +37,7 @@ def test_columns(tmp_path, names):
 )
 def test_the_length_that_is_evaluated_is_saved(own, is_new, length):
     config = GenerationConfig(**own)
-    SummarizationArguments().set_generation(config, 9, is_new)
+    SummarizationOptions(model_name_or_path=None if is_new else "checkpoint").set_generation(config, 9)
     assert config.max_length == length
     assert config.num_beams == 1  # of an unset width: what is evaluated, and not a pipeline's own
 

@@ -8,7 +8,7 @@ from typing import Any
 from huggingface_hub import ModelCard, ModelCardData
 from transformers import PreTrainedModel
 
-from ..families import auto_class_of
+from ..plugin.families import auto_class_of
 
 CARD = "README.md"
 #: how tfm_zoo gets onto a machine: no index of packages has it

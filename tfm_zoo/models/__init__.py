@@ -1,0 +1,1 @@
+from .. import plugin  # noqa: F401

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TextIO, TypeVar
 from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.training import generated
 from tfm_zoo.training.options import TrainingOptions
@@ -123,6 +124,11 @@ def matching_files(file: str) -> list[Path]:
     """The file of this name, or the files that match it as a pattern."""
     path = Path(file)
     return [path] if path.is_file() else sorted(path for path in map(Path, glob(file)) if path.is_file())
+
+
+def vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A short digest of a tokenizer's tokens and their ids."""
+    return digest(f"{index} {token}" for token, index in sorted(tokenizer.get_vocab().items()))
 
 
 def files_identity(args: TrainingOptions) -> str | None:

@@ -63,7 +63,7 @@ class Loop:
         self.run, self.task = run, task
         self.accelerator, self.args = run.accelerator, run.args
         self.output_dir = Path(run.args.output_dir)
-        for note in task.notes:
+        for note in task.data.notes if task.data else ():
             logger.warning(note)
         if self.args.gradient_checkpointing:
             # Not reentrant, so that gradients reach the layers above frozen embeddings.
@@ -252,7 +252,7 @@ class Loop:
                 model = whole(model, weights)  # whose dtype may differ from the wrapped model's
             with staged(self.output_dir) as folder:
                 model.save_pretrained(folder, state_dict=weights)
-                self.task.tokenizer.save_pretrained(folder)
+                self.task.save_tokenizer(folder)
                 self.state.write(folder)  # names the step of this model
         self.accelerator.wait_for_everyone()
 

@@ -25,7 +25,6 @@ from tfm_zoo.training.options import TrainingOptions, is_zoo
 from tfm_zoo.training.parsing import nearest
 
 logger = logging.getLogger(__name__)
-DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"  # to fine-tune
 ModelAndTokenizer = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
 # Weights are float32 in training, also those of half-precision checkpoints: half precision would round AdamW's small
@@ -171,13 +170,13 @@ def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedToke
 
 
 def weigh_embeddings(model: PreTrainedModel) -> None:
-    """Warn of a new model most of whose parameters are the embeddings of the tokens that were found in its texts."""
+    """Warn of a new model most of whose parameters are embeddings of the tokens that were found in its texts."""
     tokens, width = model.get_input_embeddings().weight.shape
     others = model.num_parameters() - tokens * width
     if tokens * width > others:
         logger.warning(
             f"{tokens * width:,} of the model's {tokens * width + others:,} parameters are embeddings of {tokens:,}"
-            f" tokens: fewer train faster, such as --tokenizer_vocab_size {max(300, others // (4 * width) // 100 * 100)}"
+            f" tokens: fewer train faster, such as --tokenizer_vocab_size {max(3, others // (400 * width)) * 100}"
         )
 
 

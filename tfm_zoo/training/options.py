@@ -15,6 +15,7 @@ from typing_extensions import Self
 from tfm_zoo.named_configs import NAMED_CONFIGS
 from tfm_zoo.schedules import SCHEDULES
 from tfm_zoo.training import generated
+from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 logger = logging.getLogger(__name__)
 AnyOptions = TypeVar("AnyOptions", bound="Options")
@@ -404,6 +405,21 @@ class SplitOptions(TrainingOptions):
         "What predictions are measured by, with `evaluate`: names of the zoo's metrics, folders, or Hub ids (with"
         " trust_remote_code); default: the usual metrics of the task.",
     )
+
+
+@dataclass(frozen=True)
+class FineTuningOptions(SplitOptions):
+    """The options of tasks that fine-tune a model to read texts: MiniLM by default, for built-in data a small one."""
+
+    default_model: ClassVar = "sentence-transformers/all-MiniLM-L6-v2"
+    make_tokenizer: ClassVar = staticmethod(word_piece_tokenizer)
+
+    model_name_or_path: str | None = managing(
+        None, f"Zoo or official checkpoint; default: {default_model}, with built-in data a small new model."
+    )
+    max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length", at_least=1)
+    pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest text.")
+    group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
 
 
 @dataclass(frozen=True)

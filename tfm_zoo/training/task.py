@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.metrics import Metrics
-from tfm_zoo.training.options import TrainingOptions, is_zoo
+from tfm_zoo.training.options import FineTuningOptions, TrainingOptions, is_zoo
 
 Batch = dict[str, Tensor]
 
@@ -33,8 +34,7 @@ class Task(ABC):
     splits: Mapping[str, Any]
     collate: Callable[[list[Any]], Batch] | None = None  # None: torch's own
     facts: dict[str, Any] = field(default_factory=dict)  # about the data, for the identity of the run
-    notes: Sequence[str] = ()  # what a reader of the figures must know of the data
-    own_splits: Sequence[str] = ()  # the splits that the data set came with; the others were cut from train
+    data: Any = None  # where the examples come from: with `notes` on them, and its `own_splits`, which were not cut
     metrics: Metrics | None = None  # of predictions, if the task makes any
     figure_names: Sequence[str] = ("loss",)  # what an evaluation gives
 
@@ -106,6 +106,10 @@ class Task(ABC):
         model.train()
         return self.figures(measured, split) | {"samples_per_second": len(self.splits[split]) / seconds}
 
+    def save_tokenizer(self, folder: Path) -> None:
+        """Save what makes texts into tokens, beside the model."""
+        self.tokenizer.save_pretrained(folder)
+
     def before_epoch(self, model: PreTrainedModel, epoch: int) -> None:  # noqa: B027
         """Called with the model, not its wrapper, before each epoch."""
 
@@ -134,6 +138,23 @@ def collator(
     multiple = 8 if accelerator.mixed_precision != "no" and fits else None
     length = {"padding": "max_length", "max_length": max_length} if pads_whole else {}
     return collator_class(tokenizer, pad_to_multiple_of=multiple, **length, **options)
+
+
+def batched(
+    splits: Mapping[str, Any],
+    collator_class: type,
+    tokenizer: PreTrainedTokenizerBase,
+    accelerator: Accelerator,
+    longest: int,
+    args: FineTuningOptions,
+) -> dict[str, Any]:
+    """The fields of a [`Task`] that make batches of encoded texts; `longest` as for [`collator`]."""
+    options = {"max_length": args.max_seq_length, "pad_to_max_length": args.pad_to_max_length}
+    return {
+        "splits": splits,
+        "collate": collator(collator_class, tokenizer, accelerator, longest, **options),
+        "lengths": [*map(len, splits["train"]["input_ids"])] if args.group_by_length else None,
+    }
 
 
 def with_prefix(figures: Mapping[str, Any], split: str) -> dict[str, Any]:

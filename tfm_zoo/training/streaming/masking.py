@@ -136,7 +136,8 @@ class PretrainingExamples:
 
 
 class Padding:
-    """Pads examples, arrays `(tokens,)`, to a batch of the longest one's length, tensors `(batch, length)`.
+    """Pads examples, arrays `(tokens,)`, to a batch of the longest one's length, tensors `(batch, length)`. Labels may
+    have a length of their own.
 
     It does what transformers' `DataCollatorForTokenClassification` does, thirty times as fast: through lists, padding
     took as long as training a small model. The length is a multiple of `pad_to_multiple_of`, if that is given.
@@ -148,15 +149,20 @@ class Padding:
         self.fillings = {"input_ids": ids, "token_type_ids": types, "labels": IGNORED}
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-        lengths = np.array([[len(example["input_ids"])] for example in examples])
-        places = np.arange(-(-lengths.max() // self.multiple_of) * self.multiple_of)
-        is_real = (places[::-1] if self.is_left else places) < lengths
-        batch = {"attention_mask": is_real.astype(np.int64)}
+        batch = {}
         for name in examples[0]:
             values = [example[name] for example in examples]
             if name in self.fillings:
+                is_real = self.is_real([len(value) for value in values])
                 batch[name] = np.full(is_real.shape, self.fillings[name], dtype=np.int64)
                 batch[name][is_real] = np.concatenate(values)
+                if name == "input_ids":
+                    batch["attention_mask"] = is_real.astype(np.int64)
             else:
                 batch[name] = np.array(values)
         return {name: torch.from_numpy(values) for name, values in batch.items()}
+
+    def is_real(self, lengths: Sequence[int]) -> np.ndarray:
+        """Which places of rows with so many tokens are no padding, `(batch, length)`."""
+        places = np.arange(-(-max(lengths) // self.multiple_of) * self.multiple_of)
+        return (places[::-1] if self.is_left else places) < np.array(lengths)[:, None]

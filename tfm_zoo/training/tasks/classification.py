@@ -36,11 +36,11 @@ from tfm_zoo.training.data import (
     names_in,
     row_error,
     tell_labels,
+    vocabulary_digest,
 )
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.metrics import load_metrics, predicted
 from tfm_zoo.training.models import (
-    DEFAULT_MODEL,
     Head,
     ModelAndTokenizer,
     family_of,
@@ -52,10 +52,9 @@ from tfm_zoo.training.models import (
     with_padding,
 )
 from tfm_zoo.training.optimization import freeze, freeze_base_model, what_learns
-from tfm_zoo.training.options import SplitOptions, fitted, option
+from tfm_zoo.training.options import FineTuningOptions, fitted, option
 from tfm_zoo.training.run import start_run
-from tfm_zoo.training.task import Batch, Task, collator, inputs_of
-from tfm_zoo.training.tokenizers import vocabulary_digest, word_piece_tokenizer
+from tfm_zoo.training.task import Batch, Task, batched, inputs_of
 from tfm_zoo.training.wording import counted
 
 logger = logging.getLogger(__name__)
@@ -74,20 +73,13 @@ DEFAULT_METRICS = {ONE_LABEL: ["accuracy", "f1"], ANY_LABELS: ["accuracy", "f1"]
 
 
 @dataclass(frozen=True)
-class ClassificationOptions(SplitOptions):
+class ClassificationOptions(FineTuningOptions):
     """The options of a classifier."""
 
-    default_model: ClassVar = DEFAULT_MODEL
-    make_tokenizer: ClassVar = staticmethod(word_piece_tokenizer)
     built_in: ClassVar = staticmethod(generated.generated_reviews)
     freezing_options: ClassVar = ("gradual_unfreezing", "freeze_epochs")
 
     # The model
-    model_name_or_path: str | None = option(
-        None,
-        f"Zoo or official checkpoint; default: {DEFAULT_MODEL}, with built-in data a small new model.",
-        resume=False,
-    )
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
     classifier_pooling: Literal["cls", "mean", "attention"] | None = option(
         None,
@@ -112,11 +104,8 @@ class ClassificationOptions(SplitOptions):
     problem_type: Literal[ONE_LABEL, ANY_LABELS, NUMBERS] | None = option(
         None, "Default: multi-label for lists and several columns, else one label for each text."
     )
-    max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length", at_least=1)
-    pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest text.")
 
     # The run
-    group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
     freeze_epochs: int = option(0, "Train only the head for this many epochs, then the whole model.", at_least=0)
     frozen_learning_rate: float | None = option(
         None, "Highest rate of the frozen epochs, with a schedule of their own; default: one schedule for all.", above=0
@@ -417,7 +406,6 @@ def prepare(argv: list[str] | None = None) -> Loop:
         args = fitted(args, longest, "max_seq_length")
         encoded = data.encode(tokenizer, args, model.config.label2id)
 
-    lengths = {"max_length": args.max_seq_length, "pad_to_max_length": args.pad_to_max_length}
     pooling = getattr(model.config, "classifier_pooling", "cls")
     task = ClassificationTask(
         accelerator=accelerator,
@@ -425,17 +413,13 @@ def prepare(argv: list[str] | None = None) -> Loop:
         tokenizer=tokenizer,
         args=args,
         data=data,
-        notes=data.notes,
-        own_splits=data.own_splits,
         metrics=metrics,
         figure_names=figure_names,
-        splits=encoded,
-        collate=collator(DataCollatorWithPadding, tokenizer, accelerator, longest, **lengths),
-        lengths=[len(ids) for ids in encoded["train"]["input_ids"]] if args.group_by_length else None,
         facts={
             "classifier_pooling": None if pooling in ("cls", "late") else pooling,
             "tokenizer": vocabulary_digest(tokenizer),
             **data.facts,
         },
+        **batched(encoded, DataCollatorWithPadding, tokenizer, accelerator, longest, args),
     )
     return Loop(replace(run, args=args), task)

@@ -39,6 +39,7 @@ from tfm_zoo.training.data import (
     find_columns,
     load_source,
     text_column,
+    vocabulary_digest,
 )
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import Head, ModelAndTokenizer, longest_input, new_tokenizer
@@ -48,7 +49,7 @@ from tfm_zoo.training.sharding import is_sharded, unwrapped
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import TextSource, hold_out
 from tfm_zoo.training.task import Batch, Task, loss_and_perplexity
-from tfm_zoo.training.tokenizers import TOKENIZER_TEXT, byte_level_bpe, vocabulary_digest
+from tfm_zoo.training.tokenizers import TOKENIZER_TEXT, byte_level_bpe
 from tfm_zoo.training.wording import counted
 
 logger = logging.getLogger(__name__)
@@ -439,8 +440,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         tokenizer=tokenizer,
         args=args,
         is_chat=is_chat,
-        notes=corpus.notes,
-        own_splits=corpus.own_splits,
+        data=corpus,
         splits={"train": examples, "validation": validation},
         facts={
             "block_size": block_size,

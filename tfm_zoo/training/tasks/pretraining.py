@@ -1,43 +1,33 @@
 """Pre-training of encoders by masked tokens and, of pairs of segments, by next sentences (Devlin et al. 2019).
 
-Read from top to bottom: the options, the data, the model, the task with its losses, and `prepare`. What makes examples
-of documents stands in `streaming/masking.py` and `streaming/sentences.py`.
+Read from top to bottom: the options, the model, the task with its losses, and `prepare`. The documents are loaded by
+`streaming/documents.py`, and made into examples by `streaming/masking.py` and `streaming/sentences.py`.
 """
 
 import inspect
-import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from accelerate.utils import gather_object
-from datasets import Dataset
 from torch import Tensor, nn
 from torch.distributions import Categorical
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, PreTrainedConfig
 from transformers.utils import ModelOutput
 
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training import generated
-from tfm_zoo.training.data import by_role, checked_texts, divide, files_identity, load_source, text_column
+from tfm_zoo.training.data import vocabulary_digest
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import Head, ModelAndTokenizer, longest_input, new_tokenizer
-from tfm_zoo.training.options import StreamOptions, fitted, option
+from tfm_zoo.training.options import fitted, option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.sharding import is_sharded, unwrapped
+from tfm_zoo.training.streaming.documents import DocumentOptions, load_documents, splits_of_examples
 from tfm_zoo.training.streaming.masking import Masking, Padding, PretrainingExamples
-from tfm_zoo.training.streaming.sentences import split_sentences
-from tfm_zoo.training.streaming.streams import Stream
-from tfm_zoo.training.streaming.texts import CHARACTERS, TextSource, hold_out
 from tfm_zoo.training.task import Batch, Task, collator, inputs_of, sums_of_rows
-from tfm_zoo.training.tokenizers import TOKENIZER_TEXT, learned_word_piece, vocabulary_digest
+from tfm_zoo.training.tokenizers import learned_word_piece
 
-logger = logging.getLogger(__name__)
-
-HELD_OUT = 1000  # documents of a stream to validate on, unless max_eval_samples says how many
 #: an evaluation's figures, and what the card calls them
 FIGURES = {
     "mlm_accuracy": "accuracy of masked tokens",
@@ -49,81 +39,26 @@ FIGURES = {
 
 
 @dataclass(frozen=True)
-class PretrainingOptions(StreamOptions):
+class PretrainingOptions(DocumentOptions):
     """The options of pre-training. Defaults are BERT's (Devlin et al. 2019)."""
 
     small_fields: ClassVar = {
-        **StreamOptions.small_fields,
+        **DocumentOptions.small_fields,
         **{"hidden_size": 128, "num_attention_heads": 4, "max_position_embeddings": 128},
         **{"hidden_dropout": 0.0, "attention_dropout": 0.0},  # the generated data have no noise
     }
     small_type: ClassVar = dict.fromkeys(("zoo", "native"), "tfm_bert")
     make_tokenizer: ClassVar = staticmethod(learned_word_piece)
-    text_rows: ClassVar = "line"
-    built_in: ClassVar = staticmethod(generated.generated_documents)
-    built_in_note: ClassVar = "The documents are generated, from templates. They test the machinery alone."
 
-    train_file: str | None = option(
-        None,
-        "Instead of dataset_name: CSV, TSV, JSON (lines) or Parquet, a document a row; or text, a sentence a line with"
-        " an empty line between documents. A pattern ('shards/*.txt') means all files that fit.",
-        resume=False,
-    )
-    max_eval_samples: int | None = option(
-        None, f"Likewise for validation documents; default: all, or of a stream the first {HELD_OUT:,}.", at_least=1
-    )
     next_sentence_prediction: bool = option(True, "Train also on pairs of segments; false: on masked tokens alone.")
     max_seq_length: int = option(128, "Tokens of an example at most.", "max_length")
     short_seq_prob: float = option(0.1, "Share of the pairs that are made shorter than that.", at_least=0, at_most=1)
     mlm_probability: float = option(0.15, "Share of the tokens that are to be predicted.")
     whole_word_mask: bool = option(False, "Mask all tokens of a word, or none of them.")
-    block_documents: int = option(2000, "Documents that are mixed at a time, by all readers together.", at_least=2)
 
     @property
     def figure_names(self) -> list[str]:
         return [name for name in FIGURES if self.next_sentence_prediction or "nsp" not in name]
-
-
-@dataclass
-class Documents:
-    """Documents to train on, and documents to validate on, which are in memory."""
-
-    train: TextSource
-    validation: TextSource
-    split: Callable[[str], list[str]]  # cuts a document into its sentences
-    own_splits: list[str]  # those that the data set came with
-    notes: list[str]  # what a reader of the figures must know of the data
-
-    def texts(self) -> Iterator[str]:
-        """Texts to make a tokenizer from: some of the training documents. Read when iterated."""
-        yield from self.train.first_texts(TOKENIZER_TEXT)
-
-
-def load_documents(args: PretrainingOptions) -> Documents:
-    """Load and check the documents. Without a validation split, the seed picks it from the documents in memory."""
-    raw = load_source(args)
-    is_text = "text" in [rows.builder_name for rows in raw.values()]
-    if is_text and not args.streaming:
-        raw = load_source(replace(args, streaming=True))  # a stream tells where a file ends
-    rows, own_splits, notes = by_role(raw, args)
-    column = text_column(rows["train"], args.text_column_name)
-    sources = {}
-    for role, split in rows.items():
-        if isinstance(split, Dataset):
-            checked_texts(args, role, split, column)
-        sources[role] = TextSource(split.select_columns(column), column)
-
-    if args.streaming:
-        train, held_out = hold_out(sources, notes, CHARACTERS, args.max_eval_samples or HELD_OUT)
-        validation = TextSource(held_out)
-    else:
-        splits = {role: source.in_memory() for role, source in sources.items()}
-        for role, split in splits.items():
-            if not any(map(str.strip, split[column])):
-                raise ValueError(f"there is no text in the {role} split")
-        splits = divide(splits, args, args.seed, notes)
-        train, validation = (TextSource(splits[role], column) for role in ("train", "validation"))
-    return Documents(train, validation, str.splitlines if is_text else split_sentences, own_splits, notes)
 
 
 class PairsHead(Head):
@@ -279,32 +214,14 @@ def prepare(argv: list[str] | None = None) -> Loop:
         short_probability=args.short_seq_prob,
         whole_words=args.whole_word_mask,
     )
-    stream = partial(Stream, make_examples=make_examples, seed=args.seed, chunk_size=args.block_documents)
-    examples = stream(documents.train).dealt()
-    validation = list(stream(documents.validation).first_pass())
-    for split, first in (("training", next(examples.first_pass(), None)), ("validation", next(iter(validation), None))):
-        if first is None:
-            raise ValueError(f"there is no example in the {split} documents: it takes {make_examples.needs}")
-    if not args.max_train_steps:
-        logger.info("Counting the examples of an epoch")
-        mine = range(run.accelerator.process_index, examples.readers, run.accelerator.num_processes)
-        examples.size = sum(gather_object([sum(1 for _ in examples.first_pass(mine))]))
-
     task = PretrainingTask(
         accelerator=run.accelerator,
         model=model,
         tokenizer=tokenizer,
-        splits={"train": examples, "validation": validation},
+        splits=splits_of_examples(documents, make_examples, args, run.accelerator),
         collate=collator(Padding, tokenizer, run.accelerator, longest, max_length=args.max_seq_length),
-        facts={
-            "streaming": args.streaming,
-            "train_files": files_identity(args),
-            "training texts": documents.train.identity,
-            "validation texts": documents.validation.identity,
-            "tokenizer": vocabulary_digest(tokenizer),
-        },
+        facts=documents.facts(args) | {"tokenizer": vocabulary_digest(tokenizer)},
         args=args,
-        notes=documents.notes,
-        own_splits=documents.own_splits,
+        data=documents,
     )
     return Loop(replace(run, args=args), task)

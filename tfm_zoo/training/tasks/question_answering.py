@@ -27,22 +27,21 @@ from tfm_zoo.training.data import (
     load_file,
     load_source,
     row_error,
+    vocabulary_digest,
     without_empty,
 )
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.metrics import load_metrics
 from tfm_zoo.training.models import (
-    DEFAULT_MODEL,
     Head,
     ModelAndTokenizer,
     longest_input,
     new_config_and_tokenizer,
     with_padding,
 )
-from tfm_zoo.training.options import SplitOptions, fitted, option
+from tfm_zoo.training.options import FineTuningOptions, fitted, option
 from tfm_zoo.training.run import start_run
-from tfm_zoo.training.task import Batch, Task, collator, with_prefix
-from tfm_zoo.training.tokenizers import vocabulary_digest, word_piece_tokenizer
+from tfm_zoo.training.task import Batch, Task, batched, with_prefix
 from tfm_zoo.windows import Window, Windows
 
 HEAD = Head(AutoModelForQuestionAnswering, "question answerer")
@@ -55,11 +54,9 @@ DEFAULT_METRICS = ["squad"]
 
 
 @dataclass(frozen=True)
-class AnsweringOptions(SplitOptions):
+class AnsweringOptions(FineTuningOptions):
     """The options of a model that finds answers. Names are those of transformers' `run_qa.py`."""
 
-    default_model: ClassVar = DEFAULT_MODEL
-    make_tokenizer: ClassVar = staticmethod(word_piece_tokenizer)
     built_in: ClassVar = staticmethod(generated.questions_on_passages)
 
     question_column: str = option("question", "Column of the questions.")
@@ -70,8 +67,6 @@ class AnsweringOptions(SplitOptions):
     doc_stride: int | None = option(
         None, "Tokens that a window shares with the next; default: 128, or half a window if that is less.", at_least=0
     )
-    pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest window.")
-    group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
     max_answer_length: int = option(30, "The most tokens of an answer.", at_least=1)
     n_best_size: int = option(20, "How many answers to a question are compared, and written down.", at_least=1)
     null_score_diff_threshold: float = option(
@@ -349,20 +344,15 @@ def prepare(argv: list[str] | None = None) -> Loop:
         args = fitted(args, longest, "max_seq_length")
         encoded = data.encode(tokenizer, args)
 
-    lengths = {"max_length": args.max_seq_length, "pad_to_max_length": args.pad_to_max_length}
     task = AnsweringTask(
         accelerator=accelerator,
         model=model,
         tokenizer=tokenizer,
         args=args,
         data=data,
-        notes=data.notes,
-        own_splits=data.own_splits,
         metrics=metrics,
         figure_names=figure_names,
-        splits=encoded,
-        collate=collator(DataCollatorWithPadding, tokenizer, accelerator, longest, **lengths),
-        lengths=[len(ids) for ids in encoded["train"]["input_ids"]] if args.group_by_length else None,
         facts={"tokenizer": vocabulary_digest(tokenizer), **data.facts},
+        **batched(encoded, DataCollatorWithPadding, tokenizer, accelerator, longest, args),
     )
     return Loop(replace(run, args=args), task)

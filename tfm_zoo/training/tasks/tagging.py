@@ -29,12 +29,12 @@ from tfm_zoo.training.data import (
     names_in,
     row_error,
     tell_labels,
+    vocabulary_digest,
     without_empty,
 )
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.metrics import load_metrics
 from tfm_zoo.training.models import (
-    DEFAULT_MODEL,
     Head,
     ModelAndTokenizer,
     in_order,
@@ -44,10 +44,9 @@ from tfm_zoo.training.models import (
     new_config_and_tokenizer,
     with_padding,
 )
-from tfm_zoo.training.options import SplitOptions, fitted, option
+from tfm_zoo.training.options import FineTuningOptions, fitted, option
 from tfm_zoo.training.run import start_run
-from tfm_zoo.training.task import Batch, Task, collator, inputs_of, with_prefix
-from tfm_zoo.training.tokenizers import vocabulary_digest, word_piece_tokenizer
+from tfm_zoo.training.task import Batch, Task, batched, inputs_of, with_prefix
 from tfm_zoo.training.wording import counted
 
 HEAD = Head(AutoModelForTokenClassification, "token classifier")
@@ -58,11 +57,9 @@ TWO_ROWS = [["B-A", "O"], ["O", "O"]]  # tags of two texts, on which metrics are
 
 
 @dataclass(frozen=True)
-class TaggingOptions(SplitOptions):
+class TaggingOptions(FineTuningOptions):
     """The options of a tagger. Names are those of transformers' `run_ner.py`."""
 
-    default_model: ClassVar = DEFAULT_MODEL
-    make_tokenizer: ClassVar = staticmethod(word_piece_tokenizer)
     built_in: ClassVar = staticmethod(generated.tagged_sentences)
 
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
@@ -72,9 +69,6 @@ class TaggingOptions(SplitOptions):
         False,
         "Let all tokens of a word learn its tag, not the first one alone. Figures count words by their first token.",
     )
-    max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length", at_least=1)
-    pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest text.")
-    group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
 
 
 @dataclass
@@ -266,21 +260,16 @@ def prepare(argv: list[str] | None = None) -> Loop:
         args = fitted(args, longest, "max_seq_length")
         encoded = data.encode(tokenizer, args, model.config.label2id)
 
-    lengths = {"max_length": args.max_seq_length, "pad_to_max_length": args.pad_to_max_length}
     task = TaggingTask(
         accelerator=accelerator,
         model=model,
         tokenizer=tokenizer,
         args=args,
         data=data,
-        notes=data.notes,
-        own_splits=data.own_splits,
         metrics=metrics,
         figure_names=figure_names,
-        splits=encoded,
-        collate=collator(DataCollatorForTokenClassification, tokenizer, accelerator, longest, **lengths),
-        lengths=[len(ids) for ids in encoded["train"]["input_ids"]] if args.group_by_length else None,
         facts={"tokenizer": vocabulary_digest(tokenizer), **data.facts},
         width=-(-args.max_seq_length // 8) * 8,
+        **batched(encoded, DataCollatorForTokenClassification, tokenizer, accelerator, longest, args),
     )
     return Loop(replace(run, args=args), task)

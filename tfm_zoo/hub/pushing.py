@@ -9,7 +9,7 @@ from huggingface_hub import CommitInfo, HfApi, ModelCard
 
 from .. import __version__
 from ..converters.sources import no_folder
-from ..families import FAMILIES
+from ..plugin.families import FAMILIES
 from ..quiet import quiet_retrying
 from .cards import with_source
 from .comparisons import Verdict, compare_code, compare_weights
@@ -17,7 +17,7 @@ from .contents import INDEX
 from .manifest import FILE
 from .model_card import CARD, card_of_model
 from .uploading import open_repository, upload
-from .verify import read_json, read_manifest
+from .verifying import read_json, read_manifest
 
 #: what a run leaves in a folder beside its model
 FOLDERS = ("__pycache__", "runs", "logs", "wandb")

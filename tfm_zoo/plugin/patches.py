@@ -6,12 +6,11 @@
 from functools import wraps
 from types import ModuleType
 
-import transformers
 from transformers.models.auto import modeling_auto
 
+from ..hub.adapters import check_base
+from ..importing import when_imported
 from .families import FAMILIES
-from .hub.adapters import check_base
-from .importing import when_imported
 
 
 def add_classes_to_transformers() -> None:
@@ -20,6 +19,8 @@ def add_classes_to_transformers() -> None:
     `transformers serve` takes the class of a checkpoint from `getattr(transformers, config.architectures[0])`. It does
     not ask the Auto classes, where the zoo's classes are registered, and has no other place to register them.
     """
+    import transformers  # as it is now: its command may have put another module in its place
+
     for module, config_class in FAMILIES.items():
         for name in (*config_class.auto_classes.values(), *config_class.other_auto_classes):
             setattr(transformers, name, getattr(module, name))
@@ -48,8 +49,8 @@ def add_tasks_to_transformers() -> dict[str, str]:
     from transformers import AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM
     from transformers.pipelines import PIPELINE_REGISTRY
 
-    from .pipelines.question_answering import QuestionAnsweringPipeline
-    from .pipelines.text_to_text import SummarizationPipeline, Text2TextGenerationPipeline, TranslationPipeline
+    from ..pipelines.question_answering import QuestionAnsweringPipeline
+    from ..pipelines.text_to_text import SummarizationPipeline, Text2TextGenerationPipeline, TranslationPipeline
 
     tasks = {
         "question-answering": (QuestionAnsweringPipeline, AutoModelForQuestionAnswering),

@@ -1,7 +1,7 @@
 """The families of the zoo, and which Auto class loads which of their classes."""
 
-from .models import modeling_tfm_bert, modeling_tfm_encoder_decoder, modeling_tfm_gpt
-from .models.configuration_tfm import TfmConfig
+from ..models import modeling_tfm_bert, modeling_tfm_encoder_decoder, modeling_tfm_gpt
+from ..models.configuration_tfm import TfmConfig
 
 FAMILIES = {
     modeling_tfm_bert: modeling_tfm_bert.TfmBertConfig,
