@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import field, fields
 from difflib import get_close_matches
-from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -65,7 +64,9 @@ def stored(name: str, read: Callable[[Any, Any], Any]) -> property:
 
 def follows(rule: str | Callable[[Any], Any]) -> Any:
     """A field that is what another field is, or what a rule makes of the configuration, while it is `None`."""
-    follow = attrgetter(rule) if isinstance(rule, str) else rule
+    follow = (
+        (lambda config: getattr(config, rule)) if isinstance(rule, str) else rule
+    )  # not `attrgetter`: it breaks graphs
     return field(default=None, metadata={"follows": lambda config, value: follow(config) if value is None else value})
 
 
