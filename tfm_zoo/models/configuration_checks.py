@@ -60,7 +60,7 @@ def needs(name: str, other: str, *values: Any) -> Rule:
 
     def rule(config: Any) -> Iterator[str]:
         if config.is_chosen(name) and getattr(config, other) not in values:
-            yield f"${name} has no meaning here: ${other} should be {' or '.join(map(repr, values))}."
+            yield f"${name} has no meaning with ${other}: it goes with {' and '.join(map(repr, values))}."
 
     return rule
 
@@ -167,6 +167,8 @@ def position_bias(config: Any) -> Iterator[str]:
         yield "$relative_attention_num_buckets should be at least 4, and below twice $relative_attention_max_distance."
     if config.position_embedding_type == "alibi" and buckets is not None:
         yield "$position_embedding_type and $relative_attention_num_buckets are two biases of positions: choose one."
+    if config.round_alibi and not config.position_ids_from_mask:
+        yield "$round_alibi rounds a bias of positions among real tokens: $position_ids_from_mask should be True."
     if config.has_position_bias and config.has_linear_attention:
         yield "$position_embedding_type and $relative_attention_num_buckets add to scores: choose no linear layer."
 
@@ -210,5 +212,4 @@ RULES = (
     position_bias,
     needs("scale_alibi", "position_embedding_type", "alibi"),
     needs("round_alibi", "position_embedding_type", "alibi"),
-    needs("round_alibi", "position_ids_from_mask", True),
 )

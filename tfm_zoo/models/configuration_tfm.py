@@ -64,10 +64,9 @@ def stored(name: str, read: Callable[[Any, Any], Any]) -> property:
 
 def follows(rule: str | Callable[[Any], Any]) -> Any:
     """A field that is what another field is, or what a rule makes of the configuration, while it is `None`."""
-    follow = (
-        (lambda config: getattr(config, rule)) if isinstance(rule, str) else rule
-    )  # not `attrgetter`: it breaks graphs
-    return field(default=None, metadata={"follows": lambda config, value: follow(config) if value is None else value})
+    if isinstance(rule, str):
+        return follows(lambda config: getattr(config, rule))  # `attrgetter` would break graphs
+    return field(default=None, metadata={"follows": lambda config, value: rule(config) if value is None else value})
 
 
 def equal_share(config: Any) -> int:
@@ -282,7 +281,15 @@ class TfmConfig(PreTrainedConfig):
 
     @property
     def base_model_tp_plan(self) -> dict[str, str]:
-        """How tensor parallelism shards the layers."""
+        """How tensor parallelism shards the base model."""
+        return self.tp_plan()
+
+    @base_model_tp_plan.setter
+    def base_model_tp_plan(self, plan: dict[str, str]) -> None:
+        """Nothing: transformers 5.18 would add embeddings, under the name that they have in its own models."""
+
+    def tp_plan(self) -> dict[str, str]:
+        """How tensor parallelism shards the layers of a stack."""
         # A bias of positions and a norm of all heads as one need all heads: each process then has all scores.
         is_whole = self.has_position_bias or self.qk_norm == "whole"
         plan = dict.fromkeys(

@@ -124,9 +124,8 @@ class TfmEncoderDecoderConfig(TfmConfig):
     weight_init: Literal["xavier", "normal"] = "xavier"
     use_cache: bool = True  # in evaluation mode a forward pass returns keys and values
 
-    @property
-    def base_model_tp_plan(self) -> dict[str, str]:
-        plan = super().base_model_tp_plan
+    def tp_plan(self) -> dict[str, str]:
+        plan = super().tp_plan()
         cross = {name.replace("self_attn", "encoder_attn"): style for name, style in plan.items()}
         encoder = {f"encoder.{name}": style for name, style in plan.items()}
         return encoder | {f"decoder.{name}": style for name, style in (plan | cross).items()}

@@ -115,9 +115,8 @@ class TfmGPTConfig(TfmConfig):
         """`num_local_experts`, under the name by which trl asks for it."""
         return self.num_local_experts
 
-    @property
-    def base_model_tp_plan(self) -> dict[str, str]:
-        plan = super().base_model_tp_plan
+    def tp_plan(self) -> dict[str, str]:
+        plan = super().tp_plan()
         if self.num_local_experts is None:
             return plan
         is_mixed = "dense" in self.mlp_layer_types
