@@ -166,8 +166,6 @@ class TfmConfig(PreTrainedConfig):
     sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"  # see [`TfmSinusoidalPositions`]
     #: for each layer, 1: rotary positions, 0: none (SmolLM3; the name is transformers')
     no_rope_layers: list[int] | None = follows(lambda config: [1] * config.num_hidden_layers)
-    #: `generate` renews its cache where a text passes `original_max_position_embeddings` and LongRoPE changes (Phi 3)
-    renew_longrope_cache: bool = False
     #: buckets of distances, each with a learned bias for each head, which self-attention adds to scores (T5, MPNet)
     relative_attention_num_buckets: int | None = None
     relative_attention_max_distance: int = 128  # all distances from this one on share the last bucket

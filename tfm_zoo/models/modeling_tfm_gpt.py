@@ -16,7 +16,6 @@ from transformers.modeling_outputs import (
 
 from .batch import Tokens
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
-from .configuration_tfm import ENGINES
 from .configuration_tfm_gpt import TfmGPTConfig
 from .decoder_entrance import decoder_batch
 from .entrance import restore_outputs
@@ -58,7 +57,6 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
-        check_engine_logits(config)
         self.add_stack(config.layer_types, config.vocab_size, is_causal=True)
         for name, module in self.layers.named_modules():
             module.adds_to_residual = config.scaled_residual_init and name.endswith(("o_proj", "down_proj", "experts"))
@@ -107,22 +105,6 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)
         # Flash attention recognises packed sequences by the positions that a caller passes.
         return restore_outputs(self.run(batch, position_ids=position_ids, return_dict=True, **kwargs), batch.kept)
-
-
-def check_engine_logits(config) -> None:
-    """Raises a `ValueError` where a serving engine would make other logits than the model."""
-    if config._attn_implementation in ENGINES and config.project_tokens:
-        raise ValueError(
-            f"project_tokens=True projects the last hidden states to embedding_size={config.embedding_size}, and an "
-            f"engine's logits read hidden_size={config.hidden_size}: serve the model with transformers."
-        )
-    is_other = config.final_logit_softcapping is not None or config.lm_head_bias
-    if config._attn_implementation in ENGINES and config.logit_scale != 1 and is_other:
-        raise ValueError(
-            f"logit_scale={config.logit_scale} scales logits before their bias and their cap, and an engine scales "
-            f"them after lm_head_bias={config.lm_head_bias} and final_logit_softcapping="
-            f"{config.final_logit_softcapping}: serve the model with transformers."
-        )
 
 
 class TfmGPTHead(TfmGPTPreTrainedModel):
