@@ -1,6 +1,6 @@
 """Plugs the zoo into transformers and PEFT, by being imported: `tfm_zoo` imports it as soon as there is transformers.
 
-The packages that it uses import it before their own files: none of these is half imported when it asks for them.
+The packages that it uses have it imported before their own files: none of these is half imported when it asks for them.
 """
 
 from ..quiet import quiet_imports
