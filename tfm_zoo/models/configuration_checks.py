@@ -122,7 +122,7 @@ def layer_types(config: Any) -> Iterator[str]:
     if config.sliding_window is None and "sliding_attention" in types:
         yield "$layer_types has layers that slide: $sliding_window should say how far."
     if config.attention_type == "linear" and config.sliding_window is not None:
-        yield "$attention_type sees all positions through one sum, and $sliding_window only some: choose one of the two."
+        yield "$attention_type sees all positions through one sum, and $sliding_window only some: choose one."
     if config.attention_type == "linear" and set(types) != {"linear_attention"}:
         yield "$attention_type makes every layer linear, and $layer_types does not."
 
