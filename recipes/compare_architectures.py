@@ -14,35 +14,336 @@ settings, is not trained again: the same command continues where it was stopped,
 the new ones. Where a step is computed: `train_step` in tfm_zoo/training/loop.py.
 """
 
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from tfm_zoo.training.arguments import parse_arguments
-from tfm_zoo.training.comparison.model import VariantArguments, make_variants, without
-from tfm_zoo.training.comparison.report import Result
-from tfm_zoo.training.comparison.task import Comparison, ComparisonArguments
-from tfm_zoo.training.language_modeling.conversations import Conversations
-from tfm_zoo.training.language_modeling.data import CorpusArguments, load_corpus
-from tfm_zoo.training.models import new_tokenizer
-from tfm_zoo.training.runs import Run, run_script, start_accelerator
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
+from comparison import results
+from comparison.costs import PeakMemory, Stopwatch
+from comparison.results import Result
+from huggingface_hub.errors import StrictDataclassError
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from typing_extensions import Self
 
+from tfm_zoo.hub.cards import table
+from tfm_zoo.training.conversations import Conversations
+from tfm_zoo.training.data import digest
+from tfm_zoo.training.loop import Loop
+from tfm_zoo.training.models import longest_input, new_tokenizer
+from tfm_zoo.training.options import about, option
+from tfm_zoo.training.parsing import parse_options, read_yaml
+from tfm_zoo.training.report import device, shortened
+from tfm_zoo.training.run import Run, end_training, run_script, start_accelerator, tracker_values
+from tfm_zoo.training.task import Task
+from tfm_zoo.training.tasks.language_modeling import (
+    HEAD,
+    Blocks,
+    LanguageModelingOptions,
+    LanguageModelingTask,
+    load_corpus,
+    new_language_model_config,
+)
+
+logger = logging.getLogger(__name__)
 DEFAULT = Path(__file__).parent / "configs" / "architectures.yaml"
+EXPLODED = 2.0  # times the loss of a uniform guess: training ends there
+#: options of language modelling that a comparison does not offer; they keep their defaults
+NOT_OFFERED = [each for each in fields(LanguageModelingOptions) if about(each, "compare") == "never"]
+OFFERED = make_dataclass(
+    "OfferedOptions",
+    [(each.name, each.type, field(default=each.default, init=False)) for each in NOT_OFFERED],
+    bases=(LanguageModelingOptions,),
+    frozen=True,
+)
+
+
+@dataclass(frozen=True)
+class ComparisonOptions(OFFERED):
+    """The options of training several new zoo models, the variants, each from its beginning to its end."""
+
+    variants: str | None = option(
+        None,
+        "A mapping of names to the fields of the configuration that each variant changes (YAML or JSON), or a YAML file"
+        " that has such a mapping under 'variants'. learning_rate and warmup_steps may stand among the fields.",
+        compare="free",
+    )
+    config_overrides: str | None = option(
+        None, "Fields of the configuration that all variants share.", "base", compare="free"
+    )
+    output_dir: str = option(
+        "output", "Folder for the table, the picture, and a folder of each variant.", compare="free"
+    )
+    overwrite_output_dir: bool = option(
+        False, "Train again the variants whose results `output_dir` holds.", compare="free"
+    )
+    max_train_steps: int = option(200, "Optimiser steps of each variant: the budget.", "max_steps", at_least=1)
+    eval_steps: int | None = option(None, "Steps between two evaluations; default: a tenth of the budget.", at_least=1)
+    metric_for_best_model: str | None = field(default="loss", init=False)
+    save_models: bool = option(False, "Keep the best model of each variant, by its validation loss.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.changes()  # so that a mistake shows when the options are read
+
+    def resolved(self) -> Self:
+        """As for all tasks, with the steps between two evaluations."""
+        return replace(super().resolved(), eval_steps=self.eval_steps or max(1, self.max_train_steps // 10))
+
+    def changes(self) -> dict[str, dict[str, Any]]:
+        """What each variant changes, by its name."""
+        if not self.variants:
+            raise ValueError("give variants: a name for each, and the fields that it changes")
+        is_file = not self.variants.lstrip().startswith(("{", "["))
+        if is_file and not Path(self.variants).is_file():
+            raise ValueError(f"variants {self.variants!r}: no such file")
+        changes = read_yaml(Path(self.variants).read_text("utf-8") if is_file else self.variants, "variants")
+        if is_file and isinstance(changes, dict):
+            changes = changes.get("variants")
+        if not isinstance(changes, dict) or not changes:
+            raise ValueError(f"variants: expected a mapping of names to fields, not {changes!r}")
+        for name, changed in changes.items():
+            if Path(str(name)).name != str(name) or name in ("", ".."):
+                raise ValueError(f"variant {name!r}: its name should be one that a folder can have")
+            if not isinstance(changed, dict | None):
+                raise ValueError(f"variant {name!r}: expected a mapping of fields to values, not {changed!r}")
+        return {str(name): changed or {} for name, changed in changes.items()}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of the models to compare, and the options that it is made and trained with."""
+
+    name: str
+    changes: Mapping[str, Any]
+    config: PreTrainedConfig
+    args: ComparisonOptions
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.args.output_dir)
+
+
+def make_variants(args: ComparisonOptions, tokenizer: PreTrainedTokenizerBase) -> list[Variant]:
+    """The variants, each with its folder in `output_dir` and a valid configuration, one that can read the blocks."""
+    variants, own = [], [each.name for each in fields(args) if about(each, "compare") == "own"]
+    for name, changes in args.changes().items():
+        try:
+            options = {key: float(value) for key, value in changes.items() if key in own}
+            changed = {key: value for key, value in changes.items() if key not in own}
+            options["config_overrides"] = json.dumps(args.overrides() | changed)
+            variant_args = replace(args, output_dir=str(Path(args.output_dir) / "variants" / name), **options)
+            config = new_language_model_config(variant_args, tokenizer, args.block_size)
+            room = longest_input(config, tokenizer)
+            if args.block_size and room < args.block_size:
+                raise ValueError(f"block_size {args.block_size} is more than the {room} tokens that the model takes")
+        except (ValueError, TypeError, StrictDataclassError) as error:
+            raise ValueError(f"variant {name!r}: {error}") from error
+        variants.append(Variant(name, changes, config, variant_args))
+    return variants
+
+
+@dataclass
+class Comparison:
+    """Variants to train, and what they have in common: everything but their architecture."""
+
+    run: Run  # the processes, and the options of all variants
+    variants: Sequence[Variant]
+    tokenizer: PreTrainedTokenizerBase
+    tokens: dict[str, Tensor]  # of the splits "train" and "validation", each `(tokens,)`
+    notes: Sequence[str]  # what a reader of the figures must know of the data
+
+    def __post_init__(self) -> None:
+        self.accelerator, self.args = self.run.accelerator, self.run.args
+        if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
+            raise ValueError("DeepSpeed: a comparison measures the steps of torch's optimisers; use DDP or FSDP2")
+        longest = (longest_input(variant.config, self.tokenizer) for variant in self.variants)
+        self.block_size = self.args.block_size or min(1024, *longest)
+        for note in self.notes:
+            logger.warning(note)
+        self.dataset = shortened(self.args.source)
+        train, validation = (self.blocks(split).tokens for split in ("train", "validation"))
+        frequencies = results.loss_of_frequencies(train, validation, len(self.tokenizer))
+        self.levels = {results.UNIFORM: math.log(len(self.tokenizer)), results.FREQUENCIES: frequencies}
+        self.done = {} if self.args.overwrite_output_dir else self.read_results()
+        self.accelerator.wait_for_everyone()  # all processes have read the folder before one of them writes
+
+    def compare(self) -> list[Result]:
+        """Train the variants that have no result yet, and write the report after each. All processes call it."""
+        done: list[Result] = []
+        for number, variant in enumerate(self.variants, 1):
+            logger.info(f"Variant {number} of {len(self.variants)}: {variant.name}")
+            if variant.name in self.done:
+                logger.info(f"Its result is in {variant.folder} already")
+            else:
+                # A new accelerator keeps nothing of other variants in memory, and is just seeded: all start alike.
+                self.done[variant.name] = self.train(start_accelerator(variant.args), variant)
+            done = [self.done[each.name] for each in self.variants if each.name in self.done]
+            if self.accelerator.is_main_process:
+                results.write_report(self, done)  # also of later variants that an earlier run trained
+        if self.accelerator.is_main_process:
+            print(table([results.row(result, self.levels) for result in done]))
+            logger.info(f"Table and picture are in {self.args.output_dir}")
+        end_training(self.accelerator)
+        return done
+
+    def blocks(self, split: str, multiple_of: int = 1) -> Blocks:
+        limit = self.args.max_train_samples if split == "train" else self.args.max_eval_samples
+        return Blocks(self.tokens[split], self.block_size, self.tokenizer.eos_token_id or 0, limit, multiple_of)
+
+    def settings(self, variant: Variant) -> dict[str, Any]:
+        """All that the result of a variant depends on."""
+        counted = [
+            each.name for each in fields(variant.args) if each.init and about(each, "compare") in ("same", "own")
+        ]
+        facts = {
+            "mixed_precision": self.accelerator.mixed_precision,  # as it was launched
+            "text and tokenizer": digest(self.tokens.values()),
+            "block_size": self.block_size,
+            "max_train_samples": self.args.max_train_samples,
+            "max_eval_samples": self.args.max_eval_samples,
+            "number of processes": self.accelerator.num_processes,
+            "device": device(),
+        }
+        options = {name: getattr(variant.args, name) for name in counted}
+        return results.as_json(options | facts | results.settings_of(variant.config))
+
+    def read_results(self) -> dict[str, Result]:
+        """The results that `output_dir` holds, by the variants' names."""
+        found = {}
+        for variant in self.variants:
+            if result := Result.read(variant.folder):
+                found[variant.name] = result
+                if changes := result.changes_to(self.settings(variant), type(variant.config)):
+                    raise ValueError(
+                        f"output_dir {self.args.output_dir!r} holds variant {variant.name!r} of other settings:"
+                        f" {changes}. Give another folder, or --overwrite_output_dir to train all again"
+                    )
+        return found
+
+    def train(self, accelerator: Accelerator, variant: Variant) -> Result:
+        """Train a variant, and leave its history, configuration and result in its folder. All processes call it."""
+        if accelerator.is_main_process:
+            (variant.folder / results.FILE).unlink(missing_ok=True)
+        settings = self.settings(variant)  # now: a model changes its configuration when it is made
+        rehearse(variant, accelerator.device)
+        memory = PeakMemory(accelerator.device)
+        batch_size, processes = variant.args.per_device_eval_batch_size, accelerator.num_processes
+        task = LanguageModelingTask(
+            accelerator=accelerator,
+            model=HEAD.new(variant.args, variant.config),
+            tokenizer=self.tokenizer,
+            args=variant.args,
+            splits={
+                "train": self.blocks("train"),
+                "validation": self.blocks("validation", multiple_of=batch_size * processes if processes > 1 else 1),
+            },
+        )
+        run = replace(self.run, accelerator=accelerator, args=variant.args)
+        loop = VariantLoop(run, task, memory)
+        accelerator.init_trackers(run.name, tracker_values(variant.args))
+        loop.train()
+        for tracker in accelerator.trackers:
+            tracker.finish()
+        result = loop.result(variant, settings)
+        if accelerator.is_main_process:
+            variant.config.save_pretrained(variant.folder)
+            loop.state.write(variant.folder)
+            result.write(variant.folder)
+        accelerator.wait_for_everyone()
+        return result
+
+
+def rehearse(variant: Variant, device: torch.device) -> None:
+    """Take one small step, so that the cost of loading and setting up libraries does not count as the variant's."""
+    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+        model = HEAD.new(variant.args, variant.config).to(device)
+        ids = torch.zeros(1, 2, dtype=torch.long, device=device)
+        model(input_ids=ids, labels=ids).loss.backward()
+        torch.optim.AdamW(model.parameters()).step()
+
+
+class VariantLoop(Loop):
+    """A loop that measures what training costs, saves no model unless asked to, and ends if the loss explodes."""
+
+    def __init__(self, run: Run, task: Task, memory: PeakMemory):
+        super().__init__(run, task)
+        self.memory, self.stopwatch = memory, Stopwatch(run.accelerator.device)
+        self.diverged_at: int | None = None  # the step at which the loss exploded
+        self.limit = EXPLODED * math.log(task.model.config.vocab_size)
+        self.optimizer.optimizer.register_step_post_hook(lambda *_: self.stopwatch.lap())
+
+    def train(self) -> None:
+        """Train to the end, or until the loss explodes."""
+        self.start_measuring()
+        try:
+            super().train()
+        except FloatingPointError as error:
+            self.diverged_at = self.state.step
+            logger.warning(f"It diverged: {error}")
+        self.memory.stop()
+
+    def result(self, variant: Variant, settings: dict[str, Any]) -> Result:
+        """How training went; `settings` are all that the result depends on."""
+        history, seconds = self.state.log_history, self.stopwatch.median
+        losses = [entry["eval_loss"] for entry in history if "eval_loss" in entry]
+        tokens = self.batches.global_batch_size * self.task.splits["train"].block_size
+        return Result(
+            variant.name,
+            variant.changes,
+            parameters=self.task.model.num_parameters(),
+            steps=self.state.step,
+            tokens_per_step=tokens,
+            final_loss=losses[-1] if self.diverged_at is None else None,
+            best_loss=min(losses, default=None),
+            diverged_at=self.diverged_at,
+            tokens_per_second=tokens / seconds if seconds else None,
+            peak_memory=self.memory.bytes,
+            settings=settings,
+            log_history=history,
+        )
+
+    def start_measuring(self) -> None:
+        self.memory.start()
+        self.stopwatch.restart()
+
+    def evaluate(self) -> None:
+        self.memory.stop()
+        super().evaluate()
+        self.start_measuring()
+
+    def keep(self) -> None:
+        if self.args.save_models:
+            super().keep()
+
+    def log(self, values: dict[str, float]) -> None:
+        loss = values.get("loss", values.get("eval_loss"))
+        if math.isfinite(loss):
+            super().log(values)
+        if not loss <= self.limit:
+            raise FloatingPointError(f"the loss is {loss} at step {self.state.step}")
 
 
 def prepare(argv: list[str] | None = None) -> Comparison:
     """Read options and data, and check every variant: all that a user can get wrong."""
-    classes = (VariantArguments, without(CorpusArguments, "streaming"), ComparisonArguments)
-    model_args, data_args, args = parse_arguments(classes, argv, DEFAULT)
+    args = parse_options(ComparisonOptions, argv, DEFAULT)
     accelerator = start_accelerator(args)
-    data_args, args = data_args.resolved(), args.resolved(is_new=True)
-    run = Run("compare_architectures", accelerator, model_args, data_args, args)
+    args = args.resolved()
     with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
-        corpus = load_corpus(data_args)
+        corpus = load_corpus(args)
         if isinstance(corpus, Conversations):
             raise ValueError("the data hold conversations, and variants learn running text: give a text_column_name")
-        tokenizer = new_tokenizer(model_args, corpus.texts())
-        tokens = corpus.encode(tokenizer, data_args)
-    variants = make_variants(model_args, args, tokenizer, data_args.block_size)
-    return Comparison(run, variants, tokenizer, tokens, corpus.notes)
+        tokenizer = new_tokenizer(args, corpus.texts())
+        tokens = corpus.encode(tokenizer, args)
+    run = Run("compare_architectures", accelerator, args)
+    return Comparison(run, make_variants(args, tokenizer), tokenizer, tokens, corpus.notes)
 
 
 def main(argv: list[str] | None = None) -> list[Result]:

@@ -2,15 +2,16 @@
 
 python recipes/predict.py runs/demo "a warm and funny film" "dull from start to end"
 python recipes/predict.py user/model --trust_remote_code --file reviews.txt
+python recipes/predict.py runs/imdb --file labelled.csv --metrics accuracy f1
 python recipes/predict.py runs/tags "anna miller flew to madrid ."
 python recipes/predict.py runs/answers --question "who burnt the soup ?" "on monday the cook burnt the soup ."
 
 The model's head decides what it does. Plain transformers runs it, except for questions, which transformers 5 no longer
-answers: for them `tfm_zoo` is imported.
+answers, and for `--metrics`, which score a classifier on a table of texts and labels: for them `tfm_zoo` is imported.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -33,9 +34,16 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--file", type=Path, help="file with one text per line")
     parser.add_argument("--question", help="what the texts shall answer")
     parser.add_argument("--batch_size", type=int, default=32)
+    parser.add_argument("--metrics", nargs="+", help="score a classifier on the --file, a table with labels")
+    parser.add_argument("--text_column_name", nargs="+", help="with --metrics: the column of texts, or two columns")
+    parser.add_argument("--label_column_name", nargs="+", help="with --metrics: the column or columns of labels")
     args = parser.parse_intermixed_args(argv)
     if args.file and not args.file.is_file():
         parser.error(f"--file {args.file}: no such file")
+    if args.metrics and (args.texts or not args.file):
+        parser.error("--metrics need a --file of texts with labels, and no other texts")
+    if (args.text_column_name or args.label_column_name) and not args.metrics:
+        parser.error("text_column_name and label_column_name are of the file that --metrics score")
     texts = args.texts + ([line for line in args.file.read_text("utf-8").splitlines() if line] if args.file else [])
     if not texts:
         parser.error("give texts, or a --file with one text per line")
@@ -45,37 +53,72 @@ def main(argv: list[str] | None = None) -> None:
     task = next((task for head, task in TASKS.items() if name.endswith(head)), None)
     if task is None:
         parser.error(f"{args.model} is of {name}, which {DOES_NOT}; a head is one of {', '.join(TASKS)}")
+    if args.metrics and task != "classify":
+        parser.error(f"--metrics score classifiers, and {args.model} is of {name}")
     if (task == "answer") != (args.question is not None):
         parser.error("--question and a model that answers questions belong together")
+    if args.metrics:
+        return score(args, parser.error)
     {"classify": classify, "tag": tag, "answer": answer}[task](args, texts)
 
 
-def classify(args: argparse.Namespace, texts: Sequence[str]) -> None:
-    """Print a table of probabilities, a text in each line."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    tokenizer = AutoTokenizer.from_pretrained(args.model, **loading(args))
-    model = AutoModelForSequenceClassification.from_pretrained(args.model, **loading(args)).eval().to(device)
-    positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
-    if getattr(model.config, "position_ids_from_padding", False):  # RoBERTa's positions begin after the padding's
-        positions -= model.config.pad_token_id + 1
-    labels = [model.config.id2label[index] for index in range(model.config.num_labels)]
-    width = max(9, *map(len, labels))
+class Classifier:
+    """A saved classifier: gives logits to texts, or to pairs of texts."""
 
+    def __init__(self, args: argparse.Namespace):
+        self.device, self.batch_size = "cuda" if torch.cuda.is_available() else "cpu", args.batch_size
+        self.tokenizer = AutoTokenizer.from_pretrained(args.model, **loading(args))
+        model = AutoModelForSequenceClassification.from_pretrained(args.model, **loading(args))
+        self.model, self.config = model.eval().to(self.device), model.config
+        self.problem = model.config.problem_type or "single_label_classification"
+        positions = getattr(model.config, "max_position_embeddings", None) or self.tokenizer.model_max_length
+        if getattr(model.config, "position_ids_from_padding", False):  # RoBERTa's positions begin after the padding's
+            positions -= model.config.pad_token_id + 1
+        self.longest = min(positions, self.tokenizer.model_max_length)
+
+    def logits(self, *texts: Sequence[str]) -> Iterator[tuple[Sequence[str], torch.Tensor]]:
+        """Batches of the texts, of the first column where there are two, and their logits."""
+        for start in range(0, len(texts[0]), self.batch_size):
+            batch = [column[start : start + self.batch_size] for column in texts]
+            options = {"padding": True, "truncation": True, "max_length": self.longest, "return_tensors": "pt"}
+            with torch.inference_mode():
+                yield batch[0], self.model(**self.tokenizer(*batch, **options).to(self.device)).logits.float().cpu()
+
+
+def classify(args: argparse.Namespace, texts: Sequence[str]) -> None:
+    """Print a table of probabilities, or of a regression's numbers, a text in each line."""
+    classifier = Classifier(args)
+    labels = [classifier.config.id2label[index] for index in range(classifier.config.num_labels)]
+    width = max(9, *map(len, labels))
     print("  ".join(f"{label:>{width}}" for label in labels), " text")
-    for start in range(0, len(texts), args.batch_size):
-        batch = texts[start : start + args.batch_size]
-        inputs = tokenizer(
-            batch,
-            padding=True,
-            truncation=True,
-            max_length=min(positions, tokenizer.model_max_length),
-            return_tensors="pt",
-        )
-        with torch.inference_mode():
-            probabilities = model(**inputs.to(device)).logits.float().softmax(-1)
-        for text, row in zip(batch, probabilities.tolist(), strict=True):
-            cells = [f"{value:.3f}" + ("*" if value == max(row) else " ") for value in row]
+    for batch, logits in classifier.logits(texts):
+        if classifier.problem == "multi_label_classification":
+            values, are_marked = logits.sigmoid(), logits > 0
+        elif classifier.problem == "regression":
+            values, are_marked = logits, torch.zeros_like(logits)
+        else:
+            values = logits.softmax(-1)
+            are_marked = values == values.amax(-1, keepdim=True)
+        for text, row, marks in zip(batch, values.tolist(), are_marked.tolist(), strict=True):
+            cells = [f"{value:.3f}" + ("*" if mark else " ") for value, mark in zip(row, marks, strict=True)]
             print("  ".join(f"{cell:>{width}}" for cell in cells), f" {text if len(text) <= 70 else text[:67] + '...'}")
+
+
+def score(args: argparse.Namespace, error: Callable[[str], None]) -> None:
+    """Print what metrics say of a classifier on a table of texts and labels."""
+    from tfm_zoo.training.metrics import load_metrics, predicted
+    from tfm_zoo.training.tasks.classification import ClassificationOptions, labelled_file
+
+    try:
+        metrics, classifier = load_metrics(args.metrics, args.trust_remote_code), Classifier(args)
+        columns = {"text_column_name": args.text_column_name, "label_column_name": args.label_column_name}
+        options = ClassificationOptions(train_file=str(args.file), problem_type=classifier.problem, **columns)
+        texts, references = labelled_file(options, classifier.config.label2id)
+    except (OSError, ValueError) as reason:
+        error(str(reason))
+    logits = torch.cat([logits for _, logits in classifier.logits(*texts)])
+    for name, value in metrics(predicted(logits, classifier.problem), references).figures.items():
+        print(f"{name:>12}  {value:.4f}")
 
 
 def tag(args: argparse.Namespace, texts: Sequence[str]) -> None:

@@ -36,10 +36,15 @@ def main(argv: list[str] | None = None) -> None:
     if not any(sentence.strip() for sentence in sentences):
         parser.error("give sentences, or a --file with one sentence per line")
 
-    open_config(args, "translate.py", "does not translate", parser.error)
+    config = open_config(args, "translate.py", "does not translate", parser.error)
+    tasks = getattr(config, "task_specific_params", None) or {}
+    own = tasks.get("translation", tasks.get("summarization", {}))  # what the recipes say of a model's use
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         tokenizer = AutoTokenizer.from_pretrained(args.model, **loading(args))
+        target_tokenizer = tokenizer
+        if folder := own.get("target_tokenizer"):
+            target_tokenizer = AutoTokenizer.from_pretrained(args.model, subfolder=folder, **loading(args))
         model = AutoModelForSeq2SeqLM.from_pretrained(args.model, **loading(args)).eval().to(device)
     except (OSError, ValueError) as error:
         parser.error(f"{args.model} holds no model that translates: {str(error).splitlines()[0]}")
@@ -50,13 +55,15 @@ def main(argv: list[str] | None = None) -> None:
 
     for start in range(0, len(sentences), args.batch_size):
         batch = sentences[start : start + args.batch_size]
-        lengths = map(len, tokenizer(batch, verbose=False)["input_ids"])
+        texts = [own.get("prefix", "") + sentence for sentence in batch]
+        lengths = map(len, tokenizer(texts, verbose=False)["input_ids"])
         for sentence, length in zip(batch, lengths, strict=True):
             if length > room:
                 print(f"({sentence[:40]!r}... has {length} tokens: the model reads {room} of them)", file=sys.stderr)
-        inputs = tokenizer(batch, padding=True, truncation=True, max_length=room, return_tensors="pt").to(device)
+        inputs = tokenizer(texts, padding=True, truncation=True, max_length=room, return_tensors="pt").to(device)
         ids = model.generate(inputs["input_ids"], attention_mask=inputs["attention_mask"], **options)
-        for sentence, translation in zip(batch, tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True):
+        translations = target_tokenizer.batch_decode(ids, skip_special_tokens=True)
+        for sentence, translation in zip(batch, translations, strict=True):
             print(translation if sentence.strip() else "")  # a blank line for a blank line
 
 

@@ -1,13 +1,34 @@
-"""How many tokens a model takes."""
+"""Where the positions of a model's tokens begin, and how many it has."""
+
+from typing import Any
 
 from transformers import PreTrainedConfig
 
-#: official models that count positions from `pad_token_id + 1`
-COUNT_FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
+from .converters import ARCHITECTURES
+from .converters.config_rules import Free
+
+POSITIONS, FROM_PADDING = "max_position_embeddings", "position_ids_from_padding"
 
 
 def positions_of(config: PreTrainedConfig) -> int | None:
-    """How many positions a configuration has for tokens; `None` if it does not say."""
-    positions = getattr(config, "max_position_embeddings", None)
-    from_padding = config.model_type in COUNT_FROM_PADDING or getattr(config, "position_ids_from_padding", False)
-    return positions - config.pad_token_id - 1 if positions and from_padding else positions
+    """How many positions a configuration, official or the zoo's, has for tokens; `None` if it does not say."""
+    positions = in_zoo_terms(config)[POSITIONS]
+    return positions and positions - first_position(config)
+
+
+def first_position(config: PreTrainedConfig) -> int:
+    """The position of a sequence's first token: in RoBERTa the one after the padding's."""
+    return config.pad_token_id + 1 if in_zoo_terms(config)[FROM_PADDING] else 0
+
+
+def in_zoo_terms(config: PreTrainedConfig) -> dict[str, Any]:
+    """The zoo's fields of positions: those of a zoo configuration, or what the tables make of an official one."""
+    origin = (getattr(config, "official", None) or {}).get("model_type")
+    zoo = {POSITIONS: getattr(config, POSITIONS, None), FROM_PADDING: getattr(config, FROM_PADDING, False)}
+    table = ARCHITECTURES.get(origin or config.model_type)
+    rules = [rule for rule in table.config if rule.zoo in zoo] if table else []
+    if origin is None and rules:
+        official = config.to_dict()
+        zoo |= {name: value for rule in rules for name, value in rule.to_zoo(official, {}).items()}
+    # Where any number serves the official class, it has no limit.
+    return zoo | {rule.zoo: None for rule in rules if isinstance(rule, Free)}

@@ -81,6 +81,21 @@ def quiet_loading() -> Iterator[None]:
 
 
 @contextmanager
+def quiet_metrics() -> Iterator[None]:
+    """While it is open, evaluate shows no progress bar and only errors: a metric is a file of a few lines."""
+    from evaluate.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
+
+    shows_bars = is_progress_bar_enabled()
+    disable_progress_bar()
+    try:
+        with only_errors("evaluate"):
+            yield
+    finally:
+        if shows_bars:
+            enable_progress_bar()
+
+
+@contextmanager
 def quiet_export() -> Iterator[None]:
     """While it is open, torch's exporter to ONNX shows only errors.
 

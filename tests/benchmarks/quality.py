@@ -26,7 +26,7 @@ from transformers import (
 )
 
 import tfm_zoo
-from tfm_zoo.training.translation.measures import translation_scores
+from tfm_zoo.training.metrics import load_metrics
 
 from .batches import SHARED
 from .packing import DTYPES
@@ -65,7 +65,7 @@ def bleu(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, count: int,
         batch = tokenizer(pairs["en"][start : start + BATCH_SIZE], padding=True, return_tensors="pt")
         ids = model.generate(**batch, num_beams=4, max_length=64)
         translations += tokenizer.batch_decode(ids, skip_special_tokens=True)
-    return translation_scores(translations, pairs["de"])["bleu"]
+    return load_metrics(["sacrebleu"])(translations, pairs["de"]).figures["bleu"]
 
 
 #: the end of a class's name -> how its models are loaded, what is measured, of how much, and how it is called

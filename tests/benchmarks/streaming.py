@@ -25,12 +25,10 @@ import torch
 import typer
 from torch.utils.data import DataLoader
 
-from tfm_zoo.training.pretraining.data import DocumentArguments, load_documents
-from tfm_zoo.training.pretraining.examples import Masking, Padding, PretrainingExamples
-from tfm_zoo.training.pretraining.model import PAIRS, EncoderArguments, new_encoder
-from tfm_zoo.training.pretraining.task import losses
-from tfm_zoo.training.runs import keep_few_kernels
-from tfm_zoo.training.streams import Stream, StreamBatches
+from tfm_zoo.training.run import keep_few_kernels
+from tfm_zoo.training.streaming.masking import Masking, Padding, PretrainingExamples
+from tfm_zoo.training.streaming.streams import Stream, StreamBatches
+from tfm_zoo.training.tasks.pretraining import PAIRS, PretrainingOptions, load_documents, losses, new_encoder
 
 from .peak_memory import resident
 
@@ -91,9 +89,9 @@ def main(
     keep_few_kernels()
     with tempfile.TemporaryDirectory() as name:
         write_corpus(Path(name), int(gigabytes * 1e9))
-        documents = load_documents(DocumentArguments(train_file=f"{name}/*.jsonl", streaming=True), seed=0)
+        documents = load_documents(PretrainingOptions(train_file=f"{name}/*.jsonl", streaming=True, seed=0))
         texts = documents.train.first_texts(5_000_000)
-        model, tokenizer = new_encoder(EncoderArguments(config_overrides=SIZES), PAIRS, texts, 128)
+        model, tokenizer = new_encoder(PretrainingOptions(config_overrides=SIZES), PAIRS, texts, 128)
         make_examples = PretrainingExamples(tokenizer, documents.split, Masking(tokenizer), 128)
         stream = Stream(documents.train, make_examples, seed=0).dealt()
         print(f"{stream.readers} readers, {documents.train.rows.num_shards} shards")

@@ -4,30 +4,45 @@ A step is traced with sdpa attention. For the files that define the models (of a
 first table counts: the files that run; the lines of the functions that run; and the frames from the model's `forward`,
 included, to the first query projection and to the attention kernel. Comprehensions and the wrappers of torch and
 transformers are not counted as frames; transformers' `sdpa_attention_forward`, which calls the kernel, is.
-The other tables count the lines of the package, of the block with its parts, and of each architecture's table.
+The next tables count the lines of the package, of the block with its parts, and of each architecture's table.
+
+The last two are about training. The run of `imdb.yaml`, with few rows, is traced from the recipe's `main` to the first
+`optimizer.step`. Counted are the files of `tfm_zoo/training` and `recipes` of which a function runs; the lines of these
+files, whole, and of those functions; and the frames of these files, from `main`, included, to `optimizer.step`. Of each
+recipe: the options that it offers, beside `--config`; the classes that it parses, with those that they extend; how many
+of these define an option that it offers, and in how many files they stand.
 """
 
 import ast
 import copy
+import importlib.util
+import inspect
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Annotated
+from unittest import mock
 
 import torch
 import transformers
 import typer
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers.pytorch_utils import Conv1D
 
 import tfm_zoo
 from tfm_zoo.converters.architecture import Architecture
 
+from .batches import SHARED
+from .recipe_runs import make_runs
+
 PACKAGE = Path(tfm_zoo.__file__).parent
+RECIPES = PACKAGE.parent / "recipes"
 OFFICIAL = Path(transformers.__file__).parent / "models"
 CORE = ("layers", "attention", "cross_attention", "norms", "positions", "position_bias", "experts")
 CORE += ("stack", "encoder_decoder_stacks", "layout", "kernels")
@@ -42,9 +57,9 @@ NAMES = {"BertModel": {}, "GPT2LMHeadModel": TOKENS, "LlamaForCausalLM": TOKENS,
 
 @dataclass
 class Trace:
-    """What ran under `folder`: the first line of every function of every file; and frames to the two landmarks."""
+    """What ran under `folders`: the first line of every function of every file; and frames to the two landmarks."""
 
-    folder: Path
+    folders: tuple[Path, ...]
     functions: dict[str, set[int]] = field(default_factory=dict)
     to_query: int = 0
     to_kernel: int = 0
@@ -60,8 +75,8 @@ class Trace:
             self.to_kernel = self.frames(frame)
 
     def is_ours(self, frame: FrameType) -> bool:
-        code = frame.f_code
-        return code.co_filename.startswith(f"{self.folder}/") and code.co_name not in COMPREHENSIONS
+        file, name = frame.f_code.co_filename, frame.f_code.co_name
+        return name not in COMPREHENSIONS and any(file.startswith(f"{folder}/") for folder in self.folders)
 
     def frames(self, frame: FrameType | None) -> int:
         """How many frames of ours there are from the outermost to this one."""
@@ -99,7 +114,7 @@ def lines_of(function: ast.FunctionDef, docstring: bool = True) -> list[int]:
 
 def trace(folder: Path, step: Callable[[], object]) -> Trace:
     step()  # what is imported and made only once
-    found = Trace(folder)
+    found = Trace((folder,))
     sys.setprofile(found)
     try:
         step()
@@ -196,7 +211,61 @@ def architectures() -> Iterator[list]:
             yield [f"`{file.name}`", ", ".join(titles), count_lines([file]), count_lines([file]) // len(titles)]
 
 
-def table(header: list[str], rows: Iterator[list]) -> None:
+class Reached(BaseException):
+    """Ends a recipe where it has come to what is looked at."""
+
+
+def recipe_module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def training(shared: Path, list_functions: bool) -> Iterator[list]:
+    """What a run goes through before its first step."""
+    run = make_runs(shared, texts=shared)["classification-imdb"]
+    if run.missing:
+        yield [f"left out: there is no {run.missing[0]}", "", "", "", ""]
+        return
+    main, found, frames = recipe_module(run.recipe).main, Trace((PACKAGE / "training", RECIPES)), []
+
+    def stop(*_: object) -> None:
+        sys.setprofile(None)
+        frames.append(found.frames(sys._getframe()))
+        raise Reached
+
+    hook = register_optimizer_step_pre_hook(stop)
+    with tempfile.TemporaryDirectory() as folder, suppress(Reached):
+        _, *argv = run.command(Path(folder) / "run", config=RECIPES / "configs/imdb.yaml")
+        sys.setprofile(found)
+        main(argv)
+    hook.remove()
+    if list_functions:
+        found.print()
+    files = [*map(Path, found.functions)]
+    yield ["imdb.yaml", len(files), count_lines(files), found.lines(), *frames]
+
+
+def options(name: str) -> list:
+    """How many options a recipe offers; the classes that they come from; those that define one, and their files."""
+
+    def stop(parser: transformers.HfArgumentParser, dataclass_types: type | Iterable[type], **_: object) -> None:
+        raise Reached(dataclass_types)
+
+    with mock.patch.object(transformers.HfArgumentParser, "__init__", stop):
+        try:
+            recipe_module(name).main([])
+        except Reached as reached:
+            (found,) = reached.args
+    found = [*found] if isinstance(found, Iterable) else [found]
+    offered = [(each, f.name) for each in found for f in fields(each) if f.init]
+    classes = {base for each in found for base in each.__mro__[:-1]}
+    defining = {base for each, name in offered for base in each.__mro__ if name in inspect.get_annotations(base)}
+    return [f"`{name}.py`", len(offered), len(classes), len(defining), len({*map(inspect.getfile, defining)})]
+
+
+def table(header: list[str], rows: Iterable[list]) -> None:
     print(f"| {' | '.join(header)} |\n|{' --- |' * len(header)}")
     for row in rows:
         print(f"| {' | '.join(map(str, row))} |", flush=True)
@@ -205,14 +274,19 @@ def table(header: list[str], rows: Iterator[list]) -> None:
 
 def main(
     list_functions: Annotated[bool, typer.Option("--list", help="Also list the functions that run.")] = False,
+    shared: Annotated[Path, typer.Option(help="Folder of data sets and checkpoints.")] = SHARED,
 ) -> None:
-    """Counts files, lines and frames of a step, and the lines of the package, its core and its tables."""
+    """Counts files, lines and frames of a step; lines of the package, its core and its tables; and what a run reads."""
     transformers.logging.disable_progress_bar()
     columns = ["step", "class", "files", "lines", "without docstrings", "frames to the query", "to the kernel"]
     table(columns, steps(list_functions))
     table(["code", "files", "lines"], sizes())
     table(["the core", "lines"], core())
     table(["tables", "architectures", "lines", "lines for each"], architectures())
+    columns = ["run, to its first step", "files", "their lines", "lines of functions", "frames to `optimizer.step`"]
+    table(columns, training(shared, list_functions))
+    recipes = dict.fromkeys(run.recipe for run in make_runs(shared, texts=shared).values())
+    table(["recipe", "options", "their classes", "that define one", "in files"], map(options, recipes))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def test_bare_model_from_a_head(caplog):
     model = from_official(original, tfm_zoo.TfmBertModel)
     ids = torch.arange(5, 14)[None]
     assert torch.equal(model(ids).pooler_output, original.bert(ids).pooler_output)
-    assert "start at random" not in caplog.text
+    assert "new weights were made" not in caplog.text
 
 
 def test_tensors_of_further_heads_are_used(tmp_path):
@@ -114,7 +114,7 @@ def test_language_model_for_a_classifier(tmp_path, caplog):
     assert model.score.weight.shape == (7, 32)
     assert torch.equal(model.model.layers[2].mlp.down_proj.weight, original.model.layers[2].mlp.down_proj.weight)
     fresh, left_out = caplog.messages
-    assert fresh.startswith(f"{tmp_path} has no weights that fit score.weight: these start at random. Train them")
+    assert fresh == f"{tmp_path} has no weights that fit score.weight: new weights were made for these, to be trained."
     assert left_out.endswith("left out what belongs to another head: lm_head.weight.")
 
 

@@ -26,6 +26,7 @@ from tfm_zoo.converters import (
 )
 from tfm_zoo.converters.checkpoint import lazy_tensors
 from tfm_zoo.converters.sinusoids import check_sinusoids
+from tfm_zoo.converters.tensor_rules import PerExpert
 
 SIZES = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 FIELDS = SIZES | {"intermediate_size": 128, "max_position_embeddings": 20, "bos_token_id": None, "eos_token_id": None}
@@ -144,7 +145,7 @@ def test_a_head_that_is_new_and_buffers_that_are_no_weights(caplog):
     weights |= {"transformer.h.0.attn.bias": torch.ones(1, 1, 20, 20).tril()}
     rules = {"head": ZooOnly(zoo="lm_head"), "mask": NotConverted("transformer.h.{i}.attn.bias")}
     model = convert(weights, rules, tie_word_embeddings=False)
-    assert "The state dict has no weights that fit lm_head.weight: these start at random." in caplog.text
+    assert "The state dict has no weights that fit lm_head.weight: new weights were made" in caplog.text
     assert model.dtype == torch.bfloat16
     assert torch.equal(model.model.norm.weight, weights["transformer.ln_f.weight"])
     *body, _ = RULES.values()
@@ -302,3 +303,10 @@ def test_a_file_of_weights_is_told_the_way(tmp_path):
     torch.save(WEIGHTS, tmp_path / "mine.pt")
     with pytest.raises(ConversionError, match=r"mine.pt' is a file.*from_state_dict"):
         from_official(tmp_path / "mine.pt")
+
+
+def test_names_of_a_rule_have_the_same_places():
+    """Of single experts too, whose number alone may stand on one side."""
+    PerExpert("layers.{i}.experts.{e}.w1.weight", "layers.{i}.experts.down_proj")
+    with pytest.raises(ValueError, match="the same places in braces"):
+        PerExpert("layers.{i}.experts.{e}.w1.weight", "layers.0.experts.down_proj")

@@ -2,11 +2,20 @@
 
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
+
+import pytest
+from transformers import CONFIG_MAPPING
 
 import tfm_zoo
 from tfm_zoo.converters import ARCHITECTURES
+from tfm_zoo.converters.config_conversion import completed, to_zoo_config
 from tfm_zoo.converters.config_rules import Field
+from tfm_zoo.limits import positions_of
+
+from ..official_models import TINY, TINY_OF
+from ..tiny import HEADS
 
 #: imports the tables without `tfm_zoo/__init__.py`, which registers classes with transformers
 IMPORT = """
@@ -19,6 +28,7 @@ print(len(ARCHITECTURES), "torch" in sys.modules, "transformers" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_a_table_is_data():
     """Whoever lists the architectures does not wait for torch."""
     folder = str(Path(tfm_zoo.__file__).parent)
@@ -50,3 +60,33 @@ def test_official_names_of_fields_are_aliases():
 def test_heads_name_classes_of_one_family():
     for architecture in ARCHITECTURES.values():
         assert {head.zoo.config_class.model_type for head in architecture.heads} == {architecture.family}
+
+
+#: what a model has positions for, where it is not what its configuration calls so
+POSITIONS = {
+    "xlm-roberta-xl": ({"max_position_embeddings": 34, "pad_token_id": 1}, 32),
+    "fsmt": ({"max_position_embeddings": 34, "pad_token_id": 1}, 32),
+    "gpt2": ({"n_positions": 34}, 34),
+    "mpt": ({"max_seq_len": 34}, 34),
+    "t5": ({}, None),
+    "bloom": ({}, None),
+}
+
+
+@pytest.mark.parametrize("model_type", ARCHITECTURES)
+def test_tables_say_how_many_tokens_a_model_takes(model_type):
+    """The same for an official configuration and the zoo's."""
+    table = ARCHITECTURES[model_type]
+    if table.library == "torch":
+        pytest.skip("a module of torch has no configuration")
+    chosen, most = POSITIONS.get(model_type, (None, None))
+    official = CONFIG_MAPPING[model_type](**TINY_OF.get(model_type, TINY) | (chosen or {}))
+    zoo = to_zoo_config(table, completed(table, official.to_dict()), table.heads[0].zoo, {})
+    assert positions_of(official) == positions_of(zoo)
+    assert chosen is None or positions_of(zoo) == most
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
+def test_fields_of_heads_are_fields(head):
+    """`to_official` compares a field of heads only where the head reads it."""
+    assert set(head.head_fields) <= {field.name for field in fields(head.config_class)}

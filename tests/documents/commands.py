@@ -15,8 +15,8 @@ import typer
 from accelerate.commands.launch import launch_command_parser
 
 from tfm_zoo.cli import app
-from tfm_zoo.training import runs
-from tfm_zoo.training.arguments import LoopArguments
+from tfm_zoo.training import run
+from tfm_zoo.training.options import TrainingOptions
 
 from ..benchmarks.__main__ import FAMILIES
 from ..benchmarks.settings import Settings
@@ -47,7 +47,8 @@ def check(words: Sequence[str]) -> Path | None:
         case _ if any(re.fullmatch("[();<>|&]+", word) for word in words):
             raise BadCommandError(f"not one command: {shlex.join(words)}")
         case ["make", *targets] if targets:
-            expect("target", targets, re.findall(r"^(\w+):", Path("Makefile").read_text(), re.MULTILINE).__contains__)
+            known = re.findall(r"^([\w-]+):", Path("Makefile").read_text(), re.MULTILINE)
+            expect("target", targets, known.__contains__)
         case ["pip", "install", *sources] if sources:
             extras = [f".[{extra}]" for extra in metadata("tfm_zoo").get_all("Provides-Extra")]
             expect("source", sources, [".", *extras, "deepspeed"].__contains__)
@@ -104,12 +105,13 @@ def complaints() -> Iterator[None]:
 def run_script(script: str, options: list[str]) -> Path | None:
     """Run a script that uses a model; of a script that trains, only let it read its options, for its output folder."""
 
-    def start(args: LoopArguments | None = None, *_, **__):
+    def start(args: TrainingOptions | None = None, *_, **__):
         raise Started(*([args.output_dir] if args else []))
 
     expect("script", [script], lambda path: Path(path).is_file())
     module = imported(Path(script))
-    starts = ((runs, "start_accelerator"), (module, "start_accelerator"), (module, "Accelerator"))
+    names = ("start_accelerator", "Accelerator", "TrainingArguments", "SFTConfig")
+    starts = [(run, "start_accelerator"), *((module, name) for name in names)]
     try:
         with ExitStack() as patches, complaints():
             for place, name in starts:

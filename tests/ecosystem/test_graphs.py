@@ -9,7 +9,9 @@ from tfm_zoo import (
     TfmBertForMaskedLM,
     TfmBertForSequenceClassification,
     TfmEncoderDecoderForConditionalGeneration,
+    TfmEncoderDecoderForSequenceClassification,
     TfmGPTForCausalLM,
+    TfmGPTForSequenceClassification,
 )
 
 from ..tiny import ENCODER_DECODERS, HEADS, NO_DROPOUT, ragged_batch, ragged_mask, tiny_model
@@ -42,6 +44,7 @@ WITH_BASES = [head for head in HEADS if "For" in head.__name__]
 CAPTURED = (TfmBertForMaskedLM, TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "fields", "backend"),
     [
@@ -65,6 +68,7 @@ def test_one_graph_forward_and_backward(head, fields, backend):
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile makes C++, and there is no compiler for it")
 def test_generated_code():
     torch.compiler.reset()
@@ -75,6 +79,7 @@ def test_generated_code():
         torch.testing.assert_close(model(**batch), wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [{}, ROTARY], ids=["bert", "rotary"])
 def test_export_for_any_batch(fields):
     head = TfmBertForMaskedLM
@@ -86,6 +91,18 @@ def test_export_for_any_batch(fields):
     torch.testing.assert_close(real(program.module()(**large)), real(model(**large)), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("head", [TfmGPTForSequenceClassification, TfmEncoderDecoderForSequenceClassification])
+def test_a_classifier_of_one_position_exports_for_any_batch(head):
+    model, large = tiny_model(head, **one_layer(head)), ragged_batch(head)
+    small = {name: value[:2] for name, value in large.items()}
+    shape = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    program = torch.export.export(model, (), small, dynamic_shapes=dict.fromkeys(small, shape))
+    for inputs in (large, {name: value[:3] for name, value in large.items()}):
+        exported, wanted = program.module()(**inputs).logits, model(**inputs).logits
+        torch.testing.assert_close(exported, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [{}, ROTARY], ids=["paper", "rotary"])
 def test_export_for_any_source_and_target(fields):
     head = TfmEncoderDecoderForConditionalGeneration
@@ -99,6 +116,7 @@ def test_export_for_any_source_and_target(fields):
         torch.testing.assert_close(exported, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_one_graph_with_a_cache():
     """A forward pass in evaluation returns a cache by default; here too no value decides what is computed."""
     head = TfmEncoderDecoderForConditionalGeneration
@@ -129,6 +147,9 @@ def test_shapes_without_values(head):
     assert shapes[0] == shapes[1]
 
 
+@pytest.mark.slow
+# (torch keeps tracing for tools that are built on it, and asks others to export.)
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::UserWarning")
 def test_trace():
     model = tiny_model(TfmBertForSequenceClassification, return_dict=False)

@@ -32,6 +32,7 @@ except PackageNotFoundError:
 """
 
 
+@pytest.mark.slow
 def test_a_checkout_that_is_not_installed(tmp_path):
     checkout = tmp_path / "checkout"
     shutil.copytree(Path(tfm_zoo.__file__).parent, checkout / "tfm_zoo")
@@ -41,6 +42,7 @@ def test_a_checkout_that_is_not_installed(tmp_path):
     assert ended.stdout.strip() == str(checkout / "tfm_zoo" / "__init__.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["list"], ["convert", "--help"], ["show", "--help"]])
 @pytest.mark.parametrize("is_script", [True, False], ids=["tfm-zoo", "python -m tfm_zoo"])
 def test_the_command_starts_without_torch(arguments, is_script, tmp_path):

@@ -24,7 +24,7 @@ from tfm_zoo.models.hub_manifest import sample
 
 from ..tiny import HEADS, tiny_model
 
-pytestmark = pytest.mark.usefixtures("forked")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked")]
 SOME = [TfmBertForSequenceClassification, TfmEncoderDecoderForConditionalGeneration]
 
 

@@ -66,6 +66,7 @@ def test_loads_by_name(name, checkpoints):
         assert_replayed(plain.replay(str(folder), model_class), folder)
 
 
+@pytest.mark.slow
 def test_every_one_loads_with_its_own_code(checkpoints, plain_forks, tmp_path):
     arguments = {"sources": [str(folder) for folder in checkpoints.values()], "trust_remote_code": True}
     [results] = run_jobs([("replay_all", arguments)], plain_forks, tmp_path)
@@ -73,6 +74,7 @@ def test_every_one_loads_with_its_own_code(checkpoints, plain_forks, tmp_path):
         assert_replayed(result, folder)
 
 
+@pytest.mark.slow
 def test_saved_again_they_have_todays_names_and_code(checkpoints, plain_forks, tmp_path):
     """The tensors that have other names since then are those of encoders' classifiers of sequences."""
     folders = [folder for name, folder in checkpoints.items() if name.startswith("TfmBertForSequenceClassification")]
@@ -98,6 +100,8 @@ def test_a_converted_one_goes_back(name, checkpoints):
     torch.testing.assert_close(logits, recorded["official_logits"], rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_verify_says_at_most_that_the_version_is_another(checkpoints):
     verdict = verify(checkpoints["TfmGPTForCausalLM"])
     assert verdict.ok, verdict

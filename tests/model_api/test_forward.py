@@ -1,6 +1,7 @@
 """How a head is called, by place and by name, as the Trainer sees it too; and dropout that is changed by hand."""
 
 import inspect
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -13,11 +14,14 @@ from tfm_zoo import (
     TfmBertModel,
     TfmEncoderDecoderConfig,
     TfmEncoderDecoderForConditionalGeneration,
+    TfmEncoderDecoderForSequenceClassification,
     TfmGPTForCausalLM,
     TfmGPTForQuestionAnswering,
 )
 
-from ..tiny import tiny_model
+from ..tiny import HEADS, tiny_model
+
+WITH_BASES = [head for head in HEADS if "For" in head.__name__]
 
 PLACES = {
     TfmBertForSequenceClassification: ["token_type_ids", "position_ids", "inputs_embeds", "labels"],
@@ -43,11 +47,33 @@ def test_labels_by_place_are_labels(head):
     assert by_place.loss == model(input_ids=ids, labels=ids).loss
 
 
+@pytest.mark.parametrize("absent", ["inputs_embeds", "input_ids"])
+@pytest.mark.parametrize("head", WITH_BASES, ids=lambda head: head.__name__)
+def test_every_input_reaches_the_base_model(head, absent):
+    """Under its own name; and the inputs stand in the base model's order."""
+    model = tiny_model(head)
+    if absent == "input_ids" and head is TfmEncoderDecoderForSequenceClassification:
+        pytest.skip("it reads the ids")
+    base = inspect.signature(model.model.forward)
+    names = [name for name in base.parameters if name not in ("read_positions", "kwargs")]
+    assert [name for name in inspect.signature(head.forward).parameters if name in names] == names
+    shape = (2, 2, 4) if head is TfmBertForMultipleChoice else (2, 4)
+    given = {name: torch.full(shape, number) for number, name in enumerate(names) if name != absent}
+    given |= {"input_ids": torch.full(shape, model.config.eos_token_id or 2)} if absent == "inputs_embeds" else {}
+    given |= {"inputs_embeds": torch.ones(*shape, 8)} if absent == "input_ids" else {}
+    with patch.object(model.model, "forward", side_effect=StopIteration) as forward, pytest.raises(StopIteration):
+        model(**given)
+    received = base.bind(*forward.call_args.args, **forward.call_args.kwargs).arguments
+    for name, value in given.items():
+        assert torch.equal(received[name].flatten(), value.flatten()), name
+    assert received[absent] is None
+
+
 def test_an_argument_is_given_once():
     model, ids = tiny_model(TfmBertForSequenceClassification), torch.randint(3, 60, (2, 6))
-    with pytest.raises(TypeError, match="each once; given were 1 by place and input_ids by name"):
+    with pytest.raises(TypeError, match="got multiple values for argument 'input_ids'"):
         model(ids, input_ids=ids)
-    with pytest.raises(TypeError, match="each once; given were 9 by place"):
+    with pytest.raises(TypeError, match="takes from 1 to 7 positional arguments but 10 were given"):
         model(*[None] * 9)
 
 

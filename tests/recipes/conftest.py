@@ -15,8 +15,8 @@ import torch
 from accelerate.state import AcceleratorState, GradientState
 from transformers import BertConfig, BertModel
 
-from tfm_zoo.training import reports
-from tfm_zoo.training.runs import run_script
+from tfm_zoo.training import report
+from tfm_zoo.training.run import run_script
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 from tfm_zoo.visualization import plot_training
 
@@ -58,14 +58,14 @@ def one_thread_and_own_cache(tmp_path_factory):
 def few_pictures():
     """Half a second is saved in each run of which no test looks at the picture; its file is there, and empty."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reports, "plot_training", no_picture)
+        patch.setattr(report, "plot_training", no_picture)
         yield
 
 
 @pytest.fixture
 def pictures(monkeypatch):
     """Runs draw all the same."""
-    monkeypatch.setattr(reports, "plot_training", plot_training)
+    monkeypatch.setattr(report, "plot_training", plot_training)
 
 
 @pytest.fixture(scope="session")

@@ -18,12 +18,12 @@ from transformers.distributed import DistributedConfig
 
 import tfm_zoo
 from tfm_zoo.models.losses import FEW, IGNORED
-from tfm_zoo.training import reports
-from tfm_zoo.training.arguments import LoopArguments
+from tfm_zoo.training import report
 from tfm_zoo.training.loop import train_step
-from tfm_zoo.training.pretraining.task import PretrainingTask, losses
-from tfm_zoo.training.runs import start_accelerator
+from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.training.run import start_accelerator
 from tfm_zoo.training.sharding import whole_weights
+from tfm_zoo.training.tasks.pretraining import PretrainingTask, losses
 
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_config, tiny_model
 
@@ -65,7 +65,7 @@ def save(folder: str) -> None:
 def unequal(file: str, precision: str = "no") -> None:
     """Three steps, in which the processes have so many labelled tokens that one makes few logits and another many, or
     none; their losses and gradients, and the types of losses and weights. One process takes the same steps."""
-    args = LoopArguments(mixed_precision=precision)
+    args = TrainingOptions(mixed_precision=precision)
     accelerator = start_accelerator(args)
     model = tfm_zoo.TfmBertForMaskedLM(tiny_config(vocab_size=VOCABULARY, **NO_DROPOUT)).train()
     model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=1.0))
@@ -120,7 +120,7 @@ def main() -> None:
 
         # Its sums by shared memory take a minute to compile, and training does not use them.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    reports.plot_training = no_picture
+    report.plot_training = no_picture
     gc.freeze()  # Accelerate calls the garbage collector often, which need not look at what was imported
     for job in json.loads(Path(sys.argv[1]).read_text()):
         os.environ |= job["environment"]

@@ -3,6 +3,8 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,19 +14,15 @@ import yaml
 from accelerate.utils import DistributedType
 
 import tfm_zoo
-from tfm_zoo.training.arguments import parse_arguments
-from tfm_zoo.training.comparison import measuring, report, task
-from tfm_zoo.training.comparison.measuring import PeakMemory, Stopwatch
-from tfm_zoo.training.comparison.model import VariantArguments, make_variants
-from tfm_zoo.training.comparison.report import Result, loss_of_frequencies
-from tfm_zoo.training.comparison.task import Comparison, ComparisonArguments
-from tfm_zoo.training.language_modeling.data import CorpusArguments
+from tfm_zoo.training.parsing import parse_options
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
 from .conftest import ROOT, TEXT, history, imported, lm_defaults, run_here
 
-RECIPE = imported(ROOT / "recipes" / "compare_architectures.py")
-CLASSES = (VariantArguments, CorpusArguments, ComparisonArguments)
+RECIPE = imported(ROOT / "recipes" / "compare_architectures.py")  # after which its own modules can be imported
+Comparison, ComparisonOptions, make_variants = RECIPE.Comparison, RECIPE.ComparisonOptions, RECIPE.make_variants
+costs, report = import_module("comparison.costs"), import_module("comparison.results")
+Result = report.Result
 CONFIGS = [
     ROOT / "recipes" / "configs" / f"{name}.yaml"
     for name in ("architectures", "post_or_pre_norm", "later_axes", "experts")
@@ -61,6 +59,7 @@ def folder_of(tmp_path: Path, variant: str) -> Path:
     return tmp_path / "run" / "variants" / variant
 
 
+@pytest.mark.slow
 def test_what_it_leaves(compare, tmp_path):
     own = {"attention_type": "linear", "learning_rate": 2e-3, "warmup_steps": 0}
     results = compare({"base": {}, "post-norm, again": POST, "linear": own, "wide": {"intermediate_size": 128}})
@@ -86,6 +85,7 @@ def test_what_it_leaves(compare, tmp_path):
     assert (tmp_path / "run" / "comparison.png").stat().st_size > 20_000
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_picture")
 def test_each_is_what_the_recipe_of_language_modelling_trains(compare, train_lm, tmp_path):
     """Whichever were trained before it."""
@@ -112,6 +112,7 @@ def test_each_is_what_the_recipe_of_language_modelling_trains(compare, train_lm,
     assert all(map(torch.equal, kept.state_dict().values(), alone.state_dict().values()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [30.0, 1e30], ids=["explodes", "is not a number"])
 @pytest.mark.usefixtures("no_picture")
 def test_one_that_diverges_does_not_end_the_comparison(compare, tmp_path, rate):
@@ -126,6 +127,7 @@ def test_one_that_diverges_does_not_end_the_comparison(compare, tmp_path, rate):
     assert compare({"before": {}, "too fast": too_fast, "after": {}}, max_grad_norm=0)[1] == diverged  # not once more
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_picture")
 def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
     trained = []
@@ -147,7 +149,7 @@ def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"'a' of other settings: config\.norm_position was pre and is post\."):
         compare({"a": POST})
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(task, "device", lambda: "an abacus")
+        elsewhere.setattr(RECIPE, "device", lambda: "an abacus")
         with pytest.raises(ValueError, match=r"'a' of other settings: device was CPU.* and is an abacus\."):
             compare({"a": {}})
     (tmp_path / "text.txt").write_text(TEXT.replace("cat", "cow"))
@@ -203,7 +205,6 @@ def test_conversations_are_refused(compare, tmp_path):
         ("variants: {a: post}", "variant 'a': expected a mapping of fields to values, not 'post'"),
         ("variants: {a/b: {}}", "variant 'a/b': its name should be one that a folder can have"),
         ("variants: {..: {}}", "variant '..': its name should be one that a folder can have"),
-        (f"variants: {json.dumps(dict.fromkeys(range(25)))}", "25 variants: a picture has room for 24"),
         ("variants: nowhere.yaml", "variants 'nowhere.yaml': no such file"),
         ("variant: {a: {}}", "unknown key 'variant'; did you mean 'variants'?"),
         ("variants: {a: {}}\nmodel_name_or_path: gpt2", "unknown key 'model_name_or_path'"),
@@ -213,7 +214,7 @@ def test_conversations_are_refused(compare, tmp_path):
 def test_bad_options(tmp_path, capsys, text, message):
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(SystemExit):
-        parse_arguments(CLASSES, ["--config", str(tmp_path / "config.yaml")])
+        parse_options(ComparisonOptions, ["--config", str(tmp_path / "config.yaml")])
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1
 
@@ -222,14 +223,14 @@ def test_deepspeed_is_refused():
     """Its optimiser tells nobody that it has taken a step."""
     accelerator = SimpleNamespace(distributed_type=DistributedType.DEEPSPEED)
     with pytest.raises(ValueError, match="DeepSpeed: a comparison measures the steps of torch's optimisers"):
-        Comparison(SimpleNamespace(accelerator=accelerator, data_args=None, args=None), [], None, {}, [])
+        Comparison(SimpleNamespace(accelerator=accelerator, args=None), [], None, {}, [])
 
 
 def test_variants_in_a_file_of_their_own(tmp_path):
     (tmp_path / "mine.yaml").write_text("variants:\n  1: {norm_type: rmsnorm, norm_eps: 1e-3}\n  plain:\n")
     argv = ["--config", str(CONFIGS[1]), "--variants", str(tmp_path / "mine.yaml"), "--base", "hidden_size=48"]
-    model_args, _, args = parse_arguments(CLASSES, argv)
-    one, plain = make_variants(model_args, args, byte_level_bpe([TEXT], 280), 32)
+    args = replace(parse_options(ComparisonOptions, argv), block_size=32)
+    one, plain = make_variants(args, byte_level_bpe([TEXT], 280))
     assert (one.name, plain.name) == ("1", "plain")
     assert (one.config.norm_eps, one.config.norm_type, plain.config.norm_type) == (1e-3, "rmsnorm", "layernorm")
     assert one.config.hidden_size == plain.config.hidden_size == 48
@@ -253,8 +254,8 @@ def test_by_itself(tmp_path, monkeypatch):
 
 def shipped(path: Path) -> dict[str, dict]:
     """What the configuration of each variant has otherwise than the first one's."""
-    model_args, data_args, args = parse_arguments(CLASSES, ["--config", str(path)])
-    variants = make_variants(model_args, args, byte_level_bpe([TEXT], 280), data_args.block_size)
+    args = parse_options(ComparisonOptions, ["--config", str(path)])
+    variants = make_variants(args, byte_level_bpe([TEXT], 280))
     first = variants[0].config.to_dict()
     return {v.name: {key: x for key, x in v.config.to_dict().items() if first.get(key) != x} for v in variants}
 
@@ -304,13 +305,13 @@ def test_shipped_comparison_of_norms():
 def test_loss_of_frequencies():
     train, validation = (torch.tensor(ids, dtype=torch.int32) for ids in ([2, 2, 2, 0], [2, 1, 2, 2]))
     # Of each one more, of eight in all: 2 is 4 of them, 1 is 1.
-    assert loss_of_frequencies(train, validation, 4) == pytest.approx((3 * math.log(2) + math.log(8)) / 4)
+    assert report.loss_of_frequencies(train, validation, 4) == pytest.approx((3 * math.log(2) + math.log(8)) / 4)
 
 
 def test_peak_memory():
     size = 64 * 2**20
     held = torch.ones(size // 4)
-    memory = PeakMemory(torch.device("cpu"))
+    memory = costs.PeakMemory(torch.device("cpu"))
     memory.start()
     memory.stop()
     assert memory.bytes < size / 4
@@ -325,8 +326,8 @@ def test_peak_memory():
 
 
 def test_peak_memory_where_nobody_tells(monkeypatch, tmp_path):
-    monkeypatch.setattr(measuring, "RESET", tmp_path / "nowhere" / "clear_refs")
-    memory = PeakMemory(torch.device("cpu"))
+    monkeypatch.setattr(costs, "RESET", tmp_path / "nowhere" / "clear_refs")
+    memory = costs.PeakMemory(torch.device("cpu"))
     memory.start()
     memory.stop()
     assert memory.bytes is None
@@ -334,8 +335,8 @@ def test_peak_memory_where_nobody_tells(monkeypatch, tmp_path):
 
 def test_stopwatch(monkeypatch):
     times = iter([0, 1, 3, 100, 103, 110])
-    monkeypatch.setattr(measuring, "perf_counter", lambda: next(times))
-    watch = Stopwatch(torch.device("cpu"))
+    monkeypatch.setattr(costs, "perf_counter", lambda: next(times))
+    watch = costs.Stopwatch(torch.device("cpu"))
     assert watch.median is None
     watch.lap()
     watch.lap()

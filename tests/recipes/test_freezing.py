@@ -10,13 +10,13 @@ from safetensors.torch import load_file
 
 import tfm_zoo
 from tfm_zoo.schedules import create_schedule
-from tfm_zoo.training.arguments import LoopArguments
-from tfm_zoo.training.classification.task import ClassificationArguments
 from tfm_zoo.training.optimization import GradualUnfreezing, create_optimizer, depths, freeze, parameter_groups
-from tfm_zoo.training.runs import start_accelerator
+from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.training.run import start_accelerator
+from tfm_zoo.training.tasks.classification import ClassificationOptions
 
 from ..official_models import BY_NAME, build_tiny
-from ..tiny import ragged_batch, tiny_model
+from ..tiny import ragged_batch, recompute_activations, tiny_model
 from .conftest import history
 
 # Layers: 2, of the zoo's decoder beside an encoder 3; of native models 3, of their decoders beside an encoder 2.
@@ -169,7 +169,7 @@ def test_what_learns_above_frozen_layers_has_the_gradients_it_would_have(name, c
 
     whole = gradients()
     if checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        recompute_activations(model)
     freeze(model, ["embeddings", "layers.0", "self_attn.v_proj"])
     above = gradients()
     assert above.keys() == learning(model) and len(above) < len(whole)
@@ -247,7 +247,7 @@ def test_learning_rates_by_depth(name):
 
 def test_the_schedule_scales_every_rate():
     model = model_of("TfmBertForSequenceClassification")
-    args = LoopArguments(learning_rate=0.1, layerwise_lr_decay=0.5)
+    args = TrainingOptions(learning_rate=0.1, layerwise_lr_decay=0.5)
     optimizer = create_optimizer(model, args)
     schedule = create_schedule(args.lr_scheduler_type, optimizer, 2, 6, 32)
     for factor in (0, 0.5, 1, 0.75, 0.5, 0.25, 0):
@@ -259,21 +259,21 @@ def test_the_schedule_scales_every_rate():
 
 def test_options_that_contradict_or_mean_nothing_are_refused():
     with pytest.raises(ValueError, match="either freeze_epochs or gradual_unfreezing"):
-        ClassificationArguments(freeze_epochs=1, gradual_unfreezing="epoch")
+        ClassificationOptions(freeze_epochs=1, gradual_unfreezing="epoch")
     for steps in ("often", "0", "-3"):
         with pytest.raises(ValueError, match=f"gradual_unfreezing must be a number of steps or 'epoch', not '{steps}'"):
-            LoopArguments(gradual_unfreezing=steps)
+            TrainingOptions(gradual_unfreezing=steps)
     for decay in (0.0, 1.5, -0.5):
         with pytest.raises(ValueError, match=f"layerwise_lr_decay must be above 0 and at most 1, not {decay}"):
-            LoopArguments(layerwise_lr_decay=decay)
+            TrainingOptions(layerwise_lr_decay=decay)
 
 
 @pytest.mark.parametrize(
     "options", [{"freeze": ["embeddings"]}, {"gradual_unfreezing": "epoch"}, {"freeze_epochs": 1}], ids=str
 )
 def test_a_sharded_model_learns_as_a_whole(monkeypatch, options):
-    monkeypatch.setattr("tfm_zoo.training.runs.is_sharded", lambda accelerator: True)
-    args = ClassificationArguments(**options)
+    monkeypatch.setattr("tfm_zoo.training.run.is_sharded", lambda accelerator: True)
+    args = ClassificationOptions(**options)
     with pytest.raises(ValueError, match=f"{next(iter(options))} works on one process and with DDP"):
         start_accelerator(args)
 
@@ -383,4 +383,4 @@ def test_the_frozen_phase_has_its_own_rate_and_schedule(finetune, tmp_path):
     with pytest.raises(ValueError, match="another run: global_batch_size was 16 and is 8"):
         finetune(output_dir=tmp_path / "whole", resume_from_checkpoint="auto", **other)
     with pytest.raises(ValueError, match="frozen_learning_rate is the head's while the rest is frozen: give freeze_ep"):
-        ClassificationArguments(frozen_learning_rate=0.1)
+        ClassificationOptions(frozen_learning_rate=0.1)

@@ -8,17 +8,20 @@ import torch
 import torch.nn.functional as F
 from huggingface_hub import ModelCard
 from transformers import (
+    AutoModelForSeq2SeqLM,
     AutoTokenizer,
     DataCollatorForSeq2Seq,
     MarianConfig,
     MarianMTModel,
 )
+from typer.testing import CliRunner
 
 import tfm_zoo
+from tfm_zoo.cli import app
 from tfm_zoo.training import generated, loop
-from tfm_zoo.training.text_to_text.measures import label_smoothed_loss, labelled_logits
+from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss, labelled_logits
+from tfm_zoo.training.tasks.translation import language_codes
 from tfm_zoo.training.tokenizers import joint_bpe
-from tfm_zoo.training.translation.task import language_codes
 
 from .conftest import ROOT, WITHOUT_ZOO, history, imported, run_python, shown_error
 
@@ -34,6 +37,8 @@ MARIAN = {
     "dropout": 0,
     "max_position_embeddings": 20,
 }
+SIZES_OF_MARIAN = ",".join(f"{name}={value}" for name, value in MARIAN.items())
+TASKS = ("translation", "text2text-generation")
 TRANSLATE = ROOT / "recipes" / "translate.py"
 
 
@@ -55,6 +60,7 @@ def official(tokenizer, tmp_path):
     return tmp_path / "official"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 def test_learns_to_reverse_and_leaves_everything(train_translation, pairs, tmp_path):
     results = train_translation(num_train_epochs=15, eval_steps=75, num_eval_translations=20)
@@ -130,8 +136,7 @@ def test_zoo_and_native_model_have_the_same_loss(tokenizer, over):
 
 
 def test_zoo_and_native_model_take_the_same_steps(train_translation, tmp_path):
-    overrides = ",".join(f"{name}={value}" for name, value in MARIAN.items())
-    options = {"model_type": "marian", "config_overrides": overrides, "num_eval_translations": 5}
+    options = {"model_type": "marian", "config_overrides": SIZES_OF_MARIAN, "num_eval_translations": 5}
     train_translation(output_dir=tmp_path / "zoo", **options)
     train_translation(output_dir=tmp_path / "native", model_class="native", **options)
     kinds = [json.loads((tmp_path / name / "config.json").read_text())["model_type"] for name in ("zoo", "native")]
@@ -143,6 +148,7 @@ def test_zoo_and_native_model_take_the_same_steps(train_translation, tmp_path):
     assert shown[0] == shown[1]
 
 
+@pytest.mark.slow
 def test_from_an_official_checkpoint_and_on_from_there(train_translation, official, tmp_path):
     fresh = {"config_overrides": None, "tokenizer_vocab_size": None, "max_train_steps": 4, "max_source_length": 64}
     train_translation(model_name_or_path=official, output_dir=tmp_path / "zoo", **fresh)
@@ -162,7 +168,7 @@ def test_from_an_official_checkpoint_and_on_from_there(train_translation, offici
     "options",
     [
         {"config_overrides": f"{SIZES},norm_position=pre,norm_type=rmsnorm,decoder_layers=2"},
-        {"model_type": "bart", "config_overrides": ",".join(f"{name}={value}" for name, value in MARIAN.items())},
+        {"model_type": "bart", "config_overrides": SIZES_OF_MARIAN},
         {"model_type": "t5", "model_class": "native", "config_overrides": "d_model=32,d_kv=8,d_ff=32,num_layers=1"},
     ],
     ids=["axes", "official type", "what the zoo does not convert"],
@@ -175,6 +181,83 @@ def test_new_models_of_any_kind(train_translation, tmp_path, options):
     generation = json.loads((tmp_path / "run" / "generation_config.json").read_text())
     assert (generation["decoder_start_token_id"], generation["num_beams"], generation["max_length"]) == (1, 4, 17)
     assert generation.get("forced_eos_token_id") in (2, None)
+
+
+def translated(folder, sentences: list[str], capsys, **options) -> list[str]:
+    """What translate.py and the pipeline write, which has to be the same."""
+    capsys.readouterr()
+    imported(TRANSLATE).main([str(folder), *sentences])
+    lines = capsys.readouterr().out.splitlines()
+    translate = tfm_zoo.pipeline("translation", str(folder), trust_remote_code=True, **options)
+    assert [translation["translation_text"] for translation in translate(sentences)] == lines
+    return lines
+
+
+@pytest.mark.parametrize("model_class", ["zoo", "native"])
+def test_a_prefix_stays_with_the_model(train_translation, pairs, tmp_path, capsys, model_class):
+    marian = {"model_type": "marian", "config_overrides": SIZES_OF_MARIAN}
+    options = marian | {"model_class": model_class, "max_train_steps": 8, "num_beams": 1}
+    train_translation(source_prefix="e d c: ", **options)
+    rows = json.loads((pairs / "test.json").read_text())[:5]
+    written = (tmp_path / "run" / "generated_predictions.txt").read_text().splitlines()
+    assert translated(tmp_path / "run", [row["en"] for row in rows], capsys) == written[:5]
+
+    # Both read the prefix; another task's prefix is not theirs.
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run", trust_remote_code=True)
+    assert model.config.task_specific_params == {"translation": {"prefix": "e d c: "}}
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    with_prefix, without = (tfm_zoo.pipeline(task, model, tokenizer=tokenizer) for task in TASKS)
+    assert with_prefix.preprocess("a")["input_ids"].equal(without.preprocess("e d c: a")["input_ids"])
+    assert not with_prefix.preprocess("a")["input_ids"].equal(without.preprocess("a")["input_ids"])
+    named = tfm_zoo.pipeline("translation_en_to_de", model, tokenizer=tokenizer)
+    assert named.preprocess("a")["input_ids"].equal(with_prefix.preprocess("a")["input_ids"])
+    official = tfm_zoo.to_official(model) if model_class == "zoo" else model
+    assert official.config.task_specific_params == model.config.task_specific_params
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert f"tokenizer(['e d c: {rows[0]['en']}']" in card and "Every text begins with `e d c: `" in card
+
+
+@pytest.mark.parametrize("model_type", [None, "marian"])
+def test_separate_vocabularies(train_translation, pairs, tmp_path, capsys, model_type):
+    """Digits are read, letters are written: each tokenizer knows its own alone."""
+    for split in ("train", "validation", "test"):
+        rows = json.loads((pairs / f"{split}.json").read_text())
+        digits = str.maketrans("abcde", "12345")
+        rows = [{"en": row["en"].translate(digits) + " 6" * 3, "de": row["de"]} for row in rows]
+        (tmp_path / f"{split}.json").write_text(json.dumps(rows))
+    files = {f"{split}_file": tmp_path / f"{split}.json" for split in ("train", "validation", "test")}
+    sizes = SIZES.replace("hidden_size=32", "hidden_size=64")
+    if model_type:
+        sizes = SIZES_OF_MARIAN
+    options = files | {"model_type": model_type, "config_overrides": sizes, "num_beams": 1}
+    options |= {"separate_vocabularies": True, "num_train_epochs": 5}
+    results = train_translation(**options)
+    assert results["eval_loss"] < 0.5 * history(tmp_path / "run", "loss")[0]
+    folder = tmp_path / "run"
+    source, target = (AutoTokenizer.from_pretrained(folder, subfolder=name) for name in ("", "target_tokenizer"))
+    assert "Ġ6" in source.get_vocab() and "Ġ6" not in target.get_vocab()
+    assert "Ġa" in target.get_vocab() and "Ġa" not in source.get_vocab()
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
+    embeddings = [side.get_input_embeddings().num_embeddings for side in (model.get_encoder(), model.get_decoder())]
+    assert embeddings == [len(source), len(target)] and embeddings[0] != embeddings[1]
+    rows = json.loads((tmp_path / "test.json").read_text())
+    written = (folder / "generated_predictions.txt").read_text().splitlines()
+    assert translated(folder, [row["en"] for row in rows], capsys) == written
+    assert 'subfolder="target_tokenizer"' in (folder / "README.md").read_text()
+
+    if model_type:  # the official folder has both, too
+        exported = CliRunner().invoke(app, ["export", str(folder), str(tmp_path / "official")])
+        assert exported.exit_code == 0, exported.output
+        assert translated(tmp_path / "official", [row["en"] for row in rows[:5]], capsys) == written[:5]
+
+    # A run from there on has both tokenizers, and so has its model.
+    again = {"tokenizer_vocab_size": None, "model_name_or_path": folder, "config_overrides": None, "model_type": None}
+    options |= again | {"separate_vocabularies": None, "num_train_epochs": 1, "output_dir": tmp_path / "again"}
+    more = train_translation(**options)
+    assert more["train_loss"] < results["train_loss"]
+    for name in ("", "target_tokenizer"):
+        saved = AutoTokenizer.from_pretrained(tmp_path / "again", subfolder=name).get_vocab()
+        assert saved == AutoTokenizer.from_pretrained(folder, subfolder=name).get_vocab()
 
 
 def test_a_tokenizer_of_choice(train_translation, tokenizer, tmp_path):
@@ -241,12 +324,37 @@ def test_bf16_and_gradient_checkpointing_run(train_translation, tmp_path):
     assert rounded == pytest.approx(exact, abs=0.1) and rounded != exact
 
 
+def test_mixed_precision_pads_no_further_than_the_positions(train_translation):
+    """7 are no multiple of 8, and sources of 4 letters have 5 tokens."""
+    sizes = f"{SIZES},position_embedding_type=learned,max_position_embeddings=7"
+    lengths = {"max_source_length": 6, "max_target_length": 7}
+    train_translation(mixed_precision="bf16", config_overrides=sizes, max_train_steps=2, num_samples=0, **lengths)
+
+
 def test_best_model_by_chrf(train_translation, tmp_path):
     results = train_translation(
         num_eval_translations=10, metric_for_best_model="chrf", eval_steps=3, max_train_steps=12, num_samples=0
     )
     scores = history(tmp_path / "run", "eval_chrf")
     assert results["eval_chrf"] == max(scores) and results["best_step"] == 3 * (1 + scores.index(max(scores)))
+
+
+def test_metrics_of_choice(train_translation, tmp_path):
+    """One of the zoo's and one of a user's."""
+    (tmp_path / "lengths").mkdir()
+    (tmp_path / "lengths" / "lengths.py").write_text(
+        "import datasets\nimport evaluate\n\n\nclass Lengths(evaluate.Metric):\n    def _info(self):\n"
+        "        text = datasets.Value('string')\n"
+        "        return evaluate.MetricInfo('', '', datasets.Features(predictions=text, references=text))\n\n"
+        "    def _compute(self, predictions, references):\n"
+        "        return {'longest': max(map(len, references))}\n"
+    )
+    metrics = {"metrics": ["chrf", str(tmp_path / "lengths")], "metric_for_best_model": "longest"}
+    results = train_translation(num_eval_translations=10, max_train_steps=2, num_samples=0, **metrics)
+    assert results["test_longest"] == 7 and 0 <= results["test_chrf"] <= 100 and "test_bleu" not in results
+    card = ModelCard.load(tmp_path / "run" / "README.md")
+    assert {result.metric_type for result in card.data.eval_results} == {"chrf", "longest"}
+    assert "chrF2|" in card.text and "BLEU" not in card.text
 
 
 def test_without_a_test_split_validation_is_translated(train_translation, tmp_path):
@@ -270,6 +378,15 @@ def test_languages_of_the_card():
         ({"config_name": "no/where", "config_overrides": None}, "config_name 'no/where': neither a checkpoint"),
         ({"tokenizer_vocab_size": 100}, "tokenizer_vocab_size must be at least 260"),
         ({"per_device_train_batch_tokens": 5}, "per_device_train_batch_tokens 5: too few for an example of"),
+        (
+            {"config_overrides": f"{SIZES},decoder_vocab_size=100"},
+            "decoder_vocab_size 100: the targets' tokenizer has 2",
+        ),
+        (
+            {"separate_vocabularies": True, "model_type": "bart", "config_overrides": SIZES_OF_MARIAN},
+            "separate_vocabularies: a model of type 'bart' has one vocabulary",
+        ),
+        ({"metrics": ["bleeu"]}, "no metric 'bleeu'"),
         ({"metric_for_best_model": "bleu"}, "metric_for_best_model 'bleu': expected one of .*perplexity"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",

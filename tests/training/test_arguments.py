@@ -1,53 +1,37 @@
 """Options from YAML and the command line."""
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict
 
 import pytest
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 from transformers import HfArgumentParser
 
-from tfm_zoo.training.arguments import LoopArguments, parse_arguments
-from tfm_zoo.training.classification.data import TextDataArguments
-from tfm_zoo.training.classification.model import ClassifierArguments
-from tfm_zoo.training.classification.task import ClassificationArguments
-from tfm_zoo.training.comparison.model import VariantArguments
-from tfm_zoo.training.comparison.task import ComparisonArguments
-from tfm_zoo.training.finetuning import FineTuningArguments
-from tfm_zoo.training.labels import LabellingArguments
-from tfm_zoo.training.language_modeling.data import CorpusArguments
-from tfm_zoo.training.language_modeling.model import LanguageModelArguments
-from tfm_zoo.training.language_modeling.task import LanguageModelingArguments
-from tfm_zoo.training.pretraining.data import DocumentArguments
-from tfm_zoo.training.pretraining.model import EncoderArguments
-from tfm_zoo.training.pretraining.task import PretrainingArguments
-from tfm_zoo.training.question_answering.data import QuestionArguments
-from tfm_zoo.training.question_answering.task import QuestionAnsweringArguments
-from tfm_zoo.training.summarization.data import SummaryArguments
-from tfm_zoo.training.summarization.task import SummarizationArguments
-from tfm_zoo.training.text_to_text.model import TextToTextModelArguments
-from tfm_zoo.training.token_classification.data import TaggedTextArguments
-from tfm_zoo.training.token_classification.task import TokenClassificationArguments
-from tfm_zoo.training.translation.data import ParallelTextArguments
-from tfm_zoo.training.translation.task import TranslationArguments
+from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.training.parsing import parse_options
+from tfm_zoo.training.tasks.classification import ClassificationOptions
+from tfm_zoo.training.tasks.denoising import DenoisingOptions
+from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions
+from tfm_zoo.training.tasks.pretraining import PretrainingOptions
+from tfm_zoo.training.tasks.question_answering import AnsweringOptions
+from tfm_zoo.training.tasks.summarization import SummarizationOptions
+from tfm_zoo.training.tasks.tagging import TaggingOptions
+from tfm_zoo.training.tasks.translation import TranslationOptions
 
-from ..recipes.conftest import ROOT
+from ..recipes.conftest import ROOT, imported
 
-CLASSES = (ClassifierArguments, TextDataArguments, ClassificationArguments)
-LANGUAGE_MODEL = (LanguageModelArguments, CorpusArguments, LanguageModelingArguments)
-TRANSLATION = (TextToTextModelArguments, ParallelTextArguments, TranslationArguments)
-PRETRAINING = (EncoderArguments, DocumentArguments, PretrainingArguments)
-TOKENS = (LabellingArguments, TaggedTextArguments, TokenClassificationArguments)
-QUESTIONS = (FineTuningArguments, QuestionArguments, QuestionAnsweringArguments)
-SUMMARIES = (TextToTextModelArguments, SummaryArguments, SummarizationArguments)
-COMPARISON = (VariantArguments, CorpusArguments, ComparisonArguments)
+COMPARISON = imported(ROOT / "recipes" / "compare_architectures.py").ComparisonOptions
+TASKS = (
+    *(ClassificationOptions, TaggingOptions, AnsweringOptions, LanguageModelingOptions),
+    *(PretrainingOptions, DenoisingOptions, TranslationOptions, SummarizationOptions),
+)
 CONFIGS = sorted((ROOT / "recipes" / "configs").glob("*.yaml"))
 LAUNCHERS = sorted((ROOT / "recipes" / "accelerate").glob("*.yaml"))
 
 
-def parse(*argv: str, classes: tuple = CLASSES) -> dict:
-    return {name: value for part in parse_arguments(classes, argv) for name, value in asdict(part).items()}
+def parse(*argv: str, options: type = ClassificationOptions) -> dict:
+    return asdict(parse_options(options, argv))
 
 
 @pytest.fixture
@@ -59,9 +43,9 @@ def config(tmp_path):
     return write
 
 
-def refusal(capsys, *argv: str, classes: tuple = CLASSES) -> str:
+def refusal(capsys, *argv: str, options: type = ClassificationOptions) -> str:
     with pytest.raises(SystemExit) as stop:
-        parse(*argv, classes=classes)
+        parse(*argv, options=options)
     assert stop.value.code == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1, message
@@ -78,7 +62,7 @@ def test_command_line_overrides_yaml_overrides_defaults(config):
     assert options["group_by_length"] is True
     assert options["max_train_steps"] is None
     assert options["text_column_name"] == ["a", "b"]
-    assert options["weight_decay"] == LoopArguments().weight_decay
+    assert options["weight_decay"] == TrainingOptions().weight_decay
     assert parse(path, "--group_by_length", "false")["group_by_length"] is False
 
 
@@ -148,7 +132,7 @@ def test_bad_values_are_refused(config, capsys, text, message):
     ],
 )
 def test_bad_values_of_language_modelling_are_refused(config, capsys, text, message):
-    assert message in refusal(capsys, config(text), classes=LANGUAGE_MODEL)
+    assert message in refusal(capsys, config(text), options=LanguageModelingOptions)
 
 
 @pytest.mark.parametrize(
@@ -164,11 +148,11 @@ def test_bad_values_of_language_modelling_are_refused(config, capsys, text, mess
     ],
 )
 def test_bad_values_of_translation_are_refused(config, capsys, text, message):
-    assert message in refusal(capsys, config(text), classes=TRANSLATION)
+    assert message in refusal(capsys, config(text), options=TranslationOptions)
 
 
 def test_translation_trains_as_the_paper_unless_told_otherwise():
-    options = parse(classes=TRANSLATION)
+    options = parse(options=TranslationOptions)
     adam = {name: options[name] for name in ("adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay")}
     assert adam == {"adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9, "weight_decay": 0}
     assert (options["label_smoothing_factor"], options["label_smoothing_over"]) == (0.1, "others")
@@ -182,15 +166,18 @@ def test_translation_trains_as_the_paper_unless_told_otherwise():
     ],
 )
 def test_overrides_of_a_configuration(config, text):
-    (model_args, *_) = parse_arguments(LANGUAGE_MODEL, [config(text)])
-    assert model_args.overrides() == {"hidden_size": 8, "norm_eps": 1e-3, "mlp_type": "gated"}
+    assert parse_options(LanguageModelingOptions, [config(text)]).overrides() == {
+        "hidden_size": 8,
+        "norm_eps": 1e-3,
+        "mlp_type": "gated",
+    }
 
 
 def test_a_config_that_the_options_do_not_name(config):
     path = config("seed: 7\nlearning_rate: 1.0").partition("=")[2]
-    (_, _, args) = parse_arguments(CLASSES, ["--learning_rate", "2"], default_config=path)
+    args = parse_options(ClassificationOptions, ["--learning_rate", "2"], default_config=path)
     assert (args.seed, args.learning_rate) == (7, 2)
-    (_, _, args) = parse_arguments(CLASSES, ["--config", str(CONFIGS[0])], default_config=path)
+    args = parse_options(ClassificationOptions, ["--config", str(CONFIGS[0])], default_config=path)
     assert args.learning_rate != 1
 
 
@@ -200,11 +187,12 @@ def test_missing_config_is_refused(capsys):
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_shipped_configs_fit_the_recipe(path):
-    other = dict.fromkeys(("tiny_shakespeare", "imdb_gpt"), LANGUAGE_MODEL) | {"multi30k": TRANSLATION}
-    other |= dict.fromkeys(("imdb_pretraining", "imdb_encoder"), PRETRAINING)
-    other |= {"wikiann": TOKENS, "squad": QUESTIONS, "cnn_dailymail": SUMMARIES}
+    other = dict.fromkeys(("tiny_shakespeare", "imdb_gpt"), LanguageModelingOptions) | {"multi30k": TranslationOptions}
+    other |= dict.fromkeys(("imdb_pretraining", "imdb_encoder"), PretrainingOptions)
+    other |= {"tiny_shakespeare_t5": DenoisingOptions}
+    other |= {"wikiann": TaggingOptions, "squad": AnsweringOptions, "cnn_dailymail": SummarizationOptions}
     other |= dict.fromkeys(("architectures", "post_or_pre_norm", "later_axes", "experts"), COMPARISON)
-    options = parse("--config", str(path), classes=other.get(path.stem, CLASSES))
+    options = parse("--config", str(path), options=other.get(path.stem, ClassificationOptions))
     for name, value in yaml.safe_load(path.read_text()).items():
         assert options[name] == (json.dumps(value) if isinstance(value, dict) else value)
 
@@ -220,20 +208,14 @@ def test_configs_are_there():
     assert {path.stem for path in LAUNCHERS} == {"cpu", "ddp", "fsdp", "zero2", "zero3", "two_nodes"}
 
 
-@pytest.mark.parametrize("classes", [CLASSES, LANGUAGE_MODEL, TRANSLATION, PRETRAINING, TOKENS, QUESTIONS, SUMMARIES])
-def test_no_option_has_two_meanings(classes):
-    names = [f.name for part in classes for f in fields(part)]
-    assert len(names) == len(set(names))
-
-
 def test_number_of_steps():
-    assert LoopArguments(num_train_epochs=1.5, warmup_steps=0.1).number_of_steps(100) == (150, 15)
-    assert LoopArguments(max_train_steps=7, warmup_steps=3).number_of_steps(100) == (7, 3)
+    assert TrainingOptions(num_train_epochs=1.5, warmup_steps=0.1).number_of_steps(100) == (150, 15)
+    assert TrainingOptions(max_train_steps=7, warmup_steps=3).number_of_steps(100) == (7, 3)
 
 
-@pytest.mark.parametrize("classes", [CLASSES, LANGUAGE_MODEL, TRANSLATION, PRETRAINING, TOKENS, QUESTIONS, SUMMARIES])
-def test_transformers_own_parser_takes_the_options(classes):
-    parsed = HfArgumentParser(classes).parse_args_into_dataclasses(["--max_steps", "7"])
-    assert parsed[-1].max_train_steps == 7
+@pytest.mark.parametrize("options", TASKS)
+def test_transformers_own_parser_takes_the_options(options):
+    (parsed,) = HfArgumentParser(options).parse_args_into_dataclasses(["--max_steps", "7"])
+    assert parsed.max_train_steps == 7
     with pytest.raises(ValueError, match="learning_rate must be above 0, not -1"):
-        HfArgumentParser(classes).parse_args_into_dataclasses(["--learning_rate", "-1"])
+        HfArgumentParser(options).parse_args_into_dataclasses(["--learning_rate", "-1"])

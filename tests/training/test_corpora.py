@@ -8,19 +8,20 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 
-from tfm_zoo.training import generated, text_sources
-from tfm_zoo.training.language_modeling import data as corpora
-from tfm_zoo.training.language_modeling.data import (
+from tfm_zoo.training import generated
+from tfm_zoo.training.streaming import texts as text_sources
+from tfm_zoo.training.streaming.streams import Stream
+from tfm_zoo.training.streaming.texts import Place
+from tfm_zoo.training.tasks import language_modeling as corpora
+from tfm_zoo.training.tasks.language_modeling import (
     Blocks,
     Corpus,
-    CorpusArguments,
     Joining,
+    LanguageModelingOptions,
     StreamedBlocks,
     cut_at_the_end,
     load_corpus,
 )
-from tfm_zoo.training.streams import Stream
-from tfm_zoo.training.text_sources import Place
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
 from ..recipes.conftest import TEXT
@@ -32,7 +33,7 @@ def bytes_only():
 
 
 def load(**options) -> dict[str, list[str]]:
-    corpus = load_corpus(CorpusArguments(**options))
+    corpus = load_corpus(LanguageModelingOptions(**options))
     return {name: split["text"][:] for name, split in corpus.splits.items()}
 
 
@@ -70,7 +71,7 @@ def test_a_split_of_any_name_alone_is_cut(tmp_path):
 
 
 def test_built_in_text_is_said_to_be_generated():
-    corpus = load_corpus(CorpusArguments(dataset_name=generated.NAME))
+    corpus = load_corpus(LanguageModelingOptions(dataset_name=generated.NAME))
     assert "The text is generated" in corpus.notes[0]
     assert len(corpus.splits["train"]) > 1000
 
@@ -78,7 +79,9 @@ def test_built_in_text_is_said_to_be_generated():
 @pytest.mark.parametrize("separator", [None, "\n\n"])
 def test_documents_are_joined(bytes_only, separator):
     between = bytes_only(separator)["input_ids"] if separator else [bytes_only.eos_token_id]
-    row = corpus_of("ab", "c").encode(bytes_only, CorpusArguments(document_separator=separator))["train"].tolist()
+    row = (
+        corpus_of("ab", "c").encode(bytes_only, LanguageModelingOptions(document_separator=separator))["train"].tolist()
+    )
     assert row == [*bytes_only("ab")["input_ids"], *between, *bytes_only("c")["input_ids"], *between]
 
 
@@ -86,7 +89,7 @@ def test_tokens_in_the_cache_are_mapped_and_not_read(bytes_only, tmp_path):
     """A row of int32 lies beside the tokenized split; later runs find it there."""
     Dataset.from_dict({"text": [f"text {i}" for i in range(2500)]}).to_parquet(tmp_path / "a.parquet")
     Dataset.from_dict({"text": ["held out"]}).to_parquet(tmp_path / "b.parquet")
-    args = CorpusArguments(train_file=str(tmp_path / "a.parquet"), validation_file=str(tmp_path / "b.parquet"))
+    args = LanguageModelingOptions(train_file=str(tmp_path / "a.parquet"), validation_file=str(tmp_path / "b.parquet"))
     expected = [i for row in Joining(bytes_only)([f"text {i}" for i in range(2500)]) for i in row]
     for _ in range(2):
         tokens = load_corpus(args).encode(bytes_only, args)["train"]
@@ -97,9 +100,11 @@ def test_tokens_in_the_cache_are_mapped_and_not_read(bytes_only, tmp_path):
 def test_a_tokenizer_without_an_end_joins_nothing(bytes_only):
     tokenizer = byte_level_bpe([TEXT], 257)
     tokenizer.eos_token = None
-    assert corpus_of("ab").encode(tokenizer, CorpusArguments())["train"].tolist() == tokenizer("ab")["input_ids"]
+    assert (
+        corpus_of("ab").encode(tokenizer, LanguageModelingOptions())["train"].tolist() == tokenizer("ab")["input_ids"]
+    )
     with pytest.raises(ValueError, match="has no end-of-text token: give a document_separator"):
-        corpus_of("ab", "c").encode(tokenizer, CorpusArguments())
+        corpus_of("ab", "c").encode(tokenizer, LanguageModelingOptions())
 
 
 @pytest.mark.parametrize(("tokens", "sizes"), [(2, [2]), (8, [4, 4]), (9, [4, 4]), (10, [4, 4, 2]), (11, [4, 4, 3])])
@@ -129,7 +134,7 @@ def streamed(monkeypatch):
 
     def load(held_out: int = 10, **options) -> Corpus:
         monkeypatch.setattr(corpora, "HELD_OUT", held_out)
-        return load_corpus(CorpusArguments(streaming=True, **options))
+        return load_corpus(LanguageModelingOptions(streaming=True, **options))
 
     return load
 
@@ -247,7 +252,7 @@ def test_bad_input_is_refused(tmp_path, options, error, message):
     if file and (tmp_path / file).exists():
         options = options | {"train_file": str(tmp_path / file)}
     with pytest.raises(error, match=message):
-        load_corpus(CorpusArguments(**options))
+        load_corpus(LanguageModelingOptions(**options))
 
 
 @pytest.mark.parametrize(("vocab_size", "message"), [(256, "must be at least 257"), (0, "not 0")])

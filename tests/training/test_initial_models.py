@@ -3,12 +3,11 @@
 import pytest
 
 import tfm_zoo
-from tfm_zoo.training.classification.data import TextDataArguments
-from tfm_zoo.training.classification.model import ClassifierArguments, build_classifier
-from tfm_zoo.training.language_modeling.model import LanguageModelArguments
 from tfm_zoo.training.models import load_config, load_tokenizer, new_tokenizer, tokens_to_learn
-from tfm_zoo.training.pretraining.model import PAIRS, EncoderArguments, new_encoder
-from tfm_zoo.training.text_to_text.model import TextToTextModelArguments, new_text_to_text
+from tfm_zoo.training.tasks.classification import ClassificationOptions, build_classifier
+from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions
+from tfm_zoo.training.tasks.pretraining import PAIRS, PretrainingOptions, new_encoder
+from tfm_zoo.training.tasks.text_to_text import TextToTextOptions, new_writer
 
 SMALL = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
 TEXTS = [" ".join(f"{i:x}{j:x}" for i in range(256)) for j in range(40)]
@@ -28,24 +27,25 @@ TEXTS = [" ".join(f"{i:x}{j:x}" for i in range(256)) for j in range(40)]
     ids=str,
 )
 def test_as_many_as_the_configuration_has(options, tokens):
-    assert tokens_to_learn(LanguageModelArguments(**options), 1000) == tokens
+    assert tokens_to_learn(LanguageModelingOptions(**options), 1000) == tokens
 
 
 def test_every_task_asks_for_so_many():
     sizes = {"config_overrides": f"{SMALL},vocab_size=650"}
-    assert len(new_tokenizer(LanguageModelArguments(**sizes), TEXTS)) == 650
+    assert len(new_tokenizer(LanguageModelingOptions(**sizes), TEXTS)) == 650
     named = {"config_name": "bert-base", **sizes}
-    model, tokenizer = new_encoder(EncoderArguments(**named), PAIRS, TEXTS, 32)
+    model, tokenizer = new_encoder(PretrainingOptions(**named), PAIRS, TEXTS)
     assert model.config.vocab_size == len(tokenizer) == 650
-    model, tokenizer = build_classifier(ClassifierArguments(**named), ["a", "b"], TEXTS, 32)
+    model, tokenizer = build_classifier(ClassificationOptions(**named), ["a", "b"], TEXTS)
     assert model.config.vocab_size == len(tokenizer) == 650
-    model, tokenizer = new_text_to_text(TextToTextModelArguments(**sizes), TEXTS)
-    assert model.config.vocab_size == len(tokenizer) == 650
+    args = TextToTextOptions(**sizes)
+    tokenizer = new_tokenizer(args, TEXTS)
+    assert new_writer(args, tokenizer, "text").config.vocab_size == len(tokenizer) == 650
 
 
 def test_fewer_where_the_text_does_not_give_as_many():
-    args = EncoderArguments(config_name="bert-base", config_overrides=SMALL)
-    model, tokenizer = new_encoder(args, PAIRS, TEXTS, 32)
+    args = PretrainingOptions(config_name="bert-base", config_overrides=SMALL)
+    model, tokenizer = new_encoder(args, PAIRS, TEXTS)
     assert type(model) is tfm_zoo.TfmBertForPreTraining
     assert model.config.vocab_size == len(tokenizer) < 30522
 
@@ -54,13 +54,13 @@ def test_the_hub_is_not_asked_for_a_misspelt_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "imdb").mkdir(parents=True)
     monkeypatch.delattr("transformers.AutoConfig.from_pretrained")
-    args = LanguageModelArguments(model_name_or_path="runs/imbd")
+    args = LanguageModelingOptions(model_name_or_path="runs/imbd")
     with pytest.raises(OSError, match="model_name_or_path 'runs/imbd': no such folder"):
         load_config(args, "model_name_or_path")
 
 
 def test_a_folder_without_a_model(tmp_path):
-    args = LanguageModelArguments(model_name_or_path=str(tmp_path))
+    args = LanguageModelingOptions(model_name_or_path=str(tmp_path))
     with pytest.raises(OSError, match=r"model_name_or_path .*: the folder has no config.json, and so holds no model"):
         load_config(args, "model_name_or_path")
 
@@ -70,7 +70,7 @@ def test_a_default_model_that_is_not_there_is_said_to_be_the_default(monkeypatch
         raise OSError
 
     monkeypatch.setattr("tfm_zoo.training.models.download", refuse)
-    args = ClassifierArguments().resolved(TextDataArguments(train_file="reviews.csv"))
+    args = ClassificationOptions(train_file="reviews.csv").resolved()
     with pytest.raises(OSError, match=r"model_name_or_path 'sentence-transformers/.*', the default: neither"):
         load_config(args, "model_name_or_path")
 
@@ -82,4 +82,4 @@ def test_the_option_that_names_no_tokenizer_is_named(monkeypatch, option_name):
 
     monkeypatch.setattr("tfm_zoo.training.models.download", refuse)
     with pytest.raises(OSError, match=f"^{option_name} 'user/nothing': neither a tokenizer's folder"):
-        load_tokenizer(LanguageModelArguments(**{option_name: "user/nothing"}))
+        load_tokenizer(LanguageModelingOptions(**{option_name: "user/nothing"}))

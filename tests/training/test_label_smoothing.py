@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tfm_zoo.training.text_to_text.measures import label_smoothed_loss
+from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss
 
 VOCABULARY = 7
 LABELS = torch.tensor([3, -100, 0, 6, -100, 6])

@@ -1,11 +1,13 @@
 """The paper's schedule at every step, transformers' own, and Adam."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from tfm_zoo.schedules import SCHEDULES, create_schedule, noam_schedule
-from tfm_zoo.training.arguments import LoopArguments
 from tfm_zoo.training.optimization import create_optimizer
+from tfm_zoo.training.options import TrainingOptions
 
 
 def optimizer(learning_rate: float = 1.0) -> torch.optim.Optimizer:
@@ -70,15 +72,16 @@ def test_every_schedule_takes_steps(schedule):
 
 @pytest.mark.parametrize(("schedule", "new", "checkpoint"), [("noam", 1.0, 1.0), ("linear", 1e-3, 5e-5)])
 def test_default_learning_rates(schedule, new, checkpoint):
-    for is_new, expected in ((True, new), (False, checkpoint)):
-        assert LoopArguments(lr_scheduler_type=schedule).resolved(is_new).learning_rate == expected
-    assert LoopArguments(lr_scheduler_type=schedule, learning_rate=0.3).resolved(True).learning_rate == 0.3
+    options = TrainingOptions(lr_scheduler_type=schedule, dataset_name="generated")
+    for name, expected in ((None, new), ("bert", checkpoint)):
+        assert replace(options, model_name_or_path=name).resolved().learning_rate == expected
+    assert replace(options, learning_rate=0.3).resolved().learning_rate == 0.3
 
 
 def test_without_decay_it_is_adam_with_its_options():
     models = [torch.nn.Linear(5, 3) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
-    args = LoopArguments(learning_rate=0.1, weight_decay=0.0, adam_beta1=0.8, adam_beta2=0.98, adam_epsilon=1e-9)
+    args = TrainingOptions(learning_rate=0.1, weight_decay=0.0, adam_beta1=0.8, adam_beta2=0.98, adam_epsilon=1e-9)
     optimizers = [
         create_optimizer(models[0], args),
         torch.optim.Adam(models[1].parameters(), lr=0.1, betas=(0.8, 0.98), eps=1e-9),

@@ -7,9 +7,9 @@ from datasets import Dataset, DatasetDict, Features, Translation, Value
 from transformers import AutoTokenizer
 
 from tfm_zoo.training import generated
-from tfm_zoo.training.arguments import fitted
+from tfm_zoo.training.options import fitted
+from tfm_zoo.training.tasks.translation import TranslationOptions, load_parallel_texts
 from tfm_zoo.training.tokenizers import joint_bpe
-from tfm_zoo.training.translation.data import ParallelTextArguments, load_parallel_texts
 
 ROWS = [{"en": f"the dog number {i}", "de": f"der Hund Nummer {i}"} for i in range(20)]
 NAMES = {"source_lang": "en", "target_lang": "de"}
@@ -22,8 +22,8 @@ WRITERS = {
 }
 
 
-def load(seed: int = 0, **options):
-    return load_parallel_texts(ParallelTextArguments(**NAMES | options), seed)
+def load(**options):
+    return load_parallel_texts(TranslationOptions(**NAMES | {"seed": 0} | options))
 
 
 def saved(folder, **splits: Dataset) -> str:
@@ -113,7 +113,7 @@ def tokenizer():
 
 def test_encoded_pairs(tokenizer, tmp_path):
     data = load(dataset_name=saved(tmp_path / "data", train=Dataset.from_list(ROWS)))
-    encoded = data.encode(tokenizer, ParallelTextArguments(**NAMES))
+    encoded = data.encode(tokenizer, TranslationOptions(**NAMES))
     assert encoded["train"].column_names == ["input_ids", "labels"] and not data.notes[1:]
     for pair, text in zip(encoded["validation"], data.splits["validation"], strict=True):
         assert pair["input_ids"][-1] == pair["labels"][-1] == tokenizer.eos_token_id
@@ -125,7 +125,7 @@ def test_long_texts_are_truncated_and_it_is_said(tokenizer, tmp_path):
     rows = [*ROWS[1:], {"en": "the dog " * 20, "de": "der Hund"}]
     split = Dataset.from_list(rows)
     data = load(dataset_name=saved(tmp_path / "data", train=split, validation=split.select(range(4))))
-    encoded = data.encode(tokenizer, ParallelTextArguments(**NAMES, max_source_length=12, max_target_length=30))
+    encoded = data.encode(tokenizer, TranslationOptions(**NAMES, max_source_length=12, max_target_length=30))
     assert data.notes == [
         "1 of the 20 pairs of the train split were truncated, to 12 tokens of the source and 30 of the target."
     ]
@@ -134,11 +134,11 @@ def test_long_texts_are_truncated_and_it_is_said(tokenizer, tmp_path):
 
 
 def test_options_that_are_more_than_the_model_takes_are_cut(caplog):
-    args = ParallelTextArguments(max_source_length=50, max_target_length=20)
+    args = TranslationOptions(max_source_length=50, max_target_length=20)
     args = fitted(args, 32, "max_source_length", "max_target_length")
     assert caplog.messages == ["max_source_length 50 is more than the model takes: using 32"]
     assert (args.max_source_length, args.max_target_length) == (32, 20)
-    fitted(ParallelTextArguments(), 32, "max_target_length")
+    fitted(TranslationOptions(), 32, "max_target_length")
     assert caplog.messages[1] == "the default of max_target_length, 128, is more than the model takes: using 32"
 
 
@@ -157,6 +157,7 @@ def test_options_that_are_more_than_the_model_takes_are_cut(caplog):
         ({"target_lang": "blank"}, ValueError, "split 'train' has an empty text in row 2 of column 'blank'"),
         ({"validation_split_percentage": 0}, ValueError, "there is no validation split"),
         ({"max_target_length": 0}, ValueError, "max_target_length must be at least 1, not 0"),
+        ({"separate_vocabularies": True, "tokenizer_name": "some"}, ValueError, "for a new model: .* with 'some'"),
         ({"dataset_name": "no/where"}, (ValueError, FileNotFoundError), "no/where"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",

@@ -7,18 +7,8 @@ import pytest
 import torch
 
 from tfm_zoo.training import generated
-from tfm_zoo.training.question_answering.data import QuestionArguments, load_questions
-from tfm_zoo.training.question_answering.measures import answer_scores, best_spans, normalised, word_f1
-from tfm_zoo.training.question_answering.model import padded_at_right
+from tfm_zoo.training.tasks.question_answering import AnsweringOptions, best_spans, load_questions, padded_at_right
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
-
-
-def test_scores_are_those_of_squad():
-    assert normalised(" The  U.S. — an a-b ") == "us — ab"
-    assert word_f1("the big cat", "Big cats") == pytest.approx(2 / 4)
-    assert (word_f1("", ""), word_f1("the", ""), word_f1("a cat", "")) == (1, 1, 0)
-    scores = answer_scores(["Cat.", "in 1990", ""], [["dog", "a cat"], ["1990"], []])
-    assert scores == pytest.approx({"exact_match": 200 / 3, "f1": 100 * (1 + 2 / 3 + 1) / 3})
 
 
 def test_best_spans_are_those_of_a_search_by_hand():
@@ -37,8 +27,8 @@ def test_best_spans_are_those_of_a_search_by_hand():
 def load(tmp_path):
     def load(rows: list[dict], **options):
         (tmp_path / "train.json").write_text("\n".join(map(json.dumps, rows)))
-        args = QuestionArguments(train_file=str(tmp_path / "train.json"), **options)
-        return load_questions(args, seed=0), args
+        args = AnsweringOptions(train_file=str(tmp_path / "train.json"), seed=0, **options)
+        return load_questions(args), args
 
     return load
 
@@ -84,15 +74,15 @@ def test_the_json_of_squad(tmp_path):
     refused = {"id": "y", "question": "r", "answers": [], "plausible_answers": [], "is_impossible": True}
     articles = [{"title": "t", "paragraphs": [{"context": "a b c d", "qas": [asked, refused]}] * 5}]
     (tmp_path / "train.json").write_text(json.dumps({"version": "v2.0", "data": articles}, indent=1))
-    args = QuestionArguments(train_file=str(tmp_path / "train.json"), version_2_with_negative=True)
-    splits = load_questions(args, seed=0).splits
+    args = AnsweringOptions(train_file=str(tmp_path / "train.json"), version_2_with_negative=True, seed=0)
+    splits = load_questions(args).splits
     rows = {each["id"]: each for part in splits.values() for each in part}
     assert sum(map(len, splits.values())) == 10 and rows["y"]["answers"] == {"text": [], "answer_start": []}
     answers = {"text": ["c"], "answer_start": [4]}
     assert rows["x"] == {"id": "x", "question": "q", "context": "a b c d", "answers": answers}
     (tmp_path / "train.json").write_text(json.dumps({"data": [{"text": "a"}]}))
     with pytest.raises(ValueError, match="'data' is not as SQuAD has it, with 'paragraphs' and 'qas'"):
-        load_questions(args, seed=0)
+        load_questions(args)
 
 
 def test_built_in_questions(monkeypatch):

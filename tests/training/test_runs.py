@@ -11,9 +11,9 @@ from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import DistributedType
 
 from tfm_zoo.hub import PushError
-from tfm_zoo.training import runs
-from tfm_zoo.training.arguments import LoopArguments
-from tfm_zoo.training.runs import end_training, run_script, set_deepspeed, start_accelerator
+from tfm_zoo.training import run
+from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.training.run import end_training, run_script, set_deepspeed, start_accelerator
 from tfm_zoo.training.sharding import check_processes
 
 
@@ -44,7 +44,7 @@ def test_an_upload_that_fails_is_one_line(capsys):
 def test_the_first_process_tells_first(monkeypatch, capsys):
     """Its launcher then ends the others. One that fails alone is heard, too."""
     monkeypatch.setenv("LOCAL_RANK", "1")
-    monkeypatch.setattr(runs.time, "sleep", lambda seconds: print(f"waits {seconds}", file=sys.stderr))
+    monkeypatch.setattr(run.time, "sleep", lambda seconds: print(f"waits {seconds}", file=sys.stderr))
     with pytest.raises(SystemExit):
         run_script(lambda: fail(ValueError("no such column")), fail)
     waits, error = capsys.readouterr().err.splitlines()
@@ -87,7 +87,7 @@ def test_fsdp_on_a_cpu_is_refused(monkeypatch):
     GradientState._reset_state()
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(ValueError, match="FSDP: Accelerate has it for GPUs"):
-        start_accelerator(LoopArguments())
+        start_accelerator(TrainingOptions())
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="with a GPU there are engines")
@@ -98,7 +98,7 @@ def test_engines_start_for_the_word_true_alone(monkeypatch, engine, value):
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
     monkeypatch.setenv(f"ACCELERATE_USE_{engine}", value)
-    assert start_accelerator(LoopArguments()).state._cpu
+    assert start_accelerator(TrainingOptions()).state._cpu
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def test_engines_start_for_the_word_true_alone(monkeypatch, engine, value):
     [(2, "cpu", 2, True), (2, "cpu", 1, False), (3, "cpu", 2, False), (2, "none", 2, False)],
 )
 def test_a_deepspeed_that_forgets_gradients_is_refused(monkeypatch, stage, device, passes, forgets):
-    monkeypatch.setattr(runs, "compare_versions", lambda *_: True)
+    monkeypatch.setattr(run, "compare_versions", lambda *_: True)
     plugin = SimpleNamespace(zero_stage=stage, get_value=lambda _: device, deepspeed_config={})
     accelerator = SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin))
-    arguments = LoopArguments(gradient_accumulation_steps=passes, per_device_train_batch_size=3)
+    arguments = TrainingOptions(gradient_accumulation_steps=passes, per_device_train_batch_size=3)
     if forgets:
         with pytest.raises(
             ValueError, match="gradient_accumulation_steps 2: with an offloaded optimiser, DeepSpeed bef"

@@ -10,12 +10,13 @@ import pytest
 from datasets import Dataset, DatasetDict, IterableDataset, load_dataset
 from torch.utils.data import DataLoader
 
-from tfm_zoo.training import byte_ranges, streams, text_sources
-from tfm_zoo.training.pretraining.data import DocumentArguments, load_documents
-from tfm_zoo.training.pretraining.task import PretrainingArguments
-from tfm_zoo.training.sources import StreamedArguments
-from tfm_zoo.training.streams import Stream, StreamBatches, pack, unpack
-from tfm_zoo.training.text_sources import Place, TextSource
+from tfm_zoo.training.data import load_file
+from tfm_zoo.training.options import StreamOptions
+from tfm_zoo.training.streaming import byte_ranges, streams
+from tfm_zoo.training.streaming import texts as text_sources
+from tfm_zoo.training.streaming.streams import Stream, StreamBatches, pack, unpack
+from tfm_zoo.training.streaming.texts import Place, TextSource
+from tfm_zoo.training.tasks.pretraining import PretrainingOptions, load_documents
 
 TEXTS = [f"text {i} " + "word " * (i % 7) for i in range(100)]
 KINDS = ["memory", "text", "json", "parquet"]
@@ -130,6 +131,7 @@ def test_epochs_of_known_length_end_and_go_on():
     assert len(list(sampler.steps(loader))) == 1
 
 
+@pytest.mark.slow
 def test_workers_make_the_same_batches(source):
     stream = Stream(source, pieces, seed=3, chunk_size=16)
     assert steps(stream, 30, workers=2) == steps(stream, 30)
@@ -150,6 +152,7 @@ def test_readers_read_every_text_once(source):
         assert sorted(text.replace("\n", " ", 1).strip() for text in texts) == sorted(text.strip() for text in TEXTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("division", [(2, 2), (4, 4), (2, 4, 2), (3, 3)], ids=str)
 def test_readers_give_the_same_batches_to_any_number_of_processes_and_workers(source, division):
     per_device, processes, accumulated = (*division, 1)[:3]
@@ -166,6 +169,7 @@ def test_readers_give_the_same_batches_to_any_number_of_processes_and_workers(so
         assert all(len(micro) == per_device for share in shares for step in share for micro in step)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
 def test_workers_of_any_number_divide_the_readers(source):
     stream = Stream(source, pieces, **DEALT)
@@ -247,6 +251,7 @@ def test_examples_travel_as_whole_arrays():
     assert unpack(pack([])) == [] and unpack(pack(["a", "b"])) == ["a", "b"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["text", "json", "parquet"])
 def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
     """By ranges of bytes, or groups of rows. A document is cut only if it is longer than where its end is searched."""
@@ -261,10 +266,10 @@ def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
         )
     else:
         Dataset.from_dict({"text": texts}).to_parquet(path, batch_size=4)
-    monkeypatch.setattr("tfm_zoo.training.sources.SHARD", 300)
+    monkeypatch.setattr("tfm_zoo.training.data.SHARD", 300)
     for name, size in {"SHARD": 300, "LONGEST": 5000}.items():
         monkeypatch.setattr(byte_ranges, name, size)
-    source = load_documents(DocumentArguments(train_file=str(path), streaming=True, max_eval_samples=1), 0).train
+    source = load_documents(PretrainingOptions(train_file=str(path), streaming=True, max_eval_samples=1)).train
     assert source.rows.num_shards > 16 and source.most_lanes(16) == 16
     stream = Stream(source, lambda texts, rng: texts, seed=0, chunk_size=64, readers=16)
     read = list(stream.first_pass())
@@ -278,22 +283,22 @@ def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
 
 
 def test_lines_of_a_large_file_that_are_no_rows_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfm_zoo.training.sources.SHARD", 10)
+    monkeypatch.setattr("tfm_zoo.training.data.SHARD", 10)
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": "a text"}) + "\n[1, 2]\n")
     with pytest.raises(ValueError, match=r"a\.jsonl' has a line that is no JSON object: b'\[1, 2\]"):
         load(train_file=str(tmp_path / "a.jsonl"), streaming=True)
 
 
 def test_large_files_may_be_empty_or_begin_with_empty_lines(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfm_zoo.training.sources.SHARD", 10)
+    monkeypatch.setattr("tfm_zoo.training.data.SHARD", 10)
     for name, lines in (("a", ""), ("b", '\n\n{"text": "a text"}\n'), ("c", '{"text": "another text"}\n')):
         (tmp_path / f"{name}.jsonl").write_text(lines)
-    rows = StreamedArguments(streaming=True).load_file("train", str(tmp_path / "*.jsonl"))
+    rows = load_file(StreamOptions(streaming=True), "train", str(tmp_path / "*.jsonl"))
     assert [row["text"] for row in rows] == ["a text", "another text"]
     for name in "bc":
         (tmp_path / f"{name}.jsonl").write_text("\n" * 20)
     with pytest.raises(ValueError, match=r"there is no row in .*a\.jsonl, .*b\.jsonl"):
-        StreamedArguments(streaming=True).load_file("train", str(tmp_path / "*.jsonl"))
+        load_file(StreamOptions(streaming=True), "train", str(tmp_path / "*.jsonl"))
 
 
 def test_seeds_differ(source):
@@ -340,7 +345,7 @@ def source_texts(source: TextSource) -> list[str]:
 
 
 def load(**options):
-    documents = load_documents(DocumentArguments(**options), seed=0)
+    documents = load_documents(PretrainingOptions(**options, seed=0))
     read = {}
     for role in ("train", "validation"):
         read[role] = sorted(text.replace("\n", " ", 1) for text in source_texts(getattr(documents, role)))
@@ -387,10 +392,10 @@ def unbroken(tmp_path):
 @pytest.mark.parametrize("streaming", [False, True])
 def test_the_end_of_a_file_is_that_of_a_document(unbroken, streaming):
     files, texts = unbroken
-    documents = load_documents(DocumentArguments(train_file=files, validation_file=files, streaming=streaming), seed=0)
+    documents = load_documents(PretrainingOptions(train_file=files, validation_file=files, streaming=streaming, seed=0))
     for source in (documents.train, documents.validation):
         assert sorted(source_texts(source)) == texts
-    documents = load_documents(DocumentArguments(train_file=files, streaming=streaming, max_eval_samples=1), seed=0)
+    documents = load_documents(PretrainingOptions(train_file=files, streaming=streaming, max_eval_samples=1, seed=0))
     divided = [*source_texts(documents.train), *source_texts(documents.validation)]
     assert sorted(divided) == texts
 
@@ -402,18 +407,18 @@ def test_a_document_in_memory_is_whole(tmp_path, monkeypatch):
     long = "\n".join(f"{i:04d}" for i in range(90))
     path = tmp_path / "long.txt"
     path.write_text("\n\n".join(["before", long, "after"]))
-    documents = load_documents(DocumentArguments(train_file=str(path), validation_file=str(path)), seed=0)
+    documents = load_documents(PretrainingOptions(train_file=str(path), validation_file=str(path), seed=0))
     assert sorted(documents.train.rows["text"]) == [long, "after", "before"]
 
 
 @pytest.mark.parametrize("own", [False, True])
 def test_what_is_held_out_of_a_stream_has_an_end(tmp_path, monkeypatch, own):
     """In characters too: a file without an empty line is one document."""
-    monkeypatch.setattr("tfm_zoo.training.pretraining.data.CHARACTERS", 50)
+    monkeypatch.setattr("tfm_zoo.training.streaming.documents.CHARACTERS", 50)
     path = tmp_path / "unbroken.txt"
     path.write_text("".join(f"line {i:02d} of many\n" for i in range(40)))
     files = {"train_file": str(path)} | ({"validation_file": str(path)} if own else {})
-    documents = load_documents(DocumentArguments(streaming=True, max_eval_samples=3, **files), seed=0)
+    documents = load_documents(PretrainingOptions(streaming=True, max_eval_samples=3, **files, seed=0))
     (held_out,) = documents.validation.rows["text"]
     assert held_out.split("\n") == [f"line {i:02d} of many" for i in range(4)]
     assert "the first 63 characters (1 document) were" in documents.notes[0]
@@ -492,10 +497,10 @@ def test_a_pattern_that_fits_files_of_several_kinds_is_refused(shards):
     ],
 )
 def test_what_needs_the_length_of_a_stream_is_refused(shards, options, steps, message):
-    arguments = DocumentArguments(train_file=str(shards / "*.txt"), streaming=True, **options)
+    arguments = PretrainingOptions(train_file=str(shards / "*.txt"), streaming=True, **options, **steps)
     with pytest.raises(ValueError, match=message):
-        arguments.check_loop(PretrainingArguments(**steps))
-    replace(arguments, streaming=False).check_loop(PretrainingArguments(**steps))
+        arguments.resolved()
+    replace(arguments, streaming=False).resolved()
 
 
 def test_a_stream_that_only_validates_is_refused(shards):

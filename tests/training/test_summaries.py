@@ -6,18 +6,7 @@ import pytest
 from transformers import GenerationConfig
 
 from tfm_zoo.training import generated
-from tfm_zoo.training.summarization.data import SummaryArguments, load_summaries
-from tfm_zoo.training.summarization.measures import rouge_scores
-from tfm_zoo.training.summarization.task import SummarizationArguments
-
-
-def test_rouge():
-    """Figures of rouge_score 0.1.2."""
-    scores = rouge_scores(["The cat sat; on a mat."], ["on the mat sat the black cat"])
-    assert scores == pytest.approx({"rouge1": 1000 / 13, "rouge2": 0, "rougeL": 400 / 13})
-    scores = rouge_scores(["a b c d", "x", ""], ["a c b d e", "x", "y"])
-    assert scores == pytest.approx({"rouge1": (800 / 9 + 100) / 3, "rouge2": 0, "rougeL": (600 / 9 + 100) / 3})
-    assert rouge_scores(["one two three"], ["one two four"])["rouge2"] == pytest.approx(50)
+from tfm_zoo.training.tasks.summarization import SummarizationOptions, load_summaries
 
 
 @pytest.mark.parametrize("names", [("text", "summary"), ("article", "highlights"), ("body", "title")])
@@ -26,11 +15,11 @@ def test_columns(tmp_path, names):
         json.dumps([dict(zip(names, (f"text {i}", f"{i}" if i else " "), strict=True)) for i in range(10)])
     )
     asked = dict(zip(("text_column", "summary_column"), names, strict=True)) if names[0] == "body" else {}
-    pairs = load_summaries(SummaryArguments(train_file=str(tmp_path / "train.json"), **asked), seed=0)
+    pairs = load_summaries(SummarizationOptions(train_file=str(tmp_path / "train.json"), **asked))
     assert pairs.notes[0].startswith("1 of the 10 rows of the train split, whose 'source' or 'target' is empty, were")
     assert all(row["source"] == f"text {row['target']}" for row in pairs.splits["train"])
     with pytest.raises(ValueError, match="text_column 'no': no such column"):
-        load_summaries(SummaryArguments(train_file=str(tmp_path / "train.json"), text_column="no"), seed=0)
+        load_summaries(SummarizationOptions(train_file=str(tmp_path / "train.json"), text_column="no"))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +27,7 @@ def test_columns(tmp_path, names):
 )
 def test_the_length_that_is_evaluated_is_saved(own, is_new, length):
     config = GenerationConfig(**own)
-    SummarizationArguments().set_generation(config, 9, is_new)
+    SummarizationOptions(model_name_or_path=None if is_new else "checkpoint").set_generation(config, 9)
     assert config.max_length == length
     assert config.num_beams == 1  # of an unset width: what is evaluated, and not a pipeline's own
 

@@ -10,41 +10,8 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import generated
-from tfm_zoo.training.token_classification.data import TaggedTextArguments, labels_of_tokens, load_tagged_texts
-from tfm_zoo.training.token_classification.measures import entities, entity_scores
-from tfm_zoo.training.token_classification.model import reads_words
+from tfm_zoo.training.tasks.tagging import TaggingOptions, labels_of_tokens, load_tagged_texts, reads_words
 from tfm_zoo.training.tokenizers import byte_level_bpe, word_piece_tokenizer
-
-
-@pytest.mark.parametrize(
-    ("tags", "found"),
-    [
-        ("O B-a I-a O", [("a", 1, 2)]),
-        ("B-a B-a", [("a", 0, 0), ("a", 1, 1)]),
-        ("I-a I-a", [("a", 0, 1)]),  # without a B
-        ("B-a I-b", [("a", 0, 0), ("b", 1, 1)]),
-        ("I-a O I-a", [("a", 0, 0), ("a", 2, 2)]),
-        ("B-a I-a E-a I-a", [("a", 0, 2), ("a", 3, 3)]),
-        ("S-a I-a", [("a", 0, 0), ("a", 1, 1)]),
-        ("B I O B", [("", 0, 1), ("", 3, 3)]),
-        ("noun noun verb", [("noun", 0, 1), ("verb", 2, 2)]),
-        ("O", []),
-    ],
-)
-def test_entities(tags, found):
-    """As seqeval 1.2.2 counts them; tags without a mark, which it misreads, aside."""
-    assert entities(tags.split()) == set(found)
-
-
-def test_scores_of_entities():
-    """Figures of seqeval 1.2.2."""
-    right = [["B-a", "I-a", "O", "B-b"], ["O", "B-a"]]
-    predicted = [["B-a", "O", "O", "B-b"], ["B-b", "B-a"]]
-    total, by_kind = entity_scores(predicted, right)
-    assert total == pytest.approx((2 / 4, 2 / 3, 4 / 7, 3))
-    assert by_kind["a"] == pytest.approx((1 / 2, 1 / 2, 1 / 2, 2))
-    assert by_kind["b"] == pytest.approx((1 / 2, 1, 2 / 3, 1))
-    assert entity_scores([["O"]], [["O"]])[0] == (0, 0, 0, 0)
 
 
 def test_labels_of_tokens():
@@ -59,8 +26,8 @@ def test_names_of_class_labels_and_words_that_are_cut(tmp_path):
     columns = {"tokens": [["ab", "c", "d"]] * 10 + [[]], "ner_tags": [[1, 0, 0]] * 10 + [[]]}
     rows = Dataset.from_dict(columns, features=features)
     DatasetDict(train=rows).save_to_disk(tmp_path)
-    args = TaggedTextArguments(dataset_name=str(tmp_path), max_seq_length=5, label_all_tokens=True)
-    data = load_tagged_texts(args, seed=0)
+    args = TaggingOptions(dataset_name=str(tmp_path), max_seq_length=5, label_all_tokens=True, seed=0)
+    data = load_tagged_texts(args)
     assert data.notes[0] == "1 of the 11 rows of the train split, whose 'words' is empty, were left out."
     assert data.label_names == ["O", "B-x"] and next(iter(data.texts())) == "ab c d"
     tokenizer = word_piece_tokenizer(["a b c d"])
@@ -114,4 +81,4 @@ def test_bad_input_is_refused(tmp_path, row, options, message):
     rows = [{"tokens": ["a"], "tags": ["O"]}, row, *[{"tokens": ["a"], "tags": ["O"]}] * 8]
     (tmp_path / "train.json").write_text(json.dumps(rows))
     with pytest.raises(ValueError, match=message):
-        load_tagged_texts(TaggedTextArguments(train_file=str(tmp_path / "train.json"), **options), seed=0)
+        load_tagged_texts(TaggingOptions(train_file=str(tmp_path / "train.json"), seed=0, **options))

@@ -4,9 +4,9 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 from tfm_zoo.training import generated
-from tfm_zoo.training.classification import data as text_data
-from tfm_zoo.training.classification.data import TextDataArguments, load_text_classification
-from tfm_zoo.training.labels import in_order
+from tfm_zoo.training.models import in_order
+from tfm_zoo.training.tasks import classification as text_data
+from tfm_zoo.training.tasks.classification import ClassificationOptions, load_texts
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 WRITERS = {
@@ -19,7 +19,7 @@ WRITERS = {
 
 
 def load(seed: int = 0, **options):
-    return load_text_classification(TextDataArguments(**options), seed)
+    return load_texts(ClassificationOptions(seed=seed, **options))
 
 
 def texts(n: int, labels=("bad", "good"), **columns) -> Dataset:
@@ -109,7 +109,7 @@ def test_pairs_and_label_ids(tmp_path):
     data = load(dataset_name=saved(tmp_path / "data", train=pairs, validation=pairs))
     assert data.text_columns == ["premise", "hypothesis"]
     tokenizer = word_piece_tokenizer(["text so 0 1 2"])
-    encoded = data.encode(tokenizer, TextDataArguments(max_seq_length=8), {"bad": 1, "good": 0})["validation"]
+    encoded = data.encode(tokenizer, ClassificationOptions(max_seq_length=8), {"bad": 1, "good": 0})["validation"]
     assert tokenizer.decode(encoded[0]["input_ids"]) == "[CLS] text 0 [SEP] so [SEP]"
     assert encoded[0]["token_type_ids"] == [0, 0, 0, 0, 1, 1]
     assert encoded["labels"][:] == [1, 0] * 5
@@ -200,14 +200,14 @@ def test_no_network_and_no_data_means_the_built_in_set(monkeypatch):
         raise ConnectionError("no network")
 
     monkeypatch.setattr(text_data, "load_dataset", unreachable)
-    assert TextDataArguments().resolved().dataset_name == generated.NAME
+    assert ClassificationOptions().resolved().dataset_name == generated.NAME
     assert asked == ["stanfordnlp/imdb"]
     # What was asked for by name is never replaced.
-    assert TextDataArguments(dataset_name="user/data").resolved().dataset_name == "user/data"
+    assert ClassificationOptions(dataset_name="user/data").resolved().dataset_name == "user/data"
     with pytest.raises(ValueError, match="dataset_name 'user/data': no such folder, and the Hub cannot be reached"):
         load(dataset_name="user/data")
     monkeypatch.setattr(text_data, "load_dataset", lambda name: None)
-    assert TextDataArguments().resolved().dataset_name == "stanfordnlp/imdb"
+    assert ClassificationOptions().resolved().dataset_name == "stanfordnlp/imdb"
 
 
 def test_generated_reviews_are_the_same_each_time_and_hold_words_back():

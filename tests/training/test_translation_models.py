@@ -5,8 +5,7 @@ from datasets import Dataset
 from transformers import MBart50Tokenizer, MBartTokenizer
 
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
-from tfm_zoo.training.translation.data import ParallelTextArguments, load_parallel_texts
-from tfm_zoo.training.translation.model import set_languages
+from tfm_zoo.training.tasks.translation import TranslationOptions, load_parallel_texts, set_languages
 
 from ..tiny import tiny_model
 
@@ -29,6 +28,6 @@ def test_a_code_names_the_column_that_it_begins_with(tmp_path):
     for split in ("train", "validation"):
         rows.to_json(tmp_path / f"{split}.json")
     files = {f"{split}_file": str(tmp_path / f"{split}.json") for split in ("train", "validation")}
-    texts = load_parallel_texts(ParallelTextArguments(**files, source_lang="en_XX", target_lang="de_DE"), seed=0)
+    texts = load_parallel_texts(TranslationOptions(**files, source_lang="en_XX", target_lang="de_DE"))
     assert texts.languages == ("en_XX", "de_DE")
     assert texts.splits["validation"][:2] == {"source": ["a", "b"], "target": ["c", "d"]}

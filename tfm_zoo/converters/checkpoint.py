@@ -28,7 +28,7 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.b
 COMPANIONS = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("chat_template.*", "additional_chat_templates/*"),
-    *("vocab.*", "vocab-*.json", "target_vocab.json", "merges.txt", "*.model", "*.spm"),
+    *("vocab.*", "vocab-*.json", "target_vocab.json", "merges.txt", "*.model", "*.spm", "target_tokenizer/*"),
     "generation_config.json",
     # of sentence-transformers
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "[0-9]_*/*"),

@@ -4,6 +4,7 @@ No table lists them: the configuration is converted there and back, and compared
 """
 
 from dataclasses import fields
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from huggingface_hub.errors import StrictDataclassError
@@ -22,32 +23,6 @@ WITHOUT_EFFECT = COMMON | {
 }
 #: endings of the names of fields that matter in training only
 IN_TRAINING = ("dropout", "train_padding_embedding")
-#: the heads that read a pooled state
-POOLED = ("Model", "ForPreTraining", "ForNextSentencePrediction", "ForSequenceClassification", "ForMultipleChoice")
-#: zoo field that only some classes read -> those classes
-READ_BY = {
-    "add_pooling_layer": ("TfmBertModel",),
-    **dict.fromkeys(
-        ("classifier_pooling", "pooler_act", "pooler_dropout", "classifier_norm"),
-        tuple(f"TfmBert{name}" for name in POOLED),
-    ),
-    "classifier_dense": ("TfmBertForSequenceClassification",),
-    "classifier_transform": ("TfmBertForTokenClassification", "TfmBertForQuestionAnswering"),
-    "classifier_dropout": (
-        *(f"TfmBertFor{name}" for name in ("SequenceClassification", "MultipleChoice", "TokenClassification")),
-        "TfmGPTForTokenClassification",
-        "TfmEncoderDecoderForSequenceClassification",
-    ),
-    "sentence_dropout": ("TfmBertForPreTraining",),
-    "qa_dropout": ("TfmBertForQuestionAnswering",),
-    **dict.fromkeys(("lm_head_act", "lm_head_transform"), ("TfmBertForPreTraining", "TfmBertForMaskedLM")),
-    "lm_head_bias": (
-        *("TfmBertForPreTraining", "TfmBertForMaskedLM", "TfmGPTForCausalLM"),
-        "TfmEncoderDecoderForConditionalGeneration",
-    ),
-    "logit_scale": ("TfmGPTForCausalLM", "TfmEncoderDecoderForConditionalGeneration"),
-    "final_logits_bias": ("TfmEncoderDecoderForConditionalGeneration",),
-}
 
 
 class Differences(NamedTuple):
@@ -93,8 +68,9 @@ def is_decisive(field: str) -> bool:
 
 def effective_values(config: PreTrainedConfig, head: Head) -> dict[str, Any]:
     """The fields that decide what a model with this head computes, with what each `None` follows from."""
-    names = {field.name for field in fields(config)} - WITHOUT_EFFECT
-    read = {name for name in names if head.zoo_name in READ_BY.get(name, (head.zoo_name,))}
+    family = vars(import_module(head.zoo.__module__)).values()
+    of_heads = {name for each in family for name in getattr(each, "head_fields", ())}
+    read = {field.name for field in fields(config)} - WITHOUT_EFFECT - (of_heads - set(head.zoo.head_fields))
     values = {"rope_parameters": effective_rotation(config)} | {name: getattr(config, name) for name in read}
     if config.pad_token_id is None:
         del values["train_padding_embedding"]

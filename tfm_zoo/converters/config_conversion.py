@@ -12,8 +12,8 @@ from .architecture import Architecture, Head
 from .config_rules import ConfigRule, Field, Fields, only
 from .errors import ConversionError
 
-#: what every configuration of transformers has: the same on both sides
-COMMON = {field.name for field in fields(PreTrainedConfig)} | {"output_attentions"}
+#: what every configuration of transformers has, or may have: the same on both sides
+COMMON = {field.name for field in fields(PreTrainedConfig)} | {"output_attentions", "task_specific_params"}
 #: those of them that transformers sets anew in each configuration: they say nothing about the model
 SET_ANEW = {"transformers_version", "model_type", "architectures", "dtype", "_name_or_path", "auto_map"}
 

@@ -10,7 +10,7 @@ from .assembling import assemble, common_dtype, skeleton_of
 from .checkpoint import LazyTensor, lazy_tensors
 from .errors import ConversionError
 from .sinusoids import check_sinusoids
-from .tensor_matching import enumerated, listed, misfits_of, new_weights, split_steps
+from .tensor_matching import check_fit, enumerated, misfits_of, new_weights, split_steps
 from .tensor_rules import NotConverted, Sinusoids, Step, TensorRule, find, plan
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ def from_state_dict(
     steps, unfilled = plan(rules, skeleton.state_dict(), to="zoo")
     complete, lacking, filled = split_steps(steps, tensors, skeleton.all_tied_weights_keys)
     unfilled = [name for name in unfilled if name not in filled]
-    check_fit(complete, lacking, unfilled, rules, tensors, skeleton)
+    check_weights(complete, lacking, unfilled, rules, tensors, skeleton)
 
     weights = {}
     for step in complete:
@@ -99,7 +99,7 @@ def to_state_dict(model: PreTrainedModel, rules: Iterable[TensorRule]) -> dict[s
     return weights
 
 
-def check_fit(
+def check_weights(
     complete: list[Step],
     lacking: list[Step],
     unfilled: list[str],
@@ -129,10 +129,10 @@ def check_fit(
         ],
         "misshapen": misfits,
     }
-    if any(complaints.values()):
-        wanted = [*unfilled, *(name for step in lacking for name in step.writes)]
-        hint = fields_that_fit(wanted, [name for results in unexpected.values() for name in results], skeleton.config)
-        raise ConversionError(f"The state dict does not fit {type(skeleton).__name__}:\n{listed(complaints)}{hint}")
+    wanted = [*unfilled, *(name for step in lacking for name in step.writes)]
+    unwanted = [name for results in unexpected.values() for name in results]
+    hint = fields_that_fit(wanted, unwanted, skeleton.config)
+    check_fit("The state dict", skeleton, complaints, hint)
 
 
 def fields_that_fit(wanted: list[str], unwanted: list[str], config: PreTrainedConfig) -> str:

@@ -44,7 +44,7 @@ def match(architecture: Architecture, head: Head, checkpoint: Checkpoint, skelet
     """How a checkpoint, of this architecture and with this head, fills the zoo model that `skeleton` stands for.
 
     Raises:
-        ConversionError: naming, as [`listed`] does, what is missing, unexpected or of another shape.
+        ConversionError: naming what is missing, unexpected or of another shape.
     """
     tensors, names, parameters = by_canonical_name(architecture, checkpoint), zoo_names(skeleton), skeleton.state_dict()
     rules = architecture.tensor_rules([head, architecture.head(type(skeleton))], skeleton.config)
@@ -79,9 +79,7 @@ def match(architecture: Architecture, head: Head, checkpoint: Checkpoint, skelet
     for name in tensors:
         if name not in needed and is_converted(architecture, name):
             (unused if is_of_a_head(architecture, name) else unexpected).append(name)
-    complaints = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
-    if any(complaints.values()):
-        raise ConversionError(f"{checkpoint.title} does not fit {type(skeleton).__name__}:\n{listed(complaints)}")
+    check_fit(checkpoint.title, skeleton, {"missing": missing, "unexpected": unexpected, "misshapen": misshapen})
     return Match(steps, [names[name] for name in fresh if name not in tied], unused)
 
 
@@ -135,15 +133,16 @@ def described(tensor: torch.Tensor) -> str:
     return f"of shape {tuple(tensor.shape)}" + ("" if tensor.is_floating_point() else ", not of a floating type")
 
 
-def listed(complaints: Mapping[str, list[str]]) -> str:
-    """A line for each kind of complaint, with the names of its tensors."""
-    return "\n".join(f"{kind}: {enumerated(names)}." for kind, names in complaints.items() if names)
+def check_fit(title: str, model: PreTrainedModel, complaints: Mapping[str, list[str]], hint: str = "") -> None:
+    """Raises a `ConversionError`, with a line for each kind of complaint about the tensors of `title`, if there are."""
+    if lines := [f"{kind}: {enumerated(names)}." for kind, names in complaints.items() if names]:
+        raise ConversionError(f"{title} does not fit {type(model).__name__}:\n" + "\n".join(lines) + hint)
 
 
 def new_weights(source: str, names: list[str]) -> str:
     """The warning about parameters that `source` does not fill."""
     these = ", ".join(names) if len(names) <= SHOWN else enumerated(names)
-    return f"{source} has no weights that fit {these}: these start at random. Train them before you use them."
+    return f"{source} has no weights that fit {these}: new weights were made for these, to be trained."
 
 
 def enumerated(names: list[str]) -> str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from .errors import ConversionError
 
@@ -36,10 +36,12 @@ class TensorRule:
     zoo: str | tuple[str, ...] = ()
     also: str | None = None
     optional: bool = False
+    #: places in braces that official names alone have
+    official_places: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self):
         patterns = (*self.names("official"), *self.names("zoo"))
-        if len({frozenset(PLACE.findall(pattern)) for pattern in patterns}) > 1:
+        if len({frozenset(PLACE.findall(pattern)) - self.official_places for pattern in patterns}) > 1:
             raise ValueError(f"{self}: all its names should have the same places in braces.")
 
     def names(self, side: Side) -> tuple[str, ...]:
@@ -182,8 +184,7 @@ class PerExpert(TensorRule):
     """Official tensors of single experts, whose names hold the expert's number as `{e}`. The zoo has one tensor for
     them, `(experts, ...)`. If an expert has several, they are stacked along their first dimension."""
 
-    def __post_init__(self):
-        """Skips the check of places: official names have one more, `{e}`."""
+    official_places = frozenset({"e"})
 
     def of(self, config: "PreTrainedConfig") -> TensorRule:
         experts = range(config.num_local_experts or 0)

@@ -313,6 +313,11 @@ class TfmConfig(PreTrainedConfig):
         return self.embedding_size if self.project_tokens else self.hidden_size
 
     @property
+    def first_position(self) -> int:
+        """The position of a sequence's first token: in RoBERTa the one after the padding's."""
+        return self.pad_token_id + 1 if self.position_ids_from_padding else 0
+
+    @property
     def layer_type(self) -> str:
         """The type of a layer's attention, if `layer_types` is `None`; the words are transformers'."""
         if self.attention_type == "linear":

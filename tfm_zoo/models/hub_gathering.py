@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-#: attributes of a parameter of which each process holds a part: with FSDP2, with ZeRO-3
-SHARDED = ("placements", "ds_tensor")
+from .losses import is_divided
+
 #: the names under which wrappers keep the layer inside: FSDP1, activation checkpointing, compilation
 WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
 
@@ -30,12 +30,6 @@ def is_sharded(model: nn.Module) -> bool:
         return False
     wrappers = any(name in module._modules for module in model.modules() for name in WRAPPED)
     return wrappers or any(map(is_divided, model.modules()))
-
-
-def is_divided(layer: nn.Module) -> bool:
-    """Whether processes gather a layer's parameters for each of its calls: with FSDP, ZeRO-3 and tensor parallelism."""
-    marked = any(hasattr(parameter, mark) for parameter in layer.parameters(recurse=False) for mark in SHARDED)
-    return marked or own_class(layer) is not type(layer)  # FSDP2 may have gathered them just now
 
 
 def gathered(model: nn.Module) -> dict[str, torch.Tensor] | None:

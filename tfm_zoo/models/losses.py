@@ -4,14 +4,19 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .hub_gathering import is_divided
 from .kernels import soft_capped
 from .layout import is_traced
 
 IGNORED = -100  # the label of a position that has none
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
 FEW = 1 << 18  # up to this many logits are made at once
-MANY = 1 << 26  # the most logits in a chunk where autograd keeps copies of them
+MANY = 1 << 26  # the most logits in a chunk
+SHARDED = ("placements", "ds_tensor")  # attributes of a parameter of which each process holds a part: FSDP2, ZeRO-3
+
+
+def labelled(labels: torch.LongTensor | None) -> torch.BoolTensor | None:
+    """`(batch, length)`, true where there is a label; `None` without labels."""
+    return None if labels is None else labels != IGNORED
 
 
 def labelled_only(hidden_states: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.Tensor, torch.LongTensor]:
@@ -20,8 +25,8 @@ def labelled_only(hidden_states: torch.Tensor, labels: torch.LongTensor) -> tupl
     states, targets = hidden_states.flatten(0, 1), labels.flatten().to(hidden_states.device)
     if is_traced(labels):
         return states, targets
-    labelled = (targets != IGNORED).nonzero().flatten()
-    return states.index_select(0, labelled), targets.index_select(0, labelled)
+    places = labelled(targets).nonzero().flatten()
+    return states.index_select(0, places), targets.index_select(0, places)
 
 
 def vocabulary_loss(
@@ -53,8 +58,6 @@ def vocabulary_loss(
     elif not torch.is_grad_enabled():
         chunks = zip(hidden_states.split(chunk), labels.split(chunk), strict=True)
         loss = sum(summed_loss(lm_head, rows, targets, softcap) for rows, targets in chunks)
-    elif softcap is None and is_plain_linear(lm_head, hidden_states):
-        loss = LinearLoss.apply(labels, hidden_states, lm_head.weight, lm_head.bias)
     else:
         loss = ChunkedLoss.apply(lm_head, labels, softcap, chunk, hidden_states, *lm_head.parameters())
     return loss / ((labels != IGNORED).sum() if num_items is None else num_items)
@@ -73,19 +76,26 @@ class ChunkedLoss(torch.autograd.Function):
         for rows, targets in zip(states.split(chunk), labels.split(chunk), strict=True):
             with torch.set_grad_enabled(any(ctx.needed)):
                 rows = rows.detach().requires_grad_()
-                loss = summed_loss(lm_head, rows, targets, softcap)
-            total += loss.detach()
+                logits = soft_capped(lm_head(rows), softcap)
+            loss, of_logits = loss_and_gradient(logits.detach().float(), targets)  # in place: a layer keeps no output
+            total += loss
             if any(ctx.needed):
-                gradient, *gradients = torch.autograd.grad(loss, (rows, *learned), allow_unused=True)
+                of_logits = of_logits.to(logits.dtype)
+                gradient, *gradients = torch.autograd.grad(logits, (rows, *learned), of_logits, allow_unused=True)
                 of_states.append(gradient)
-                pairs = zip(of_parameters, gradients, strict=True)
-                of_parameters = [new if old is None else old.add_(new) for old, new in pairs]
+                sums = zip(of_parameters, gradients, strict=True)
+                of_parameters = [new if old is None else old.add_(new) for old, new in sums]
+                del gradients, sums  # or they would stand beside those of the next chunk
         ctx.gradients = [torch.cat(of_states), *of_parameters] if of_states else []
         return total
 
     @staticmethod
     def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        check_derivative(is_first=ctx.gradients is not None)
+        if torch.is_grad_enabled() or ctx.gradients is None:
+            raise RuntimeError(
+                "A loss that is computed in chunks cannot be differentiated twice: call the model with "
+                "return_logits=True, and it is computed from all logits."
+            )
         of_states, *of_parameters = ctx.gradients
         ctx.gradients = None  # they are changed in place
         scaled = iter([None if each is None else each.mul_(gradient) for each in of_parameters])
@@ -93,55 +103,17 @@ class ChunkedLoss(torch.autograd.Function):
         return None, None, None, None, of_states.mul_(gradient) if ctx.needed[0] else None, *rest
 
 
-class LinearLoss(torch.autograd.Function):
-    """[`ChunkedLoss`] for a linear layer. One buffer holds each chunk's logits, then their gradient."""
-
-    @staticmethod
-    def forward(ctx, labels: torch.LongTensor, *inputs: torch.Tensor | None) -> torch.Tensor:
-        """`inputs` are the hidden states, the weight `(vocabulary, hidden_size)`, and the bias or `None`."""
-        (states, weight, bias), needed = inputs, ctx.needs_input_grad[1:]
-        pairs = zip(inputs, needed, strict=True)
-        of_states, of_weight, of_bias = (torch.zeros_like(each) if is_needed else None for each, is_needed in pairs)
-        logits, total = states.new_empty(min(CHUNK, len(states)), len(weight)), states.new_zeros(())
-        for start in range(0, len(states), CHUNK):
-            rows, targets = states[start : start + CHUNK], labels[start : start + CHUNK].unsqueeze(1)
-            has_label = targets != IGNORED
-            targets = targets.where(has_label, 0)
-            logits = torch.mm(rows, weight.t(), out=logits[: len(rows)])
-            logits = logits if bias is None else logits.add_(bias)
-            logits.sub_(logits.amax(dim=1, keepdim=True))
-            wanted = logits.gather(1, targets)
-            sums = logits.exp_().sum(dim=1, keepdim=True)
-            total += (sums.log() - wanted).where(has_label, 0).sum()
-            logits.mul_(has_label / sums).scatter_add_(1, targets, -has_label.to(logits.dtype))
-            if of_states is not None:
-                torch.mm(logits, weight, out=of_states[start : start + CHUNK])
-            if of_weight is not None:
-                of_weight.addmm_(logits.t(), rows)
-            if of_bias is not None:
-                of_bias += logits.sum(dim=0)
-        ctx.gradients = (of_states, of_weight, of_bias)
-        return total
-
-    @staticmethod
-    def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        check_derivative(is_first=ctx.gradients is not None)
-        gradients, ctx.gradients = ctx.gradients, None  # they are changed in place
-        return None, *(None if each is None else each.mul_(gradient) for each in gradients)
+def loss_and_gradient(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The summed loss of logits `(tokens, vocabulary)` in float32, and its gradient, which takes their place."""
+    labels, has_label = labels.clamp(min=0).unsqueeze(1), (labels != IGNORED).unsqueeze(1)
+    logits.sub_(logits.amax(dim=1, keepdim=True))
+    wanted = logits.gather(1, labels)
+    sums = logits.exp_().sum(dim=1, keepdim=True)
+    logits.mul_(has_label / sums).scatter_add_(1, labels, -has_label.to(logits))
+    return (sums.log() - wanted).where(has_label, 0).sum(), logits
 
 
-def check_derivative(is_first: bool) -> None:
-    """Raises a `RuntimeError` for a second derivative, and for a first one that is asked for again."""
-    if torch.is_grad_enabled() or not is_first:
-        raise RuntimeError(
-            "A loss that is computed in chunks cannot be differentiated twice: call the model with "
-            "return_logits=True, and it is computed from all logits."
-        )
-
-
-def logits_loss(
-    logits: torch.Tensor, labels: torch.LongTensor, num_items: int | torch.Tensor | None = None
-) -> torch.Tensor:
+def logits_loss(logits: torch.Tensor, labels: torch.LongTensor, num_items: int | torch.Tensor | None) -> torch.Tensor:
     """[`vocabulary_loss`] of logits `(batch, length, vocab_size)` that have been made."""
     labels = labels.flatten().to(logits.device)
     loss = F.cross_entropy(logits.flatten(0, 1).float(), labels, reduction="sum")
@@ -149,19 +121,13 @@ def logits_loss(
 
 
 def summed_loss(
-    lm_head: nn.Module, hidden_states: torch.Tensor, labels: torch.LongTensor, softcap: float | None
+    lm_head: nn.Module, rows: torch.Tensor, labels: torch.LongTensor, softcap: float | None
 ) -> torch.Tensor:
     """The summed loss of a chunk, in float32."""
-    return F.cross_entropy(soft_capped(lm_head(hidden_states), softcap).float(), labels, reduction="sum")
+    return F.cross_entropy(soft_capped(lm_head(rows), softcap).float(), labels, reduction="sum")
 
 
-def is_plain_linear(lm_head: nn.Module, hidden_states: torch.Tensor) -> bool:
-    """Whether reading the weight gives what calling `lm_head` would: a linear layer in single or double precision,
-    without an adapter, a quantised weight, a hook (offloading, sharding) or autocast."""
-    if hidden_states.dtype not in (torch.float32, torch.float64):
-        return False
-    is_linear = isinstance(lm_head, nn.Linear) and type(lm_head).forward is nn.Linear.forward
-    if not is_linear or "forward" in vars(lm_head) or type(lm_head.weight) is not nn.Parameter:
-        return False
-    has_hooks = lm_head._forward_hooks or lm_head._forward_pre_hooks
-    return not has_hooks and not torch.is_autocast_enabled(lm_head.weight.device.type)
+def is_divided(layer: nn.Module) -> bool:
+    """Whether processes gather a layer's parameters for each of its calls: with FSDP, ZeRO-3 and tensor parallelism."""
+    marked = any(hasattr(parameter, mark) for parameter in layer.parameters(recurse=False) for mark in SHARDED)
+    return marked or type(layer).__module__.startswith("torch.distributed")  # FSDP2 may have gathered them just now

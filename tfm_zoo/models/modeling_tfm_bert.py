@@ -1,39 +1,28 @@
 """The encoder family: BERT's wiring and heads (Devlin et al. 2018) around the shared block."""
 
+from collections import OrderedDict
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
+    MaskedLMOutput,
+    MultipleChoiceModelOutput,
     NextSentencePredictorOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
 )
-from transformers.utils import ModelOutput
 
 from .batch import Tokens, encoder_batch, one_of
-from .compat import TransformersKwargs, Unpack, can_return_tuple
+from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
-from .encoder_heads import (
-    MaskedLanguageModeling,
-    MultipleChoice,
-    ReplacedTokenDetection,
-    TfmBertForPreTrainingOutput,
-    TfmPredictionHead,
-    classifier_dropout,
-    classifier_head,
-    make_detector,
-)
-from .heads import (
-    Inputs,
-    QuestionAnswering,
-    SequenceClassification,
-    TfmHead,
-    TokenClassification,
-    check_labels,
-    passed_on,
-    tokens_of,
-)
+from .encoder_heads import TfmBertForPreTrainingOutput, make_transform, masked_tokens
+from .heads import VOCABULARY, answers, check_labels, check_sequence_labels, passed_on
 from .layout import marks_padding
-from .pooling import check_engine_pools, make_classifier, make_pooler, make_pooler_query, pool, pools_first
+from .losses import IGNORED, labelled
+from .pooling import POOLING, check_engine_pools, make_classifier, make_pooler, make_pooler_query, pool, pools_first
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
 
@@ -69,6 +58,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
     """
 
     other_names = POOLER
+    head_fields = ("add_pooling_layer", *POOLING)
 
     def __init__(self, config: TfmBertConfig, add_pooling_layer: bool | None = None):
         super().__init__(config)
@@ -99,10 +89,9 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         return BaseModelOutputWithPooling(pooler_output=pooled, **outputs)
 
 
-class TfmBertHead(TfmHead, TfmBertPreTrainedModel):
+class TfmBertHead(TfmBertPreTrainedModel):
     """The encoder, to which a subclass adds a head."""
 
-    base_class = TfmBertModel
     has_pooler = True
 
     def __init__(self, config: TfmBertConfig):
@@ -110,72 +99,141 @@ class TfmBertHead(TfmHead, TfmBertPreTrainedModel):
         self.num_labels = config.num_labels
         self.model = TfmBertModel(config, add_pooling_layer=self.has_pooler)
 
-    def reading(self, inputs: Inputs, positions: torch.BoolTensor | None) -> Inputs:
-        return inputs | {"read_positions": positions}
 
-
-class TfmBertForSequenceClassification(SequenceClassification, TfmBertHead):
+class TfmBertForSequenceClassification(TfmBertHead):
     """The encoder with a classifier (or a regressor), which takes the place of the pooler."""
 
     other_names = {r"^(model\.)?pooler\.": "classifier.", r"^classifier\.(?=weight|bias)": "classifier.out_proj."}
+    head_fields = ("classifier_dense", "classifier_dropout", *POOLING)
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         check_engine_pools(config)
-        self.classifier = make_classifier(config, self.model.pooler, classifier_dropout(config).p)
+        self.classifier = make_classifier(config, self.model.pooler, config.classifier_dropout)
         self.model.pooler = None
         self.post_init()
 
-    def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        return pool(self.config, outputs[0], inputs["attention_mask"], self.classifier, self.model.pooler_query)
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> SequenceClassifierOutput:
+        """Gives `logits` `(batch, num_labels)`, and the loss of the labels; inputs as for [`TfmBertModel`].
+
+        Args:
+            labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is set
+                from the labels where it is `None`.
+        """
+        check_sequence_labels(self.config, one_of(input_ids, inputs_embeds), labels)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.model(*inputs, return_dict=True, **kwargs)
+        logits = pool(self.config, outputs[0], attention_mask, self.classifier, self.model.pooler_query)
+        loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return SequenceClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
 
 
-class TfmBertForTokenClassification(TokenClassification, TfmBertHead):
+class TfmBertForTokenClassification(TfmBertHead):
     """The encoder with a classifier on every position."""
 
     has_pooler = False
+    head_fields = ("classifier_transform", "classifier_dropout")
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        self.head = classifier_head(config)
-        self.dropout = classifier_dropout(config)
+        self.head = make_transform(config, config.classifier_transform, config.hidden_size)
+        self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-    def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        return self.classifier(self.dropout(self.head(outputs.last_hidden_state)))
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> TokenClassifierOutput:
+        """Gives `logits` `(batch, length, num_labels)`, and the loss of the labels; inputs as for [`TfmBertModel`].
+
+        Args:
+            labels: `(batch, length)`, classes, -100 where there is none.
+            num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
+        """
+        check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], self.config.num_labels)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.model(*inputs, labelled(labels), return_dict=True, **kwargs)
+        logits = self.classifier(self.dropout(self.head(outputs.last_hidden_state)))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, config=self.config, num_items_in_batch=num_items_in_batch)
+        return TokenClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
 
 
-class TfmBertForQuestionAnswering(QuestionAnswering, TfmBertHead):
+class TfmBertForQuestionAnswering(TfmBertHead):
     """The encoder with scores for the first and the last token of an answer."""
 
     has_pooler = False
+    head_fields = ("classifier_transform", "qa_dropout")
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        self.head = classifier_head(config)
+        self.head = make_transform(config, config.classifier_transform, config.hidden_size)
         self.dropout = nn.Dropout(config.qa_dropout)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
-    def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        return self.qa_outputs(self.dropout(self.head(outputs.last_hidden_state)))
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        start_positions: torch.LongTensor | None = None,
+        end_positions: torch.LongTensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> QuestionAnsweringModelOutput:
+        """Gives `start_logits` and `end_logits` `(batch, length)`, the lowest number at padding that was not computed,
+        and the loss, a softmax over all positions, padded ones too; inputs as for [`TfmBertModel`].
 
-    def rule_out_padding(self, logits: torch.Tensor, inputs: Inputs) -> torch.Tensor:
-        mask = inputs["attention_mask"]
-        if not self.config.skip_padding or not marks_padding(mask):
-            return logits
-        return logits.masked_fill(mask.to(logits.device)[..., None] == 0, torch.finfo(logits.dtype).min)
+        Args:
+            start_positions: `(batch,)`, the first of the answer; one outside the sequence does not count in the loss.
+            end_positions: `(batch,)`, its last.
+        """
+        tokens = one_of(input_ids, inputs_embeds)
+        check_labels(start_positions, tokens.shape[:1], name="start_positions")
+        check_labels(end_positions, tokens.shape[:1], name="end_positions")
+        has_answers = start_positions is not None and end_positions is not None
+        read = tokens.new_ones(tokens.shape[:2], dtype=torch.bool) if has_answers else None
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.model(*inputs, read, return_dict=True, **kwargs)
+        scores = self.qa_outputs(self.dropout(self.head(outputs.last_hidden_state)))
+        if not has_answers and self.config.skip_padding and marks_padding(attention_mask):
+            scores = scores.masked_fill(attention_mask.to(scores.device)[..., None] == 0, torch.finfo(scores.dtype).min)
+        found = answers(self, scores, start_positions, end_positions)
+        return QuestionAnsweringModelOutput(**found, **passed_on(outputs))
 
 
-class TfmBertForMultipleChoice(MultipleChoice, TfmBertHead):
+class TfmBertForMultipleChoice(TfmBertHead):
     """The encoder with a score for each choice, from the pooler."""
 
     other_names = POOLER
+    head_fields = ("classifier_dropout", *POOLING)
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        self.dropout = classifier_dropout(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = nn.Linear(config.hidden_size, 1)
         self.post_init()
 
@@ -183,64 +241,152 @@ class TfmBertForMultipleChoice(MultipleChoice, TfmBertHead):
         """One question of two choices."""
         return {name: ids.unsqueeze(0) for name, ids in super().fingerprint_inputs().items()}
 
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> MultipleChoiceModelOutput:
+        """Gives `logits` `(batch, choices)`, and the loss of `labels` `(batch,)`, the right choices; inputs as for
+        [`TfmBertModel`], but of shape `(batch, choices, length)`."""
+        tokens = one_of(input_ids, inputs_embeds)
+        if tokens.dim() != (3 if inputs_embeds is None else 4):
+            name, width = ("input_ids", "") if inputs_embeds is None else ("inputs_embeds", ", embedding_size")
+            shape = tuple(tokens.shape)
+            raise ValueError(f"{name} of shape {shape} should be of shape (batch, choices, length{width}).")
+        check_labels(labels, tokens.shape[:1], tokens.shape[1], "the choices")
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        rows = [None if tensor is None else tensor.flatten(0, 1) for tensor in inputs]
+        outputs = self.model(*rows, return_dict=True, **kwargs)
+        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, tokens.shape[1])
+        loss = None if labels is None else F.cross_entropy(logits, labels.view(-1))
+        return MultipleChoiceModelOutput(loss=loss, logits=logits, **passed_on(outputs))
+
 
 class TfmBertForNextSentencePrediction(TfmBertHead):
     """The encoder with BERT's next-sentence head on the pooler."""
 
-    accepts_loss_kwargs = False
     other_names = POOLER
+    head_fields = POOLING
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         self.seq_relationship = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
-    def prepare(self, inputs: Inputs, labels: torch.LongTensor | None = None) -> Inputs:
-        check_labels(labels, tokens_of(inputs).shape[:1], 2, "the two classes")
-        return inputs
-
-    def predict(
-        self, outputs: ModelOutput, inputs: Inputs, labels: torch.LongTensor | None = None
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> NextSentencePredictorOutput:
-        """
-        Args:
-            labels: `(batch,)`, 0 where the second segment continues the first, 1 where it does not.
-        """
+        """Gives `logits` `(batch, 2)`, and the loss of `labels` `(batch,)`, 0 where the second segment continues the
+        first, 1 where it does not; inputs as for [`TfmBertModel`]."""
+        check_labels(labels, one_of(input_ids, inputs_embeds).shape[:1], 2, "the two classes")
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.model(*inputs, return_dict=True, **kwargs)
         logits = self.seq_relationship(outputs.pooler_output)
         loss = None if labels is None else F.cross_entropy(logits, labels.view(-1))
         return NextSentencePredictorOutput(loss=loss, logits=logits, **passed_on(outputs))
 
 
-class TfmBertForMaskedLM(MaskedLanguageModeling, TfmBertHead):
+class TfmBertForMaskedLM(TfmBertHead):
     """The encoder with a masked-language-modelling head."""
 
     has_pooler = False
+    _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
+    _tp_plan = {"lm_head": "colwise_rep"}
+    head_fields = ("lm_head_act", "lm_head_transform", "lm_head_bias")
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         width = config.embedding_size if config.lm_head_transform else config.hidden_size
-        self.head = TfmPredictionHead(config, width) if config.lm_head_transform else nn.Identity()
+        self.head = make_transform(config, config.lm_head_transform, width)
         self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        return_logits: bool | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> MaskedLMOutput:
+        """Gives `logits` `(batch, length, vocab_size)`, zero at padding that was skipped, and the loss of the labels;
+        inputs as for [`TfmBertModel`].
 
-class TfmBertForReplacedTokenDetection(ReplacedTokenDetection, TfmBertHead):
-    """The encoder with ELECTRA's head, which tells tokens that were replaced from those that were not."""
+        Args:
+            labels: `(batch, length)`, token ids, -100 where there is nothing to predict.
+            return_logits: whether to make logits. `None`: unless training on labels. Where the head carries hooks, they
+                are made in any case.
+            num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
+        """
+        check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], self.lm_head.out_features, VOCABULARY)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.model(*inputs, labelled(labels), return_dict=True, **kwargs)
+        loss, logits = masked_tokens(self, outputs[0], attention_mask, labels, return_logits, num_items_in_batch)
+        return MaskedLMOutput(loss=loss, logits=logits, **passed_on(outputs))
+
+
+class TfmBertForReplacedTokenDetection(TfmBertHead):
+    """The encoder with ELECTRA's head, which tells tokens that a generator has replaced (Clark et al. 2020)."""
 
     has_pooler = False
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        self.detector = make_detector(config)
+        dense, score = (nn.Linear(config.hidden_size, width) for width in (config.hidden_size, 1))
+        self.detector = nn.Sequential(OrderedDict(dense=dense, act_fn=ACT2FN[config.hidden_act], out_proj=score))
         self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> TokenClassifierOutput:
+        """Gives `logits` `(batch, length)`, above 0 where a token looks replaced, and the loss of `labels` of this
+        shape (1 where it was, 0 where not; -100 and padding do not count); inputs as for [`TfmBertModel`]."""
+        check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], 2, "the two classes")
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.model(*inputs, return_dict=True, **kwargs)
+        logits = self.detector(outputs.last_hidden_state).squeeze(-1)
+        loss = None
+        if labels is not None:
+            scores, targets = logits.float(), labels.float().clamp(min=0)
+            weights = (labels != IGNORED).to(scores)
+            weights = weights * attention_mask.to(weights) if marks_padding(attention_mask) else weights
+            loss = F.binary_cross_entropy_with_logits(scores, targets, weights, reduction="sum") / weights.sum()
+        return TokenClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
 
 
 class TfmBertForPreTraining(TfmBertForMaskedLM):
     """The encoder with two pre-training heads: masked language modelling, and next sentences (ALBERT: their order)."""
 
-    accepts_loss_kwargs = False
     has_pooler = True
     other_names = POOLER
+    head_fields = (*TfmBertForMaskedLM.head_fields, "sentence_dropout", *POOLING)
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
@@ -248,38 +394,37 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
         self.seq_relationship = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
-    def prepare(
+    @can_return_tuple
+    def forward(
         self,
-        inputs: Inputs,
-        labels: torch.LongTensor | None = None,
-        next_sentence_label: torch.LongTensor | None = None,
-        **options,
-    ) -> Inputs:
-        sequences = tokens_of(inputs).shape[:1]
-        check_labels(next_sentence_label, sequences, 2, "the two classes", name="next_sentence_label")
-        return super().prepare(inputs, labels)
-
-    def predict(
-        self,
-        outputs: ModelOutput,
-        inputs: Inputs,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
         labels: torch.LongTensor | None = None,
         next_sentence_label: torch.LongTensor | None = None,
         return_logits: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> TfmBertForPreTrainingOutput:
-        """
+        """Gives a [`TfmBertForPreTrainingOutput`]; inputs as for [`TfmBertModel`].
+
         Args:
             labels, return_logits: as for [`TfmBertForMaskedLM`].
-            next_sentence_label: as for [`TfmBertForNextSentencePrediction`].
+            next_sentence_label: as the labels of [`TfmBertForNextSentencePrediction`].
         """
-        masked_lm = super().predict(outputs, inputs, labels, return_logits)
-        logits, loss = self.seq_relationship(self.dropout(outputs.pooler_output)), masked_lm.loss
+        tokens = one_of(input_ids, inputs_embeds)
+        check_labels(labels, tokens.shape[:2], self.lm_head.out_features, VOCABULARY)
+        check_labels(next_sentence_label, tokens.shape[:1], 2, "the two classes", name="next_sentence_label")
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.model(*inputs, labelled(labels), return_dict=True, **kwargs)
+        loss, prediction_logits = masked_tokens(self, outputs[0], attention_mask, labels, return_logits)
+        logits = self.seq_relationship(self.dropout(outputs.pooler_output))
         if next_sentence_label is not None:
             sentence_loss = F.cross_entropy(logits, next_sentence_label.view(-1))
             loss = sentence_loss if loss is None else loss + sentence_loss
-        return TfmBertForPreTrainingOutput(
-            loss=loss, prediction_logits=masked_lm.logits, seq_relationship_logits=logits, **passed_on(outputs)
-        )
+        made = {"prediction_logits": prediction_logits, "seq_relationship_logits": logits}
+        return TfmBertForPreTrainingOutput(loss=loss, **made, **passed_on(outputs))
 
 
 __all__ = [

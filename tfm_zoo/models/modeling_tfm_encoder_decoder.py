@@ -9,8 +9,8 @@ from transformers.modeling_outputs import (
     Seq2SeqModelOutput,
     Seq2SeqQuestionAnsweringModelOutput,
     Seq2SeqSequenceClassifierOutput,
+    TokenClassifierOutput,
 )
-from transformers.utils import ModelOutput
 
 from .batch import Tokens, encoder_batch, one_of
 from .compat import TransformersKwargs, Unpack, can_return_tuple
@@ -22,17 +22,9 @@ from .encoder_decoder_stacks import (
     TfmEncoderStack,
 )
 from .generation import TfmGenerationMixin
-from .heads import (
-    Inputs,
-    QuestionAnswering,
-    SequenceClassification,
-    TfmHead,
-    TokenClassification,
-    check_labels,
-    passed_on,
-)
-from .losses import IGNORED
-from .next_tokens import next_tokens, read_positions, read_states
+from .heads import answers, check_labels, check_sequence_labels, passed_on
+from .losses import IGNORED, labelled
+from .next_tokens import next_tokens, positions_to_read, read_states
 from .pooling import make_classifier, make_pooler
 from .targets import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right
 from .vocabularies import TfmOutputProjection
@@ -149,13 +141,13 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         )
 
 
-class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTrainedModel, TfmGenerationMixin):
+class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel, TfmGenerationMixin):
     """The encoder and the decoder with a projection onto the target's vocabulary, by default tied to its embeddings."""
 
-    base_class = TfmEncoderDecoderModel
     reads_target = True
     _tied_weights_keys = {"lm_head.weight": f"model.{TARGET}"}
     _tp_plan = {"lm_head": "colwise_rep"}
+    head_fields = ("lm_head_bias", "logit_scale", "final_logits_bias")
 
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
@@ -167,36 +159,50 @@ class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTra
         self._tied_weights_keys = ties if config.tie_word_embeddings else None
         self.post_init()
 
-    def prepare(self, inputs: Inputs, labels: torch.LongTensor | None = None, **options) -> Inputs:
-        if labels is None:
-            return inputs
-        ids, embeds = inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"]
-        # (Training reads labelled positions alone.)
-        real = None if self.training else real_tokens(self.config, ids, inputs["decoder_attention_mask"])
-        if ids is None and embeds is None:
-            ids = self.prepare_decoder_input_ids_from_labels(labels)
-            real = labels != IGNORED if real is None else real
-        table, target = "the vocabulary (decoder_vocab_size)", one_of(ids, embeds, "decoder_")
-        check_labels(labels, target.shape[:2], self.lm_head.out_features, table, inputs="the decoder's inputs")
-        read = read_positions(self, labels, real=real, **options)
-        return inputs | {"decoder_input_ids": ids, "use_cache": False, "read_positions": read}
-
-    def predict(
+    @can_return_tuple
+    def forward(
         self,
-        outputs: ModelOutput,
-        inputs: Inputs,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
+        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
         labels: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        decoder_position_ids: torch.LongTensor | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: int | torch.Tensor | None = None,
         return_logits: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
-        """
+        """Gives `logits` `(batch, kept, decoder_vocab_size)`, and the loss of the labels; inputs as for
+        [`TfmEncoderDecoderModel`].
+
         Args:
             labels: `(batch, length)`, what each position of the decoder is to predict, -100 where there is nothing.
                 Decoder inputs that are not given are the labels, shifted to the right.
             logits_to_keep, num_items_in_batch, return_logits: as for [`TfmGPTForCausalLM`].
         """
-        options = (logits_to_keep, num_items_in_batch, return_logits, inputs.get("read_positions"))
+        read = None
+        if labels is not None:
+            # (Training reads labelled positions alone.)
+            real = None if self.training else real_tokens(self.config, decoder_input_ids, decoder_attention_mask)
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+                real = labels != IGNORED if real is None else real
+            target, use_cache = one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_"), False
+            sizes = (target.shape[:2], self.lm_head.out_features)
+            check_labels(labels, *sizes, "the vocabulary (decoder_vocab_size)", inputs="the decoder's inputs")
+            read = positions_to_read(self, labels, return_logits, logits_to_keep, real)
+        given = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs, past_key_values)
+        given += (inputs_embeds, decoder_inputs_embeds, use_cache, token_type_ids, position_ids, decoder_position_ids)
+        outputs = self.model(*given, read, return_dict=True, **kwargs)
+        options = (logits_to_keep, num_items_in_batch, return_logits, read)
         loss, logits = next_tokens(self, outputs.last_hidden_state, labels, *options)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **passed_on(outputs))
 
@@ -212,11 +218,10 @@ class TfmEncoderDecoderForConditionalGeneration(TfmHead, TfmEncoderDecoderPreTra
         return shift_right(self.config, labels)
 
 
-class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEncoderDecoderPreTrainedModel):
+class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedModel):
     """A classifier (or a regressor) of the source, on the decoder's state at the last end-of-sequence token."""
 
-    base_class = TfmEncoderDecoderModel
-    output_class = Seq2SeqSequenceClassifierOutput
+    head_fields = ("classifier_dropout",)
 
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
@@ -226,19 +231,45 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
         self.classification_head = make_classifier(config, pooler, config.classifier_dropout)
         self.post_init()
 
-    def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None) -> Inputs:
-        source, target = inputs["input_ids"], inputs["decoder_input_ids"]
-        read = last_ends(self.config, source)
-        if target is not None and target.shape != source.shape:
-            raise ValueError(
-                f"decoder_input_ids of shape {tuple(target.shape)} should be of shape {tuple(source.shape)}, as "
-                "input_ids: the classifier reads the decoder where the source ends."
-            )
-        use_cache = False if labels is not None else inputs["use_cache"]
-        return super().prepare(inputs, labels) | {"use_cache": use_cache, "read_positions": read}
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
+        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        decoder_position_ids: torch.LongTensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> Seq2SeqSequenceClassifierOutput:
+        """Gives `logits` `(batch, num_labels)`, and the loss of the labels; inputs as for [`TfmEncoderDecoderModel`].
 
-    def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        return self.classification_head(read_states(outputs.last_hidden_state, inputs["read_positions"]))
+        Args:
+            input_ids: `(batch, length)`, each with an end-of-sequence token; `decoder_input_ids` have the same shape.
+            labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is set
+                from the labels where it is `None`.
+        """
+        read = last_ends(self.config, input_ids)
+        if decoder_input_ids is not None and decoder_input_ids.shape != input_ids.shape:
+            raise ValueError(
+                f"decoder_input_ids of shape {tuple(decoder_input_ids.shape)} should be of shape "
+                f"{tuple(input_ids.shape)}, as input_ids: the classifier reads the decoder where the source ends."
+            )
+        check_sequence_labels(self.config, one_of(input_ids, inputs_embeds), labels)
+        use_cache = use_cache if labels is None else False
+        given = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs, past_key_values)
+        given += (inputs_embeds, decoder_inputs_embeds, use_cache, token_type_ids, position_ids, decoder_position_ids)
+        outputs = self.model(*given, read, return_dict=True, **kwargs)
+        logits = self.classification_head(read_states(outputs.last_hidden_state, read))
+        loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
 
 
 class TfmEncoderDecoderEncoder(TfmEncoderAlone):
@@ -249,11 +280,11 @@ class TfmEncoderDecoderDecoder(TfmDecoderStack):
     """The decoder alone, which reads the states of any encoder. It is loaded by its own class, and by no Auto class."""
 
 
-class TfmEncoderDecoderForTokenClassification(TokenClassification, TfmEncoderDecoderPreTrainedModel):
+class TfmEncoderDecoderForTokenClassification(TfmEncoderDecoderPreTrainedModel):
     """The encoder with a classifier on every position of the source, as in T5."""
 
-    base_class = TfmEncoderDecoderEncoder
     _keys_to_ignore_on_load_unexpected = [r"^(model\.)?decoder\.", r"^lm_head\."]
+    head_fields = ("classifier_dropout",)
 
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
@@ -263,18 +294,38 @@ class TfmEncoderDecoderForTokenClassification(TokenClassification, TfmEncoderDec
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-    def reading(self, inputs: Inputs, positions: torch.BoolTensor | None) -> Inputs:
-        return inputs | {"read_positions": positions}
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> TokenClassifierOutput:
+        """Gives `logits` `(batch, length, num_labels)`, and the loss of the labels; inputs as for
+        [`TfmEncoderDecoderEncoder`].
 
-    def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        return self.classifier(self.dropout(outputs.last_hidden_state))
+        Args:
+            labels: `(batch, length)`, classes, -100 where there is none.
+            num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
+        """
+        check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], self.config.num_labels)
+        inputs = (input_ids, attention_mask, inputs_embeds, position_ids, token_type_ids)
+        outputs = self.model(*inputs, labelled(labels), return_dict=True, **kwargs)
+        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, config=self.config, num_items_in_batch=num_items_in_batch)
+        return TokenClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
 
 
-class TfmEncoderDecoderForQuestionAnswering(QuestionAnswering, TfmEncoderDecoderPreTrainedModel):
+class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
     """Scores for the first and the last token of an answer, on the decoder, which reads the source again."""
 
-    base_class = TfmEncoderDecoderModel
-    output_class = Seq2SeqQuestionAnsweringModelOutput
     reads_target = True
 
     def __init__(self, config: TfmEncoderDecoderConfig):
@@ -283,8 +334,40 @@ class TfmEncoderDecoderForQuestionAnswering(QuestionAnswering, TfmEncoderDecoder
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
-    def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        return self.qa_outputs(outputs.last_hidden_state)
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
+        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        start_positions: torch.LongTensor | None = None,
+        end_positions: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        decoder_position_ids: torch.LongTensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> Seq2SeqQuestionAnsweringModelOutput:
+        """Gives `start_logits` and `end_logits` `(batch, length)`, and the loss; inputs as for
+        [`TfmEncoderDecoderModel`].
+
+        Args:
+            start_positions: `(batch,)`, the first of the answer; one outside the sequence does not count in the loss.
+            end_positions: `(batch,)`, its last.
+        """
+        source = one_of(input_ids, inputs_embeds) if encoder_outputs is None else encoder_outputs[0]
+        check_labels(start_positions, source.shape[:1], name="start_positions")
+        check_labels(end_positions, source.shape[:1], name="end_positions")
+        given = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs, past_key_values)
+        given += (inputs_embeds, decoder_inputs_embeds, use_cache, token_type_ids, position_ids, decoder_position_ids)
+        outputs = self.model(*given, return_dict=True, **kwargs)
+        found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
+        return Seq2SeqQuestionAnsweringModelOutput(**found, **passed_on(outputs))
 
 
 __all__ = [

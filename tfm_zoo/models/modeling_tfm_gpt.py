@@ -9,9 +9,10 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
     CausalLMOutputWithPast,
     MoeCausalLMOutputWithPast,
+    QuestionAnsweringModelOutput,
     SequenceClassifierOutputWithPast,
+    TokenClassifierOutput,
 )
-from transformers.utils import ModelOutput
 
 from .batch import Tokens, one_of
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
@@ -20,18 +21,9 @@ from .configuration_tfm_gpt import TfmGPTConfig
 from .decoder_batch import decoder_batch
 from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
 from .generation import TfmGenerationMixin
-from .heads import (
-    Inputs,
-    QuestionAnswering,
-    SequenceClassification,
-    TfmHead,
-    TokenClassification,
-    check_labels,
-    passed_on,
-    tokens_of,
-)
+from .heads import VOCABULARY, answers, check_labels, check_sequence_labels, passed_on
 from .losses import IGNORED
-from .next_tokens import last_tokens, next_tokens, read_positions, read_states
+from .next_tokens import last_tokens, next_tokens, positions_to_read, read_states
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
 
@@ -127,10 +119,8 @@ def check_engine_logits(config) -> None:
         )
 
 
-class TfmGPTHead(TfmHead, TfmGPTPreTrainedModel):
+class TfmGPTHead(TfmGPTPreTrainedModel):
     """The decoder, to which a subclass adds a head."""
-
-    base_class = TfmGPTModel
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
@@ -141,42 +131,33 @@ class TfmGPTHead(TfmHead, TfmGPTPreTrainedModel):
 class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
     """The decoder with a language-modelling head, by default tied to the embeddings."""
 
-    for_predict = ("shift_labels",)
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_rep"}
+    head_fields = ("lm_head_bias", "logit_scale")
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
         self.lm_head = nn.Linear(config.output_size, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
-    def prepare(
-        self, inputs: Inputs, labels: torch.LongTensor | None = None, return_logits: bool | None = None, **options
-    ) -> Inputs:
-        # `shift_labels` is not a parameter: the Trainer would take it for a second kind of labels, which no batch has.
-        shift_labels = inputs.get("shift_labels")
-        if shift_labels is None and labels is None:
-            return inputs
-        shape = tokens_of(inputs).shape[:2]
-        check_labels(labels, shape)
-        shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if shift_labels is None else shift_labels
-        name, table = "shift_labels" if labels is None else "labels", "the vocabulary (vocab_size)"
-        check_labels(shift_labels, shape, self.config.vocab_size, table, name=name)
-        # A label's own position counts as read, too: leaving out just the last token of full rows would gain nothing.
-        placed = shift_labels if labels is None else labels.where(labels != IGNORED, shift_labels)
-        read = read_positions(self, placed, return_logits)
-        return inputs | {"shift_labels": shift_labels, "read_positions": read}
-
-    def predict(
+    @can_return_tuple
+    def forward(
         self,
-        outputs: ModelOutput,
-        inputs: Inputs,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
+        position_ids: torch.LongTensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
         labels: torch.LongTensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: int | torch.Tensor | None = None,
         return_logits: bool | None = None,
-    ) -> ModelOutput:
-        """
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> CausalLMOutputWithPast | MoeCausalLMOutputWithPast:
+        """Gives `logits` `(batch, kept, vocab_size)`, and the loss of the labels; inputs as for [`TfmGPTModel`].
+
         Args:
             labels: `(batch, length)`, token ids, -100 where there is nothing to predict: `labels[:, i + 1]` is what
                 position `i` is to predict, so that `labels=input_ids` trains on all of a text. In their place
@@ -187,48 +168,70 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
             return_logits: whether to make logits. `None`: unless training on labels, where the loss is computed
                 without ever holding those of all positions.
         """
-        states, targets = outputs.last_hidden_state, inputs.get("shift_labels")
-        loss, logits = next_tokens(self, states, targets, logits_to_keep, num_items_in_batch, return_logits)
-        return language_model_output(self.config, outputs, inputs["attention_mask"], loss, logits)
+        # `shift_labels` is not a parameter: the Trainer would take it for a second kind of labels, which no batch has.
+        targets, read = kwargs.pop("shift_labels", None), None
+        if labels is not None or targets is not None:
+            shape, name = one_of(input_ids, inputs_embeds).shape[:2], "shift_labels" if labels is None else "labels"
+            check_labels(labels, shape)
+            targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if targets is None else targets
+            check_labels(targets, shape, self.config.vocab_size, VOCABULARY, name=name)
+            # A label's own position counts as read, too: leaving out just the last token of full rows gains nothing.
+            placed = targets if labels is None else labels.where(labels != IGNORED, targets)
+            read = positions_to_read(self, placed, return_logits)
+        inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids, use_cache)
+        outputs = self.model(*inputs, read, return_dict=True, **kwargs)
+        states, options = outputs.last_hidden_state, (logits_to_keep, num_items_in_batch, return_logits)
+        loss, logits = next_tokens(self, states, targets, *options)
+        router_logits = outputs.get("router_logits")
+        if not router_logits:
+            return CausalLMOutputWithPast(loss=loss, logits=logits, **passed_on(outputs))
+        balance = load_balancing_loss(router_logits, self.config, attention_mask)
+        loss = None if loss is None else loss + self.config.router_aux_loss_coef * balance.to(loss.device)
+        routing = {"aux_loss": balance, "router_logits": router_logits}
+        return MoeCausalLMOutputWithPast(loss=loss, logits=logits, **routing, **passed_on(outputs))
 
 
-def language_model_output(
-    config,
-    outputs: ModelOutput,
-    attention_mask: torch.Tensor | None,
-    loss: torch.Tensor | None,
-    logits: torch.Tensor | None,
-) -> CausalLMOutputWithPast | MoeCausalLMOutputWithPast:
-    """What a language model returns: the loss, the logits, and `outputs` of its base model. If these hold a router's
-    logits, its loss is added to the loss."""
-    router_logits = outputs.get("router_logits")
-    if not router_logits:
-        return CausalLMOutputWithPast(loss=loss, logits=logits, **passed_on(outputs))
-    balance = load_balancing_loss(router_logits, config, attention_mask)
-    loss = None if loss is None else loss + config.router_aux_loss_coef * balance.to(loss.device)
-    routing = {"aux_loss": balance, "router_logits": router_logits}
-    return MoeCausalLMOutputWithPast(loss=loss, logits=logits, **routing, **passed_on(outputs))
-
-
-class TfmGPTForSequenceClassification(SequenceClassification, TfmGPTHead):
+class TfmGPTForSequenceClassification(TfmGPTHead):
     """The decoder with a classifier (or a regressor) on the last real token of each sequence."""
-
-    output_class = SequenceClassifierOutputWithPast
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
         self.score = nn.Linear(config.output_size, config.num_labels, bias=False)
         self.post_init()
 
-    def prepare(self, inputs: Inputs, labels: torch.Tensor | None = None) -> Inputs:
-        return super().prepare(inputs, labels) | {"read_positions": last_tokens(self.config, inputs)}
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
+        position_ids: torch.LongTensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> SequenceClassifierOutputWithPast:
+        """Gives `logits` `(batch, num_labels)`, and the loss of the labels; inputs as for [`TfmGPTModel`].
 
-    def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        return self.score(read_states(outputs.last_hidden_state, inputs["read_positions"]))
+        Args:
+            labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is set
+                from the labels where it is `None`.
+        """
+        tokens = one_of(input_ids, inputs_embeds)
+        check_sequence_labels(self.config, tokens, labels)
+        read = last_tokens(self.config, input_ids, attention_mask, tokens)
+        inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids, use_cache)
+        outputs = self.model(*inputs, read, return_dict=True, **kwargs)
+        logits = self.score(read_states(outputs.last_hidden_state, read))
+        loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return SequenceClassifierOutputWithPast(loss=loss, logits=logits, **passed_on(outputs))
 
 
-class TfmGPTForTokenClassification(TokenClassification, TfmGPTHead):
+class TfmGPTForTokenClassification(TfmGPTHead):
     """The decoder with a classifier on every position."""
+
+    head_fields = ("classifier_dropout",)
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
@@ -236,11 +239,38 @@ class TfmGPTForTokenClassification(TokenClassification, TfmGPTHead):
         self.score = nn.Linear(config.output_size, config.num_labels)
         self.post_init()
 
-    def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        return self.score(self.dropout(outputs.last_hidden_state))
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
+        position_ids: torch.LongTensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> TokenClassifierOutput:
+        """Gives `logits` `(batch, length, num_labels)`, and the loss of the labels; inputs as for [`TfmGPTModel`].
+
+        Args:
+            labels: `(batch, length)`, classes, -100 where there is none.
+            num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
+        """
+        check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], self.config.num_labels)
+        inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids, use_cache)
+        outputs = self.model(*inputs, return_dict=True, **kwargs)
+        logits = self.score(self.dropout(outputs.last_hidden_state))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, config=self.config, num_items_in_batch=num_items_in_batch)
+        shown = {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
+        return TokenClassifierOutput(loss=loss, logits=logits, **shown)
 
 
-class TfmGPTForQuestionAnswering(QuestionAnswering, TfmGPTHead):
+class TfmGPTForQuestionAnswering(TfmGPTHead):
     """The decoder with scores for the first and the last token of an answer."""
 
     def __init__(self, config: TfmGPTConfig):
@@ -248,8 +278,34 @@ class TfmGPTForQuestionAnswering(QuestionAnswering, TfmGPTHead):
         self.qa_outputs = nn.Linear(config.output_size, 2)
         self.post_init()
 
-    def logits(self, outputs: ModelOutput, inputs: Inputs) -> torch.Tensor:
-        return self.qa_outputs(outputs.last_hidden_state)
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
+        position_ids: torch.LongTensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        start_positions: torch.LongTensor | None = None,
+        end_positions: torch.LongTensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> QuestionAnsweringModelOutput:
+        """Gives `start_logits` and `end_logits` `(batch, length)`, and the loss; inputs as for [`TfmGPTModel`].
+
+        Args:
+            start_positions: `(batch,)`, the first of the answer; one outside the sequence does not count in the loss.
+            end_positions: `(batch,)`, its last.
+        """
+        tokens = one_of(input_ids, inputs_embeds)
+        check_labels(start_positions, tokens.shape[:1], name="start_positions")
+        check_labels(end_positions, tokens.shape[:1], name="end_positions")
+        inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids, use_cache)
+        outputs = self.model(*inputs, return_dict=True, **kwargs)
+        found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
+        shown = {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
+        return QuestionAnsweringModelOutput(**found, **shown)
 
 
 __all__ = ["TfmGPTConfig", *TfmGPTConfig.auto_classes.values(), "TfmGPTPreTrainedModel"]

@@ -4,7 +4,6 @@ import torch
 from torch import nn
 
 from .batch import has_hooks
-from .heads import Inputs, tokens_of
 from .kernels import soft_capped
 from .layout import find_unread_end, marks_padding, only_last
 from .losses import IGNORED, labelled_only, logits_loss, vocabulary_loss
@@ -51,13 +50,12 @@ def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logit
     return return_logits or has_hooks(model.lm_head)  # hooks see every position
 
 
-def read_positions(
+def positions_to_read(
     model: nn.Module,
     labels: torch.LongTensor,
     return_logits: bool | None = None,
     logits_to_keep: int | torch.Tensor = 0,
     real: torch.Tensor | None = None,
-    **options,
 ) -> torch.BoolTensor | None:
     """Where a language model reads the last hidden state of its base model, `(batch, length)`; `None`: everywhere.
 
@@ -80,7 +78,7 @@ def read_positions(
 def read_states(hidden_states: torch.Tensor, positions: torch.BoolTensor) -> torch.Tensor:
     """`(batch, hidden_size)`, the states at the one true position `(batch, length)` of each row."""
     index = positions.to(hidden_states.device).int().argmax(dim=1)
-    return hidden_states[torch.arange(len(index), device=index.device), index]
+    return hidden_states[torch.arange(index.shape[0], device=index.device), index]  # `len` would fix it in a graph
 
 
 def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
@@ -94,10 +92,11 @@ def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Te
     return hidden_states.take_along_dim(logits_to_keep[..., None], dim=1)
 
 
-def last_tokens(config, inputs: Inputs) -> torch.BoolTensor:
+def last_tokens(
+    config, ids: torch.LongTensor | None, mask: torch.Tensor | None, tokens: torch.Tensor
+) -> torch.BoolTensor:
     """`(batch, length)`, true at the last token that is not `pad_token_id` or, for embeddings and models without that
-    id, not masked. Raises a `ValueError` if neither says which tokens of a batch are padding."""
-    tokens, ids, mask = tokens_of(inputs), inputs["input_ids"], inputs["attention_mask"]
+    id, not masked. `tokens` are the ids or the embeddings. Raises a `ValueError` if neither says what is padding."""
     batch, length = tokens.shape[:2]
     if ids is not None and config.pad_token_id is not None:
         real = ids != config.pad_token_id

@@ -11,6 +11,9 @@ from .configuration_tfm import ENGINES
 from .layout import marks_padding
 from .norms import make_norm
 
+#: fields of the configuration that a pooler and its pooling read
+POOLING = ("classifier_pooling", "pooler_act", "pooler_dropout", "classifier_norm")
+
 
 def pool(config, states: torch.Tensor, mask: torch.Tensor | None, read: Callable, query=None) -> torch.Tensor:
     """Applies `read`, a pooler or a classifier, to each sequence: `(batch, length, width)` to `(batch, outputs)`. It

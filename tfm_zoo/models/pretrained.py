@@ -1,6 +1,7 @@
 """The base of all models: what transformers needs to know for loading, saving, initialisation and attention."""
 
 import re
+from inspect import signature
 
 import torch
 from torch import nn
@@ -30,6 +31,8 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
     _can_record_outputs = {"hidden_states": TfmLayer, "attentions": TfmAttention}
     #: pattern of a tensor's name in earlier versions or in other heads -> its name here; not inherited
     other_names: dict[str, str] = {}
+    #: fields of the configuration that this class reads, and not every class of its family
+    head_fields: tuple[str, ...] = ()
 
     def __init__(self, config, *inputs, **kwargs):
         kind, expected = getattr(config, "model_type", None), self.config_class
@@ -45,6 +48,11 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
             method = quantization["quant_method"]
             raise ValueError(f"The checkpoint is quantised: import {method} before you load it ({INSTALL}).")
         super().__init__(config, *inputs, **kwargs)
+
+    @property
+    def accepts_loss_kwargs(self) -> bool:
+        """Whether `forward` divides its loss by the labels of a whole optimizer step, if the Trainer counts them."""
+        return "num_items_in_batch" in signature(self.forward).parameters
 
     @property
     def _supports_sdpa(self) -> bool:

@@ -54,7 +54,7 @@ class TfmEmbeddings(nn.Module):
         self.embed_token_types = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
         self.token_types_as_tokens = config.token_types_as_tokens
         # The row of position 0. If a row is reserved for padding, it is the one before.
-        self.position_offset = padding_idx + 1 if config.position_ids_from_padding else config.position_offset
+        self.position_offset = config.first_position or config.position_offset
         self.norm = make_norm(config, width) if config.embedding_norm else multiplier(config.embedding_multiplier)
         self.dropout = nn.Dropout(config.embedding_dropout)
         self.projection = nn.Linear(width, config.hidden_size) if width != config.hidden_size else None
@@ -90,7 +90,7 @@ class TfmStack:
         self.layer_types, self.vocab_size, self.input_width = layer_types, vocab_size, config.embedding_size
         self.num_heads, self.cache_sizes = sizes.num_attention_heads, (sizes.num_key_value_heads, sizes.head_dim)
         # How many positions there are; sinusoids have no last one, and rotary positions are not checked.
-        self.first_position = config.pad_token_id + 1 if config.position_ids_from_padding else 0
+        self.first_position = config.first_position
         rows = config.max_position_embeddings - self.first_position
         self.num_positions = {"learned": rows, "sinusoidal": sys.maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)

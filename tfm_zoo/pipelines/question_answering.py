@@ -10,9 +10,9 @@ from transformers import PreTrainedModel
 from transformers.pipelines.base import ChunkPipeline
 
 from ..limits import positions_of
+from ..windows import Windows
 from .base import PadsAtRight, without_none
 from .spans import likeliest_spans
-from .windows import Windows
 
 
 class QuestionAnsweringPipeline(PadsAtRight, ChunkPipeline):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from transformers import Pipeline, PreTrainedConfig, PreTrainedModel
+from transformers import AutoTokenizer, Pipeline, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..limits import positions_of
 from .base import PadsAtRight, without_none
@@ -16,6 +16,9 @@ logger = logging.getLogger(__name__)
 #: how texts are generated where neither the caller nor the model says
 NEW_TOKENS, BEAMS = 256, 4
 LENGTHS = {"max_length", "max_new_tokens"}
+#: what the parameters of a task say besides settings of `generate`: a text to put before each source; and the folder,
+#: beside the model, of the tokenizer of what it writes, if that has a vocabulary of its own
+NOT_GENERATION = ("prefix", "target_tokenizer")
 
 
 class Text2TextGenerationPipeline(PadsAtRight, Pipeline):
@@ -30,7 +33,10 @@ class Text2TextGenerationPipeline(PadsAtRight, Pipeline):
     - `stop_sequence`: a text that ends the generation.
     - whatever `model.generate` takes. What a caller leaves out is taken from the model's `task_specific_params` for the
       task, then from its generation configuration. If neither says, 4 beams search for up to 256 tokens, or as many as
-      the model takes. A `prefix` of the model stands before a text.
+      the model takes. A `prefix` that these parameters name stands before a text.
+
+    If the model writes in a vocabulary of its own, its tokenizer comes from the folder that these parameters name as
+    `target_tokenizer`; or it is given under that name when the pipeline is made.
 
     It returns for a text a list of results, one for each of `num_return_sequences`; for a list of texts a list of
     results, or of such lists if there are several for each; for a data set or a generator an iterator over such lists.
@@ -43,13 +49,26 @@ class Text2TextGenerationPipeline(PadsAtRight, Pipeline):
     task_name = "text2text-generation"
     return_name = "generated"
 
-    def __init__(self, model: PreTrainedModel, *args, task: str = "", **kwargs):
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *args,
+        task: str = "",
+        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        **kwargs,
+    ):
         if not getattr(model.config, "is_encoder_decoder", False) or not model.can_generate():
             raise ValueError(
                 f"{self.task_name} needs an encoder-decoder with a language modelling head, such as "
                 f"TfmEncoderDecoderForConditionalGeneration, and not {type(model).__name__}."
             )
+        self.own_target_tokenizer = target_tokenizer or load_target_tokenizer(model)
         super().__init__(model, *args, task=self.task_name, **kwargs)
+
+    @property
+    def target_tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer of what is written."""
+        return self.own_target_tokenizer or self.tokenizer
 
     def __call__(self, inputs: Any, **arguments: Any) -> Any:
         if isinstance(inputs, list) and not inputs:
@@ -69,7 +88,7 @@ class Text2TextGenerationPipeline(PadsAtRight, Pipeline):
         **generate_arguments: Any,
     ) -> tuple[dict, dict, dict]:
         if stop_sequence is not None:
-            generate_arguments |= {"stop_strings": [stop_sequence], "tokenizer": self.tokenizer}
+            generate_arguments |= {"stop_strings": [stop_sequence], "tokenizer": self.target_tokenizer}
         returned = {
             "return_tensors": return_tensors,
             "return_text": return_text,
@@ -83,9 +102,7 @@ class Text2TextGenerationPipeline(PadsAtRight, Pipeline):
     def prefixed(self, text: str) -> str:
         if not isinstance(text, str):
             raise ValueError(f"{self.task_name} takes texts, and not {text!r}.")
-        prefix = self.parameters_by_task.get(self.task, {}).get(
-            "prefix", field_of_original(self.model.config, "prefix")
-        )
+        prefix = self.task_parameters.get("prefix", field_of_original(self.model.config, "prefix"))
         return (prefix or "") + text
 
     def _forward(self, inputs: dict[str, Any], **arguments: Any) -> dict[str, torch.Tensor]:
@@ -108,7 +125,7 @@ class Text2TextGenerationPipeline(PadsAtRight, Pipeline):
         for ids in outputs["output_ids"][0]:
             result = {f"{self.return_name}_token_ids": ids} if return_tensors else {}
             if return_text or (return_text is None and not return_tensors):
-                result[f"{self.return_name}_text"] = self.tokenizer.decode(
+                result[f"{self.return_name}_text"] = self.target_tokenizer.decode(
                     ids, skip_special_tokens=True, clean_up_tokenization_spaces=clean_up_tokenization_spaces
                 )
             results.append(result)
@@ -119,12 +136,16 @@ class Text2TextGenerationPipeline(PadsAtRight, Pipeline):
         """What the model's configuration says of tasks: generation settings, and a `prefix`."""
         return field_of_original(self.model.config, "task_specific_params") or {}
 
+    @property
+    def task_parameters(self) -> dict[str, Any]:
+        """Those for this pipeline's task, such as `translation_en_to_de`, or else for all of its kind."""
+        by_task = self.parameters_by_task
+        return by_task.get(self.task, by_task.get(self.task_name, {}))
+
     def generate_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The caller's arguments of `generate`, completed."""
         caller_config, model_settings = arguments.get("generation_config"), self.model.generation_config.to_diff_dict()
-        task_settings = {
-            name: value for name, value in self.parameters_by_task.get(self.task, {}).items() if name != "prefix"
-        }
+        task_settings = {name: value for name, value in self.task_parameters.items() if name not in NOT_GENERATION}
         longest = (positions_of(self.model.config) or NEW_TOKENS + 1) - 1  # decoding begins with a token
         defaults = {"max_new_tokens": min(NEW_TOKENS, longest), "num_beams": BEAMS}
         defaults |= without_none({"pad_token_id": self.tokenizer.pad_token_id})
@@ -214,3 +235,14 @@ def field_of_original(config: PreTrainedConfig, name: str) -> Any:
     """A field of an official configuration, which a converted model keeps; `None` if there is none."""
     value = getattr(config, name, None)
     return (getattr(config, "official", None) or {}).get(name) if value is None else value
+
+
+def load_target_tokenizer(model: PreTrainedModel, **options: Any) -> PreTrainedTokenizerBase | None:
+    """The tokenizer of what a model writes, from the folder beside it that its configuration names; `None` if that is
+    the tokenizer of what it reads. `options` go to `from_pretrained`."""
+    by_task = field_of_original(model.config, "task_specific_params") or {}
+    folder = next((each["target_tokenizer"] for each in by_task.values() if "target_tokenizer" in each), None)
+    if folder is None:
+        return None
+    revision = getattr(model.config, "_commit_hash", None)
+    return AutoTokenizer.from_pretrained(model.name_or_path, subfolder=folder, revision=revision, **options)

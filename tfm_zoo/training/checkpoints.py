@@ -42,18 +42,21 @@ class TrainState:
     train_seconds: float = 0.0
     train_examples: int = 0
     best_metric: float | None = None
+    best_loss: float | None = None  # of the evaluation with the best metric
     best_step: int | None = None
     evaluations_without_gain: int = 0
     log_history: list[dict[str, Any]] = field(default_factory=list)  # in the form of transformers' `TrainerState`
     run: dict[str, Any] = field(default_factory=dict)  # its identity, which a resumed run must share
 
-    def is_best(self, metric: float, greater_is_better: bool) -> bool:
-        """Record the metric of an evaluation; returns whether it is the best so far."""
+    def is_best(self, metric: float, greater_is_better: bool, loss: float | None = None) -> bool:
+        """Record the metric and the loss of an evaluation; returns whether it is the best so far. Of equal metrics the
+        one with the lower loss is the better; that is no gain for early stopping."""
         sign, best = 1 if greater_is_better else -1, self.best_metric
-        is_best = best is None or sign * metric > sign * best or (math.isnan(best) and not math.isnan(metric))
-        self.evaluations_without_gain = 0 if is_best else self.evaluations_without_gain + 1
-        if is_best:
-            self.best_metric, self.best_step = metric, self.step
+        is_gain = best is None or sign * metric > sign * best or (math.isnan(best) and not math.isnan(metric))
+        self.evaluations_without_gain = 0 if is_gain else self.evaluations_without_gain + 1
+        has_lower_loss = metric == best and None not in (loss, self.best_loss) and loss < self.best_loss
+        if is_best := is_gain or has_lower_loss:
+            self.best_metric, self.best_loss, self.best_step = metric, loss, self.step
         return is_best
 
     def write(self, folder: Path) -> None:

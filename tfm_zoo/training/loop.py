@@ -2,6 +2,9 @@
 
 import logging
 import math
+import os
+import shlex
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -17,25 +20,29 @@ from tqdm.auto import tqdm
 
 from tfm_zoo.models.hub_gathering import own_class, whole
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
-from tfm_zoo.training.checkpoints import STATE_FILE, TrainState, save_checkpoint, staged
+from tfm_zoo.training.checkpoints import STATE_FILE, TrainState, complete_checkpoints, save_checkpoint, staged
 from tfm_zoo.training.identity import check_identity, identity
 from tfm_zoo.training.optimization import GradualUnfreezing, create_optimizer, create_schedules, freeze, what_learns
-from tfm_zoo.training.reports import Report
-from tfm_zoo.training.runs import Run, end_training, make_output_dir, tracker_values
+from tfm_zoo.training.report import Report
+from tfm_zoo.training.run import Run, end_training, open_output, tracker_values
 from tfm_zoo.training.sharding import check_processes, load_saved, shard_shared_tables, unwrapped, whole_weights
-from tfm_zoo.training.streams import Stream, StreamBatches, default_workers
+from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task, with_prefix
 from tfm_zoo.training.wording import counted
 
 logger = logging.getLogger(__name__)
-SILENCE = 20  # the fewest seconds between two lines of progress, where there is no bar
 
 
 def train(loop: "Loop") -> dict[str, float]:
     """Run the loop, leave card and figures beside the best model, and return the figures. All processes call it."""
     run, task, accelerator = loop.run, loop.task, loop.accelerator
-    accelerator.init_trackers(run.name, tracker_values(run.model_args, run.data_args, run.args))
-    loop.train()
+    accelerator.init_trackers(run.name, tracker_values(run.args))
+    try:
+        loop.train()
+    except KeyboardInterrupt:
+        if accelerator.is_main_process:
+            print(f"\n{loop.how_to_go_on()}", file=sys.stderr)
+        raise
     # The final figures are those of the saved weights, which are loaded in place: two models may not fit into memory.
     load_saved(accelerator, loop.model, loop.output_dir)
     final = task.final_figures(loop.model, loop.state)
@@ -92,7 +99,7 @@ class Loop:
             "warmup_steps": warmup_steps,
             **task.facts,
         }
-        self.state = TrainState(run=identity(facts, self.args, run.data_args, run.model_args))
+        self.state = TrainState(run=identity(facts, self.args))
         if run.checkpoint:
             # With several phases the size of batches has to stay: the number of steps in a phase follows from it.
             may_differ = ["global_batch_size"] if self.batches.may_change and len(phases) == 1 else []
@@ -111,7 +118,7 @@ class Loop:
             step = self.batches.step_after(state.step_in_epoch, size)
             self.state = replace(state, run=self.state.run, step_in_epoch=step)
             logger.info(f"Continuing from {run.checkpoint}, step {self.state.step} of {self.total_steps}")
-        make_output_dir(run)
+        self.run = open_output(run)
 
     def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, dict[str, Any]]:
         """The global batches, the same for any number of processes; and the arguments of a `DataLoader` for them."""
@@ -156,7 +163,7 @@ class Loop:
         progress = tqdm(total=self.total_steps, initial=state.step, disable=is_hidden)
         # Each process sums the losses of its own examples. Where the sum is read, it is reduced over all processes.
         window_loss = torch.tensor(state.window_loss, device=accelerator.device) * accelerator.is_main_process
-        clock = last_report = perf_counter()
+        clock = perf_counter()
         self.model.train()
         while not self.is_finished:
             self.task.before_epoch(model, state.epoch)
@@ -179,9 +186,8 @@ class Loop:
                 if state.step % args.logging_steps == 0 or end:
                     mean = self.log_losses(accelerator.reduce(window_loss, "sum").item(), grad_norm)
                     progress.set_postfix(loss=f"{mean:.4f}")
-                    if progress.disable and perf_counter() - last_report > SILENCE:
+                    if progress.disable:
                         logger.info(f"step {state.step} of {self.total_steps}: loss {mean:.4f}")
-                        last_report = perf_counter()
                     window_loss.zero_()
                 state.train_seconds += perf_counter() - clock
 
@@ -200,13 +206,22 @@ class Loop:
             logger.info(f"step {state.step} of {self.total_steps}: stopped, after {patience} without a gain")
         state.loss_sum += accelerator.reduce(window_loss, "sum").item()
 
+    def how_to_go_on(self) -> str:
+        """The command with which a run that was stopped goes on."""
+        found = [int(path.name.split("-")[1]) for path in complete_checkpoints(self.output_dir)]
+        place = f"goes on from step {found[-1]}" if found else "begins again, as no checkpoint was saved yet"
+        launcher = ["accelerate", "launch"] if "ACCELERATE_MIXED_PRECISION" in os.environ else ["python"]
+        command = shlex.join([*launcher, *sys.argv, "--resume_from_checkpoint", "auto"])
+        return f"Stopped at step {self.state.step} of {self.total_steps}. This {place}: {command}"
+
     def evaluate(self) -> None:
         """Log the figures of the model, and keep it if it is the best so far."""
         figures = self.task.evaluate(self.model)
         self.log(with_prefix(figures, "validation") | {"train_runtime": self.state.train_seconds})
         shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items() if name != "samples_per_second")
         logger.info(f"step {self.state.step}, validation: {shown}")
-        if self.state.is_best(figures[self.args.metric_for_best_model], self.args.higher_is_better):
+        best_by = figures[self.args.metric_for_best_model]
+        if self.state.is_best(best_by, self.args.higher_is_better, loss=figures["loss"]):
             self.keep()
         self.task.after_evaluation(self.model, self.state)
 
@@ -237,7 +252,7 @@ class Loop:
                 model = whole(model, weights)  # whose dtype may differ from the wrapped model's
             with staged(self.output_dir) as folder:
                 model.save_pretrained(folder, state_dict=weights)
-                self.task.tokenizer.save_pretrained(folder)
+                self.task.save_tokenizer(folder)
                 self.state.write(folder)  # names the step of this model
         self.accelerator.wait_for_everyone()
 
@@ -275,7 +290,7 @@ def train_step(
     loss_sum = torch.zeros(items.shape, device=accelerator.device)
     for index, (batch, count) in enumerate(zip(micro_batches, counts, strict=True)):
         last = index == len(micro_batches) - 1
-        accelerator.gradient_state._set_sync_gradients(last)
+        accelerator.sync_gradients = last
         with nullcontext() if last or args.sync_each_batch else accelerator.no_sync(model):
             loss = task.loss(model, send_to_device(batch, accelerator.device, non_blocking=True)).float() * count
             # Accelerate averages gradients over processes; times their number, the average is the sum.

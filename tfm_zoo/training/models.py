@@ -1,19 +1,18 @@
-"""The model that a recipe trains, with its tokenizer: a checkpoint, or new weights."""
+"""The model that a recipe trains, with its tokenizer: a checkpoint, perhaps with a new head, or new weights."""
 
 import difflib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import torch
 import transformers
-import yaml
 from huggingface_hub.errors import LocalEntryNotFoundError
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.auto_factory import _get_model_class
-from typing_extensions import Self
 
 import tfm_zoo
 from tfm_zoo.converters import ARCHITECTURES
@@ -22,8 +21,8 @@ from tfm_zoo.converters.tensor_matching import new_weights
 from tfm_zoo.limits import positions_of
 from tfm_zoo.packing.configuration import METHOD
 from tfm_zoo.quiet import quiet_loading
-from tfm_zoo.training.arguments import Options, nearest, option
-from tfm_zoo.training.sources import DataArguments
+from tfm_zoo.training.options import TrainingOptions, is_zoo
+from tfm_zoo.training.parsing import nearest
 
 logger = logging.getLogger(__name__)
 ModelAndTokenizer = tuple[PreTrainedModel, PreTrainedTokenizerBase]
@@ -31,93 +30,6 @@ ModelAndTokenizer = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 # Weights are float32 in training, also those of half-precision checkpoints: half precision would round AdamW's small
 # steps away. With `mixed_precision`, the model computes in half precision where that does no harm.
 WEIGHTS = torch.float32
-
-
-@dataclass(frozen=True)
-class ModelArguments(Options):
-    """Which checkpoint to start from, or which new model to make."""
-
-    default_model: ClassVar[str | None] = None  # the checkpoint to start from if no option says so
-    #: type of the small new model that is made if no option names another, and its fields
-    small_type: ClassVar[str]
-    small_fields: ClassVar[Mapping[str, Any]] = {
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 256,
-    }
-    #: makes a tokenizer from texts, with at most this many tokens; `small_vocab_size` is the default number
-    make_tokenizer: ClassVar[Callable[[Iterable[str], int], PreTrainedTokenizerBase]]
-    small_vocab_size: ClassVar[int] = 8000
-
-    model_name_or_path: str | None = option(None, "Zoo or official checkpoint, Hub id or folder; default: a new model.")
-    model_type: str | None = option(None, "Type of a new model in its default size (llama); default: a small model.")
-    config_name: str | None = option(
-        None, f"Configuration of a new model: a Hub id, a folder, or one of {', '.join(tfm_zoo.NAMED_CONFIGS)}."
-    )
-    config_overrides: str | None = option(None, "Fields of a new model: 'hidden_size=256,mlp_type=gated' or a mapping.")
-    tokenizer_name: str | None = option(None, "Default: the checkpoint's, or one made from the training text.")
-    tokenizer_vocab_size: int | None = option(None, "The most tokens of a tokenizer made from the training text.")
-    model_class: Literal["zoo", "native"] = option("zoo", "'native' keeps an official checkpoint's own class.")
-    trust_remote_code: bool = option(False, "Run code that a checkpoint on the Hub brings along.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        names = self.new_model_options
-        if self.model_name_or_path and names:
-            raise ValueError(f"{names[0]} makes a new model and cannot go with model_name_or_path")
-        if self.model_type and self.config_name:
-            raise ValueError("give either model_type or config_name, not both")
-        if self.tokenizer_vocab_size and (self.tokenizer_name or self.model_name_or_path):
-            raise ValueError("tokenizer_vocab_size is for a tokenizer made from the training text, of a new model")
-        self.overrides()  # refuses what it cannot read
-
-    def resolved(self, data_args: DataArguments) -> Self:
-        """These options with the defaults that depend on the data filled in."""
-        return self
-
-    @property
-    def new_model_options(self) -> list[str]:
-        """The names of the options that describe a new model and are set."""
-        return [name for name in ("model_type", "config_name", "config_overrides") if getattr(self, name) is not None]
-
-    @property
-    def is_named(self) -> bool:
-        """Whether the options name a new model with sizes of its own, and not the small one."""
-        return bool(self.model_type or self.config_name)
-
-    @property
-    def is_new(self) -> bool:
-        """Whether training starts from new weights, and not from a checkpoint."""
-        return self.model_name_or_path is None
-
-    def becomes_zoo(self, config: PreTrainedConfig) -> bool:
-        """Whether a model of this configuration is official and will be converted to a zoo model."""
-        return self.model_class == "zoo" and not is_zoo(config)
-
-    def overrides(self) -> dict[str, Any]:
-        """`config_overrides` as fields and values."""
-        text = (self.config_overrides or "").strip()
-        if text.startswith("{"):
-            try:
-                values = yaml.safe_load(text)
-            except yaml.YAMLError:
-                raise ValueError(f"config_overrides {text!r}: not a mapping of fields to values") from None
-        else:
-            pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
-            if not all(equals for _, equals, _ in pairs):
-                raise ValueError(f"config_overrides {text!r}: expected field=value,field=value")
-            values = {name.strip(): yaml.safe_load(value) for name, _, value in pairs}
-        return {name: _number(value) for name, value in values.items()}
-
-
-def vocabulary_option(kind: str, default: int = ModelArguments.small_vocab_size) -> Any:
-    """The option `tokenizer_vocab_size` of a task that makes this kind of tokenizer."""
-    return option(
-        None,
-        f"The most tokens of a tokenizer made from the training texts, {kind}; default: as many as the named"
-        f" configuration has, or {default}.",
-    )
 
 
 @dataclass(frozen=True)
@@ -148,7 +60,7 @@ class Head:
             raise ValueError(f"model_type {config.model_type!r} becomes a {family!r}, which is not a {self.title}")
         return getattr(tfm_zoo, name)
 
-    def config_of_checkpoint(self, args: ModelArguments) -> PreTrainedConfig:
+    def config_of_checkpoint(self, args: TrainingOptions) -> PreTrainedConfig:
         """The configuration of the checkpoint that the options name."""
         config = load_config(args, "model_name_or_path")
         self.check(config)
@@ -157,7 +69,7 @@ class Head:
             raise ValueError(f"model_name_or_path {name!r} is quantised, for inference: train what it was made of")
         return config
 
-    def load(self, args: ModelArguments, replace_head: bool = False, **fields: Any) -> ModelAndTokenizer:
+    def load(self, args: TrainingOptions, replace_head: bool = False, **fields: Any) -> ModelAndTokenizer:
         """The checkpoint that the options name, with these fields changed and perhaps a new head; and its tokenizer."""
         name, config = args.model_name_or_path, self.config_of_checkpoint(args)
         if args.becomes_zoo(config):
@@ -176,13 +88,15 @@ class Head:
         check_vocabulary(tokenizer, model.config)
         return model, tokenizer
 
-    def new(self, args: ModelArguments, config: PreTrainedConfig, **fields: Any) -> PreTrainedModel:
+    def new(self, args: TrainingOptions, config: PreTrainedConfig, **fields: Any) -> PreTrainedModel:
         """A model of this configuration with new weights. `fields` are set only if it is converted to a zoo model."""
         # With the same seed the official model and the converted one start with the same weights.
         model = self.auto_class.from_config(config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code)
+        if args.tokenizer_name is None and args.tokenizer_vocab_size is None:
+            weigh_embeddings(model)
         return tfm_zoo.from_official(model, self.zoo_class(config), **fields) if args.becomes_zoo(config) else model
 
-    def new_config(self, args: ModelArguments, tokenizer: PreTrainedTokenizerBase, **fields: Any) -> PreTrainedConfig:
+    def new_config(self, args: TrainingOptions, tokenizer: PreTrainedTokenizerBase, **fields: Any) -> PreTrainedConfig:
         """The configuration of a new model, as the options name it; `fields` change it, and `config_overrides` win."""
         fields = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **fields}
         if not args.is_named:
@@ -203,11 +117,6 @@ class Head:
         return config
 
 
-def is_zoo(config: PreTrainedConfig) -> bool:
-    """Whether a configuration is of the zoo's own models."""
-    return config.model_type.startswith("tfm_")
-
-
 def family_of(config: PreTrainedConfig) -> str | None:
     """The `model_type` of the zoo model that a model is, or is converted to; `None` if the zoo cannot convert it."""
     if is_zoo(config):
@@ -216,7 +125,7 @@ def family_of(config: PreTrainedConfig) -> str | None:
     return table and table.family
 
 
-def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
+def load_config(args: TrainingOptions, option_name: str) -> PreTrainedConfig:
     """The configuration of the checkpoint that an option names."""
     name = getattr(args, option_name)
     if is_path(name) and not Path(name).exists():
@@ -235,7 +144,7 @@ def load_config(args: ModelArguments, option_name: str) -> PreTrainedConfig:
         raise OSError(f"{named}: neither a checkpoint's folder nor {on_hub(error)}; {advice}") from error
 
 
-def load_tokenizer(args: ModelArguments) -> PreTrainedTokenizerBase:
+def load_tokenizer(args: TrainingOptions) -> PreTrainedTokenizerBase:
     """The tokenizer that the options name, else that of the checkpoint."""
     option_name = "tokenizer_name" if args.tokenizer_name else "model_name_or_path"
     name = getattr(args, option_name)
@@ -253,14 +162,25 @@ def on_hub(error: Exception) -> str:
     return f"found on the Hub{'' if is_reached else ', which cannot be reached (or HF_HUB_OFFLINE is set)'}"
 
 
-def new_tokenizer(args: ModelArguments, texts: Iterable[str]) -> PreTrainedTokenizerBase:
+def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedTokenizerBase:
     """The tokenizer that the options name, else one made from the texts, which are read only then."""
     if args.tokenizer_name:
         return load_tokenizer(args)
     return args.make_tokenizer(texts, tokens_to_learn(args, args.small_vocab_size))
 
 
-def tokens_to_learn(args: ModelArguments, default: int) -> int:
+def weigh_embeddings(model: PreTrainedModel) -> None:
+    """Warn of a new model most of whose parameters are embeddings of the tokens that were found in its texts."""
+    tokens, width = model.get_input_embeddings().weight.shape
+    others = model.num_parameters() - tokens * width
+    if tokens * width > others:
+        logger.warning(
+            f"{tokens * width:,} of the model's {tokens * width + others:,} parameters are embeddings of {tokens:,}"
+            f" tokens: fewer train faster, such as --tokenizer_vocab_size {max(3, others // (400 * width)) * 100}"
+        )
+
+
+def tokens_to_learn(args: TrainingOptions, default: int) -> int:
     """The number of tokens of a tokenizer made for a new model: as the options say, or as its configuration has."""
     if args.tokenizer_vocab_size is not None:
         return args.tokenizer_vocab_size
@@ -268,14 +188,14 @@ def tokens_to_learn(args: ModelArguments, default: int) -> int:
     return args.overrides().get("vocab_size", usual)
 
 
-def _known_config(args: ModelArguments) -> PreTrainedConfig:
+def _known_config(args: TrainingOptions) -> PreTrainedConfig:
     """The configuration that the options name, before any of its fields is changed."""
     if args.config_name in tfm_zoo.NAMED_CONFIGS:
         return tfm_zoo.named_config(args.config_name)
     if args.config_name:
         return load_config(args, "config_name")
     if args.model_type is None or args.model_type in transformers.CONFIG_MAPPING:
-        return AutoConfig.for_model(args.model_type or args.small_type)
+        return AutoConfig.for_model(args.model_type or args.small_type[args.model_class])
     near = difflib.get_close_matches(args.model_type, transformers.CONFIG_MAPPING, n=3)
     raise ValueError(f"model_type {args.model_type!r} is not one of transformers' or the zoo's; near: {near}")
 
@@ -292,9 +212,63 @@ def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) 
     return min(positions_of(config) or tokenizer.model_max_length, tokenizer.model_max_length)
 
 
-def _number(value: Any) -> Any:
-    """The value, as a number if it is a number's text: YAML reads 1e-3 as text."""
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
+def with_padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """The tokenizer, with a padding token. If it has none, as GPT-2's, its end-of-text token becomes it."""
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if tokenizer.pad_token is None:
+        raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no pad_token, which batches need, and no eos_token")
+    return tokenizer
+
+
+def new_config_and_tokenizer(
+    head: Head, args: TrainingOptions, texts: Iterable[str], max_length: int, **fields: object
+) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:
+    """The configuration of a new model for texts of at most `max_length` tokens, with these fields; and the tokenizer
+    named, or one made from the texts."""
+    tokenizer = new_tokenizer(args, texts)
+    if not args.tokenizer_name:
+        tokenizer.model_max_length = max_length
+    if not args.is_named:
+        fields["max_position_embeddings"] = max_length
+    return head.new_config(args, tokenizer, **fields), tokenizer
+
+
+def load_with_labels(
+    head: Head,
+    args: TrainingOptions,
+    config: PreTrainedConfig,
+    label_names: list[str],
+    replace_misfit: bool = False,
+    **fields: Any,
+) -> ModelAndTokenizer:
+    """The checkpoint with a head for these labels, and its tokenizer. Its own head is kept if it has as many labels;
+    any other is refused, or replaced if `replace_misfit`. `config` is the checkpoint's configuration, in which `fields`
+    are set."""
+    name = args.model_name_or_path
+    suffix = head.auto_class.__name__.removeprefix("AutoModel")  # such as "ForSequenceClassification"
+    has_head = any(suffix in architecture for architecture in config.architectures or [])
+    is_misfit = has_head and config.num_labels != len(label_names)
+    if is_misfit and not replace_misfit:
+        raise ValueError(
+            f"{name!r} classifies into {config.num_labels} labels {list(config.label2id)} and the data have"
+            f" {len(label_names)}: {label_names}; ignore_mismatched_sizes replaces its head"
+        )
+    if has_head and set(config.label2id) == set(label_names):
+        label_names = [config.id2label[index] for index in range(len(label_names))]
+    elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in config.label2id):
+        logger.warning(f"{name!r} classifies into {list(config.label2id)}: its head now learns {label_names}")
+
+    replace_head = replace_misfit and (is_misfit or not has_head)
+    return head.load(args, replace_head, **label_fields(label_names), **fields)
+
+
+def label_fields(names: list[str]) -> dict[str, Any]:
+    """The fields of a configuration that name the labels."""
+    ids = {name: index for index, name in enumerate(names)}
+    return {"num_labels": len(names), "id2label": dict(enumerate(names)), "label2id": ids}
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names in order: whole numbers by value, and after them all others by the alphabet."""
+    return sorted(names, key=lambda name: (0, int(name), "") if re.fullmatch(r"-?\d+", name) else (1, 0, name))

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel
 
 from tfm_zoo.schedules import create_schedule
-from tfm_zoo.training.arguments import LoopArguments
+from tfm_zoo.training.options import TrainingOptions
 
 LAYER = re.compile(r"(.*?)\.(\d+)\.")  # "encoder.layer.11.output.dense.weight": number 11 of the stack "encoder.layer"
 EMBEDDING = re.compile(r"emb|wte|wpe|shared")  # all but GPT-2 and BART say "emb" somewhere
@@ -122,14 +122,14 @@ def parameter_groups(
     ]
 
 
-def create_optimizer(model: nn.Module, args: LoopArguments) -> torch.optim.AdamW:
+def create_optimizer(model: nn.Module, args: TrainingOptions) -> torch.optim.AdamW:
     """AdamW, which is Adam where nothing decays."""
     groups = parameter_groups(model, args.learning_rate, args.weight_decay, args.layerwise_lr_decay)
     return torch.optim.AdamW(groups, betas=(args.adam_beta1, args.adam_beta2), eps=args.adam_epsilon)
 
 
 def create_schedules(
-    optimizer: torch.optim.Optimizer, args: LoopArguments, phases: Sequence[tuple[float, int]], hidden_size: int
+    optimizer: torch.optim.Optimizer, args: TrainingOptions, phases: Sequence[tuple[float, int]], hidden_size: int
 ) -> LambdaLR:
     """One schedule for a run of phases, `(highest rate, steps)`: in each the schedule of `args` begins anew."""
     parts, begin = [], 0

@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -14,26 +15,28 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training.arguments import LoopArguments
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.models import is_zoo
+from tfm_zoo.training.metrics import Metrics
+from tfm_zoo.training.options import FineTuningOptions, TrainingOptions, is_zoo
 
 Batch = dict[str, Tensor]
 
 
 @dataclass(kw_only=True)
 class Task(ABC):
-    """What is trained: a model, its examples, its loss and its evaluation; and what the card says of them."""
+    """What is trained: a model, its examples, its loss and its evaluation."""
 
     accelerator: Accelerator
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    args: LoopArguments
-    data: Any = None  # where the examples come from, for the card
+    args: TrainingOptions
     #: examples by split: "train" (perhaps a `Stream`), "validation" and perhaps "test"
     splits: Mapping[str, Any]
     collate: Callable[[list[Any]], Batch] | None = None  # None: torch's own
     facts: dict[str, Any] = field(default_factory=dict)  # about the data, for the identity of the run
+    data: Any = None  # where the examples come from: with `notes` on them, and its `own_splits`, which were not cut
+    metrics: Metrics | None = None  # of predictions, if the task makes any
+    figure_names: Sequence[str] = ("loss",)  # what an evaluation gives
 
     #: tokens per process and forward pass; None: batches of `per_device_train_batch_size` examples
     batch_tokens: int | None = None
@@ -42,13 +45,16 @@ class Task(ABC):
 
     pipeline_tag: ClassVar[str]
     languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows
-    figure_names: ClassVar[dict[str, str]]  # name of a figure in the results -> its name in the card's table
-    headline: ClassVar[Sequence[str]]  # the figures that the card's metadata name
+    titles: ClassVar[dict[str, str]]  # name of a figure -> its name in the card; others go by their own name
     name_of_examples: ClassVar[str] = "examples"  # in the log and the card
 
     def __post_init__(self) -> None:
         self.is_zoo = is_zoo(self.model.config)
-        loading = {"batch_size": self.args.per_device_eval_batch_size, "collate_fn": self.collate}
+        loading = {
+            "batch_size": self.args.per_device_eval_batch_size,
+            "collate_fn": self.collate,
+            "num_workers": self.args.dataloader_num_workers or 0,
+        }
         self.loaders = {
             name: self.accelerator.prepare_data_loader(DataLoader(split, **loading))
             for name, split in self.splits.items()
@@ -56,7 +62,12 @@ class Task(ABC):
         }
 
     @property
-    def picture_metrics(self) -> Sequence[str]:
+    def headline(self) -> Sequence[str]:
+        """The figures that the card's metadata name: all but the loss, if there are others."""
+        return self.figure_names[1:] or self.figure_names
+
+    @property
+    def drawn(self) -> Sequence[str]:
         """The figures that are drawn under the losses, by default the one that picks the best model."""
         metric = self.args.metric_for_best_model
         return () if metric == "loss" else (metric,)
@@ -76,12 +87,12 @@ class Task(ABC):
         return int((batch["labels"] != IGNORED).sum())
 
     @abstractmethod
-    def measure(self, model: nn.Module, batch: Batch) -> Tensor:
-        """What `figures` needs of a batch, `(rows, columns)`: a row for each example, or one row for all of them."""
+    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """What `figures` needs of a batch: tensors with a row for each example, or with one row for all of them."""
 
     @abstractmethod
-    def figures(self, columns: Tensor) -> dict[str, float]:
-        """The figures of a split, from what `measure` returned for its batches: `(columns, rows)`, float64."""
+    def figures(self, measured: dict[str, Tensor], split: str) -> dict[str, float]:
+        """The figures of a split, from what `measure` returned for its batches, joined."""
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
@@ -89,11 +100,15 @@ class Task(ABC):
         model.eval()
         start = perf_counter()
         # `gather_for_metrics` drops the examples that filled up the last batch so that every process had one.
-        gather = self.accelerator.gather_for_metrics
-        rows = torch.cat([gather(self.measure(model, batch)).cpu() for batch in self.loaders[split]])
+        gathered = [self.accelerator.gather_for_metrics(self.measure(model, batch)) for batch in self.loaders[split]]
+        measured = {name: torch.cat([part[name].cpu() for part in gathered]) for name in gathered[0]}
         seconds = perf_counter() - start
         model.train()
-        return self.figures(rows.double().T) | {"samples_per_second": len(self.splits[split]) / seconds}
+        return self.figures(measured, split) | {"samples_per_second": len(self.splits[split]) / seconds}
+
+    def save_tokenizer(self, folder: Path) -> None:
+        """Save what makes texts into tokens, beside the model."""
+        self.tokenizer.save_pretrained(folder)
 
     def before_epoch(self, model: PreTrainedModel, epoch: int) -> None:  # noqa: B027
         """Called with the model, not its wrapper, before each epoch."""
@@ -104,6 +119,42 @@ class Task(ABC):
     def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
         """More figures of the best model, by default those of the test split, if any, under names like `test_loss`."""
         return with_prefix(self.evaluate(best, "test"), "test") if "test" in self.splits else {}
+
+    def for_card(self) -> dict[str, Any]:
+        """What the task's part of the card says, as plain values; asked for when the run has ended."""
+        return {}
+
+
+def collator(
+    collator_class: type, tokenizer: PreTrainedTokenizerBase, accelerator: Accelerator, longest: int, **options: Any
+) -> Callable[[list[Any]], Batch]:
+    """A collator of transformers, with these options, for examples of at most `max_length` tokens.
+
+    In mixed precision it pads to a multiple of 8, which is faster on GPUs, if that is no more than `longest`, the most
+    tokens that the model takes. `pad_to_max_length` pads to `max_length` instead of the batch's longest example.
+    """
+    max_length, pads_whole = options.pop("max_length"), options.pop("pad_to_max_length", False)
+    fits = -(-max_length // 8) * 8 <= longest
+    multiple = 8 if accelerator.mixed_precision != "no" and fits else None
+    length = {"padding": "max_length", "max_length": max_length} if pads_whole else {}
+    return collator_class(tokenizer, pad_to_multiple_of=multiple, **length, **options)
+
+
+def batched(
+    splits: Mapping[str, Any],
+    collator_class: type,
+    tokenizer: PreTrainedTokenizerBase,
+    accelerator: Accelerator,
+    longest: int,
+    args: FineTuningOptions,
+) -> dict[str, Any]:
+    """The fields of a [`Task`] that make batches of encoded texts; `longest` as for [`collator`]."""
+    options = {"max_length": args.max_seq_length, "pad_to_max_length": args.pad_to_max_length}
+    return {
+        "splits": splits,
+        "collate": collator(collator_class, tokenizer, accelerator, longest, **options),
+        "lengths": [*map(len, splits["train"]["input_ids"])] if args.group_by_length else None,
+    }
 
 
 def with_prefix(figures: Mapping[str, Any], split: str) -> dict[str, Any]:
@@ -117,10 +168,9 @@ def inputs_of(batch: Batch) -> Batch:
     return {name: value for name, value in batch.items() if name not in ("labels", "next_sentence_label")}
 
 
-def loss_and_perplexity(sums: Tensor) -> dict[str, float]:
-    """The mean loss per token, in nats, and its exponential; `sums`, `(2, rows)`, are losses and numbers of tokens."""
-    loss_sum, tokens = sums.sum(dim=1).tolist()
-    loss = loss_sum / tokens
+def loss_and_perplexity(measured: dict[str, Tensor], split: str = "") -> dict[str, float]:
+    """The mean loss per token, in nats, and its exponential, from the sums of "loss" and the numbers of "tokens"."""
+    loss = measured["loss"].double().sum().item() / measured["tokens"].double().sum().item()
     return {"loss": loss, "perplexity": math.exp(min(loss, 700))}
 
 

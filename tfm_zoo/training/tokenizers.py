@@ -6,20 +6,14 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from transformers import BertTokenizer, GPT2Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
-
-from tfm_zoo.training.sources import digest
+from transformers import BertTokenizer, GPT2Tokenizer, PreTrainedTokenizerFast
 
 BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LOWER_CASE = normalizers.BertNormalizer(lowercase=True)
 BERT_WORDS = pre_tokenizers.BertPreTokenizer()
 TOKENIZER_TEXT = 50_000_000  # characters of a stream that are enough to make a tokenizer
+SENTINEL, SENTINELS = "<extra_id_{}>", 100  # T5's names of tokens that stand for spans of a text, and their number
 ALPHABET = 1000  # how many characters a WordPiece knows: the most frequent ones
-
-
-def vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
-    """A short digest of a tokenizer's tokens and their ids."""
-    return digest(f"{index} {token}" for token, index in sorted(tokenizer.get_vocab().items()))
 
 
 def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> BertTokenizer:
@@ -75,6 +69,15 @@ def joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
     options = {"model_input_names": ["input_ids", "attention_mask"], "clean_up_tokenization_spaces": False}
     untrained = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials, **options)
     return untrained.train_new_from_iterator(texts, vocab_size, show_progress=False)
+
+
+def bpe_with_sentinels(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """[`joint_bpe`] with a hundred tokens more, T5's `<extra_id_0>`, ..., which stand for what a text lacks."""
+    sentinels = [SENTINEL.format(number) for number in range(SENTINELS)]
+    check_size(vocab_size, "all bytes", 256, ["<pad>", "<s>", "</s>", "<unk>", *sentinels])
+    tokenizer = joint_bpe(texts, vocab_size - len(sentinels))
+    tokenizer.add_special_tokens({"extra_special_tokens": sentinels})
+    return tokenizer
 
 
 def check_size(vocab_size: int, needed: str, count: int, specials: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -55,11 +56,11 @@ def plot_comparison(
         levels: losses to compare with, by their names; each is a line.
 
     Raises:
-        ValueError: if there are no models or too many, or if the suffix is not that of an image.
+        ValueError: if there are no models, or if the suffix is not that of an image.
     """
     check_suffix(path)
-    if not 0 < len(models) <= len(STYLES):
-        raise ValueError(f"{len(models)} models to compare; a picture has room for 1 to {len(STYLES)}.")
+    if not models:
+        raise ValueError("0 models to compare: a picture shows 1 or more.")
     save(comparison(models, levels or {}, title), path)
 
 
@@ -70,7 +71,7 @@ def comparison(models: Sequence[TrainedModel], levels: Mapping[str, float], titl
     figure.get_layout_engine().set(wspace=0.04)
     costs = list(models[0].costs)
     grid = figure.add_gridspec(2, 2 * max(1, len(costs)), height_ratios=[CURVES, bars])
-    styles = dict(zip((model.name for model in models), STYLES, strict=False))
+    styles = dict(zip((model.name for model in models), cycle(STYLES), strict=False))
     half = grid.ncols // 2
     training, validation = figure.add_subplot(grid[0, :half]), figure.add_subplot(grid[0, half:])
     best_first = sorted(models, key=lambda model: model.final_loss)

@@ -1,0 +1,26 @@
+"""Pre-train an encoder-decoder on documents by span corruption: it writes what they lack (T5, Raffel et al. 2020).
+
+    accelerate launch recipes/pretrain_t5.py                                            # no network, no data
+    accelerate launch recipes/pretrain_t5.py --config recipes/configs/tiny_shakespeare_t5.yaml
+    accelerate launch recipes/pretrain_t5.py --config_name t5-small --train_file 'shards/*.txt' --streaming \\
+        --max_train_steps 1000000 --eval_steps 10000
+
+A new model gets a tokenizer made from the documents; an official checkpoint becomes a zoo model. `--help` lists the
+options; a YAML file given as `--config` sets them too. The best model goes to `output_dir`, with tokenizer, code, card,
+`all_results.json` and a picture of the training; `train_translation.py` and `finetune_summarization.py` fine-tune it.
+
+Where a step is computed: the loss is the model's own, `train_step` in tfm_zoo/training/loop.py takes it.
+tfm_zoo/training/tasks/denoising.py has all else; tfm_zoo/training/streaming/spans.py makes the examples.
+"""
+
+from tfm_zoo.training.loop import train
+from tfm_zoo.training.run import run_script
+from tfm_zoo.training.tasks.denoising import prepare
+
+
+def main(argv: list[str] | None = None) -> dict[str, float]:
+    return train(prepare(argv))
+
+
+if __name__ == "__main__":
+    run_script(prepare, train)

@@ -1,1 +1,0 @@
-"""Classification of texts: the task, its model and its data."""

@@ -1,0 +1,323 @@
+"""Data sets, from files, a folder or the Hub: which split is which, and what is cut from train where one is missing."""
+
+import csv
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from glob import glob
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, ClassVar, TextIO, TypeVar
+
+from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset, load_dataset, load_from_disk
+from datasets.exceptions import DatasetGenerationError
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from tfm_zoo.training import generated
+from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.training.streaming.byte_ranges import SHARD, in_ranges
+from tfm_zoo.training.wording import counted
+
+logger = logging.getLogger(__name__)
+Rows = TypeVar("Rows", Dataset, IterableDataset)
+#: suffix of a table's file -> the reader of `datasets` for it
+TABLES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+TEXT_FILES = {".txt": "text", **TABLES}
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+VALIDATION = ("valid", "val", "dev", "development")  # other names of the validation split
+
+
+def load_source(args: TrainingOptions, read_file: Callable | None = None) -> Mapping[str, Rows]:
+    """The splits that the options name, unchanged; an error names the file or data set that cannot be read.
+
+    `read_file` reads the file of a split; by default [`load_file`] does.
+    """
+    if files := args.files():
+        return {split: (read_file or load_file)(args, split, file) for split, file in files.items()}
+    name = args.dataset_name
+    if args.is_generated or (Path(name) / "dataset_dict.json").exists():
+        splits = args.built_in() if args.is_generated else load_from_disk(name)
+        return {split: in_parts(rows, args.streaming) for split, rows in splits.items()}
+    try:
+        splits = load_dataset(name, args.dataset_config_name, streaming=args.streaming)
+        return {split: in_parts(rows) for split, rows in splits.items()}
+    except ConnectionError as error:
+        raise ValueError(
+            f"dataset_name {name!r}: no such folder, and the Hub cannot be reached;"
+            f" {generated.NAME!r} is a data set that needs neither"
+        ) from error
+    except DatasetGenerationError as error:
+        raise ValueError(f"dataset_name {name!r} cannot be read: {error.__cause__ or error}") from error
+
+
+def row_error(args: TrainingOptions, split: str, row: int, message: str, column: str | None = None) -> ValueError:
+    """The error for a row. `{row}` in the message becomes its place: a line, if the split is one file of lines."""
+    files = matching_files(args.files().get(split, ""))
+    line = line_of(files[0], row) if len(files) == 1 else None
+    if line is None:
+        place, note = f"row {row}", " (rows are counted from 0, without a header)"
+    else:
+        place, note = f"line {line} of {files[0].name}", ""
+    place += f"{' of' if line is None else ','} column {column!r}" if column else ""
+    return ValueError(message.replace("{row}", place) + note)
+
+
+def load_file(args: TrainingOptions, split: str, file: str) -> Dataset | IterableDataset:
+    """The rows of a split's file, or of all files that fit a pattern."""
+    files, file_types = matching_files(file), TEXT_FILES if args.reads_text_files else TABLES
+    if not files:
+        raise FileNotFoundError(f"{split}_file {file!r}: no such file")
+    suffix, *others = sorted({path.suffix for path in files})
+    if others:
+        raise ValueError(f"{split}_file {file!r} fits files of several kinds: {', '.join([suffix, *others])}")
+    if suffix not in file_types:
+        raise ValueError(f"{split}_file {file!r}: expected one of {', '.join(file_types)}, not {suffix!r}")
+    if not any(path.stat().st_size for path in files):
+        raise ValueError(f"there is no text in the {split} split: {split}_file {file!r} is empty")
+    if args.streaming and suffix in (".txt", ".jsonl") and any(path.stat().st_size > SHARD for path in files):
+        return in_ranges(files, at_empty_lines=args.text_rows == "line")
+    text_rows = "line" if args.streaming else args.text_rows
+    options = {".tsv": {"sep": "\t"}, ".txt": {"sample_by": text_rows}}.get(suffix, {})
+    options |= {"data_files": [*map(str, files)], "split": "train", "streaming": args.streaming}
+    try:
+        return in_parts(load_dataset(file_types[suffix], **options))
+    except DatasetGenerationError as error:
+        raise ValueError(f"{split}_file {file!r} cannot be read: {error.__cause__ or error}") from error
+    except ValueError as error:  # such as that of a CSV file with nothing but a header
+        raise ValueError(f"{split}_file {file!r} gives no row; does it hold only a header? ({error})") from error
+
+
+def line_of(file: Path, row: int) -> int | None:
+    """The line, counted from 1, at which row number `row`, counted from 0, begins in a CSV, TSV or JSON-lines file;
+    None for any other file."""
+    with suppress(csv.Error, ValueError), file.open(encoding="utf-8", newline="") as lines:
+        if file.suffix in DELIMITERS:
+            return next(islice(_rows_of_table(lines, DELIMITERS[file.suffix]), row + 1, None), None)  # after a header
+        if file.suffix in (".json", ".jsonl"):
+            rows = (number for number, line in enumerate(lines, 1) if line.strip() and type(json.loads(line)) is dict)
+            return next(islice(rows, row, None), None)  # none, if the file is one list
+    return None
+
+
+def _rows_of_table(lines: TextIO, delimiter: str) -> Iterator[int]:
+    """The lines at which rows begin: a cell in quotation marks may hold several lines."""
+    reader, begin = csv.reader(lines, delimiter=delimiter), 1
+    for cells in reader:
+        if len(cells) > 1 or any(cell.strip() for cell in cells):  # else it is an empty line, which is no row
+            yield begin
+        begin = reader.line_num + 1
+
+
+def in_parts(rows: Dataset | IterableDataset, streaming: bool = False) -> Dataset | IterableDataset:
+    """The rows. Streamed rows with few shards are split into as many shards as their format allows."""
+    if isinstance(rows, Dataset):
+        return rows.to_iterable_dataset(max(1, min(256, len(rows) // 10_000))) if streaming else rows
+    return rows.reshard() if rows.num_shards < 256 else rows  # splits Parquet by groups of rows
+
+
+def matching_files(file: str) -> list[Path]:
+    """The file of this name, or the files that match it as a pattern."""
+    path = Path(file)
+    return [path] if path.is_file() else sorted(path for path in map(Path, glob(file)) if path.is_file())
+
+
+def vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A short digest of a tokenizer's tokens and their ids."""
+    return digest(f"{index} {token}" for token, index in sorted(tokenizer.get_vocab().items()))
+
+
+def files_identity(args: TrainingOptions) -> str | None:
+    """A digest of the streamed files' names and sizes, wherever they lie; None if no files are streamed."""
+    if not (args.streaming and args.train_file):
+        return None
+    return digest(f"{path.name} {path.stat().st_size}" for path in matching_files(args.train_file))
+
+
+def digest(parts: Iterable[str | Tensor]) -> str:
+    """A short digest of texts or of tensors on the CPU, by which a resumed run recognises them."""
+    sha = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else memoryview(part.numpy()).cast("B")
+        sha.update(len(data).to_bytes(8, "big"))
+        sha.update(data)
+    return sha.hexdigest()[:16]
+
+
+def text_column(rows: Dataset | IterableDataset, asked: str | None) -> str:
+    """The column of the texts: the one that `text_column_name` names, else the only one, else "text"."""
+    usual = rows.column_names if len(rows.column_names or ()) == 1 else ["text"]
+    return find_columns(rows, asked, [usual], "text_column_name")[0]
+
+
+def find_columns(
+    split: Dataset | IterableDataset, asked: str | list[str] | None, usual: Sequence[list[str]], option_name: str
+) -> list[str]:
+    """The column or columns that an option names, else the first of the usual ones that exist."""
+    asked = [asked] if isinstance(asked, str) else asked
+    columns = split.column_names or list(next(iter(split), {}))  # a stream may know them only when it is read
+    for name in asked or ():
+        if name not in columns:
+            raise ValueError(f"{option_name} {name!r}: no such column; the columns are {listed(columns)}")
+    names = asked or next((names for names in usual if set(names) <= set(columns)), None)
+    if names is None:
+        raise ValueError(
+            f"give {option_name}: none of the usual names ({names_in(usual)}) is among the columns {listed(columns)}"
+        )
+    return names
+
+
+def names_in(usual: Sequence[list[str]]) -> str:
+    """The usual names as one text: "a, b", and "a and b" for two columns that belong together."""
+    return ", ".join(dict.fromkeys(" and ".join(names) for names in usual))
+
+
+def listed(columns: list[str]) -> str:
+    """The columns of a table, for an error; with a hint if they look like a header with semicolons."""
+    is_other = len(columns) == 1 and ";" in columns[0]
+    hint = "; is the file separated by semicolons? A .csv file needs commas, a .tsv file tabs" if is_other else ""
+    return f"{columns}{hint}"
+
+
+def check_column(name: str, split: Dataset, column: str) -> None:
+    """Refuse a split without this column."""
+    if column not in split.column_names:
+        raise ValueError(f"split {name!r} has no column {column!r}; its columns: {listed(split.column_names)}")
+
+
+def checked_texts(
+    args: TrainingOptions, name: str, split: Dataset, column: str, option_name: str = "text_column_name"
+) -> list[str]:
+    """The texts of a column. Refuses a column that is missing or holds anything else, and a text that is missing."""
+    check_column(name, split, column)
+    feature = split.features[column]
+    if getattr(feature, "dtype", None) not in ("string", "large_string"):
+        raise ValueError(f"{option_name} {column!r} holds {feature}, not text")
+    texts = split[column][:]
+    if None in texts:
+        raise row_error(args, name, texts.index(None), f"split {name!r} has no text in {{row}}", column)
+    return texts
+
+
+@dataclass
+class Data:
+    """Splits "train", "validation" and perhaps "test", with notes on them."""
+
+    splits: DatasetDict
+    own_splits: list[str]  # those that the data set came with; the others were cut from its train split
+    notes: list[str]  # what a reader of the figures must know of the data
+
+    text_columns: ClassVar[Sequence[str]]
+
+    def texts(self) -> Iterator[str]:
+        """The training texts. Read when iterated."""
+        return chain.from_iterable(self.splits["train"][column] for column in self.text_columns)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Digests of the texts, by which a resumed run is known to have the same ones."""
+        facts = {}
+        for name, split in (("training texts", "train"), ("validation texts", "validation")):
+            values = chain(*self.splits[split].to_dict().values())
+            facts[name] = digest(value if isinstance(value, str) else json.dumps(value) for value in values)
+        return facts
+
+
+def by_role(splits: Mapping[str, Rows], args: TrainingOptions) -> tuple[dict[str, Rows], list[str], list[str]]:
+    """The splits "train" and, if there are any, "validation" and "test"; which of them the data set came with; notes.
+
+    Each is the first split whose name begins with that word; without one, "validation" is a split with a name of
+    `VALIDATION`. The only split of a data set is trained on, whatever its name; so is the one that `train_split_name`
+    names.
+    """
+    if name := args.train_split_name:
+        if name not in splits:
+            raise ValueError(f"train_split_name {name!r}: no such split among {list(splits)}")
+        others = {other: rows for other, rows in splits.items() if other not in ("train", name)}
+        splits = {"train": splits[name], **others}
+    notes = [args.built_in_note] if args.is_generated else []
+    names = {role: next((name for name in splits if name.startswith(role)), None) for role in args.roles}
+    if names["train"] is not None:
+        names["validation"] = names["validation"] or next((name for name in splits if name in VALIDATION), None)
+        rows = {role: splits[name] for role, name in names.items() if name is not None}
+        return rows, list(rows), notes
+    if len(splits) > 1:
+        raise ValueError(f"no split to train on among {list(splits)}: none has a name that begins with 'train'")
+    ((name, train),) = splits.items()
+    return {"train": train}, [], [*notes, f"The data set has only the split {name!r}; all others are cut from it."]
+
+
+def without_empty(rows: Mapping[str, Dataset], columns: Sequence[str], notes: list[str]) -> dict[str, Dataset]:
+    """The splits without the rows in which a text of these columns is blank, or a list empty; `notes` then say how
+    many these were."""
+    found = {}
+    for name, split in rows.items():
+        filled = split.filter(lambda *values: all(map(_is_filled, values)), input_columns=[*columns])
+        left_out = len(split) - len(filled)
+        found[name] = filled if left_out else split  # filtered rows are slower to read
+        if left_out:
+            what = " or ".join(map(repr, columns))
+            notes.append(
+                f"{left_out:,} of the {len(split):,} rows of the {name} split, whose {what} is empty, were left out."
+            )
+    return found
+
+
+def _is_filled(value: str | list) -> bool:
+    return bool(value.strip() if isinstance(value, str) else value)
+
+
+def divide(rows: Mapping[str, Dataset], args: TrainingOptions, seed: int, notes: list[str]) -> DatasetDict:
+    """The splits "train", "validation" and, if there is one or a share is asked for, "test".
+
+    Those that are missing are cut from train, and a sentence about it is added to `notes`. Splits with more rows than
+    `max_train_samples` or `max_eval_samples` keep that many, which the seed picks.
+    """
+    train = rows["train"]
+    shares = {"validation": args.validation_split_percentage, "test": args.test_split_percentage}
+    missing = {role: share for role, share in shares.items() if role not in rows and share > 0}
+    sizes = {role: max(1, round(len(train) * share / 100)) for role, share in missing.items()}
+    if "validation" not in rows and "validation" not in sizes:
+        raise ValueError("there is no validation split: give a validation_split_percentage above 0")
+    if sizes and sum(sizes.values()) >= len(train):
+        roles = " and a ".join(sizes)
+        raise ValueError(f"train has {counted(len(train), 'row')}: too few to cut a {roles} split from it")
+    if sizes:
+        train, rest = train.train_test_split(test_size=sum(sizes.values()), seed=seed).values()
+    else:
+        train = train.shuffle(seed=seed)
+    splits, taken = {**rows, "train": train}, 0
+    for role, size in sizes.items():
+        were = "was" if size == 1 else "were"
+        notes.append(f"There is no {role} split: {counted(size, 'row')} of train {were} taken for it (seed {seed}).")
+        splits[role] = rest.select(range(taken, taken + size))
+        taken += size
+    for role in args.roles:
+        limit = args.max_train_samples if role == "train" else args.max_eval_samples
+        if role in splits and limit is not None and limit < len(splits[role]):
+            splits[role] = splits[role].shuffle(seed=seed).take(limit)
+    return DatasetDict({role: splits[role] for role in args.roles if role in splits})
+
+
+def class_names(feature: Any) -> list[str] | None:
+    """The names of the labels in a column, or in its lists, if the data set has a list of them."""
+    feature = getattr(feature, "feature", feature)
+    return feature.names if isinstance(feature, ClassLabel) else None
+
+
+def tell_labels(labels: Iterable[str], names: Sequence[str], number: int, thing: str = "row") -> None:
+    """Log how often each label occurs among the `number` rows (or words) to train on; warn of what cannot be meant."""
+    counts, shown = Counter(labels), 12
+    found = ", ".join(f"{name} {counts[name]:,}" for name in names[:shown])
+    more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
+    logger.info(f"{counted(len(names), 'label')} in {counted(number, thing)} to train on: {found}{more}")
+    rare = [name for name in names if counts[name] < 2]
+    if 2 * len(names) > number:
+        logger.warning(f"{len(names):,} labels for {counted(number, thing)}: is label_column_name the right column?")
+    elif rare:
+        few = ", ".join(f"{name!r} ({counts[name]})" for name in rare[:shown])
+        logger.warning(f"labels with one {thing} or none to train on, which can hardly be learnt: {few}")

@@ -1,1 +1,0 @@
-"""Causal language modelling: the task, its model and its data."""

@@ -1,0 +1,20 @@
+"""The zoo's own metrics, a folder for each, and what computes them together.
+
+A folder `mine` with a file `mine.py` is a metric: a class of `evaluate.Metric` that names what it reads (`_info`) and
+turns predictions and references into a dict of results (`_compute`). `accuracy/accuracy.py` is one to begin with. Its
+imports stand on lines of their own.
+
+What it is given depends on the task:
+
+| task | a prediction | a reference |
+|---|---|---|
+| classification: one label, several, a number | a class id, a list of 0 and 1, a float | the same |
+| classification of words | a list of tags | the same |
+| question answering | a text | a list of texts, each of them right; an empty one, where there is no answer |
+| translation, summarization | a text | a text |
+"""
+
+from .classifiers import for_trainer, predicted
+from .loading import SHIPPED, Metrics, Results, load_metrics
+
+__all__ = ["SHIPPED", "Metrics", "Results", "for_trainer", "load_metrics", "predicted"]

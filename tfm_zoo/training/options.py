@@ -1,0 +1,470 @@
+"""The options of training that tasks share. A task's own stand in its file, in one class that is derived from these."""
+
+import logging
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Any, ClassVar, Literal, TypeVar
+
+import yaml
+from datasets import DatasetDict
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from typing_extensions import Self
+
+from tfm_zoo.named_configs import NAMED_CONFIGS
+from tfm_zoo.schedules import SCHEDULES
+from tfm_zoo.training import generated
+from tfm_zoo.training.tokenizers import word_piece_tokenizer
+
+logger = logging.getLogger(__name__)
+AnyOptions = TypeVar("AnyOptions", bound="Options")
+#: comparisons by the name of a bound (`at_least=1`); errors use the same names
+BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
+
+
+def option(
+    default: Any,
+    help: str,
+    *aliases: str,
+    resume: bool = True,
+    compare: Literal["same", "own", "free", "never"] = "same",
+    **bounds: float,
+) -> Any:
+    """A dataclass field with a help text, further names for the command line and YAML, and bounds (`at_least=1`).
+
+    Args:
+        resume: whether the option is part of a run's identity, so that a resumed run must have the same value.
+        compare: what it is to a comparison of architectures. Variants have the "same" value, or each may have its
+            "own"; "free": results do not depend on it, or only through the configuration and the tokens, which are
+            recorded; "never": comparisons do not offer it.
+    """
+    own = {"bounds": bounds, "resume": resume, "compare": compare}
+    return field(
+        default=default, metadata=OptionMetadata(help=help, aliases=[f"--{alias}" for alias in aliases], own=own)
+    )
+
+
+class OptionMetadata(dict):
+    """An option's metadata. `HfArgumentParser` passes what `keys` lists on to argparse, which does not know "own"."""
+
+    def keys(self) -> list[str]:
+        return [name for name in self if name != "own"]
+
+
+def about(option_field: Any, name: str, default: Any = None) -> Any:
+    """What an option says of itself: its "bounds", "resume" or "compare"."""
+    return option_field.metadata.get("own", {}).get(name, default)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a recipe. Raises a `ValueError` for a value outside of its bounds; None is always allowed."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value, bounds = getattr(self, each.name), about(each, "bounds", {})
+            if value is not None and not all(BOUNDS[name](value, bound) for name, bound in bounds.items()):
+                expected = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items())
+                raise ValueError(f"{each.name} must be {expected}, not {value}")
+
+
+#: an option that says which model or data: a comparison records its configurations and tokens instead
+given = partial(option, compare="free")
+#: an option that says how a run is kept, resumed, stopped or published
+managing = partial(option, resume=False, compare="never")
+
+
+@dataclass(frozen=True)
+class TrainingOptions(Options):
+    """The options of every recipe that trains: of its model, its data and its loop. Names are those of transformers'
+    examples.
+
+    A task's class sets the class attributes that stand first, and adds its own options.
+    """
+
+    #: the checkpoint to start from if no option says so; without one, a new model
+    default_model: ClassVar[str | None] = None
+    #: type of the small new model that is made if no option names another, by `model_class`; and its fields
+    small_type: ClassVar[Mapping[str, str]] = {"zoo": "tfm_bert", "native": "bert"}
+    small_fields: ClassVar[Mapping[str, Any]] = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 256,
+    }
+    #: makes a tokenizer from texts, with at most this many tokens; `small_vocab_size` is the default number
+    make_tokenizer: ClassVar[Callable[[Iterable[str], int], PreTrainedTokenizerBase]]
+    small_vocab_size: ClassVar[int] = 8000
+    #: the splits that are used
+    roles: ClassVar[Sequence[str]] = ("train", "validation", "test")
+    #: makes the data set that needs no network; and what a reader of the figures must know of it
+    built_in: ClassVar[Callable[[], DatasetDict]]
+    built_in_note: ClassVar[str] = "The data set is generated, from templates. It tests the machinery alone."
+    reads_text_files: ClassVar[bool] = False  # and not tables alone
+    text_rows: ClassVar[str] = "document"  # what a row of a text file is, if not streamed: a "document" or a "line"
+    #: options that freeze a part of the model for some time
+    freezing_options: ClassVar[Sequence[str]] = ("gradual_unfreezing",)
+    #: what stands for options that only some tasks have
+    streaming: ClassVar[bool] = False
+    train_split_name: ClassVar[str | None] = None
+    test_split_percentage: ClassVar[float] = 0
+
+    # The model
+    model_name_or_path: str | None = managing(
+        None, "Zoo or official checkpoint, Hub id or folder; default: a new model."
+    )
+    model_type: str | None = given(None, "Type of a new model in its default size (llama); default: a small model.")
+    config_name: str | None = given(
+        None, f"Configuration of a new model: a Hub id, a folder, or one of {', '.join(NAMED_CONFIGS)}."
+    )
+    config_overrides: str | None = given(None, "Fields of a new model: 'hidden_size=256,mlp_type=gated' or a mapping.")
+    tokenizer_name: str | None = given(
+        None, "Default: the checkpoint's, or one made from the training text.", resume=False
+    )
+    tokenizer_vocab_size: int | None = given(
+        None,
+        "The most tokens of a tokenizer made from the training text; default: as many as the named configuration has,"
+        " or those of a small model.",
+    )
+    model_class: Literal["zoo", "native"] = option(
+        "zoo", "'native' keeps an official checkpoint's own class.", compare="never"
+    )
+    trust_remote_code: bool = given(
+        False, "Run code that a checkpoint or a metric on the Hub brings along.", resume=False
+    )
+
+    # The data
+    dataset_name: str | None = given(
+        None, "Hub id or local folder; default: 'generated', the built-in data set.", resume=False
+    )
+    dataset_config_name: str | None = given(None, "Configuration of the data set.")
+    train_file: str | None = given(
+        None, "CSV, TSV, JSON (lines) or Parquet file, instead of dataset_name.", resume=False
+    )
+    validation_file: str | None = given(None, "Such a file to validate on.", resume=False)
+    validation_split_percentage: float = given(
+        10, "Percentage of train to validate on if there is no validation split.", at_least=0
+    )
+    max_train_samples: int | None = given(None, "Use this many training examples, picked by the seed.", at_least=1)
+    max_eval_samples: int | None = given(None, "Likewise for each split to evaluate on.", at_least=1)
+    preprocessing_num_workers: int | None = given(None, "Processes that tokenize.", at_least=1, resume=False)
+
+    # The run
+    output_dir: str = option(
+        "output",
+        "Folder for the best model, its card, the figures and the checkpoints.",
+        resume=False,
+        compare="free",
+    )
+    overwrite_output_dir: bool = option(False, "Replace the run that `output_dir` holds.", resume=False, compare="free")
+    seed: int = option(42, "Seed of splits, shuffling, new weights and dropout.")
+
+    per_device_train_batch_size: int = option(
+        16, "Training examples per process and forward pass.", at_least=1, resume=False
+    )
+    per_device_eval_batch_size: int = option(
+        32, "Evaluation examples per process and forward pass.", at_least=1, resume=False
+    )
+    gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.", at_least=1, resume=False)
+    dataloader_num_workers: int | None = option(
+        None,
+        "Workers per process that prepare batches; default: 0, for a stream up to 4, as cores allow.",
+        at_least=0,
+        resume=False,
+        compare="free",
+    )
+
+    learning_rate: float | None = option(
+        None,
+        "Highest learning rate; default: 5e-5, 1e-3 for a new model. For 'noam' a factor, by default 1.",
+        above=0,
+        compare="own",
+    )
+    weight_decay: float = option(0.01, "AdamW's weight decay; biases and norms are left out.", at_least=0)
+    adam_beta1: float = option(0.9, "AdamW's decay of the mean of gradients.", at_least=0, below=1)
+    adam_beta2: float = option(0.999, "AdamW's decay of the mean of squared gradients.", at_least=0, below=1)
+    adam_epsilon: float = option(1e-8, "AdamW's epsilon.", above=0)
+    max_grad_norm: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", at_least=0)
+    num_train_epochs: float = managing(3.0, "Passes over the training data; may be a fraction.", above=0)
+    max_train_steps: int | None = option(
+        None, "Optimiser steps; overrides num_train_epochs.", "max_steps", at_least=1, resume=False
+    )
+    lr_scheduler_type: Literal[SCHEDULES] = option(
+        "linear", "A schedule of transformers, or 'noam' (Vaswani et al. 2017), set by model width and warmup_steps."
+    )
+    warmup_steps: float = option(
+        0.1,
+        "Steps of warm-up; below 1, a share of all steps.",
+        "num_warmup_steps",
+        "warmup_ratio",
+        at_least=0,
+        compare="own",
+    )
+    layerwise_lr_decay: float | None = option(
+        None, "Learning rate of each layer, as a share of that of the layer above it.", above=0, at_most=1
+    )
+    freeze: list[str] | None = option(
+        None,
+        "Parameters that do not learn: names of modules or parameters, or whole parts of such names, with *, ? and"
+        " [...] as in a shell, such as embeddings 'layers.[0-3]'.",
+        compare="never",
+    )
+    gradual_unfreezing: str | None = option(
+        None,
+        "At first only the head learns; every N steps, or 'epoch', one more layer does, the embeddings last.",
+        compare="never",
+    )
+    gradient_checkpointing: bool = option(
+        False, "Recompute activations in the backward pass to save memory.", resume=False
+    )
+    sync_each_batch: bool = option(
+        False,
+        "Sum gradients over processes after each forward pass, not once per step: more traffic, but less memory.",
+        resume=False,
+    )
+    mixed_precision: Literal["no", "fp16", "bf16"] | None = option(
+        None,
+        "Precision of the forward pass; default: that of `accelerate launch`. bf16 is faster on GPUs, and on CPUs with"
+        " AVX512_BF16 or AMX.",
+    )
+    torch_compile: bool = option(
+        False, "Compile the model: takes minutes, and pays off if batches have few different lengths."
+    )
+    torch_compile_backend: str = option("inductor", "torch's name for the compiler.")
+    ddp_timeout: int = option(
+        1800,
+        "Seconds that a process waits for others, such as for the first one to tokenize.",
+        at_least=1,
+        resume=False,
+    )
+
+    logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1)
+    eval_steps: int | None = option(
+        None, "Steps between two evaluations; default: after each epoch.", at_least=1, resume=False
+    )
+    metric_for_best_model: str | None = option(
+        None, "Validation figure that picks the best model; the lower loss decides a tie.", compare="never"
+    )
+    greater_is_better: bool | None = option(
+        None, "Default: false for a loss, an error (mse, mae) and perplexity, else true.", compare="never"
+    )
+    early_stopping_patience: int | None = managing(None, "Stop after this many evaluations without a gain.", at_least=1)
+
+    checkpointing_steps: str | None = managing(None, "Steps between two checkpoints, or 'epoch'; default: none.")
+    save_total_limit: int | None = managing(2, "How many checkpoints to keep.", at_least=1)
+    resume_from_checkpoint: str | None = managing(
+        None,
+        "A checkpoint, or 'auto': the newest complete one in output_dir. If a run was killed before it saved one, it"
+        " begins again.",
+    )
+
+    with_tracking: bool = option(False, "Log to the trackers of Accelerate.", resume=False, compare="free")
+    report_to: str | None = option(
+        None, "Which tracker (tensorboard, wandb, ...); default: all installed.", resume=False, compare="free"
+    )
+
+    push_to_hub: bool = managing(False, "Upload the best model to the Hub.")
+    hub_model_id: str | None = managing(None, "Repository to push to; default: the name of output_dir.")
+    hub_token: str | None = managing(None, "Token for the Hub; default: the one of `hf auth login`.")
+    hub_private_repo: bool | None = managing(None, "Make the Hub repository private.")
+    hub_revision: str | None = managing(None, "Branch to push to, created if it does not exist; default: the main one.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.model_name_or_path and (names := self.new_model_options):
+            raise ValueError(f"{names[0]} makes a new model and cannot go with model_name_or_path")
+        if self.model_type and self.config_name:
+            raise ValueError("give either model_type or config_name, not both")
+        if self.tokenizer_vocab_size and (self.tokenizer_name or self.model_name_or_path):
+            raise ValueError("tokenizer_vocab_size is for a tokenizer made from the training text, of a new model")
+        self.overrides()  # refuses what it cannot read
+
+        files = self.files()
+        if files and self.dataset_name:
+            raise ValueError("give either dataset_name or train_file and other files, not both")
+        if files and "train" not in files:
+            names = " and ".join(f"{role}_file" for role in files)
+            raise ValueError(f"{names}: files to evaluate on need a train_file")
+        validation, test = self.validation_split_percentage, self.test_split_percentage
+        if validation + test >= 100:
+            raise ValueError(f"{validation:g} % to validate and {test:g} % to test on must leave something to train on")
+
+        for name in ("checkpointing_steps", "gradual_unfreezing"):
+            steps = getattr(self, name)
+            if steps is not None and steps != "epoch" and not (steps.isdecimal() and int(steps) > 0):
+                raise ValueError(f"{name} must be a number of steps or 'epoch', not {steps!r}")
+
+    def resolved(self) -> Self:
+        """These options with the defaults that depend on others: the data set, the model, the learning rate."""
+        args = self if self.source else self.with_default_data()
+        if args.default_model and not (args.model_name_or_path or args.new_model_options or args.is_generated):
+            args = replace(args, model_name_or_path=args.default_model)
+        usual_rate = 1.0 if args.lr_scheduler_type == "noam" else 1e-3 if args.is_new else 5e-5
+        return replace(args, learning_rate=args.learning_rate or usual_rate)
+
+    def with_default_data(self) -> Self:
+        """These options with the data set that is used if they name none: the built-in one."""
+        logger.warning("No data set and no file was named: using the built-in GENERATED data")
+        return replace(self, dataset_name=generated.NAME)
+
+    def choosing_by(self, figures: Sequence[str], usual: str = "loss") -> Self:
+        """These options with the figure that picks the best model, by default the `usual` one, or else the loss.
+
+        Raises a `ValueError` if it is none of the figures that an evaluation gives.
+        """
+        metric = self.metric_for_best_model or (usual if usual in figures else "loss")
+        if metric not in figures:
+            raise ValueError(f"metric_for_best_model {metric!r}: expected one of {list(figures)}")
+        return replace(self, metric_for_best_model=metric)
+
+    @property
+    def new_model_options(self) -> list[str]:
+        """The names of the options that describe a new model and are set."""
+        return [name for name in ("model_type", "config_name", "config_overrides") if getattr(self, name) is not None]
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the options name a new model with sizes of its own, and not the small one."""
+        return bool(self.model_type or self.config_name)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether training starts from new weights, and not from a checkpoint."""
+        return self.model_name_or_path is None
+
+    def becomes_zoo(self, config: PreTrainedConfig) -> bool:
+        """Whether a model of this configuration is official and will be converted to a zoo model."""
+        return self.model_class == "zoo" and not is_zoo(config)
+
+    def overrides(self) -> dict[str, Any]:
+        """`config_overrides` as fields and values."""
+        text = (self.config_overrides or "").strip()
+        if text.startswith("{"):
+            try:
+                values = yaml.safe_load(text)
+            except yaml.YAMLError:
+                raise ValueError(f"config_overrides {text!r}: not a mapping of fields to values") from None
+        else:
+            pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+            if not all(equals for _, equals, _ in pairs):
+                raise ValueError(f"config_overrides {text!r}: expected field=value,field=value")
+            values = {name.strip(): yaml.safe_load(value) for name, _, value in pairs}
+        return {name: _number(value) for name, value in values.items()}
+
+    @property
+    def source(self) -> str | None:
+        """The data set or the training file, as it was named."""
+        return self.dataset_name or self.train_file
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether the data set is the built-in one."""
+        return self.dataset_name == generated.NAME
+
+    def files(self) -> dict[str, str]:
+        """The files that are named, by their splits."""
+        return {role: file for role in self.roles if (file := getattr(self, f"{role}_file", None))}
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether the best model is the one with the highest `metric_for_best_model`."""
+        if self.greater_is_better is not None:
+            return self.greater_is_better
+        return not self.metric_for_best_model.endswith(("loss", "perplexity", "mse", "mae"))
+
+    def is_checkpoint_due(self, step: int, end_of_epoch: bool) -> bool:
+        """Whether `checkpointing_steps` asks for a checkpoint after optimiser step `step`."""
+        if self.checkpointing_steps is None:
+            return False
+        return end_of_epoch if self.checkpointing_steps == "epoch" else step % int(self.checkpointing_steps) == 0
+
+    def number_of_steps(self, steps_per_epoch: int) -> tuple[int, int]:
+        """Optimiser steps of the whole run, and how many of them warm up."""
+        total = self.max_train_steps or max(1, round(self.num_train_epochs * steps_per_epoch))
+        return total, self.warmup_of(total)
+
+    def warmup_of(self, steps: int) -> int:
+        """How many of these steps warm up."""
+        return int(self.warmup_steps if self.warmup_steps >= 1 else self.warmup_steps * steps)
+
+    def phases(self, total_steps: int, steps_per_epoch: int) -> list[tuple[float, int]]:
+        """The highest learning rate and the steps of each phase, a part with its own schedule; by default one phase."""
+        return [(self.learning_rate, total_steps)]
+
+
+@dataclass(frozen=True)
+class SplitOptions(TrainingOptions):
+    """The options of tasks whose data are rows, from which a validation and a test split can be cut, and whose
+    predictions are measured by metrics."""
+
+    test_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file to test on.", resume=False)
+    test_split_percentage: float = option(0, "Percentage of train to test on if there is no test split.", at_least=0)
+    metrics: list[str] | None = option(
+        None,
+        "What predictions are measured by, with `evaluate`: names of the zoo's metrics, folders, or Hub ids (with"
+        " trust_remote_code); default: the usual metrics of the task.",
+    )
+
+
+@dataclass(frozen=True)
+class FineTuningOptions(SplitOptions):
+    """The options of tasks that fine-tune a model to read texts: MiniLM by default, for built-in data a small one."""
+
+    default_model: ClassVar = "sentence-transformers/all-MiniLM-L6-v2"
+    make_tokenizer: ClassVar = staticmethod(word_piece_tokenizer)
+
+    model_name_or_path: str | None = managing(
+        None, f"Zoo or official checkpoint; default: {default_model}, with built-in data a small new model."
+    )
+    max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length", at_least=1)
+    pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest text.")
+    group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
+
+
+@dataclass(frozen=True)
+class StreamOptions(TrainingOptions):
+    """The options of tasks whose data are running texts, which need not fit into memory or onto the disk."""
+
+    roles: ClassVar = ("train", "validation")
+    reads_text_files: ClassVar = True
+
+    text_column_name: str | None = given(None, "Column of the texts; default: 'text', or the only one.")
+    streaming: bool = option(False, "Read the training texts while training; needs max_train_steps.", compare="never")
+    train_split_name: str | None = given(None, "Split to train on; default: the one that begins with 'train'.")
+
+    def resolved(self) -> Self:
+        """As for all tasks. Refuses options that need the length of the data, which is unknown for a stream."""
+        if self.streaming and self.max_train_samples:
+            raise ValueError("max_train_samples is for texts in memory; with streaming give max_train_steps alone")
+        if self.streaming and not self.max_train_steps:
+            raise ValueError("streaming needs max_train_steps: the number of steps in a pass over a stream is unknown")
+        for name in ("gradual_unfreezing", "checkpointing_steps"):
+            if self.streaming and getattr(self, name) == "epoch":
+                raise ValueError(f"{name} 'epoch': a stream has no epochs; give a number of steps")
+        return super().resolved()
+
+
+def is_zoo(config: PreTrainedConfig) -> bool:
+    """Whether a configuration is of the zoo's own models."""
+    return config.model_type.startswith("tfm_")
+
+
+def fitted(options: AnyOptions, longest: int, *names: str) -> AnyOptions:
+    """The options. Of the named lengths, those above `longest`, the most tokens that the model takes, become that."""
+    for name in names:
+        length = getattr(options, name)
+        if length > longest:
+            is_default = length == next(each.default for each in fields(options) if each.name == name)
+            setting = f"the default of {name}, {length}," if is_default else f"{name} {length}"
+            logger.warning(f"{setting} is more than the model takes: using {longest}")
+            options = replace(options, **{name: longest})
+    return options
+
+
+def _number(value: Any) -> Any:
+    """The value, as a number if it is a number's text: YAML reads 1e-3 as text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value

@@ -1,0 +1,97 @@
+"""How a recipe reads its options: from YAML, and over that from the command line."""
+
+import difflib
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import yaml
+from transformers import HfArgumentParser
+
+AnyOptions = TypeVar("AnyOptions")
+
+
+class UniqueKeys(yaml.SafeLoader):
+    """Refuses a mapping that names a key twice; PyYAML would take the last value."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        keys = [key.value for key, _ in node.value]
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            raise yaml.constructor.ConstructorError(None, None, f"{twice[0]!r} is there twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+class OneLineParser(HfArgumentParser):
+    """Says what is wrong in one line, without listing a hundred options first."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def parse_options(
+    options_class: type[AnyOptions], argv: Sequence[str] | None = None, default_config: Path | None = None
+) -> AnyOptions:
+    """Read a recipe's options from the command line and from a YAML file.
+
+    The file is the one that `--config` names, else `default_config`; the command line overrides it. Options that do not
+    exist end the program with an error that names them all, and for each the nearest one that does.
+    """
+    parser = OneLineParser(options_class, allow_abbrev=False)
+    parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")
+    argv = sys.argv[1:] if argv is None else list(argv)
+    offered = [each for each in fields(options_class) if each.init]
+    names = [name.lstrip("-") for each in offered for name in (each.name, *each.metadata.get("aliases", ()))]
+    config = parser.parse_known_args(argv)[0].config
+    try:
+        words = [*(_yaml_as_argv(config, names) if config else ()), *argv]
+        parsing = {"return_remaining_strings": True, "look_for_args_file": False}
+        options, _, unknown = parser.parse_args_into_dataclasses(words, **parsing)
+    except ValueError as error:
+        parser.error(str(error))
+    if unknown:
+        given = [
+            word.partition("=")[0] for word in unknown if word.startswith("-") and word.lstrip("-")[:1].isalpha()
+        ] or unknown[:1]
+        near = nearest(given, names, prefix="--")
+        parser.error(f"unknown option{'s' * (len(given) > 1)} {', '.join(given)}{near}")
+    return options
+
+
+def read_yaml(text: str, source: str) -> Any:
+    """The values in a text of YAML or JSON; an error names its source."""
+    try:
+        return yaml.load(text, UniqueKeys)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
+
+
+def _yaml_as_argv(path: str | Path, names: Iterable[str]) -> list[str]:
+    """The options of a YAML file as words of a command line."""
+    if not Path(path).is_file():
+        raise ValueError(f"--config {path}: no such file")
+    values = read_yaml(Path(path).read_text(encoding="utf-8"), f"--config {path}") or {}
+    if not isinstance(values, dict):
+        raise ValueError(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
+    if unknown := [str(key) for key in values if key not in names]:
+        keys = f"key{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}"
+        raise ValueError(f"--config {path}: unknown {keys}{nearest(unknown, names)}")
+    argv = []
+    for key, value in values.items():
+        if isinstance(value, list):
+            argv += [f"--{key}", *map(str, value)]
+        elif isinstance(value, dict):
+            argv.append(f"--{key}={json.dumps(value)}")
+        elif value is not None:
+            argv.append(f"--{key}={value}")
+    return argv
+
+
+def nearest(given: Iterable[str], names: Iterable[str], prefix: str = "") -> str:
+    """The end of an error about unknown names: "; did you mean ...?" with the known names nearest to them, each after
+    `prefix`. Empty if none is near."""
+    plain = [name.lstrip("-").replace("-", "_") for name in given]
+    near = {prefix + match: None for name in plain for match in difflib.get_close_matches(name, names, n=1)}
+    return f"; did you mean {', '.join(map(repr, near))}?" if near else ""

@@ -1,1 +1,0 @@
-"""Pre-training of encoders: the task, its model and its data."""

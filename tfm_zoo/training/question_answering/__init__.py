@@ -1,1 +1,0 @@
-"""Answers to questions, as spans of a text: the task, its model, its data and its measures."""

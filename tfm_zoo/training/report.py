@@ -1,0 +1,177 @@
+"""What a run leaves beside its model: figures, a picture of the training, and a card."""
+
+import inspect
+import json
+import logging
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import accelerate
+import datasets
+import torch
+import transformers
+from huggingface_hub import EvalResult, ModelCardData
+from jinja2 import Template
+from transformers import PreTrainedModel
+
+from tfm_zoo.hub import push
+from tfm_zoo.hub.cards import facts_of_zoo_model, licence_of, tags_of, write_card
+from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
+from tfm_zoo.training.run import Run
+from tfm_zoo.training.task import Task
+from tfm_zoo.training.wording import counted
+from tfm_zoo.visualization import plot_training
+
+logger = logging.getLogger(__name__)
+
+PICTURE = "training_curves.png"
+SPLITS = {"eval": "validation", "test": "test"}  # by the prefix of their figures in the results
+SPEED = "eval_samples_per_second"
+VERSIONED = (transformers, torch, accelerate, datasets)
+
+
+@dataclass
+class Report:
+    """A finished run, and what is written about it."""
+
+    run: Run
+    task: Task
+    model: PreTrainedModel  # the best
+    state: TrainState
+    results: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        args = self.run.args
+        self.name = (args.hub_model_id or Path(args.output_dir).resolve().name).split("/")[-1]
+        self.is_zoo = self.task.is_zoo
+        self.base_model = args.model_name_or_path  # None: training started from new weights
+        self.dataset = shortened(args.source)
+
+    def finish(self) -> None:
+        """Write everything beside the model, push it if `push_to_hub` says so, and log the result."""
+        args, output_dir = self.run.args, Path(self.run.args.output_dir)
+        (output_dir / RESULTS_FILE).write_text(json.dumps(self.results, indent=2) + "\n", encoding="utf-8")
+        self.state.write(output_dir)
+        plot_training(self.state.log_history, output_dir / PICTURE, *self.task.drawn)
+        values = self.values() | (facts_of_zoo_model(self.model) if self.is_zoo else {})
+        repository = args.hub_model_id or shortened(args.output_dir)  # by which `from_pretrained` loads the model
+        if not write_card(output_dir, card_beside(type(self.task)), self.metadata(), repository, **values):
+            logger.warning(f"{output_dir}/README.md was not written by this recipe: it is left as it is")
+        logger.info(", ".join(f"{name} {value:.4g}" for name, value in self.results.items()))
+        logger.info(f"The best model is in {output_dir}")
+        if args.push_to_hub:
+            options = {"private": args.hub_private_repo, "revision": args.hub_revision, "token": args.hub_token}
+            commit = push(output_dir, args.hub_model_id, native=not self.is_zoo, **options)
+            logger.info(f"Pushed to {commit.commit_url}")
+
+    def metadata(self) -> ModelCardData:
+        """The card's metadata, which the Hub reads."""
+        task, args = self.task, self.run.args
+        dataset_id = None if args.is_generated else hub_id(args.dataset_name)
+        prefix = "test" if "test_loss" in self.results else "eval"
+        return ModelCardData(
+            language=task.languages,
+            library_name="transformers",
+            pipeline_tag=task.pipeline_tag,
+            license=licence_of(self.base_model) if self.base_model else None,
+            tags=tags_of(self.model) if self.is_zoo else None,
+            datasets=[dataset_id] if dataset_id else None,
+            metrics=list(task.headline),
+            base_model=hub_id(self.base_model),
+            model_name=self.name,
+            eval_results=[
+                EvalResult(
+                    task_type=task.pipeline_tag,
+                    dataset_type=dataset_id or "local",
+                    dataset_name=Path(self.dataset).resolve().name,
+                    dataset_config=args.dataset_config_name,
+                    dataset_split=SPLITS[prefix] if SPLITS[prefix] in task.data.own_splits else None,
+                    metric_type=figure,
+                    metric_name=task.titles.get(figure, figure),
+                    metric_value=round(self.results[f"{prefix}_{figure}"], 4),
+                )
+                for figure in task.headline
+            ],
+        )
+
+    def values(self) -> dict[str, Any]:
+        """The variables of the templates: plain values, those of the task's own part among them."""
+        task, args = self.task, self.run.args
+        splits = {prefix: split for prefix, split in SPLITS.items() if f"{prefix}_loss" in self.results}
+        names = [name.removeprefix("eval_") for name in self.results if name.startswith("eval_") and name != SPEED]
+        return {
+            "card": template(card_beside(Task)),  # what all cards share, whose blocks a task's template fills
+            "parent_card": template(card_beside(type(task).__base__)),  # and what those of similar tasks share
+            "name": self.name,
+            "model": self.model,
+            "is_zoo": self.is_zoo,
+            "base_model": self.base_model and shortened(self.base_model),
+            "dataset": self.dataset,
+            "is_generated": args.is_generated,
+            "args": args,
+            "state": self.state,
+            "results": self.results,
+            "splits": splits,
+            "titles": {name: task.titles.get(name, name) for name in [*task.titles, *names] if name in names},
+            "notes": task.data.notes,
+            "drawn": task.drawn,
+            "name_of_examples": task.name_of_examples,
+            "remote_code": ", trust_remote_code=True" if self.is_zoo else "",
+            "picture": PICTURE,
+            "command": command_line(),
+            "paths_are_cut": any(shortened(value) != value for _, value in map(name_and_value, sys.argv[1:])),
+            "mixed_precision": self.run.accelerator.mixed_precision,
+            "processes": counted(self.run.accelerator.num_processes, "process"),
+            "device": device(),
+            "versions": [f"{module.__name__} {module.__version__}" for module in VERSIONED],
+            **task.for_card(),
+        }
+
+
+def card_beside(task_class: type[Task]) -> Path:
+    """The template of a task's card, beside the file of its class."""
+    return Path(inspect.getfile(task_class)).with_suffix(".md")
+
+
+def template(path: Path) -> Template:
+    """A template that others extend."""
+    return Template(path.read_text(encoding="utf-8"), keep_trailing_newline=True)
+
+
+def command_line(argv: Sequence[str] | None = None) -> str:
+    """The command that was given, fit for publication: without the Hub token and the folders of absolute paths."""
+    script, *options = sys.argv if argv is None else argv
+    words = []
+    for name, value in map(name_and_value, options):
+        if (words and words[-1] in ("--hub_token", "--hub-token")) or name in ("--hub_token", "--hub-token"):
+            value = "..."
+        words.append(f"{name}={shortened(value)}" if name else shortened(value))
+    return shlex.join(["accelerate", "launch", f"recipes/{Path(script).name}", *words])
+
+
+def name_and_value(word: str) -> tuple[str, str]:
+    """The parts of `--name=value`; an empty name and the word for any other word of a command line."""
+    name, equals, value = word.partition("=")
+    return (name, value) if equals and word.startswith("-") else ("", word)
+
+
+def hub_id(name: str | None) -> str | None:
+    """The name, unless it is a path on this machine."""
+    return None if name is None or Path(name).exists() else name
+
+
+def shortened(name: str) -> str:
+    """The last part of an absolute path, whose folders mean nothing on another machine; other names as they are."""
+    path = Path(name)
+    return path.name if path.is_absolute() or name.startswith("~") else name
+
+
+def device() -> str:
+    """What the run computed on."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"CPU, {counted(torch.get_num_threads(), 'thread')}"

@@ -1,0 +1,282 @@
+"""Starting a run: its options, its processes, its log, its folder; and how it ends when something is wrong."""
+
+import gc
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
+from accelerate.tracking import get_available_trackers
+from accelerate.utils import (
+    DistributedType,
+    ProjectConfiguration,
+    broadcast_object_list,
+    compare_versions,
+    parse_flag_from_env,
+    set_seed,
+)
+from datasets.exceptions import DatasetsError
+from huggingface_hub import HfApi
+from huggingface_hub.errors import StrictDataclassError
+from transformers.integrations import unset_hf_deepspeed_config
+
+from tfm_zoo.hub import PushError
+from tfm_zoo.models.hub_saving import open_repository
+from tfm_zoo.quiet import hush_deepspeed, hush_downloads, hush_progress_bars, hush_tokenizers
+from tfm_zoo.training.checkpoints import (
+    RESULTS_FILE,
+    STAGING,
+    asks_to_resume,
+    complete_checkpoints,
+    find_checkpoint,
+    holds_a_dead_run,
+    holds_a_run,
+)
+from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.training.parsing import parse_options
+from tfm_zoo.training.sharding import is_sharded
+
+logger = logging.getLogger(__name__)
+
+#: errors that a user can put right: of options, data, checkpoints and the Hub
+USER_ERRORS = (ValueError, OSError, StrictDataclassError, DatasetsError, PushError)
+#: seconds for which all processes but the first hold back an error message
+PATIENCE = 10
+#: the first DeepSpeed that accumulates gradients with an offloaded optimiser (deepspeedai/DeepSpeed#7981)
+ACCUMULATES_OFFLOADED = "0.19.1"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has started: its processes, and its options with all defaults filled in."""
+
+    name: str  # of the recipe
+    accelerator: Accelerator
+    args: TrainingOptions
+    checkpoint: Path | None = None  # to continue from
+
+
+def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:
+    """Start the run of a recipe: options, processes, output folder. All processes call it."""
+    args = parse_options(options_class, argv)
+    accelerator = start_accelerator(args)
+    # The main process decides for all: others may not reach what it reaches over the network.
+    args = broadcast_object_list([args.resolved() if accelerator.is_main_process else None])[0]
+    return Run(name, accelerator, args, check_output_dir(accelerator, args))
+
+
+def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
+    """Run a recipe as a program.
+
+    What a user did wrong shows in `prepare`, before training begins, and ends the program with one line. Errors
+    after that show their traceback. Only a failed upload does not: the model is safe, and one line says how to push it.
+    Neither does Ctrl-C: the loop has said how to go on.
+    """
+    try:
+        with errors_in_one_line():
+            prepared = prepare()
+        with errors_in_one_line(PushError):
+            train(prepared)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+@contextmanager
+def errors_in_one_line(errors: type[Exception] | tuple[type[Exception], ...] = USER_ERRORS) -> Iterator[None]:
+    """End the program with one line, and no traceback, at these errors. If several processes have the same error, one
+    of them prints it.
+
+    The environment variable `TFM_ZOO_TRACEBACK=1` shows the traceback. (`accelerate launch` adds a traceback of its
+    own to any failure, unless it is told to be `--quiet`.)
+    """
+    try:
+        yield
+    except errors as error:
+        if os.environ.get("TFM_ZOO_TRACEBACK", "0") not in ("", "0"):
+            raise
+        if int(os.environ.get("LOCAL_RANK", 0)):
+            # Most likely the first process of this machine has the same error. Its launcher then ends the others.
+            time.sleep(PATIENCE)
+        message = " ".join(str(error).split()) or type(error).__name__
+        print(f"{Path(sys.argv[0]).name}: error: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def keep_few_kernels() -> None:
+    """Limit oneDNN's cache of CPU kernels. For an operation such as GELU, oneDNN makes a kernel for each new shape.
+
+    By default the cache holds 1,024 kernels. If every batch has a shape of its own, that costs gigabytes: the kernels
+    lie between the tensors and fragment freed memory. Call this before the first model runs.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
+
+
+def start_accelerator(args: TrainingOptions) -> Accelerator:
+    """Make the Accelerator, let the main process alone write the log, and set the seed."""
+    hush_tokenizers()
+    keep_few_kernels()
+    trackers = args.report_to or ("all" if args.with_tracking else None)
+    available = ["all", *map(str, get_available_trackers())]
+    if trackers and trackers not in available:
+        raise ValueError(f"report_to {trackers!r} is not installed; installed are {available[1:]}")
+    check_launcher()
+    freezing = next((name for name in (*args.freezing_options, "freeze") if getattr(args, name)), None)
+    on_cpu, with_deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
+    if not with_deepspeed:
+        hush_deepspeed()
+    backend = {"backend": "gloo"} if on_cpu and with_deepspeed else {}
+    accelerator = Accelerator(
+        # Without a GPU, several processes share the CPU's work. Without `cpu=True` each would train alone. (With it,
+        # Accelerate would not use DeepSpeed.)
+        cpu=on_cpu and not with_deepspeed,
+        mixed_precision=args.mixed_precision,
+        dynamo_backend=args.torch_compile_backend if args.torch_compile else None,
+        log_with=trackers,
+        project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
+        # Parameters that do not learn yet get no gradient, and DDP must not wait for one.
+        kwargs_handlers=[
+            DistributedDataParallelKwargs(find_unused_parameters=freezing in args.freezing_options),
+            InitProcessGroupKwargs(timeout=timedelta(seconds=args.ddp_timeout), **backend),
+        ],
+    )
+    engine = accelerator.distributed_type
+    if engine == DistributedType.DEEPSPEED:
+        set_deepspeed(accelerator, args)
+    if accelerator.is_fsdp2 and (policy := accelerator.state.fsdp_plugin.mixed_precision_policy):
+        # Accelerate would have FSDP2 round outputs, losses too, to the dtype of the layers.
+        accelerator.state.fsdp_plugin.mixed_precision_policy = replace(policy, output_dtype=None)
+    if asked_for("FSDP") and engine != DistributedType.FSDP:
+        raise ValueError("FSDP: Accelerate has it for GPUs; on a CPU it would silently train with DDP")
+    if on_cpu and accelerator.mixed_precision == "fp16":
+        raise ValueError("mixed_precision 'fp16' is for GPUs: on a CPU it would change nothing; give 'bf16' or 'no'")
+    if freezing and (is_sharded(accelerator) or engine == DistributedType.DEEPSPEED):
+        raise ValueError(f"{freezing} works on one process and with DDP; with {engine.value} the whole model learns")
+
+    logging.basicConfig(format="%(asctime)s  %(message)s", datefmt="%H:%M:%S")
+    for name in ("tfm_zoo", "__main__"):
+        logging.getLogger(name).setLevel(logging.INFO if accelerator.is_main_process else logging.ERROR)
+    if not accelerator.is_main_process:
+        transformers.utils.logging.set_verbosity_error()
+    hush_progress_bars()
+    hush_downloads()
+    set_seed(args.seed)
+    return accelerator
+
+
+def asked_for(engine: str) -> bool:
+    """Whether Accelerate will start an engine. It does for the word "true" alone: with 1, each process would train
+    alone if this were taken for a yes."""
+    return os.environ.get(f"ACCELERATE_USE_{engine}", "").lower() == "true"
+
+
+def set_deepspeed(accelerator: Accelerator, args: TrainingOptions) -> None:
+    """Give DeepSpeed the options that it has to know, and refuse what would train on part of a batch."""
+    unset_hf_deepspeed_config()  # else `from_pretrained` would shard the model, which then cannot be converted
+    plugin = accelerator.state.deepspeed_plugin
+    offloaded = plugin.get_value("zero_optimization.offload_optimizer.device")
+    forgets = offloaded not in (None, "none") and plugin.zero_stage < 3
+    if forgets and args.gradient_accumulation_steps > 1 and compare_versions("deepspeed", "<", ACCUMULATES_OFFLOADED):
+        raise ValueError(
+            f"gradient_accumulation_steps {args.gradient_accumulation_steps}: with an offloaded optimiser, DeepSpeed"
+            f" before {ACCUMULATES_OFFLOADED} forgets all but the last forward pass of a step"
+        )
+    plugin.deepspeed_config.update(
+        train_micro_batch_size_per_gpu=args.per_device_train_batch_size, gradient_clipping=args.max_grad_norm
+    )
+
+
+def end_training(accelerator: Accelerator) -> None:
+    """End trackers and processes. Call it when nothing but the accelerator refers to a prepared model.
+
+    The process group has to be freed after the last model that DDP wraps. If such a model frees it, the group waits for
+    its threads while it holds Python's global lock. A thread of Gloo may need that lock to drop what it sent last: a
+    deadlock, and the process never exits. A barrier does not prevent it.
+    """
+    accelerator.free_memory()
+    gc.collect()  # models that refer to themselves
+    accelerator.end_training()
+
+
+def check_launcher() -> None:
+    """Refuse `accelerate launch --cpu --num_processes 2`. Without MPI the launcher starts a single process, and tells
+    it where its peers would meet, but not how many there are (huggingface/accelerate#2741)."""
+    counts = {"WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"}
+    if parse_flag_from_env("ACCELERATE_USE_CPU") and "MASTER_ADDR" in os.environ and not counts & os.environ.keys():
+        raise ValueError("several CPU processes: launch them with --config_file recipes/accelerate/cpu.yaml")
+
+
+def check_output_dir(accelerator: Accelerator, args: TrainingOptions) -> Path | None:
+    """Refuse an `output_dir` that the run may not write to; return the checkpoint in it to continue from, if any.
+
+    All processes call it. Nothing is written: a run that is refused leaves everything as it was.
+    """
+    output_dir, resume_from = Path(args.output_dir), args.resume_from_checkpoint
+    # The main process finds it: others may see a shared folder as it was before.
+    checkpoint = broadcast_object_list([find_checkpoint(resume_from, output_dir)])[0]
+    if checkpoint and checkpoint.resolve().parent != output_dir.resolve():
+        where = f"output_dir {args.output_dir!r}, where the best model of its run is"
+        raise ValueError(f"resume_from_checkpoint {resume_from!r} is not in {where}")
+    resumes = asks_to_resume(resume_from)
+    may_replace = args.overwrite_output_dir or (resumes and holds_a_dead_run(output_dir))
+    if checkpoint is None and holds_a_run(output_dir) and not may_replace:
+        lacks = " and no checkpoint to go on from" if resumes else ""
+        resume = " --resume_from_checkpoint auto to go on with it," if complete_checkpoints(output_dir) else ""
+        raise FileExistsError(
+            f"output_dir {args.output_dir!r} holds a run{lacks}: give another folder,{resume} or --overwrite_output_dir"
+            " to replace it"
+        )
+    if accelerator.is_main_process:
+        check_writable(output_dir)
+    if resumes and checkpoint is None:
+        logger.info(f"No complete checkpoint in {output_dir}: starting from the beginning")
+    return checkpoint
+
+
+def check_writable(output_dir: Path) -> None:
+    """Refuse a folder in which, or in the parent of which, nothing can be written; leaves nothing behind."""
+    existing = next(folder for folder in (output_dir, *output_dir.resolve().parents) if folder.exists())
+    try:
+        tempfile.TemporaryFile(dir=existing).close()
+    except OSError as error:
+        raise PermissionError(
+            f"output_dir {str(output_dir)!r}: {existing} is not a folder that you may write to ({error.strerror})"
+        ) from error
+
+
+def open_output(run: Run) -> Run:
+    """Make `output_dir`, delete what an earlier run left in it, and open the repository to push to, if any. Returns the
+    run with the repository's whole name. All processes call it, after all other checks."""
+    accelerator, args, output_dir = run.accelerator, run.args, Path(run.args.output_dir)
+    accelerator.wait_for_everyone()  # every process has read the folder before one writes
+    if accelerator.is_main_process:
+        if args.push_to_hub:  # a missing permission must show before training
+            api, repository = HfApi(token=args.hub_token), args.hub_model_id or output_dir.resolve().name
+            repository = open_repository(api, repository, args.hub_private_repo, args.hub_revision)
+            args = replace(args, hub_model_id=repository)
+        if run.checkpoint is None:
+            for leftover in (*output_dir.glob("checkpoint-*"), *output_dir.glob(f"{STAGING}*")):
+                shutil.rmtree(leftover)
+            (output_dir / RESULTS_FILE).unlink(missing_ok=True)  # else the new run, if killed, would pass for finished
+        output_dir.mkdir(parents=True, exist_ok=True)
+    accelerator.wait_for_everyone()
+    if args.checkpointing_steps and not output_dir.is_dir():
+        raise ValueError(f"checkpointing_steps needs an output_dir that all machines share, not {args.output_dir!r}")
+    return replace(run, args=args)
+
+
+def tracker_values(args: TrainingOptions) -> dict[str, Any]:
+    """The options of a run in types that every tracker takes, without the token."""
+    values = {name: value for name, value in asdict(args).items() if name != "hub_token"}
+    return {name: value if isinstance(value, int | float | str) else str(value) for name, value in values.items()}

@@ -1,0 +1,1 @@
+"""Examples made from texts that are read while a model trains on them."""

@@ -1,0 +1,120 @@
+"""Documents to pre-train on, in memory or streamed, and the examples that are made of them."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from datasets import Dataset
+
+from tfm_zoo.training import generated
+from tfm_zoo.training.data import by_role, checked_texts, divide, files_identity, load_source, text_column
+from tfm_zoo.training.options import StreamOptions, option
+from tfm_zoo.training.streaming.sentences import split_sentences
+from tfm_zoo.training.streaming.streams import Stream
+from tfm_zoo.training.streaming.texts import CHARACTERS, TextSource, hold_out
+from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
+
+logger = logging.getLogger(__name__)
+
+HELD_OUT = 1000  # documents of a stream to validate on, unless max_eval_samples says how many
+
+
+@dataclass(frozen=True)
+class DocumentOptions(StreamOptions):
+    """The options of tasks that learn from documents, each by itself."""
+
+    text_rows: ClassVar = "line"
+    built_in: ClassVar = staticmethod(generated.generated_documents)
+    built_in_note: ClassVar = "The documents are generated, from templates. They test the machinery alone."
+
+    train_file: str | None = option(
+        None,
+        "Instead of dataset_name: CSV, TSV, JSON (lines) or Parquet, a document a row; or text, a sentence a line with"
+        " an empty line between documents. A pattern ('shards/*.txt') means all files that fit.",
+        resume=False,
+    )
+    max_eval_samples: int | None = option(
+        None, f"Likewise for validation documents; default: all, or of a stream the first {HELD_OUT:,}.", at_least=1
+    )
+    block_documents: int = option(2000, "Documents that are mixed at a time, by all readers together.", at_least=2)
+
+
+@dataclass
+class Documents:
+    """Documents to train on, and documents to validate on, which are in memory."""
+
+    train: TextSource
+    validation: TextSource
+    split: Callable[[str], list[str]]  # cuts a document into its sentences
+    own_splits: list[str]  # those that the data set came with
+    notes: list[str]  # what a reader of the figures must know of the data
+
+    def facts(self, args: DocumentOptions) -> dict[str, Any]:
+        """What identifies the documents of a run."""
+        return {
+            "streaming": args.streaming,
+            "train_files": files_identity(args),
+            "training texts": self.train.identity,
+            "validation texts": self.validation.identity,
+        }
+
+    def texts(self) -> Iterator[str]:
+        """Texts to make a tokenizer from: some of the training documents. Read when iterated."""
+        yield from self.train.first_texts(TOKENIZER_TEXT)
+
+
+def load_documents(args: DocumentOptions) -> Documents:
+    """Load and check the documents. Without a validation split, the seed picks it from the documents in memory."""
+    raw = load_source(args)
+    is_text = "text" in [rows.builder_name for rows in raw.values()]
+    if is_text and not args.streaming:
+        raw = load_source(replace(args, streaming=True))  # a stream tells where a file ends
+    rows, own_splits, notes = by_role(raw, args)
+    column = text_column(rows["train"], args.text_column_name)
+    sources = {}
+    for role, split in rows.items():
+        if isinstance(split, Dataset):
+            checked_texts(args, role, split, column)
+        sources[role] = TextSource(split.select_columns(column), column)
+
+    if args.streaming:
+        train, held_out = hold_out(sources, notes, CHARACTERS, args.max_eval_samples or HELD_OUT)
+        validation = TextSource(held_out)
+    else:
+        splits = {role: source.in_memory() for role, source in sources.items()}
+        for role, split in splits.items():
+            if not any(map(str.strip, split[column])):
+                raise ValueError(f"there is no text in the {role} split")
+        splits = divide(splits, args, args.seed, notes)
+        train, validation = (TextSource(splits[role], column) for role in ("train", "validation"))
+    return Documents(train, validation, str.splitlines if is_text else split_sentences, own_splits, notes)
+
+
+class ExampleMaker(Protocol):
+    """Makes the texts of a chunk into examples, with random numbers from the generator alone."""
+
+    needs: str  # what the documents must have for an example to be made, for messages
+
+    def __call__(self, documents: Sequence[str], rng: np.random.Generator) -> Sequence[Any]: ...
+
+
+def splits_of_examples(
+    documents: Documents, make_examples: ExampleMaker, args: DocumentOptions, accelerator: Accelerator
+) -> dict[str, Any]:
+    """The examples to train on, a [`Stream`], and those to validate on, in a list. All processes call it."""
+    stream = partial(Stream, make_examples=make_examples, seed=args.seed, chunk_size=args.block_documents)
+    examples = stream(documents.train).dealt()
+    validation = list(stream(documents.validation).first_pass())
+    for split, first in (("training", next(examples.first_pass(), None)), ("validation", next(iter(validation), None))):
+        if first is None:
+            raise ValueError(f"there is no example in the {split} documents: it takes {make_examples.needs}")
+    if not args.max_train_steps:
+        logger.info("Counting the examples of an epoch")
+        mine = range(accelerator.process_index, examples.readers, accelerator.num_processes)
+        examples.size = sum(gather_object([sum(1 for _ in examples.first_pass(mine))]))
+    return {"train": examples, "validation": validation}

@@ -1,0 +1,230 @@
+"""The texts of a data set, in memory or streamed, which can be read from any place on."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice, pairwise, takewhile
+from math import inf
+from typing import Any
+
+import numpy as np
+from datasets import Dataset, IterableDataset
+
+from tfm_zoo.training.data import digest
+from tfm_zoo.training.wording import counted
+
+#: characters at which a chunk of texts ends, which bounds its memory
+CHARACTERS = 2_000_000
+#: the place in a shard is recorded after every so many texts; a reader that starts in between reads some texts again
+NOTED = 100
+
+
+@dataclass
+class TextSource:
+    """The texts of a data set: each row is one; in text files, whose rows are lines, each group of lines is one."""
+
+    rows: Dataset | IterableDataset  # in memory, or streamed from shards (files)
+    column: str = "text"
+    breaks: bool = True  # whether an empty line ends a text; the end of a file and a limit of characters always do
+    held_out: int = 0  # how many of the first rows of a stream's first shard are not read
+
+    def shards(
+        self, seed: Sequence[int] | None = None, first: int = 0, lane: int = 0, lanes: int = 1
+    ) -> Iterator[IterableDataset]:
+        """The shards that lane number `lane` reads in a pass, every `lanes`-th, without the first `first` of these.
+
+        They are counted in the random order that `seed` gives or, without a seed, in their own order. Rows in memory
+        are dealt out to lanes in the same way; those of a lane form one shard.
+        """
+        count = len(self.rows) if isinstance(self.rows, Dataset) else self.rows.num_shards
+        order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
+        if isinstance(self.rows, Dataset):
+            if first == 0:
+                yield self.rows.select(order[lane::lanes], keep_in_memory=True).to_iterable_dataset()
+            return
+        for index in order[lane::lanes][first:].tolist():
+            shard = self.rows.shard(num_shards=count, index=index)
+            yield shard.skip(self.held_out) if index == 0 and self.held_out else shard
+
+    def most_lanes(self, readers: int) -> int:
+        """The number of lanes for these readers: the largest power of two, up to theirs, with which all lanes have the
+        same number of shards or each has at least four."""
+        if isinstance(self.rows, Dataset):
+            return readers
+        count = self.rows.num_shards
+        return max(2**i for i in range(readers.bit_length()) if 2**i == 1 or count % 2**i == 0 or count >= 4 * 2**i)
+
+    def texts(self, shard: Iterable[dict[str, Any]], whole: bool = False) -> Iterator[str]:
+        """The texts of a shard, whose end is the end of a text; with `whole`, texts of many lines are not cut."""
+        rows = map(self._text, shard)
+        is_line = self.rows.builder_name == "text"
+        limit = CHARACTERS if self.breaks else CHARACTERS // 16  # running text: cut into enough texts for many readers
+        return _joined(rows, self.breaks, inf if whole else limit) if is_line else rows
+
+    def in_memory(self) -> Dataset:
+        """All texts, whole."""
+        if isinstance(self.rows, Dataset):
+            return self.rows
+        texts = chain.from_iterable(self.texts(shard, whole=True) for shard in self.shards())
+        return Dataset.from_dict({self.column: list(texts)})
+
+    def beginning(
+        self, shards: Iterable[IterableDataset], characters: int, documents: int | None = None
+    ) -> tuple[list[str], int]:
+        """The first texts of these shards, up to a number of characters or documents; and the number of their rows."""
+        rows_read = 0
+
+        def read(shard: IterableDataset) -> Iterator[dict[str, Any]]:
+            nonlocal rows_read, characters
+            for row in shard:
+                rows_read += 1
+                characters -= len(self._text(row))
+                yield row
+                if characters <= 0:
+                    break
+
+        parts = (self.texts(read(shard)) for shard in takewhile(lambda _: characters > 0, shards))
+        texts = list(islice(filter(str.strip, chain.from_iterable(parts)), documents))
+        return texts, rows_read
+
+    def first_texts(self, characters: int) -> list[str]:
+        """Texts with this many characters, from shards in a random order."""
+        return self.beginning(self.shards(seed=[0]), characters)[0]
+
+    @property
+    def identity(self) -> str:
+        """A text that changes when a run can no longer continue with this source."""
+        if isinstance(self.rows, Dataset):
+            return digest(self.rows[self.column])
+        return f"{self.rows.num_shards} shards without {self.held_out} rows"
+
+    def _text(self, row: dict[str, Any]) -> str:
+        """The text of a row."""
+        text = row[self.column]
+        if text is not None and not isinstance(text, str):
+            raise ValueError(f"text_column_name {self.column!r}: a row holds {text!r}, not text")
+        return text or ""  # JSON may have rows without a value
+
+
+def hold_out(
+    sources: Mapping[str, TextSource], notes: list[str], characters: int, documents: int | None = None
+) -> tuple[TextSource, Dataset]:
+    """A stream to train on, and texts to validate on, in memory.
+
+    The texts to validate on are the first ones of the "validation" source, up to a number of characters or documents.
+    Without such a source they come from the stream's first shard, so that no other has to be read. A sentence about
+    them is added to `notes`.
+    """
+    train, validation = sources["train"], sources.get("validation")
+    source = validation or train
+    texts, rows = source.beginning(islice(source.shards(), None if validation else 1), characters, documents)
+    if not texts:
+        raise ValueError(f"there is no text in the {'validation' if validation else 'train'} split")
+    size = sum(map(len, texts))
+    first = f"the first {size:,} characters ({counted(len(texts), 'document')})"
+    if not validation:
+        train = replace(train, held_out=rows)
+        if not train.first_texts(1):
+            raise ValueError(
+                f"nothing is left to train on: the {rows:,} rows of this stream would all be validation texts; give a"
+                " validation split or file, or do not stream it"
+            )
+        notes.append(f"There is no validation split: {first} were taken for it.")
+    elif size >= characters or len(texts) == documents:
+        notes.append(f"Of the validation split {first} were used.")
+    return train, Dataset.from_dict({"text": texts})
+
+
+def _joined(lines: Iterable[str], breaks: bool, limit: float) -> Iterator[str]:
+    """Lines joined to texts. A text ends at `limit` characters and, if `breaks`, at an empty line."""
+    text: list[str] = []
+    size = 0
+    for line in lines:
+        is_break = breaks and not line.strip()
+        if not is_break:
+            text.append(line)
+            size += len(line)
+        if text and (size >= limit or is_break):
+            yield "\n".join(text)
+            text, size = [], 0
+    if text:
+        yield "\n".join(text)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a text stands in its lane. The place of a reader's chunk is that of its first text."""
+
+    epoch: int = 0  # how many passes come before it
+    chunk: int = 0  # how many chunks of the reader come before it in this pass
+    shard: int = 0  # how many shards of the lane come before it in this pass
+    state: dict[str, Any] | None = None  # of the shard's iterator, as last recorded; None: at the first row
+    pieces: int = 0  # how many pieces of texts lie between that state and this place
+    text: int = 0  # how many texts of the lane come before it in this pass
+    examples: int = 0  # how many examples the reader gave before the chunk, in all passes
+
+
+@dataclass
+class Lane:
+    """Reads texts, pass after pass, and deals them out to the readers that share them, some in other processes.
+
+    Of the texts of a pass each reader gets every `sharers`-th. Blank texts are left out. A text that is as long as two
+    chunks or more is read in pieces, each of which fills a chunk.
+    """
+
+    source: TextSource
+    seed: int
+    starts: Mapping[int, Place]  # of the readers of this process, by their number among those that share the lane
+    lane: int = 0  # its number among `lanes`
+    lanes: int = 1
+    sharers: int = 1
+
+    def __post_init__(self) -> None:
+        self.waiting: dict[int, deque[tuple[Place, str]]] = {reader: deque() for reader in self.starts}
+        self.reading = self._read(min(self.starts.values(), key=_position))
+
+    def texts(self, reader: int) -> Iterator[tuple[Place, str]]:
+        """The texts of a reader from its start on, and their places. Texts of other readers wait for them."""
+        waiting = self.waiting[reader]
+        while True:
+            while not waiting:
+                place, text = next(self.reading)
+                owner = (place.text + place.epoch) % self.sharers
+                if owner in self.starts and _position(place) >= _position(self.starts[owner]):
+                    self.waiting[owner].append((place, text))
+            yield waiting.popleft()
+
+    def _read(self, place: Place) -> Iterator[tuple[Place, str]]:
+        """All texts from a place on."""
+        last = place.epoch - 1  # the last pass with a text
+        while place.epoch <= last + 100:  # a lane may have no text in a pass, but not for ever
+            for found in self._read_pass(place):
+                last = place.epoch
+                yield found
+            place = Place(place.epoch + 1)
+        raise ValueError("there is no text to train on")
+
+    def _read_pass(self, start: Place) -> Iterator[tuple[Place, str]]:
+        state, skipped, number = start.state, start.pieces, start.text
+        seed = [self.seed, start.epoch]
+        for index, shard in enumerate(self.source.shards(seed, start.shard, self.lane, self.lanes), start.shard):
+            if state is not None:
+                shard.load_state_dict(state)
+            pieces = 0
+            # In batches of one: read row by row in a worker of a `DataLoader`, a data set skips rows for other workers.
+            rows = ({name: values[0] for name, values in batch.items()} for batch in shard.iter(batch_size=1))
+            for text in self.source.texts(rows):
+                begins = range(0, max(1, len(text) - CHARACTERS + 1), CHARACTERS)
+                for begin, end in pairwise([*begins, len(text)]):
+                    piece = text[begin:end]
+                    if pieces >= skipped and piece.strip():
+                        yield Place(start.epoch, 0, index, state, pieces, number), piece
+                        number += 1
+                    pieces += 1
+                if pieces >= NOTED:
+                    state, pieces, skipped = shard.state_dict(), 0, 0
+            state, skipped = None, 0
+
+
+def _position(place: Place) -> tuple[int, int]:
+    return place.epoch, place.text

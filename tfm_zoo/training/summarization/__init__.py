@@ -1,1 +1,0 @@
-"""Summaries of texts: the task, its data and its measures."""

@@ -1,0 +1,425 @@
+"""Classification of texts: with one label each, with any number of labels, or with numbers (regression).
+
+Read from top to bottom: the options, the data, the model, the task (its loss is the model's own), and `prepare`.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from math import isfinite, isnan
+from typing import Any, ClassVar, Literal
+
+import torch.nn.functional as F
+from datasets import ClassLabel, Dataset, DatasetDict, List, Value, load_dataset
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForSequenceClassification,
+    DataCollatorWithPadding,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from typing_extensions import Self
+
+from tfm_zoo.training import generated
+from tfm_zoo.training.data import (
+    Data,
+    by_role,
+    check_column,
+    checked_texts,
+    class_names,
+    divide,
+    find_columns,
+    load_file,
+    load_source,
+    names_in,
+    row_error,
+    tell_labels,
+    vocabulary_digest,
+)
+from tfm_zoo.training.loop import Loop
+from tfm_zoo.training.metrics import load_metrics, predicted
+from tfm_zoo.training.models import (
+    Head,
+    ModelAndTokenizer,
+    family_of,
+    in_order,
+    label_fields,
+    load_with_labels,
+    longest_input,
+    new_config_and_tokenizer,
+    with_padding,
+)
+from tfm_zoo.training.optimization import freeze, freeze_base_model, what_learns
+from tfm_zoo.training.options import FineTuningOptions, fitted, option
+from tfm_zoo.training.run import start_run
+from tfm_zoo.training.task import Batch, Task, batched, inputs_of
+from tfm_zoo.training.wording import counted
+
+logger = logging.getLogger(__name__)
+
+HEAD = Head(AutoModelForSequenceClassification, "sequence classifier")
+DEFAULT_DATASET = "stanfordnlp/imdb"
+PAIRS_OF_COLUMNS = "sentence1 sentence2", "premise hypothesis", "question sentence", "question1 question2"
+TEXT_COLUMNS = [names.split() for names in ("text", "sentence", *PAIRS_OF_COLUMNS)]
+LABEL_COLUMNS = [["label"], ["labels"]]
+
+# transformers' names of the problems, as `config.problem_type` has them
+ONE_LABEL, ANY_LABELS, NUMBERS = "single_label_classification", "multi_label_classification", "regression"
+#: what a metric is tried on, to learn the names of its results: predictions and right labels of two texts
+TWO_ROWS = {ONE_LABEL: ([0, 1], [0, 1]), ANY_LABELS: ([[1, 0], [0, 1]],) * 2, NUMBERS: ([0.0, 1.0], [0.0, 1.0])}
+DEFAULT_METRICS = {ONE_LABEL: ["accuracy", "f1"], ANY_LABELS: ["accuracy", "f1"], NUMBERS: ["mse", "pearsonr"]}
+
+
+@dataclass(frozen=True)
+class ClassificationOptions(FineTuningOptions):
+    """The options of a classifier."""
+
+    built_in: ClassVar = staticmethod(generated.generated_reviews)
+    freezing_options: ClassVar = ("gradual_unfreezing", "freeze_epochs")
+
+    # The model
+    ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
+    classifier_pooling: Literal["cls", "mean", "attention"] | None = option(
+        None,
+        "What the head of a zoo encoder reads: 'cls', the first position; 'mean', the mean of all tokens, which is"
+        " better after a short pre-training; 'attention', a mean weighted by a learned query; default: as the"
+        " configuration has it.",
+    )
+
+    # The data
+    dataset_name: str | None = option(
+        None, f"Hub id, folder or 'generated' (built-in); default: {DEFAULT_DATASET}.", resume=False
+    )
+    text_column_name: list[str] | None = option(
+        None, f"One text column or two; default: first of {names_in(TEXT_COLUMNS)}.", "text_column_names"
+    )
+    label_column_name: list[str] | None = option(
+        None,
+        "Column of the labels, or of lists of labels; or several columns: of numbers, or of labels that a row has (1)"
+        " or lacks (0); default: 'label' or 'labels'.",
+        "label_column_names",
+    )
+    problem_type: Literal[ONE_LABEL, ANY_LABELS, NUMBERS] | None = option(
+        None, "Default: multi-label for lists and several columns, else one label for each text."
+    )
+
+    # The run
+    freeze_epochs: int = option(0, "Train only the head for this many epochs, then the whole model.", at_least=0)
+    frozen_learning_rate: float | None = option(
+        None, "Highest rate of the frozen epochs, with a schedule of their own; default: one schedule for all.", above=0
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.text_column_name is not None and not 1 <= len(self.text_column_name) <= 2:
+            raise ValueError(f"text_column_name takes one or two columns, not {self.text_column_name}")
+        if self.classifier_pooling and self.model_class == "native":
+            raise ValueError("classifier_pooling is for encoders of the zoo, not for model_class 'native'")
+        if self.classifier_pooling and "classifier_pooling" in self.overrides():
+            raise ValueError("give classifier_pooling either by itself or in config_overrides, not both")
+        if self.frozen_learning_rate and not self.freeze_epochs:
+            raise ValueError("frozen_learning_rate is the head's while the rest is frozen: give freeze_epochs, too")
+        if self.freeze_epochs and self.gradual_unfreezing:
+            raise ValueError("give either freeze_epochs or gradual_unfreezing: each says when the base model learns")
+
+    def with_default_data(self) -> Self:
+        """These options with the default data set, or where nobody can reach it the built-in one."""
+        logger.info(f"Asking for the default data set, {DEFAULT_DATASET}")
+        try:
+            load_dataset(DEFAULT_DATASET)
+        except (ConnectionError, FileNotFoundError):
+            logger.warning(f"The default data set, {DEFAULT_DATASET}, cannot be reached")
+            return super().with_default_data()
+        return replace(self, dataset_name=DEFAULT_DATASET)
+
+    def pooling(self, config: PreTrainedConfig) -> dict[str, str]:
+        """`classifier_pooling` as a field of the model's configuration; empty if it is not given."""
+        if self.classifier_pooling is None:
+            return {}
+        if (family_of(config) if self.becomes_zoo(config) else config.model_type) != "tfm_bert":
+            raise ValueError(f"classifier_pooling is for encoders, and {config.model_type!r} is not one")
+        return {"classifier_pooling": self.classifier_pooling}
+
+    def phases(self, total_steps: int, steps_per_epoch: int) -> list[tuple[float, int]]:
+        frozen = min(self.freeze_epochs * steps_per_epoch, total_steps)
+        if not self.frozen_learning_rate:
+            return super().phases(total_steps, steps_per_epoch)
+        return [(self.frozen_learning_rate, frozen), (self.learning_rate, total_steps - frozen)]
+
+
+@dataclass
+class LabelledTexts(Data):
+    """Splits whose columns are `text_columns` and "label": a label's name, a list of names, or a list of numbers."""
+
+    text_columns: list[str]
+    label_names: list[str]  # of numbers, the names of their columns
+    problem: str
+
+    def encode(
+        self, tokenizer: PreTrainedTokenizerBase, args: ClassificationOptions, label2id: Mapping[str, int]
+    ) -> DatasetDict:
+        """The splits as token ids, with the column "labels" as the model reads it."""
+
+        def encode_batch(rows: dict[str, list]) -> dict[str, list]:
+            texts = [rows[column] for column in self.text_columns]
+            encoded = tokenizer(*texts, truncation=True, max_length=args.max_seq_length)
+            return {**encoded, "labels": encoded_labels(rows["label"], self.problem, label2id)}
+
+        options = {"remove_columns": [*self.text_columns, "label"], "num_proc": args.preprocessing_num_workers}
+        return self.splits.map(encode_batch, batched=True, **options)
+
+
+def load_texts(args: ClassificationOptions) -> LabelledTexts:
+    """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
+    raw = load_source(args)
+    first = raw.get("train", next(iter(raw.values())))
+    text_columns = find_columns(first, args.text_column_name, TEXT_COLUMNS, "text_column_name")
+    columns = find_columns(first, args.label_column_name, LABEL_COLUMNS, "label_column_name")
+    if both := set(columns).intersection(text_columns):
+        raise ValueError(f"column {both.pop()!r} cannot be both a text and the label")
+    problem = problem_of(args, first, columns)
+
+    labelled = {name: labelled_rows(args, name, split, text_columns, columns, problem) for name, split in raw.items()}
+    rows, own_splits, notes = by_role({name: split for name, split in labelled.items() if split is not None}, args)
+    notes += [f"Split {name!r} is not labelled and was not used." for name, split in labelled.items() if split is None]
+
+    names = columns if problem == NUMBERS or len(columns) > 1 else class_names(first.features[columns[0]])
+    names = names or in_order(each_label(rows["train"]["label"]))
+    for name, split in rows.items() if problem != NUMBERS else ():
+        if unknown := sorted(each_label(split["label"]) - set(names)):
+            raise ValueError(f"split {name!r} has labels that train lacks: {unknown}; train has {names}")
+    if len(names) < 2 and problem == ONE_LABEL:
+        raise ValueError(f"classification needs two labels or more; {columns[0]!r} holds only {names}")
+    splits = divide(rows, args, args.seed, notes)
+    if problem != NUMBERS:
+        labels = splits["train"]["label"]
+        tell_labels(chain.from_iterable(map(as_list, labels)), names, len(labels))
+    return LabelledTexts(splits, own_splits, notes, text_columns, names, problem)
+
+
+def labelled_rows(
+    args: ClassificationOptions, name: str, split: Dataset, texts: Sequence[str], columns: Sequence[str], problem: str
+) -> Dataset | None:
+    """The columns of texts of a split, and its labels in the column "label"; None if it has no labels."""
+    for column in texts:
+        checked_texts(args, name, split, column)
+    for column in columns:
+        check_column(name, split, column)
+    labels = READERS[problem](args, name, split, columns)
+    missing = labels.count(None)
+    if 0 < missing < len(labels):
+        found = f"split {name!r} has {counted(missing, 'row')} without a label, the first is {{row}}"
+        raise row_error(args, name, labels.index(None), found, columns[0])
+    return None if missing else split.select_columns([*texts]).add_column("label", labels)
+
+
+def labelled_file(args: ClassificationOptions, label2id: Mapping[str, int]) -> tuple[list[list[str]], list[Any]]:
+    """The texts in the columns of `train_file`, and its labels, as a model with these ids reads them."""
+    rows = load_file(args, "train", args.train_file)
+    text_columns = find_columns(rows, args.text_column_name, TEXT_COLUMNS, "text_column_name")
+    columns = find_columns(rows, args.label_column_name, LABEL_COLUMNS, "label_column_name")
+    problem = problem_of(args, rows, columns)
+    labelled = labelled_rows(args, "train", rows, text_columns, columns, problem)
+    if labelled is None:
+        raise ValueError(f"{args.train_file!r} has no label in {columns}")
+    if problem != NUMBERS and (unknown := sorted(each_label(labelled["label"]) - set(label2id))):
+        raise ValueError(f"{args.train_file!r} has labels that the model lacks: {unknown}; it has {list(label2id)}")
+    texts = [labelled[column][:] for column in text_columns]
+    return texts, encoded_labels(labelled["label"], problem, label2id)
+
+
+def problem_of(args: ClassificationOptions, split: Dataset, columns: Sequence[str]) -> str:
+    """The problem that the options name, or that the columns of labels show."""
+    is_list = isinstance(split.features[columns[0]], List)
+    problem = args.problem_type or (ANY_LABELS if is_list or len(columns) > 1 else ONE_LABEL)
+    if problem == ONE_LABEL and (is_list or len(columns) > 1):
+        raise ValueError(f"problem_type {problem!r} takes one column with one label in each row, not {columns}")
+    if problem == ANY_LABELS and not is_list and len(columns) == 1:
+        raise ValueError(f"problem_type {problem!r} takes a column of lists, or several columns, not {columns[0]!r}")
+    return problem
+
+
+def single_labels(args: ClassificationOptions, name: str, split: Dataset, columns: Sequence[str]) -> list[str | None]:
+    """The name of each row's label."""
+    (column,) = columns
+    feature, labels = split.features[column], split[column][:]
+    if isinstance(feature, ClassLabel):
+        return [feature.int2str(label) if label is not None and label >= 0 else None for label in labels]
+    if not isinstance(feature, Value):
+        raise ValueError(f"label_column_name {column!r} holds {feature}; expected text, whole numbers or booleans")
+    if feature.dtype.startswith(("float", "double")):  # also whole numbers, if the column has an empty cell
+        labels = [None if label is None or isnan(label) else label for label in labels]
+        real = next((label for label in labels if label is not None and not label.is_integer()), None)
+        if real is not None:
+            raise ValueError(
+                f"label_column_name {column!r} holds {feature}, such as {real}; expected text, whole numbers or"
+                " booleans: to learn numbers, give problem_type 'regression'; to learn ranges of numbers, write them as"
+                " names, such as 'low' and 'high'"
+            )
+        labels = [None if label is None else int(label) for label in labels]
+    return [None if label is None else str(label) for label in labels]
+
+
+def sets_of_labels(args: ClassificationOptions, name: str, split: Dataset, columns: Sequence[str]) -> list[list | None]:
+    """The names of each row's labels: those in its list, or those of the columns that hold a 1."""
+    if len(columns) == 1:
+        names = class_names(split.features[columns[0]])
+        lists = split[columns[0]][:]
+        return [each and [names[label] if names else str(label) for label in each] for each in lists]
+    marks = list(zip(*(split[column] for column in columns), strict=True))
+    for row, values in enumerate(marks):
+        wrong = next((pair for pair in zip(columns, values, strict=True) if pair[1] not in (0, 1, None)), None)
+        if wrong:
+            raise row_error(args, name, row, f"split {name!r}, {{row}}: a label is 1 or 0, not {wrong[1]!r}", wrong[0])
+    return [
+        None if None in values else [column for column, value in zip(columns, values, strict=True) if value]
+        for values in marks
+    ]
+
+
+def numbers(args: ClassificationOptions, name: str, split: Dataset, columns: Sequence[str]) -> list[list | None]:
+    """The numbers of each row."""
+    rows: list[list[float] | None] = []
+    for row, values in enumerate(zip(*(split[column] for column in columns), strict=True)):
+        for column, value in zip(columns, values, strict=True):
+            if value is not None and (not isinstance(value, int | float) or not isfinite(value)):
+                where = f"split {name!r}, {{row}}"
+                raise row_error(
+                    args, name, row, f"{where}: problem_type 'regression' needs a number, not {value!r}", column
+                )
+        rows.append(None if None in values else [*map(float, values)])
+    return rows
+
+
+READERS = {ONE_LABEL: single_labels, ANY_LABELS: sets_of_labels, NUMBERS: numbers}
+
+
+def encoded_labels(labels: Iterable[Any], problem: str, label2id: Mapping[str, int]) -> list[Any]:
+    """Labels as a model reads them: an id each; a 1 or 0 for each of all labels; or a number, or several."""
+    if problem == ONE_LABEL:
+        return [label2id[label] for label in labels]
+    if problem == ANY_LABELS:
+        names = sorted(label2id, key=label2id.get)
+        return [[float(name in each) for name in names] for each in labels]
+    return [numbers if len(numbers) > 1 else numbers[0] for numbers in labels]
+
+
+def as_list(label: str | list[str]) -> list[str]:
+    return label if isinstance(label, list) else [label]
+
+
+def each_label(labels: Iterable[str | list[str]]) -> set[str]:
+    return set(chain.from_iterable(map(as_list, labels)))
+
+
+def build_classifier(
+    args: ClassificationOptions, label_names: list[str], texts: Iterable[str] = (), problem: str = ONE_LABEL
+) -> ModelAndTokenizer:
+    """The checkpoint with a head for these labels, and its tokenizer; or a new model for texts of at most
+    `max_seq_length` tokens, and the tokenizer named, or one made from the texts."""
+    fields = {"problem_type": problem}
+    if args.is_new:
+        labels = label_fields(label_names) | fields
+        config, tokenizer = new_config_and_tokenizer(HEAD, args, texts, args.max_seq_length, **labels)
+        pooling = args.pooling(config)
+        if not args.becomes_zoo(config):
+            config.update(pooling)
+        model = HEAD.new(args, config, **pooling)
+    else:
+        config = HEAD.config_of_checkpoint(args)
+        fields |= args.pooling(config)
+        model, tokenizer = load_with_labels(HEAD, args, config, label_names, args.ignore_mismatched_sizes, **fields)
+    tokenizer = with_padding(tokenizer)
+    if model.config.pad_token_id is None:  # by which the classifier of a decoder finds a text's last token
+        model.config.pad_token_id = tokenizer.pad_token_id
+    return model, tokenizer
+
+
+@dataclass(kw_only=True)
+class ClassificationTask(Task):
+    """A classifier learns the labels, or the numbers, of texts."""
+
+    args: ClassificationOptions
+    data: LabelledTexts
+
+    pipeline_tag = "text-classification"
+    titles = {
+        "accuracy": "accuracy",
+        "f1": "F1 (macro)",
+        "mse": "mean squared error",
+        "pearsonr": "correlation (Pearson)",
+    }
+
+    def count(self, batch: Batch) -> int:
+        return len(batch["labels"])
+
+    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """The loss, the prediction and the label, or labels, of each example."""
+        labels = batch["labels"]
+        logits = model(**inputs_of(batch)).logits.float()
+        if self.data.problem == ONE_LABEL:
+            losses = F.cross_entropy(logits, labels, reduction="none")
+        elif self.data.problem == ANY_LABELS:
+            losses = F.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(-1)
+            labels = labels.long()
+        else:
+            losses = F.mse_loss(logits, labels.view_as(logits), reduction="none").mean(-1)
+        predictions = predicted(logits, self.data.problem)
+        return {"loss": losses, "predictions": predictions, "references": labels}
+
+    def figures(self, measured: dict[str, Tensor], split: str) -> dict[str, float]:
+        """The mean loss, and the metrics of predictions and labels."""
+        loss = measured.pop("loss").double().mean().item()
+        return {"loss": loss, **self.metrics(**measured).figures}
+
+    def before_epoch(self, model: PreTrainedModel, epoch: int) -> None:
+        if self.args.freeze_epochs:
+            frozen = epoch < self.args.freeze_epochs
+            freeze_base_model(model, frozen)
+            freeze(model, self.args.freeze or [])  # for good
+            if frozen:
+                stage = f"epoch {epoch + 1}, one of {self.args.freeze_epochs} with the base model frozen"
+                logger.info(f"{stage}: {what_learns(model)}")
+            elif epoch == self.args.freeze_epochs:
+                logger.info(f"epoch {epoch + 1}, the first with the whole model: {what_learns(model)}")
+
+    def for_card(self) -> dict[str, Any]:
+        sizes = {name: len(rows) for name, rows in self.splits.items()}
+        return {"label_names": self.data.label_names, "problem": self.data.problem, "sizes": sizes}
+
+
+def prepare(argv: list[str] | None = None) -> Loop:
+    """Read options, data and model: all that a user can get wrong."""
+    run = start_run("finetune_classification", ClassificationOptions, argv)
+    args, accelerator = run.args, run.accelerator
+    metrics = load_metrics(args.metrics, args.trust_remote_code) if args.metrics else None
+    with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
+        data = load_texts(args)
+        usual = DEFAULT_METRICS[data.problem]
+        metrics = metrics or load_metrics(usual)
+        figure_names = ["loss", *metrics.result_names(*TWO_ROWS[data.problem])]
+        args = args.choosing_by(figure_names, usual[0])
+        model, tokenizer = build_classifier(args, data.label_names, data.texts(), data.problem)
+        longest = longest_input(model.config, tokenizer)
+        args = fitted(args, longest, "max_seq_length")
+        encoded = data.encode(tokenizer, args, model.config.label2id)
+
+    pooling = getattr(model.config, "classifier_pooling", "cls")
+    task = ClassificationTask(
+        accelerator=accelerator,
+        model=model,
+        tokenizer=tokenizer,
+        args=args,
+        data=data,
+        metrics=metrics,
+        figure_names=figure_names,
+        facts={
+            "classifier_pooling": None if pooling in ("cls", "late") else pooling,
+            "tokenizer": vocabulary_digest(tokenizer),
+            **data.facts,
+        },
+        **batched(encoded, DataCollatorWithPadding, tokenizer, accelerator, longest, args),
+    )
+    return Loop(replace(run, args=args), task)

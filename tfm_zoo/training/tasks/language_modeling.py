@@ -1,0 +1,456 @@
+"""Causal language modelling, of running text or of conversations.
+
+Read from top to bottom: the options, the data, the model, the task (its loss is the model's own), and `prepare`.
+Conversations stand in a file of their own.
+"""
+
+import copy
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from datasets import Dataset, DatasetDict
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForCausalLM,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.training import generated
+from tfm_zoo.training.checkpoints import TrainState
+from tfm_zoo.training.conversations import Conversations, PackedConversations, load_conversations
+from tfm_zoo.training.data import (
+    Data,
+    by_role,
+    checked_texts,
+    digest,
+    files_identity,
+    find_columns,
+    load_source,
+    text_column,
+    vocabulary_digest,
+)
+from tfm_zoo.training.loop import Loop
+from tfm_zoo.training.models import Head, ModelAndTokenizer, longest_input, new_tokenizer
+from tfm_zoo.training.options import StreamOptions, option
+from tfm_zoo.training.run import start_run
+from tfm_zoo.training.sharding import is_sharded, unwrapped
+from tfm_zoo.training.streaming.streams import Stream
+from tfm_zoo.training.streaming.texts import TextSource, hold_out
+from tfm_zoo.training.task import Batch, Task, loss_and_perplexity
+from tfm_zoo.training.tokenizers import TOKENIZER_TEXT, byte_level_bpe
+from tfm_zoo.training.wording import counted
+
+logger = logging.getLogger(__name__)
+
+HEAD = Head(AutoModelForCausalLM, "causal language model")
+#: characters to validate on: the first of a stream, or of its validation split
+HELD_OUT = 500_000
+#: documents of a stream that are mixed at a time: so many that chunks, whose last blocks are not full, are as long as
+#: their limit of characters allows
+MIXED_DOCUMENTS = 128_000
+
+
+@dataclass(frozen=True)
+class LanguageModelingOptions(StreamOptions):
+    """The options of a causal language model."""
+
+    small_type: ClassVar = dict.fromkeys(("zoo", "native"), "tfm_gpt")
+    small_fields: ClassVar = {**StreamOptions.small_fields, "max_position_embeddings": 128}
+    small_vocab_size: ClassVar = 1024
+    make_tokenizer: ClassVar = staticmethod(byte_level_bpe)
+    built_in: ClassVar = staticmethod(generated.generated_reviews)
+    built_in_note: ClassVar = "The text is generated, from templates. It tests the machinery alone."
+
+    tokenizer_vocab_size: int | None = option(
+        None,
+        "The most tokens of a tokenizer made from the training text, a byte-level BPE (257: bytes alone); default: as"
+        f" many as the named configuration has, or {small_vocab_size}.",
+        compare="free",
+    )
+    train_file: str | None = option(
+        None, "A text file (one document), CSV, TSV, JSON (lines) or Parquet.", resume=False, compare="free"
+    )
+    messages_column_name: str | None = option(
+        None, "Column of conversations, lists of messages; default: 'messages'.", compare="free"
+    )
+    chat_template_path: str | None = option(
+        None, "Jinja file of the chat template; default: that of the tokenizer.", compare="free"
+    )
+    max_train_samples: int | None = option(
+        None, "Use this many training blocks, the first ones.", at_least=1, compare="free"
+    )
+    block_size: int | None = option(
+        None, "Tokens per block; default: what the model takes, at most 1024.", at_least=2, compare="free"
+    )
+    document_separator: str | None = option(
+        None,
+        "Text between documents, such as a line break if each row is a line; default: the end-of-text token.",
+        compare="free",
+    )
+    sample_prompt: str | None = option(
+        None, "Text that samples continue; default: none, they begin a text.", resume=False, compare="never"
+    )
+    sample_length: int = option(100, "Tokens of a sample; 0: no samples.", at_least=0, resume=False, compare="never")
+    num_samples: int = option(1, "Samples drawn at each evaluation.", at_least=1, resume=False, compare="never")
+    top_p: float = option(
+        0.95,
+        "Nucleus sampling: draw from the likeliest tokens that hold this much probability.",
+        above=0,
+        at_most=1,
+        resume=False,
+        compare="never",
+    )
+    temperature: float = option(
+        1.0, "Below 1, likely tokens are drawn more often.", above=0, resume=False, compare="never"
+    )
+
+
+@dataclass
+class Joining:
+    """Turns documents into token ids, which end with the separator."""
+
+    tokenizer: PreTrainedTokenizerBase
+    separator: str | None = None  # text between documents; None: the tokenizer's end of text
+    single: bool = False  # whether there is only one document, which needs no separator
+
+    def __post_init__(self) -> None:
+        end, name = self.tokenizer.eos_token_id, self.tokenizer.name_or_path
+        if self.separator is None and end is None and not self.single:
+            raise ValueError(f"tokenizer {name!r} has no end-of-text token: give a document_separator")
+        self.separator_ids = [] if end is None else [end]
+        if self.separator is not None:
+            self.separator_ids = self.tokenizer(self.separator, add_special_tokens=False)["input_ids"]
+
+    def __call__(self, texts: list[str]) -> list[list[int]]:
+        ids, end = self.tokenizer(texts, verbose=False)["input_ids"], self.separator_ids
+        return [row if end and row[-len(end) :] == end else row + end for row in ids]
+
+
+@dataclass
+class Corpus(Data):
+    """Splits with documents in the column "text"; the training split may be a stream instead."""
+
+    stream: TextSource | None = None
+
+    def texts(self) -> Iterator[str]:
+        """Texts to make a tokenizer from: the training documents, or some of a stream. Read when iterated."""
+        yield from self.stream.first_texts(TOKENIZER_TEXT) if self.stream else self.splits["train"]["text"]
+
+    def encode(self, tokenizer: PreTrainedTokenizerBase, args: LanguageModelingOptions) -> dict[str, Tensor]:
+        """Each split as one row of token ids, `(tokens,)`: its documents, joined (see [`Joining`])."""
+        single = not self.stream and max(map(len, self.splits.values())) == 1
+        join = Joining(tokenizer, args.document_separator, single)
+        options = {"remove_columns": "text", "num_proc": args.preprocessing_num_workers}
+        splits = self.splits.map(lambda rows: {"input_ids": join(rows["text"])}, batched=True, **options)
+        encoded = {}
+        for name, split in splits.items():
+            encoded[name] = in_a_row(split)
+            if len(encoded[name]) < 2:
+                raise ValueError(f"split {name!r} holds {counted(len(encoded[name]), 'token')}: too few to predict any")
+        return encoded
+
+
+@dataclass(eq=False)
+class Blocks(torch.utils.data.Dataset):
+    """A row of tokens cut into blocks of one size: `input_ids` and `labels`, both `(block_size,)`.
+
+    Every token counts: the last block is filled up, with labels that the loss ignores. The filling comes after all
+    tokens, where a causal model does not see it, and needs no attention mask. A block may hold several documents or a
+    part of one; tokens after an end of text see those before it.
+    """
+
+    tokens: Tensor  # `(tokens,)`, at least 2
+    block_size: int  # tokens of a block; the first of them is not predicted
+    filling: int = 0  # the token that fills up the last block
+    limit: int | None = None  # blocks at most
+    multiple_of: int = 1  # blocks of filling are added until there is a multiple of this, for processes to share evenly
+
+    def __post_init__(self) -> None:
+        size = -(-(len(self.tokens) - 1) // self.block_size)  # a last block of a single token would predict nothing
+        self.size = min(size, self.limit or size)
+        self.tokens = self.tokens[: self.size * self.block_size]
+        self.padded_size = -(-self.size // self.multiple_of) * self.multiple_of
+
+    def __len__(self) -> int:
+        return self.padded_size
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        tokens = self.tokens[index * self.block_size : (index + 1) * self.block_size].long()
+        gap = (0, self.block_size - len(tokens))
+        return {"input_ids": F.pad(tokens, gap, value=self.filling), "labels": F.pad(tokens, gap, value=IGNORED)}
+
+
+@dataclass
+class StreamedBlocks:
+    """Turns the documents that a [`Stream`] reads together into [`Blocks`], which hold all of their tokens."""
+
+    join: Joining
+    blocks: Callable[[Tensor], Blocks]
+
+    def __call__(self, documents: list[str], rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
+        """Blocks as arrays: as a tensor, each would need an open file on its way from a worker."""
+        tokens = np.concatenate([np.array(ids, dtype=np.int32) for ids in self.join(documents)])
+        blocks = self.blocks(torch.from_numpy(tokens))
+        return [{name: row.numpy() for name, row in blocks[index].items()} for index in range(len(blocks))]
+
+
+def load_corpus(args: LanguageModelingOptions) -> Corpus | Conversations:
+    """Load and check the texts, or the conversations."""
+    raw = load_source(args)
+    if args.is_generated:
+        raw = {"train": raw["train"]}  # the other splits have words of their own, which a language model cannot know
+    rows, own_splits, notes = by_role(raw, args)
+    messages = args.messages_column_name
+    if messages or (not args.text_column_name and "messages" in (rows["train"].column_names or ())):
+        (messages,) = find_columns(rows["train"], messages, [["messages"]], "messages_column_name")
+        if args.streaming:
+            raise ValueError(f"column {messages!r} holds conversations, which are read into memory: do not stream it")
+        return load_conversations(rows, messages, args.validation_split_percentage / 100, own_splits, notes)
+    column = text_column(rows["train"], args.text_column_name)
+    if args.streaming:
+        sources = {role: TextSource(split.select_columns(column), column, breaks=False) for role, split in rows.items()}
+        train, held_out = hold_out(sources, notes, HELD_OUT)
+        return Corpus(DatasetDict(validation=held_out), own_splits, notes, train)
+
+    for role, split in rows.items():
+        checked_texts(args, role, split, column)
+    splits = DatasetDict(rows).select_columns(column).rename_columns({column: "text"}).filter(len, input_columns="text")
+    if "validation" not in splits:
+        share = args.validation_split_percentage
+        if share == 0:
+            raise ValueError("there is no validation split: give a validation_split_percentage above 0")
+        parts = cut_at_the_end(splits["train"]["text"][:], share / 100)
+        splits = {role: Dataset.from_dict({"text": part}) for role, part in zip(args.roles, parts, strict=True)}
+        notes.append(f"There is no validation split: the last {share:g} % of the training text were taken for it.")
+    for role, split in splits.items():
+        if not len(split):
+            raise ValueError(f"there is no text in the {role} split")
+    return Corpus(DatasetDict(splits), own_splits, notes)
+
+
+def split_digest(encoded: Tensor | tuple[Tensor, ...]) -> str:
+    """A short digest of an encoded split."""
+    return digest(encoded if isinstance(encoded, tuple) else [encoded])
+
+
+def in_a_row(split: Dataset) -> Tensor:
+    """All token ids of a split, `(tokens,)`. If the split lies in the cache of `datasets`, they are written to a file
+    beside it, which is then memory-mapped."""
+    chunks = split.data.column("input_ids").chunks
+    parts = (chunk.flatten().to_numpy(zero_copy_only=False).astype(np.int32) for chunk in chunks)
+    if not split.cache_files:
+        return torch.from_numpy(np.concatenate([np.empty(0, np.int32), *parts]))
+    path = Path(split.cache_files[0]["filename"]).with_suffix(".tokens")
+    if not path.exists():
+        staging = path.with_suffix(f".{os.getpid()}")
+        with open(staging, "wb") as file:
+            for part in parts:
+                part.tofile(file)
+        os.replace(staging, path)
+    size = path.stat().st_size // np.dtype(np.int32).itemsize
+    return torch.from_file(str(path), size=size, dtype=torch.int32) if size else torch.empty(0, dtype=torch.int32)
+
+
+def cut_at_the_end(texts: list[str], share: float) -> tuple[list[str], list[str]]:
+    """Texts without their last share of characters, and that share; a text at the cut is divided."""
+    first = round((1 - share) * sum(map(len, texts)))
+    before, after = [], []
+    for text in texts:
+        before.append(text[:first])
+        after.append(text[first:])
+        first = max(0, first - len(text))
+    return [text for text in before if text], [text for text in after if text]
+
+
+def new_language_model(args: LanguageModelingOptions, texts: Iterable[str]) -> ModelAndTokenizer:
+    """A model with new weights for the blocks; and the tokenizer named, or one made from the texts."""
+    tokenizer = new_tokenizer(args, texts)
+    return HEAD.new(args, new_language_model_config(args, tokenizer, args.block_size)), tokenizer
+
+
+def new_language_model_config(
+    args: LanguageModelingOptions, tokenizer: PreTrainedTokenizerBase, block_size: int | None
+) -> PreTrainedConfig:
+    """The configuration that the options name, for this tokenizer and, if a size is given, for such blocks."""
+    positions = {"max_position_embeddings": block_size} if block_size else {}
+    special = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    return HEAD.new_config(args, tokenizer, **special, **positions)
+
+
+@dataclass
+class Sampler:
+    """Draws text from a model (nucleus sampling, Holtzman et al. 2020)."""
+
+    args: LanguageModelingOptions
+    tokenizer: PreTrainedTokenizerBase
+    config: GenerationConfig  # the model's own; a copy of it takes the options
+    longest: int  # tokens that the model takes
+    prompt_ids: list[int] | None = None  # None: those of `args.sample_prompt`
+
+    def __post_init__(self) -> None:
+        args, tokenizer, longest = self.args, self.tokenizer, self.longest
+        start = next((i for i in (tokenizer.bos_token_id, tokenizer.eos_token_id) if i is not None), 0)
+        prompt = self.prompt_ids or tokenizer(args.sample_prompt or "")["input_ids"] or [start]
+        self.prompt = torch.tensor([prompt] * args.num_samples)
+        self.length = max(0, min(args.sample_length, longest - len(prompt)))
+        if args.sample_length and self.length < 1:
+            raise ValueError(f"sample_prompt has {len(prompt)} tokens, of {longest} that the model takes: shorten it")
+        self.config = copy.deepcopy(self.config)
+        self.config.update(
+            do_sample=True,
+            top_p=args.top_p,
+            temperature=args.temperature,
+            top_k=0,
+            max_new_tokens=self.length or None,
+            pad_token_id=start if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
+        )
+
+    def draw(self, model: PreTrainedModel, step: int, sharded: bool = False) -> list[str]:
+        """Samples of a model after `step` steps; none if `sample_length` is 0. If sharded, all processes call it."""
+        if not self.length:
+            return []
+        training = model.training
+        model.eval()
+        devices = [] if model.device.type == "cpu" else [model.device]
+        with torch.random.fork_rng(devices, device_type=model.device.type):  # leaves training's random numbers alone
+            torch.manual_seed(self.args.seed + step)
+            prompt = self.prompt.to(model.device)
+            options = {"generation_config": self.config, "synced_gpus": sharded}
+            ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
+        model.train(training)
+        return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+
+
+@dataclass(kw_only=True)
+class LanguageModelingTask(Task):
+    """A decoder learns to predict the next token."""
+
+    is_chat: bool = False
+    sampler: Sampler | None = None
+    tokens: dict[str, int] = field(default_factory=dict)  # how many each split in memory has, for the card
+    figure_names: Sequence[str] = ("loss", "perplexity")
+
+    pipeline_tag = "text-generation"
+    titles = {"loss": "loss per token", "perplexity": "perplexity"}
+    headline = ("loss", "perplexity")
+    drawn = ("perplexity",)
+    figures = staticmethod(loss_and_perplexity)
+
+    @property
+    def name_of_examples(self) -> str:
+        return f"blocks of {self.splits['validation'].block_size} tokens"
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The model's own. (With a cache, the official classes would not see where packed conversations begin.)"""
+        return model(**batch, use_cache=False).loss
+
+    def count(self, batch: Batch) -> int:
+        """The tokens of a batch that are predicted: at most all but the first of each row."""
+        return int((batch["labels"][:, 1:] != IGNORED).sum())
+
+    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """The sum of the losses of a batch, and the number of its tokens, each `(1,)`."""
+        # A zoo model computes its loss without logits if told to; an official model always makes them.
+        options = {"return_logits": False} if self.is_zoo else {}
+        loss_sum = model(**batch, num_items_in_batch=1, use_cache=False, **options).loss
+        return {"loss": loss_sum[None], "tokens": loss_sum.new_tensor([self.count(batch)])}
+
+    def after_evaluation(self, model: nn.Module, state: TrainState) -> None:
+        """Draw samples on the main process, print them, and log them."""
+        accelerator = self.accelerator
+        if not self.sampler or is_sharded(accelerator) or not accelerator.is_main_process:
+            return
+        if samples := self.sampler.draw(unwrapped(accelerator, model), state.step):
+            state.log_history.append({"step": state.step, "samples": samples})
+        for sample in samples:
+            print(f"--- sample after step {state.step}\n{sample}\n---", flush=True)
+
+    def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
+        """No figures are added, as there is no test split. The card gets samples of this model."""
+        accelerator = self.accelerator
+        self.samples = self.sampler.draw(unwrapped(accelerator, best), state.best_step, is_sharded(accelerator))
+        return {}
+
+    def for_card(self) -> dict[str, Any]:
+        asked, prompt = self.args.sample_length or 100, self.args.sample_prompt or "Once"
+        room = self.sampler.longest - len(self.sampler.prompt_ids or self.tokenizer(prompt)["input_ids"])
+        return {
+            "is_chat": self.is_chat,
+            "example_prompt": prompt,
+            "example_length": max(1, min(asked, room)),
+            "is_cut": room < asked,
+            "longest": self.sampler.longest,
+            "block_size": self.splits["validation"].block_size,
+            "tokens": {name: self.tokens.get(name) for name in self.splits},  # None: not counted
+            "samples": self.samples,
+        }
+
+
+def prepare(argv: list[str] | None = None) -> Loop:
+    """Read options, data and model: all that a user can get wrong."""
+    run = start_run("finetune_causal_lm", LanguageModelingOptions, argv)
+    args = run.args.choosing_by(LanguageModelingTask.figure_names)
+    with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
+        corpus = load_corpus(args)
+        if args.is_new:
+            model, tokenizer = new_language_model(args, corpus.texts())
+        else:
+            model, tokenizer = HEAD.load(args)
+        tokens = corpus.encode(tokenizer, args)
+    longest = longest_input(model.config, tokenizer)
+    block_size = min(args.block_size or 1024, longest)
+    if args.block_size and block_size < args.block_size:
+        logger.warning(f"block_size {args.block_size} is more than the model takes: using {block_size}")
+    is_chat = isinstance(corpus, Conversations)
+    prompt_ids = corpus.first_prompt(tokenizer, args.sample_prompt) if is_chat else None
+    sampler = Sampler(args, tokenizer, model.generation_config, longest, prompt_ids)
+    if args.is_new:
+        model.generation_config = sampler.config
+
+    kind = PackedConversations if is_chat else Blocks
+    blocks = partial(kind, block_size=block_size, filling=tokenizer.eos_token_id or 0)
+    if corpus.stream:
+        join = Joining(tokenizer, args.document_separator)
+        examples = Stream(corpus.stream, StreamedBlocks(join, blocks), args.seed, MIXED_DOCUMENTS).dealt()
+        if next(examples.first_pass(), None) is None:
+            raise ValueError("the training text holds too few tokens to predict any")
+    else:
+        examples = blocks(tokens["train"], limit=args.max_train_samples)
+    processes = run.accelerator.num_processes
+    validation = blocks(
+        tokens["validation"],
+        limit=args.max_eval_samples,
+        multiple_of=args.per_device_eval_batch_size * processes if processes > 1 else 1,
+    )
+    task = LanguageModelingTask(
+        accelerator=run.accelerator,
+        model=model,
+        tokenizer=tokenizer,
+        args=args,
+        is_chat=is_chat,
+        data=corpus,
+        splits={"train": examples, "validation": validation},
+        facts={
+            "block_size": block_size,
+            "streaming": bool(corpus.stream),
+            "train_files": files_identity(args),
+            "training text": corpus.stream.identity if corpus.stream else split_digest(tokens["train"]),
+            "validation text": split_digest(tokens["validation"]),
+            "tokenizer": vocabulary_digest(tokenizer),
+        },
+        sampler=sampler,
+        tokens={name: len(split) for name, split in tokens.items()},
+    )
+    return Loop(replace(run, args=args), task)

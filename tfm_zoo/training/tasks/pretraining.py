@@ -1,0 +1,227 @@
+"""Pre-training of encoders by masked tokens and, of pairs of segments, by next sentences (Devlin et al. 2019).
+
+Read from top to bottom: the options, the model, the task with its losses, and `prepare`. The documents are loaded by
+`streaming/documents.py`, and made into examples by `streaming/masking.py` and `streaming/sentences.py`.
+"""
+
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributions import Categorical
+from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, PreTrainedConfig
+from transformers.utils import ModelOutput
+
+from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.training.data import vocabulary_digest
+from tfm_zoo.training.loop import Loop
+from tfm_zoo.training.models import Head, ModelAndTokenizer, longest_input, new_tokenizer
+from tfm_zoo.training.options import fitted, option
+from tfm_zoo.training.run import start_run
+from tfm_zoo.training.sharding import is_sharded, unwrapped
+from tfm_zoo.training.streaming.documents import DocumentOptions, load_documents, splits_of_examples
+from tfm_zoo.training.streaming.masking import Masking, Padding, PretrainingExamples
+from tfm_zoo.training.task import Batch, Task, collator, inputs_of, sums_of_rows
+from tfm_zoo.training.tokenizers import learned_word_piece
+
+#: an evaluation's figures, and what the card calls them
+FIGURES = {
+    "mlm_accuracy": "accuracy of masked tokens",
+    "nsp_accuracy": "accuracy of next sentences",
+    "mlm_loss": "loss per masked token",
+    "nsp_loss": "loss per pair",
+    "loss": "sum of losses",
+}
+
+
+@dataclass(frozen=True)
+class PretrainingOptions(DocumentOptions):
+    """The options of pre-training. Defaults are BERT's (Devlin et al. 2019)."""
+
+    small_fields: ClassVar = {
+        **DocumentOptions.small_fields,
+        **{"hidden_size": 128, "num_attention_heads": 4, "max_position_embeddings": 128},
+        **{"hidden_dropout": 0.0, "attention_dropout": 0.0},  # the generated data have no noise
+    }
+    small_type: ClassVar = dict.fromkeys(("zoo", "native"), "tfm_bert")
+    make_tokenizer: ClassVar = staticmethod(learned_word_piece)
+
+    next_sentence_prediction: bool = option(True, "Train also on pairs of segments; false: on masked tokens alone.")
+    max_seq_length: int = option(128, "Tokens of an example at most.", "max_length")
+    short_seq_prob: float = option(0.1, "Share of the pairs that are made shorter than that.", at_least=0, at_most=1)
+    mlm_probability: float = option(0.15, "Share of the tokens that are to be predicted.")
+    whole_word_mask: bool = option(False, "Mask all tokens of a word, or none of them.")
+
+    @property
+    def figure_names(self) -> list[str]:
+        return [name for name in FIGURES if self.next_sentence_prediction or "nsp" not in name]
+
+
+class PairsHead(Head):
+    """The head that predicts next sentences besides masked tokens."""
+
+    def check(self, config: PreTrainedConfig) -> None:
+        """Refuse also a configuration whose model cannot learn from pairs of sentences."""
+        super().check(config)
+        model_class = self.official_class(config)
+        has_head = model_class is None or "next_sentence_label" in inspect.signature(model_class.forward).parameters
+        if not has_head or (getattr(config, "type_vocab_size", 2) or 0) < 2:
+            raise ValueError(
+                f"model_type {config.model_type!r} has no head, or no segments, for pairs of sentences: pre-train it"
+                " with next_sentence_prediction false"
+            )
+
+
+MASKED = Head(AutoModelForMaskedLM, "masked language model")
+PAIRS = PairsHead(AutoModelForPreTraining, "masked language model")
+
+
+def new_encoder(args: PretrainingOptions, head: Head, texts: Iterable[str]) -> ModelAndTokenizer:
+    """A model with new weights and a head, `MASKED` or `PAIRS`; and the tokenizer named, or one made from the texts."""
+    tokenizer = new_tokenizer(args, texts)
+    fields = {}
+    if not args.is_named:  # the small model
+        fields["max_position_embeddings"] = max(args.max_seq_length, args.small_fields["max_position_embeddings"])
+    config = head.new_config(args, tokenizer, **fields)
+    if not args.tokenizer_name:
+        tokenizer.model_max_length = config.max_position_embeddings
+    return head.new(args, config), tokenizer
+
+
+@dataclass(kw_only=True)
+class PretrainingTask(Task):
+    """An encoder learns to predict masked tokens and, of pairs of segments, whether one follows the other."""
+
+    args: PretrainingOptions
+
+    pipeline_tag = "fill-mask"
+    titles = FIGURES
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.figure_names = self.args.figure_names
+        labels = torch.cat([torch.as_tensor(example["labels"]) for example in self.splits["validation"]])
+        counts = labels[labels != IGNORED].unique(return_counts=True)[1]
+        if not len(counts):
+            raise ValueError("no token of the validation documents is masked: give more of them")
+        # The loss, in nats, of a guess that knows only how frequent each label is.
+        self.entropy = Categorical(counts.double()).entropy().item()
+
+    @property
+    def headline(self) -> list[str]:
+        return [name for name in self.figure_names if name.endswith("accuracy")]
+
+    @property
+    def drawn(self) -> list[str]:
+        # Without pairs the loss, which every picture has, is that of masked tokens.
+        has_pairs = self.args.next_sentence_prediction
+        return [name for name in self.figure_names if name != "loss"] if has_pairs else self.headline
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return losses(model, batch, self.is_zoo)
+
+    @staticmethod
+    def count(batch: Batch) -> Tensor:
+        """How many items each part of the loss is the mean over: masked tokens and, of pairs, examples."""
+        pairs = [len(batch["labels"])] if "next_sentence_label" in batch else []
+        return torch.tensor([int((batch["labels"] != IGNORED).sum()), *pairs])
+
+    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """For each example the number, summed loss and hits of masked tokens; for a pair also its own loss and hit."""
+        labelled = batch["labels"] != IGNORED
+        if self.is_zoo and not is_sharded(self.accelerator):  # the parts of a sharded model cannot be called alone
+            options = {"return_logits": False, "output_hidden_states": True}
+            outputs = model(**inputs_of(batch), labels=batch["labels"], **options)
+            whole = unwrapped(self.accelerator, model)
+            with self.accelerator.autocast():
+                logits = whole.lm_head(whole.head(outputs.hidden_states[-1][labelled]))
+        else:
+            outputs = model(**inputs_of(batch))
+            logits = token_logits(outputs)[labelled]
+        sums = sums_of_rows(losses_and_hits(logits, batch["labels"][labelled]), labelled)
+        measured = {"tokens": labelled.sum(dim=1), "mlm_losses": sums[:, 0], "mlm_hits": sums[:, 1]}
+        if "next_sentence_label" in batch:
+            pairs = losses_and_hits(outputs.seq_relationship_logits, batch["next_sentence_label"])
+            measured |= {"nsp_losses": pairs[:, 0], "nsp_hits": pairs[:, 1]}
+        return measured
+
+    def figures(self, measured: dict[str, Tensor], split: str) -> dict[str, float]:
+        """Loss and accuracy per masked token and per pair."""
+        sums = {name: values.double().sum().item() for name, values in measured.items()}
+        counts = {"mlm": sums["tokens"], "nsp": len(measured["tokens"])}
+        values = {}
+        for part in ("mlm", "nsp") if "nsp_hits" in sums else ("mlm",):
+            values[f"{part}_loss"] = sums[f"{part}_losses"] / counts[part]
+            values[f"{part}_accuracy"] = sums[f"{part}_hits"] / counts[part]
+        return {"loss": values["mlm_loss"] + values.get("nsp_loss", 0), **values}
+
+    def for_card(self) -> dict[str, Any]:
+        sizes = {"train": self.splits["train"].size, "validation": len(self.splits["validation"])}
+        return {"entropy": self.entropy, "sizes": sizes}
+
+
+def losses(model: nn.Module, batch: Batch, is_zoo: bool) -> Tensor:
+    """The mean loss per masked token (0 if there is none) and, of pairs, per pair; `(1,)` or `(2,)`."""
+    labels = batch["labels"]
+    labelled = labels != IGNORED
+    if is_zoo and labelled.any():  # logits are made for the labelled tokens only
+        outputs = model(**inputs_of(batch), labels=labels)
+        parts = [outputs.loss]
+    else:
+        outputs = model(**inputs_of(batch))
+        summed = F.cross_entropy(token_logits(outputs)[labelled].float(), labels[labelled], reduction="sum")
+        parts = [summed / labelled.sum().clamp(min=1)]
+    if "next_sentence_label" in batch:
+        parts.append(F.cross_entropy(outputs.seq_relationship_logits.float(), batch["next_sentence_label"]))
+    return torch.stack(parts)
+
+
+def token_logits(outputs: ModelOutput) -> Tensor:
+    """The logits of the tokens, `(batch, length, vocab_size)`, from either head."""
+    return outputs.prediction_logits if "prediction_logits" in outputs else outputs.logits
+
+
+def losses_and_hits(logits: Tensor, labels: Tensor) -> Tensor:
+    """The loss of each item, and 1 for each that was predicted right: `(items, 2)`."""
+    loss = F.cross_entropy(logits.float(), labels, reduction="none")
+    return torch.stack([loss, logits.argmax(dim=-1) == labels], dim=1)
+
+
+def prepare(argv: list[str] | None = None) -> Loop:
+    """Read options, data and model: all that a user can get wrong."""
+    run = start_run("pretrain_bert", PretrainingOptions, argv)
+    args = run.args.choosing_by(run.args.figure_names)
+    head = PAIRS if args.next_sentence_prediction else MASKED
+    with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
+        documents = load_documents(args)
+        if args.is_new:
+            model, tokenizer = new_encoder(args, head, documents.texts())
+        else:
+            model, tokenizer = head.load(args)
+    longest = longest_input(model.config, tokenizer)
+    args = fitted(args, longest, "max_seq_length")
+
+    make_examples = PretrainingExamples(
+        tokenizer,
+        documents.split,
+        Masking(tokenizer, args.mlm_probability),
+        args.max_seq_length,
+        pairs=args.next_sentence_prediction,
+        short_probability=args.short_seq_prob,
+        whole_words=args.whole_word_mask,
+    )
+    task = PretrainingTask(
+        accelerator=run.accelerator,
+        model=model,
+        tokenizer=tokenizer,
+        splits=splits_of_examples(documents, make_examples, args, run.accelerator),
+        collate=collator(Padding, tokenizer, run.accelerator, longest, max_length=args.max_seq_length),
+        facts=documents.facts(args) | {"tokenizer": vocabulary_digest(tokenizer)},
+        args=args,
+        data=documents,
+    )
+    return Loop(replace(run, args=args), task)

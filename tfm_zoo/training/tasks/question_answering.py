@@ -1,0 +1,358 @@
+"""Question answering: where in a text the answer to a question begins and ends.
+
+Read from top to bottom: the options, the data, the model, the task with its loss, and `prepare`.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from datasets import Dataset, DatasetDict
+from torch import Tensor, nn
+from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding, PreTrainedTokenizerBase
+
+from tfm_zoo.training import generated
+from tfm_zoo.training.checkpoints import TrainState
+from tfm_zoo.training.data import (
+    Data,
+    by_role,
+    checked_texts,
+    divide,
+    find_columns,
+    load_file,
+    load_source,
+    row_error,
+    vocabulary_digest,
+    without_empty,
+)
+from tfm_zoo.training.loop import Loop
+from tfm_zoo.training.metrics import load_metrics
+from tfm_zoo.training.models import (
+    Head,
+    ModelAndTokenizer,
+    longest_input,
+    new_config_and_tokenizer,
+    with_padding,
+)
+from tfm_zoo.training.options import FineTuningOptions, fitted, option
+from tfm_zoo.training.run import start_run
+from tfm_zoo.training.task import Batch, Task, batched, with_prefix
+from tfm_zoo.windows import Window, Windows
+
+HEAD = Head(AutoModelForQuestionAnswering, "question answerer")
+SCORES = 2  # of each token: as the first and as the last of an answer
+#: what a window has beyond the model's inputs: where the answer stands, and where the context and "no answer" stand
+LABELS = ("start_positions", "end_positions")
+CONTEXT = ("context_start", "context_end", "no_answer")
+ANSWER = ("text", "answer_start")  # lists, of the same length
+DEFAULT_METRICS = ["squad"]
+
+
+@dataclass(frozen=True)
+class AnsweringOptions(FineTuningOptions):
+    """The options of a model that finds answers. Names are those of transformers' `run_qa.py`."""
+
+    built_in: ClassVar = staticmethod(generated.questions_on_passages)
+
+    question_column: str = option("question", "Column of the questions.")
+    context_column: str = option("context", "Column of the texts with the answers.")
+    answer_column: str = option("answers", "Column of the answers: lists 'text' and 'answer_start', in characters.")
+    version_2_with_negative: bool = option(False, "Some questions have no answer, as in version 2 of SQuAD.")
+    max_seq_length: int = option(384, "Tokens of a window: question and part of a context.", "max_length", at_least=8)
+    doc_stride: int | None = option(
+        None, "Tokens that a window shares with the next; default: 128, or half a window if that is less.", at_least=0
+    )
+    max_answer_length: int = option(30, "The most tokens of an answer.", at_least=1)
+    n_best_size: int = option(20, "How many answers to a question are compared, and written down.", at_least=1)
+    null_score_diff_threshold: float = option(
+        0.0, "With version_2_with_negative: by how much 'no answer' has to score better than the best answer."
+    )
+
+
+@dataclass
+class Questions(Data):
+    """Splits whose columns are "id", "question", "context" and "answers" (texts and where they begin)."""
+
+    text_columns = ("question", "context")
+
+    def encode(self, tokenizer: PreTrainedTokenizerBase, args: AnsweringOptions) -> DatasetDict:
+        """The windows of each split: the model's inputs, `LABELS`, `CONTEXT`, "row" (the question's number) and
+        "places" (where in the context each of its tokens begins and ends, in characters)."""
+        longest = args.max_seq_length
+        windows = Windows(tokenizer, longest, args.doc_stride, max_question_len=longest, align_to_words=False)
+
+        def encode_batch(questions: list, contexts: list, answers: list, numbers: list[int]) -> dict[str, list]:
+            found = []
+            for question, context, right, number in zip(questions, contexts, answers, numbers, strict=True):
+                try:
+                    cut = windows.of(question, context)
+                except ValueError as error:
+                    raise ValueError(f"max_seq_length {longest} is too small for {question!r}: {error}") from error
+                found += [labelled(window, right, tokenizer.cls_token_id) | {"row": number} for window in cut]
+            return {name: [each[name] for each in found] for name in found[0]}
+
+        columns = ["question", "context", "answers"]
+        options = {"input_columns": columns, "with_indices": True, "batched": True, "batch_size": 200}
+        options |= {"remove_columns": ["id", *columns], "num_proc": args.preprocessing_num_workers}
+        encoded = DatasetDict({name: rows.map(encode_batch, **options) for name, rows in self.splits.items()})
+        for name, rows in encoded.items():
+            if len(rows) > (size := len(self.splits[name])):
+                self.notes.append(f"The {size:,} contexts of the {name} split were cut into {len(rows):,} windows.")
+        return encoded
+
+
+def squad_rows(articles: Iterable[Mapping[str, Any]]) -> Dataset:
+    """A row for each question of SQuAD's own JSON, which has them by article and paragraph."""
+    try:
+        rows = [
+            {
+                "id": question["id"],
+                "question": question["question"],
+                "context": paragraph["context"],
+                "answers": {key: [answer[key] for answer in question["answers"]] for key in ANSWER},
+            }
+            for article in articles
+            for paragraph in article["paragraphs"]
+            for question in paragraph["qas"]
+        ]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"'data' is not as SQuAD has it, with 'paragraphs' and 'qas': no {error}") from error
+    return Dataset.from_list(rows)
+
+
+def labelled(window: Window, answers: Mapping[str, list], cls_token_id: int | None) -> dict[str, Any]:
+    """A window with the first and the last token of the first answer. If the window does not hold all of it, both are
+    the token that stands for no answer: the CLS token, or the first one if the tokenizer has no CLS token."""
+    ids, context = window.inputs["input_ids"], [index for index, place in enumerate(window.places) if place]
+    no_answer = ids.index(cls_token_id) if cls_token_id in ids else 0
+    first, last = (context[0], context[-1]) if context else (no_answer, no_answer - 1)
+    inside = []
+    if context and answers["text"]:
+        begin = answers["answer_start"][0]
+        end = begin + len(answers["text"][0])
+        if window.places[first][0] <= begin and end <= window.places[last][1]:
+            inside = [i for i in context if window.places[i][0] < end and window.places[i][1] > begin]
+    inside = inside or [no_answer]
+    values = dict(zip(LABELS + CONTEXT, (inside[0], inside[-1], first, last, no_answer), strict=True))
+    return {**window.inputs, **values, "places": [window.places[index] for index in context]}
+
+
+def load_rows(args: AnsweringOptions, split: str, file: str) -> Dataset:
+    """The rows of a file, which may be SQuAD's own JSON."""
+    rows = load_file(args, split, file)
+    return squad_rows(rows["data"][0]) if {*rows.column_names} in ({"data"}, {"version", "data"}) else rows
+
+
+def load_questions(args: AnsweringOptions) -> Questions:
+    """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
+    splits = {name: _questions(name, split, args) for name, split in load_source(args, load_rows).items()}
+    rows, own_splits, notes = by_role(splits, args)
+    rows = without_empty(rows, ("question", "context"), notes)
+    return Questions(divide(rows, args, args.seed, notes), own_splits, notes)
+
+
+def _questions(name: str, split: Dataset, args: AnsweringOptions) -> Dataset:
+    """The questions of a split, in columns of known names."""
+    questions = checked_texts(args, name, split, args.question_column, "question_column")
+    contexts = checked_texts(args, name, split, args.context_column, "context_column")
+    (answer_column,) = find_columns(split, args.answer_column, [], "answer_column")
+    answers = split[answer_column][:]
+    for row, (context, answer) in enumerate(zip(contexts, answers, strict=True)):
+        where, error = f"split {name!r}, {{row}}", partial(row_error, args, name, row)
+        if not isinstance(answer, Mapping) or not all(isinstance(answer.get(key), list) for key in ANSWER):
+            raise error(f"{where}: answer_column needs lists `text` and `answer_start`, not {answer!r}")
+        if not answer["text"] and not args.version_2_with_negative:
+            raise error(f"{where} has no answer: give version_2_with_negative if questions may have none")
+        for text, start in zip(answer["text"], answer["answer_start"], strict=True):
+            if not text or not context.startswith(text, start):
+                raise error(f"{where}: the answer {text!r} does not stand at character {start} of its context")
+    ids = split["id"] if "id" in split.column_names else range(len(split))
+    columns = {
+        "id": [str(each) for each in ids],
+        "question": questions,
+        "context": contexts,
+        "answers": [{key: answer[key] for key in ANSWER} for answer in answers],
+    }
+    return Dataset.from_dict(columns)
+
+
+def build_answerer(args: AnsweringOptions, texts: Iterable[str]) -> ModelAndTokenizer:
+    """The checkpoint with a head for answers, its own if it has one, and its tokenizer; or a new model for windows of
+    at most `max_seq_length` tokens, and the tokenizer named, or one made from the texts."""
+    if args.is_new:
+        config, tokenizer = new_config_and_tokenizer(HEAD, args, texts, args.max_seq_length, num_labels=SCORES)
+        model = HEAD.new(args, config)
+    else:
+        model, tokenizer = HEAD.load(args, num_labels=SCORES)
+    return model, padded_at_right(tokenizer)
+
+
+def padded_at_right(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """The tokenizer, set to pad at the right, so that padding moves no token. [`Windows`] then put the question first:
+    a decoder reads it before the context, and the first token, which may stand for "no answer", is not of the context.
+    """
+    tokenizer.padding_side = "right"
+    return with_padding(tokenizer)
+
+
+@dataclass(kw_only=True)
+class AnsweringTask(Task):
+    """A model learns where in a text the answer to a question begins and ends. The last answers are kept."""
+
+    args: AnsweringOptions
+    data: Questions
+
+    pipeline_tag = "question-answering"
+    titles = {"exact_match": "exact match", "f1": "F1 (words)", "loss": "loss"}
+
+    def __post_init__(self) -> None:
+        self.windows = {name: split.select_columns(["row", "places"]) for name, split in self.splits.items()}
+        self.splits = self.splits.remove_columns(["row", "places"])
+        super().__post_init__()
+
+    def logits(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Scores of each token as the first and as the last of an answer, `(windows, length)`; lowest at padding."""
+        others = (*LABELS, *CONTEXT)
+        outputs = model(**{name: values for name, values in batch.items() if name not in others})
+        padding, lowest = batch["attention_mask"] == 0, torch.finfo(torch.float32).min
+        logits = outputs.start_logits, outputs.end_logits
+        return tuple(scores.float().masked_fill(padding, lowest) for scores in logits)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The mean of the losses of first and last tokens. Padding has no part in it, whatever the model's class."""
+        return span_losses(self.logits(model, batch), batch).mean()
+
+    def count(self, batch: Batch) -> int:
+        """The windows of a batch."""
+        return len(batch["start_positions"])
+
+    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """For each window the loss, the score of no answer, and scores, first and last tokens of its best spans; tokens
+        are numbered from the beginning of the context."""
+        start, end = logits = self.logits(model, batch)
+        places = torch.arange(start.shape[1], device=start.device)
+        context_start, context_end, no_answer = (batch[name][:, None] for name in CONTEXT)
+        allowed = (places >= context_start) & (places <= context_end)
+        longest, count = self.args.max_answer_length, self.args.n_best_size
+        scores, first, last = best_spans(start, end, allowed, longest, count)
+        return {
+            "loss": span_losses(logits, batch),
+            "no_answer": (start.gather(1, no_answer) + end.gather(1, no_answer)).squeeze(1),
+            "scores": scores,
+            "first": first - context_start,
+            "last": last - context_start,
+        }
+
+    def figures(self, measured: dict[str, Tensor], split: str) -> dict[str, float]:
+        """The mean loss of the windows, and the metrics of the questions' answers."""
+        rows = self.data.splits[split]
+        self.candidates = self.best_answers(measured, split)
+        self.answers = [candidates[0]["text"] for candidates in self.candidates]
+        figures = self.metrics(self.answers, [answers["text"] for answers in rows["answers"]]).figures
+        return {"loss": measured["loss"].double().mean().item(), **figures}
+
+    def best_answers(self, measured: dict[str, Tensor], split: str) -> list[list[dict[str, Any]]]:
+        """For each question its best answers over all windows, as texts with scores and probabilities, the best first.
+
+        The score of no answer, whose text is empty, is that of the window where it is the least. It comes first if it
+        is better by more than `null_score_diff_threshold`, and is left out if all questions have answers.
+        """
+        contexts = self.data.splits[split]["context"]
+        found: list[dict[tuple[int, int], float]] = [{} for _ in contexts]
+        unanswered = [torch.inf] * len(contexts)
+        columns = (measured[name].tolist() for name in ("no_answer", "scores", "first", "last"))
+        for window, null_score, *spans in zip(self.windows[split], *columns, strict=True):
+            row, places = window["row"], window["places"]
+            unanswered[row] = min(unanswered[row], null_score)
+            for score, first, last in zip(*spans, strict=True):
+                if score > -torch.inf:
+                    span = places[first][0], places[last][1]
+                    found[row][span] = max(score, found[row].get(span, -torch.inf))
+        answers = []
+        for context, spans, null_score in zip(contexts, found, unanswered, strict=True):
+            by_score = sorted(spans.items(), key=lambda item: -item[1])[: self.args.n_best_size]
+            best = [{"text": context[start:end], "score": score} for (start, end), score in by_score]
+            if self.args.version_2_with_negative or not best:
+                is_first = not best or null_score - best[0]["score"] > self.args.null_score_diff_threshold
+                best.insert(0 if is_first else len(best), {"text": "", "score": null_score})
+            chances = torch.tensor([answer["score"] for answer in best]).softmax(0).tolist()
+            answers.append([answer | {"probability": chance} for answer, chance in zip(best, chances, strict=True)])
+        return answers
+
+    def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
+        """Figures of the final split, whose answers are written to files, by the questions' ids."""
+        split = self.final_split
+        figures = self.evaluate(best, split)
+        if self.accelerator.is_main_process:
+            ids, folder = self.data.splits[split]["id"], Path(self.args.output_dir)
+            files = {"predictions": self.answers, "nbest_predictions": self.candidates}
+            for name, values in with_prefix(files, split).items():
+                text = json.dumps(dict(zip(ids, values, strict=True)), indent=2, ensure_ascii=False)
+                (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+        return with_prefix(figures, split)
+
+    def for_card(self) -> dict[str, Any]:
+        rows = self.data.splits
+        handles = self.args.version_2_with_negative and self.tokenizer.cls_token is not None
+        return {
+            "example": rows["validation"][0],
+            "handle_impossible_answer": handles,
+            "sizes": {name: (len(questions), len(self.windows[name])) for name, questions in rows.items()},
+        }
+
+
+def span_losses(logits: tuple[Tensor, Tensor], batch: Batch) -> Tensor:
+    """The loss of each window, the mean of those of its first and its last token, `(windows,)`."""
+    pairs = zip(logits, LABELS, strict=True)
+    return sum(F.cross_entropy(scores, batch[name], reduction="none") for scores, name in pairs) / 2
+
+
+def best_spans(
+    start_logits: Tensor, end_logits: Tensor, allowed: Tensor, longest: int, count: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores, first and last tokens of the best spans of each window, each `(windows, count)`, the best first; a score
+    is -inf where there are no more spans.
+
+    A span's score is the sum of its `start_logits` and `end_logits`, `(windows, length)`. It begins and ends where
+    `allowed`, `(windows, length)`, is true, and has at most `longest` tokens.
+    """
+    length = start_logits.shape[1]
+    spans = allowed.new_ones(length, length).triu().tril(longest - 1) & allowed[:, :, None] & allowed[:, None, :]
+    scores = (start_logits[:, :, None] + end_logits[:, None, :]).masked_fill(~spans, -torch.inf).flatten(1)
+    best, places = scores.topk(min(count, scores.shape[1]))
+    missing = (0, count - best.shape[1])
+    places = F.pad(places, missing)
+    return F.pad(best, missing, value=-torch.inf), places // length, places % length
+
+
+def prepare(argv: list[str] | None = None) -> Loop:
+    """Read options, data and model: all that a user can get wrong."""
+    run = start_run("finetune_question_answering", AnsweringOptions, argv)
+    args, accelerator = run.args, run.accelerator
+    metrics = load_metrics(args.metrics or DEFAULT_METRICS, args.trust_remote_code)
+    figure_names = ["loss", *metrics.result_names(["a", "b"], [["a"], []])]
+    args = args.choosing_by(figure_names, "f1")
+    with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
+        data = load_questions(args)
+        model, tokenizer = build_answerer(args, data.texts())
+        longest = longest_input(model.config, tokenizer)
+        args = fitted(args, longest, "max_seq_length")
+        encoded = data.encode(tokenizer, args)
+
+    task = AnsweringTask(
+        accelerator=accelerator,
+        model=model,
+        tokenizer=tokenizer,
+        args=args,
+        data=data,
+        metrics=metrics,
+        figure_names=figure_names,
+        facts={"tokenizer": vocabulary_digest(tokenizer), **data.facts},
+        **batched(encoded, DataCollatorWithPadding, tokenizer, accelerator, longest, args),
+    )
+    return Loop(replace(run, args=args), task)

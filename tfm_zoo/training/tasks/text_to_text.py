@@ -1,0 +1,394 @@
+"""Texts to read and texts to write: what translation and summarization share.
+
+Read from top to bottom: the options, the data, the model, the task with its loss, and `prepare_pairs`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch.nn.functional as F
+from accelerate.utils import gather_object
+from datasets import DatasetDict
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    DataCollatorForSeq2Seq,
+    DataCollatorWithPadding,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from typing_extensions import Self
+
+from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.pipelines.text_to_text import field_of_original, load_target_tokenizer
+from tfm_zoo.training.checkpoints import TrainState
+from tfm_zoo.training.data import Data, vocabulary_digest
+from tfm_zoo.training.loop import Loop
+from tfm_zoo.training.metrics import load_metrics
+from tfm_zoo.training.models import Head, longest_input, new_tokenizer
+from tfm_zoo.training.options import SplitOptions, TrainingOptions, fitted, option
+from tfm_zoo.training.run import Run
+from tfm_zoo.training.sharding import is_sharded, unwrapped
+from tfm_zoo.training.task import (
+    Batch,
+    Task,
+    collator,
+    inputs_of,
+    loss_and_perplexity,
+    sums_of_rows,
+    with_prefix,
+)
+from tfm_zoo.training.tokenizers import joint_bpe
+
+HEAD = Head(AutoModelForSeq2SeqLM, "sequence-to-sequence language model")
+SIDES = ("source", "target")  # the columns of pairs
+TARGET_TOKENIZER = "target_tokenizer"  # the folder, beside the model, of a tokenizer that targets have of their own
+#: a model, and the tokenizers of what it reads and of what it writes, which are most often one
+Writer = tuple[PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerBase]
+
+
+@dataclass(frozen=True)
+class TextToTextOptions(SplitOptions):
+    """The options of a model that reads a text and writes one."""
+
+    small_type: ClassVar = {"zoo": "tfm_encoder_decoder", "native": "tfm_encoder_decoder"}
+    small_fields: ClassVar = {
+        **SplitOptions.small_fields,
+        **{"hidden_size": 128, "num_attention_heads": 4, "hidden_dropout": 0.0},  # the generated data have no noise
+    }
+    make_tokenizer: ClassVar = staticmethod(joint_bpe)
+    usual_metrics: ClassVar[Sequence[str]]
+    counted_by: ClassVar[str]  # the option that says how many texts each evaluation writes
+    separate_vocabularies: ClassVar[bool] = False  # what stands for an option that translation alone has
+
+    # The data
+    source_prefix: str = option("", "Put before every source, such as 'summarize: ' for T5; kept with the model.")
+    max_source_length: int = option(128, "Longer sources are truncated to this many tokens.", at_least=1)
+    max_target_length: int = option(128, "Likewise for targets; the model writes no longer ones, either.", at_least=1)
+
+    # The run
+    per_device_train_batch_tokens: int = option(
+        0,
+        "Tokens per process and forward pass, padding included; 0: batches by examples.",
+        "max_tokens",
+        at_least=0,
+        resume=False,
+    )
+    label_smoothing_factor: float = option(
+        0.0, "Label smoothing: probability that is spread over the vocabulary; 0: none.", at_least=0, below=1
+    )
+    label_smoothing_over: Literal["others", "all"] = option(
+        "others",
+        "Classes that share it: all 'others' than the label (Tensor2Tensor, the paper) or 'all' (torch).",
+    )
+    num_beams: int | None = option(None, "Width of the beam search; default: the checkpoint's; 4 if new.", at_least=1)
+    length_penalty: float | None = option(
+        None, "Above 0 favours long texts, below 0 short ones; default: the checkpoint's, or 1."
+    )
+    num_samples: int = option(4, "Samples printed at each evaluation, and put into the card.", at_least=0, resume=False)
+
+    @property
+    def num_eval_texts(self) -> int:
+        """For how many of the validation split's pairs a text is written at each evaluation."""
+        return getattr(self, self.counted_by)
+
+    def resolved(self) -> Self:
+        args = super().resolved()
+        return replace(args, num_beams=4) if args.is_new and args.num_beams is None else args
+
+    def set_generation(self, config: GenerationConfig, max_length: int) -> None:
+        """Let the model write as the options say, here and wherever it is loaded: at most `max_length` tokens, unless
+        a checkpoint has a length of its own."""
+        if self.is_new or (config.max_length is None and config.max_new_tokens is None):
+            config.max_length = max_length
+        # Set also if it is 1: without a number, the zoo's pipelines would search with more beams than evaluations do.
+        config.num_beams = self.num_beams or config.num_beams or 1
+        if self.length_penalty is not None:
+            config.length_penalty = self.length_penalty
+
+
+@dataclass
+class TextPairs(Data):
+    """Splits whose columns "source" and "target" hold texts."""
+
+    text_columns = SIDES
+
+    def encode(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        args: TextToTextOptions,
+        target_tokenizer: PreTrainedTokenizerBase | None = None,
+    ) -> DatasetDict:
+        """The splits as token ids, "input_ids" and "labels"; `notes` then say how many had to be truncated."""
+        max_source, max_target = args.max_source_length, args.max_target_length
+        target_tokenizer = target_tokenizer or tokenizer
+
+        def encode_batch(rows: dict[str, list[str]]) -> dict[str, list]:
+            texts = [args.source_prefix + text for text in rows["source"]]
+            sources = tokenizer(texts, verbose=False)["input_ids"]
+            targets = target_tokenizer(text_target=rows["target"], verbose=False)["input_ids"]
+            longer = [len(s) > max_source or len(t) > max_target for s, t in zip(sources, targets, strict=True)]
+            if any(longer):
+                cut = {"truncation": True}
+                sources = tokenizer(texts, max_length=max_source, **cut)["input_ids"]
+                targets = target_tokenizer(text_target=rows["target"], max_length=max_target, **cut)["input_ids"]
+            return {"input_ids": sources, "labels": targets, "truncated": longer}
+
+        options = {"remove_columns": [*SIDES], "num_proc": args.preprocessing_num_workers}
+        encoded = self.splits.map(encode_batch, batched=True, **options)
+        for name, rows in encoded.items():
+            if truncated := sum(rows["truncated"]):
+                self.notes.append(
+                    f"{truncated:,} of the {len(rows):,} pairs of the {name} split were truncated, to {max_source}"
+                    f" tokens of the source and {max_target} of the target."
+                )
+        return encoded.remove_columns("truncated")
+
+
+def build_writer(args: TextToTextOptions, pairs: TextPairs, writes: str) -> Writer:
+    """The checkpoint with its tokenizers; or a new model with those named, or made from the texts. An error says what
+    the model `writes`, such as a "translation"."""
+    if not args.is_new:
+        model, tokenizer = HEAD.load(args)
+        return model, tokenizer, load_target_tokenizer(model, trust_remote_code=args.trust_remote_code) or tokenizer
+    if args.separate_vocabularies:
+        tokenizer, target_tokenizer = (new_tokenizer(args, pairs.splits["train"][side]) for side in SIDES)
+        sizes = {"decoder_vocab_size": len(target_tokenizer), "share_encoder_decoder_embeddings": False}
+    else:
+        tokenizer = target_tokenizer = new_tokenizer(args, pairs.texts())
+        sizes = {}
+    return new_writer(args, tokenizer, writes, **sizes), tokenizer, target_tokenizer
+
+
+def new_writer(args: TrainingOptions, tokenizer: PreTrainedTokenizerBase, writes: str, **sizes: int) -> PreTrainedModel:
+    """A model with new weights; `sizes` are those of a vocabulary that targets have of their own."""
+    for token in ("pad_token", "eos_token"):
+        if getattr(tokenizer, token) is None:
+            raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no {token}, which a {writes} needs")
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    start = tokenizer.pad_token_id if bos is None else bos
+    special = {"bos_token_id": bos, "eos_token_id": eos, "decoder_start_token_id": start}
+    config = HEAD.new_config(args, tokenizer, **special, **sizes)
+    if sizes and "decoder_vocab_size" not in type(config)().to_dict():
+        raise ValueError(f"separate_vocabularies: a model of type {config.model_type!r} has one vocabulary")
+    size = getattr(config, "decoder_vocab_size", None) or config.vocab_size
+    if size < (needed := sizes.get("decoder_vocab_size", len(tokenizer))):
+        raise ValueError(f"decoder_vocab_size {size}: the targets' tokenizer has {needed} tokens")
+    if getattr(config, "forced_eos_token_id", None) is not None:  # of the architecture's own vocabulary
+        config.forced_eos_token_id = eos
+    return HEAD.new(args, config)
+
+
+@dataclass(kw_only=True)
+class TextToTextTask(Task):
+    """An encoder-decoder learns to write the target of each source. The last samples are kept for the card."""
+
+    args: TextToTextOptions
+    data: TextPairs
+    target_tokenizer: PreTrainedTokenizerBase
+    max_length: int  # the most tokens of a written text, its start token included
+    score_names: Sequence[str]  # the figures that rate written texts
+
+    writes: ClassVar[str]  # what is written, such as "translation"
+    titles = {"loss": "loss per token", "perplexity": "perplexity"}
+    drawn = ("perplexity",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.args.num_eval_texts and is_sharded(self.accelerator):
+            raise ValueError(f"{self.args.counted_by}: a sharded model does not write in training; it does with DDP")
+        lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
+        self.batch_tokens = self.args.per_device_train_batch_tokens
+        self.lengths = lengths if self.batch_tokens else list(map(sum, lengths))
+
+    @property
+    def headline(self) -> Sequence[str]:
+        return self.score_names
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The mean loss over the target's tokens, with smoothed labels."""
+        smoothing = self.args.label_smoothing_factor, self.args.label_smoothing_over
+        return label_smoothed_loss(*labelled_logits(model, batch, self.is_zoo), *smoothing)
+
+    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Loss and number of tokens of each target. Labels are not smoothed, so that perplexity is the text's."""
+        return losses_of_targets(model, batch, self.is_zoo)
+
+    def figures(self, measured: dict[str, Tensor], split: str) -> dict[str, float]:
+        return loss_and_perplexity(measured)
+
+    def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
+        """Loss and perplexity of a split, and the scores of the texts that are written for its first pairs."""
+        num_samples = 0 if is_sharded(self.accelerator) else self.args.num_samples
+        return super().evaluate(model, split) | self.score(model, split, self.args.num_eval_texts, num_samples)
+
+    def score(self, model: nn.Module, split: str, num_scored: int, num_samples: int) -> dict[str, float]:
+        """The scores of texts for the first `num_scored` pairs of a split; the first `num_samples` become samples."""
+        count = max(num_scored, num_samples)
+        pairs = self.data.splits[split][:count]
+        self.texts = self.write(model, self.splits[split][:count]["input_ids"])
+        rows = zip(pairs["source"][:num_samples], pairs["target"], self.texts, strict=False)
+        names = ("source", "reference", self.writes)
+        self.samples = ["\n".join(map("  {:<11}  {}".format, names, row)) for row in rows]
+        if not num_scored:
+            return {}
+        self.scores = self.metrics(self.texts[:num_scored], pairs["target"][:num_scored])
+        return self.scores.figures
+
+    def write(self, model: nn.Module, sources: Sequence[list[int]]) -> list[str]:
+        """Texts for the token ids of sources, in their order, on every process; all call it and share the work."""
+        accelerator, collate = self.accelerator, DataCollatorWithPadding(self.tokenizer)
+        order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))  # the longest first: little padding
+        mine = order[accelerator.process_index :: accelerator.num_processes]
+        whole, sharded = unwrapped(accelerator, model), is_sharded(accelerator)
+        training = whole.training
+        whole.eval()
+        texts: list[tuple[int, str]] = []
+        batch_size = self.args.per_device_eval_batch_size
+        is_hidden = None if accelerator.is_main_process else True  # None: hidden only where stderr is no terminal
+        # The processes of a sharded model must generate equally often. One without rows left writes a text for nothing.
+        starts = range(0, -(-len(order) // accelerator.num_processes), batch_size)
+        for start in tqdm(starts, desc="writing", leave=False, disable=is_hidden):
+            rows = mine[start : start + batch_size]
+            batch = collate([{"input_ids": sources[row]} for row in rows or order[:1]]).to(accelerator.device)
+            ids = whole.generate(**batch, max_length=self.max_length, synced_gpus=sharded)
+            texts += zip(rows, self.target_tokenizer.batch_decode(ids, skip_special_tokens=True), strict=bool(rows))
+        whole.train(training)
+        return [text for _, text in sorted(gather_object(texts))]
+
+    def after_evaluation(self, model: nn.Module, state: TrainState) -> None:
+        """Print samples, and log what was written."""
+        if self.samples and self.accelerator.is_main_process:
+            state.log_history.append({"step": state.step, "samples": self.texts[: len(self.samples)]})
+            print(f"--- samples after step {state.step}", *self.samples, "---", sep="\n", flush=True)
+
+    def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
+        """Loss and scores of the final split; the texts that the model writes for it go to a file."""
+        split = self.final_split
+        figures = super().evaluate(best, split)
+        figures |= self.score(best, split, len(self.splits[split]), self.args.num_samples)
+        if self.accelerator.is_main_process:
+            lines = "".join(" ".join(text.split()) + "\n" for text in self.texts)
+            # The file's name is that of transformers' examples.
+            Path(self.args.output_dir, "generated_predictions.txt").write_text(lines, encoding="utf-8")
+        return with_prefix(figures, split)
+
+    def save_tokenizer(self, folder: Path) -> None:
+        super().save_tokenizer(folder)
+        if self.target_tokenizer is not self.tokenizer:
+            self.target_tokenizer.save_pretrained(folder / TARGET_TOKENIZER)
+
+    def for_card(self) -> dict[str, Any]:
+        sizes = {name: (len(rows), sum(map(len, rows["labels"]))) for name, rows in self.splits.items()}
+        num_validated = sizes["validation"][0] if self.final_split == "test" else 0
+        return {
+            "sizes": sizes,
+            "example": self.args.source_prefix + self.data.splits[self.final_split][0]["source"],
+            "samples": self.samples,
+            "is_part_scored": 0 < self.args.num_eval_texts < num_validated,
+            "target_tokenizer": TARGET_TOKENIZER if self.target_tokenizer is not self.tokenizer else None,
+            "signatures": [text for name, text in self.scores.others.items() if name.endswith("_signature")],
+        }
+
+
+def labelled_logits(model: nn.Module, batch: Batch, is_zoo: bool) -> tuple[Tensor, Tensor]:
+    """Logits `(tokens, vocab_size)` and labels `(tokens,)` of the target's tokens, without padding."""
+    labelled = batch["labels"] != IGNORED
+    if is_zoo:  # which makes no other logits; an official model makes those of all positions
+        logits = model(**inputs_of(batch), use_cache=False, logits_to_keep=labelled).logits
+    else:
+        logits = model(**inputs_of(batch), use_cache=False).logits[labelled]
+    return logits.float(), batch["labels"][labelled]
+
+
+def losses_of_targets(model: nn.Module, batch: Batch, is_zoo: bool) -> dict[str, Tensor]:
+    """The summed loss and the number of tokens of each target, each `(batch,)`."""
+    logits, labels = labelled_logits(model, batch, is_zoo)
+    losses = F.cross_entropy(logits, labels, reduction="none")
+    labelled = batch["labels"] != IGNORED
+    return {"loss": sums_of_rows(losses[:, None], labelled)[:, 0], "tokens": labelled.sum(dim=1)}
+
+
+def label_smoothed_loss(
+    logits: Tensor,
+    labels: Tensor,
+    epsilon: float,
+    over: Literal["others", "all"] = "others",
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> Tensor:
+    """Cross-entropy against labels that give the mass `epsilon` to other classes, evenly.
+
+    `"others"`: the label keeps `1 - epsilon`, and every other class gets `epsilon / (vocab_size - 1)`. This is
+    Tensor2Tensor's definition, with which *Attention Is All You Need* was trained.
+
+    `"all"`: every class gets `epsilon / vocab_size`, and the label `1 - epsilon` more. This is the definition of
+    Szegedy et al. (2016), whom the paper cites, and of torch's `cross_entropy(label_smoothing=...)`.
+
+    Args:
+        logits: `(tokens, vocab_size)`.
+        labels: `(tokens,)`; -100 marks positions that do not count.
+        epsilon: 0 (no smoothing) or more; at most 1, and of `"others"` at most `1 - 1 / vocab_size`.
+
+    Returns:
+        A scalar: the mean over labelled positions, or the sum; or `(tokens,)`, 0 where there is no label.
+    """
+    if over not in ("others", "all"):
+        raise ValueError(f"over must be 'others' or 'all', not {over!r}")
+    classes = logits.shape[-1]
+    # Spread over all classes, this mass gives epsilon / (classes - 1) to each and leaves 1 - epsilon to the label.
+    spread = epsilon * classes / (classes - 1) if over == "others" else epsilon
+    if not 0 <= spread <= 1:
+        raise ValueError(f"epsilon={epsilon} cannot be spread over {classes} classes ({over!r}): 0.1 is usual")
+    return F.cross_entropy(logits.float(), labels, reduction=reduction, label_smoothing=spread)
+
+
+def prepare_pairs(
+    run: Run,
+    task_class: type[TextToTextTask],
+    load_pairs: Callable[[TextToTextOptions], TextPairs],
+    build: Callable[[TextToTextOptions, TextPairs, str], Writer] = build_writer,
+) -> Loop:
+    """Read metrics, data and model of a task: all that a user can get wrong."""
+    args, accelerator = run.args, run.accelerator
+    metrics = load_metrics(args.metrics or args.usual_metrics, args.trust_remote_code)
+    score_names = metrics.result_names(["a text", "another"], ["a text", "others"])
+    figure_names = ["loss", "perplexity", *(score_names if args.num_eval_texts else ())]
+    args = args.choosing_by(figure_names)
+    with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
+        pairs = load_pairs(args)
+        model, tokenizer, target_tokenizer = build(args, pairs, task_class.writes)
+        longest = longest_input(model.config, tokenizer)
+        args = fitted(args, longest, "max_source_length", "max_target_length")
+        encoded = pairs.encode(tokenizer, args, target_tokenizer)
+    max_length = args.max_target_length + 1  # with the token that every text starts with
+    args.set_generation(model.generation_config, max_length)
+    is_joint = target_tokenizer is tokenizer
+    if args.source_prefix or not is_joint or field_of_original(model.config, "task_specific_params"):
+        folder = {} if is_joint else {"target_tokenizer": TARGET_TOKENIZER}
+        model.config.task_specific_params = {task_class.pipeline_tag: {"prefix": args.source_prefix, **folder}}
+
+    lengths = {"max_length": max(args.max_source_length, args.max_target_length)}
+    task = task_class(
+        accelerator=accelerator,
+        model=model,
+        tokenizer=tokenizer,
+        target_tokenizer=target_tokenizer,
+        args=args,
+        data=pairs,
+        metrics=metrics,
+        figure_names=figure_names,
+        score_names=score_names,
+        splits=encoded,
+        max_length=max_length,
+        collate=collator(DataCollatorForSeq2Seq, tokenizer, accelerator, longest, model=model, **lengths),
+        facts={
+            "tokenizer": vocabulary_digest(tokenizer),
+            **({} if is_joint else {"target tokenizer": vocabulary_digest(target_tokenizer)}),
+            **pairs.facts,
+        },
+    )
+    return Loop(replace(run, args=args), task)

@@ -1,0 +1,208 @@
+"""Translation, of pairs of sentences in two languages.
+
+Read from top to bottom: the options, the data, the model, the task, and `prepare`. text_to_text.py has what translation
+shares with summarization: the loss, what an evaluation writes, and most of the options.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from tfm_zoo.training import generated
+from tfm_zoo.training.data import (
+    by_role,
+    checked_texts,
+    divide,
+    find_columns,
+    listed,
+    load_file,
+    load_source,
+    row_error,
+)
+from tfm_zoo.training.loop import Loop
+from tfm_zoo.training.options import option
+from tfm_zoo.training.run import start_run
+from tfm_zoo.training.tasks.text_to_text import (
+    SIDES,
+    TextPairs,
+    TextToTextOptions,
+    TextToTextTask,
+    Writer,
+    build_writer,
+    prepare_pairs,
+)
+
+NESTED = "translation"  # a column of mappings from language to text, as many data sets on the Hub have it
+
+
+@dataclass(frozen=True)
+class TranslationOptions(TextToTextOptions):
+    """The options of a translator. Names of the data's are those of transformers' `run_translation.py`; defaults of
+    training are *Attention Is All You Need*'s."""
+
+    built_in: ClassVar = staticmethod(generated.reversed_sequences)
+    built_in_note: ClassVar = "The data set is generated: letters, to be put in the reverse order."
+    usual_metrics: ClassVar = ("sacrebleu", "chrf", "exact_match")
+    counted_by: ClassVar = "num_eval_translations"
+
+    # The model
+    separate_vocabularies: bool = option(
+        False, "Make a tokenizer from each side, of tokenizer_vocab_size tokens at most, and not one from both."
+    )
+
+    # The data
+    train_file: str | None = option(
+        None,
+        "Instead of dataset_name: a CSV, TSV, JSON (lines) or Parquet file with a column for each language, or one"
+        f" {NESTED!r}; or 'corpus/train', for two text files of sentences, 'corpus/train.en' and 'corpus/train.de'.",
+        resume=False,
+    )
+    source_lang: str | None = option(
+        None, "Language to translate from: the name of its column, or a tokenizer's code that begins with it (en_XX)."
+    )
+    target_lang: str | None = option(None, "The language to translate into, likewise.")
+
+    # The run
+    per_device_train_batch_tokens: int = option(
+        4096,
+        "Tokens per process and forward pass, padding included; 0: batches by examples.",
+        "max_tokens",
+        at_least=0,
+        resume=False,
+    )
+    label_smoothing_factor: float = option(
+        0.1, "Label smoothing: probability that is spread over the vocabulary; 0: none.", at_least=0, below=1
+    )
+    adam_beta2: float = option(0.98, "AdamW's decay of the mean of squared gradients.", at_least=0, below=1)
+    adam_epsilon: float = option(1e-9, "AdamW's epsilon.", above=0)
+    weight_decay: float = option(0.0, "AdamW's weight decay; 0: it is Adam.", at_least=0)
+    num_eval_translations: int = option(
+        0, "Validation pairs that each evaluation translates, for BLEU and its like: the first; 0: none.", at_least=0
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.source_lang is not None and self.source_lang == self.target_lang:
+            raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}")
+        if self.separate_vocabularies and (given := self.model_name_or_path or self.tokenizer_name):
+            raise ValueError(f"separate_vocabularies makes two tokenizers for a new model: it cannot go with {given!r}")
+
+
+@dataclass
+class ParallelTexts(TextPairs):
+    """Splits whose columns "source" and "target" hold texts."""
+
+    languages: tuple[str, str]  # of source and target: names of columns, or codes that begin with them
+
+
+def load_parallel_texts(args: TranslationOptions) -> ParallelTexts:
+    """Load and check the pairs; the seed decides which rows a missing split and `max_*_samples` take."""
+    languages = args.source_lang, args.target_lang
+    if args.is_generated:
+        languages = tuple(given or usual for given, usual in zip(languages, SIDES, strict=True))
+    splits = {name: _pairs(args, name, split, languages) for name, split in load_source(args, load_pairs).items()}
+    rows, own_splits, notes = by_role(splits, args)
+    return ParallelTexts(divide(rows, args, args.seed, notes), own_splits, notes, languages)
+
+
+def load_pairs(args: TranslationOptions, split: str, file: str) -> Dataset:
+    """The rows of a split's file, or of two text files, one for each language."""
+    sides = {language: Path(f"{file}.{language}") for language in (args.source_lang, args.target_lang)}
+    if Path(file).is_file() or not all(path.is_file() for path in sides.values()):
+        return load_file(args, split, file)
+    try:
+        texts = {language: path.read_text("utf-8") for language, path in sides.items()}
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{split}_file {file!r} cannot be read: {error}") from error
+    # Not `splitlines`, which also cuts sentences at characters such as U+2028.
+    lines = {language: text.removesuffix("\n").split("\n") for language, text in texts.items()}
+    if len(set(map(len, lines.values()))) > 1:
+        counts = " and ".join(f"{path} has {len(lines[language])}" for language, path in sides.items())
+        raise ValueError(f"{split}_file {file!r}: as many lines are needed on both sides; {counts}")
+    return Dataset.from_dict(lines)
+
+
+def _pairs(args: TranslationOptions, name: str, split: Dataset, languages: Sequence[str | None]) -> Dataset:
+    """The texts of a split, in the columns "source" and "target"."""
+    split = split.flatten()  # a column of mappings from language to text becomes a column for each language
+    split = split.rename_columns({column: column.removeprefix(f"{NESTED}.") for column in split.column_names})
+    texts = {}
+    for side, option_name, language in zip(SIDES, ("source_lang", "target_lang"), languages, strict=True):
+        if language is None:
+            raise ValueError(f"give source_lang and target_lang: the columns are {listed(split.column_names)}")
+        short = language.split("_")[0]
+        asked = short if short in split.column_names and language not in split.column_names else language
+        (column,) = find_columns(split, asked, [], option_name)
+        texts[side] = checked_texts(args, name, split, column, "column")
+        empty = next((row for row, text in enumerate(texts[side]) if not text.strip()), None)
+        if empty is not None:
+            raise row_error(args, name, empty, f"split {name!r} has an empty text in {{row}}", column)
+    return Dataset.from_dict(texts)
+
+
+def build_translator(args: TranslationOptions, pairs: ParallelTexts, writes: str) -> Writer:
+    """The model and its tokenizers, set to the pair of languages if they know many."""
+    model, tokenizer, target_tokenizer = build_writer(args, pairs, writes)
+    if not args.is_new:
+        set_languages(model, tokenizer, *pairs.languages)
+    return model, tokenizer, target_tokenizer
+
+
+def set_languages(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source_lang: str, target_lang: str
+) -> None:
+    """If a checkpoint knows many languages, set its tokenizer to the codes of these two, and its model to write the
+    second."""
+    if not hasattr(tokenizer, "tgt_lang"):
+        return
+    for name, language in (("source_lang", source_lang), ("target_lang", target_lang)):
+        if language not in tokenizer.all_special_tokens:
+            codes = [token for token in tokenizer.all_special_tokens if token.isidentifier() and "_" in token]
+            raise ValueError(f"{name} {language!r}: {tokenizer.name_or_path!r} knows {', '.join(codes)}")
+    tokenizer.src_lang, tokenizer.tgt_lang = source_lang, target_lang
+    code = tokenizer.convert_tokens_to_ids(target_lang)
+    ids = tokenizer(text_target="")["input_ids"]
+    if ids[0] == code and ids[-1] != code:  # as in mBART-50: the model writes the code first
+        model.generation_config.forced_bos_token_id = code
+    elif ids[-1] == code:  # as in mBART: the model starts from the code
+        model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = code
+
+
+@dataclass(kw_only=True)
+class TranslationTask(TextToTextTask):
+    """An encoder-decoder learns to translate."""
+
+    args: TranslationOptions
+    data: ParallelTexts
+
+    writes = "translation"
+    pipeline_tag = "translation"
+    titles = {"bleu": "BLEU", "chrf": "chrF", "exact_match": "exact match", **TextToTextTask.titles}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.languages = language_codes(self.data.languages)
+
+    @property
+    def headline(self) -> list[str]:
+        return [name for name in self.score_names if name != "exact_match"]
+
+    def for_card(self) -> dict[str, Any]:
+        return {**super().for_card(), "pair": self.data.languages}
+
+
+def language_codes(names: Iterable[str]) -> list[str] | None:
+    """`en` for `en` or `en_XX`; None if a name is no code of two or three letters, as the name of a column may be."""
+    codes = [name.split("_")[0] for name in names]
+    return codes if all(re.fullmatch("[a-z]{2,3}", code) for code in codes) else None
+
+
+def prepare(argv: list[str] | None = None) -> Loop:
+    """Read options, data and model: all that a user can get wrong."""
+    run = start_run("train_translation", TranslationOptions, argv)
+    return prepare_pairs(run, TranslationTask, load_parallel_texts, build_translator)

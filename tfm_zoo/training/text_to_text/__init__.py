@@ -1,1 +1,0 @@
-"""Texts to read and texts to write: what translation and summarization share."""

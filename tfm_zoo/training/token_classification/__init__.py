@@ -1,1 +1,0 @@
-"""Classification of words: the task, its model, its data and its measures."""

@@ -1,1 +1,0 @@
-"""Translation: the task, its model and its data."""
