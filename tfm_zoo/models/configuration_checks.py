@@ -121,6 +121,8 @@ def layer_types(config: Any) -> Iterator[str]:
         yield f"$num_hidden_layers is not the length of $layer_types, {len(types)}."
     if config.sliding_window is None and "sliding_attention" in types:
         yield "$layer_types has layers that slide: $sliding_window should say how far."
+    if config.attention_type == "linear" and config.sliding_window is not None:
+        yield "$attention_type sees all positions through one sum, and $sliding_window only some: choose one."
     if config.attention_type == "linear" and set(types) != {"linear_attention"}:
         yield "$attention_type makes every layer linear, and $layer_types does not."
 
@@ -188,7 +190,7 @@ RULES = (
     each("embedding_multiplier residual_multiplier", math.isfinite, "finite"),
     each("hidden_act", *ACTIVATION),
     each("problem_type", PROBLEMS.__contains__, f"None or one of {', '.join(PROBLEMS)}"),
-    each("is_decoder add_cross_attention", operator.not_, "False: the class of a configuration says so"),
+    each("is_decoder add_cross_attention", operator.not_, "False: encoder, decoder and encoder-decoder are classes"),
     tokens("pad_token_id", "vocab_size", "the vocabulary"),
     needs("round_embedding_scale", "scale_embedding", True),
     needs("embedding_multiplier", "embedding_norm", False),
@@ -199,7 +201,6 @@ RULES = (
     needs("use_parallel_residual", "norm_position", "pre"),
     needs("num_ln_in_parallel_attn", "use_parallel_residual", True),
     residuals,
-    needs("sliding_window", "attention_type", "softmax"),
     layer_types,
     needs("position_offset", "position_embedding_type", "learned"),
     Idle("sinusoid_type", lambda config: config.position_embedding_type == "sinusoidal", "sinusoidal positions"),

@@ -18,8 +18,8 @@ def shared_layers(config: Any) -> Iterator[str]:
     """Layers that share their weights are alike."""
     if not 1 <= config.num_hidden_groups <= config.num_hidden_layers:
         yield "$num_hidden_groups should be from 1 to $num_hidden_layers, the layers that it divides."
-    kinds = {*zip(config.layer_types, config.no_rope_layers, strict=True)}
-    if config.num_hidden_groups < config.num_hidden_layers and not (len(kinds) == 1 and config.first_norm):
+    layers = {*zip(config.layer_types, config.no_rope_layers, strict=True)}
+    if config.num_hidden_groups < config.num_hidden_layers and not (len(layers) == 1 and config.first_norm):
         yield (
             "$num_hidden_groups makes layers share their weights, but $layer_types, $no_rope_layers and $first_norm "
             "make them differ."
