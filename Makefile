@@ -8,10 +8,13 @@ BIN := $(VENV)/bin
 # By a path, or else a script beside the clone would import the clone's folder, which has the package's name.
 EDITABLE := --config-settings editable_mode=compat --editable
 
-.PHONY: help demo test versions lint format benchmarks clean
+# A worker for each core; the tests of one file run in one worker, in the order that tests/conftest.py gives them.
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder
+
+.PHONY: help demo test test-slow test-all versions lint format benchmarks clean
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 # what the recipes need
 $(BIN)/activate: pyproject.toml $(CONSTRAINTS)
@@ -28,8 +31,14 @@ $(BIN)/pytest: $(BIN)/activate
 demo: $(BIN)/activate  ## show what the zoo is for, in one to two minutes, on built-in data (PRECISION=bf16 is faster where a CPU has it)
 	$(BIN)/python recipes/demo.py --mixed_precision $(PRECISION) --output_dir runs/demo
 
-test: $(BIN)/pytest  ## run the tests, or a part of them: make test TESTS=tests/padding
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder $(TESTS)
+test: $(BIN)/pytest  ## run the tests but the slow ones (at most five minutes), or a part: make test TESTS=tests/padding
+	$(PYTEST) -m 'not slow and not by_hand' $(TESTS)
+
+test-slow: $(BIN)/pytest  ## run the slow tests: those that start processes, compile, or follow documents
+	$(PYTEST) -m 'slow and not by_hand' $(TESTS)
+
+test-all: $(BIN)/pytest  ## run both (at most fifteen minutes)
+	$(PYTEST) $(TESTS)
 
 versions:  ## run the main tests with the oldest and the newest transformers that pyproject.toml allows
 	.ci/versions

@@ -280,6 +280,12 @@ class OfficialClass:
         return self.head.official.endswith("MultipleChoice")
 
     @property
+    def has_common_head(self) -> bool:
+        """Whether other architectures have its head, too: its stack is what its language model is tested with."""
+        heads = ("Classification", "Encoder", "Model", "MultipleChoice", "QuestionAnswering")
+        return self.head.zoo.__name__.endswith(heads)
+
+    @property
     def is_decoder(self) -> bool:
         return self.architecture.family == "tfm_gpt"
 

@@ -61,6 +61,12 @@ def tiny_decoder(**fields) -> tfm_zoo.TfmGPTForCausalLM:
     return tiny_model(tfm_zoo.TfmGPTForCausalLM, use_cache=True, eos_token_id=None, **fields)
 
 
+def recompute_activations(model, use_reentrant: bool = False) -> None:
+    """In the backward pass, by the method's name of today or by its earlier one."""
+    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+    enable({"use_reentrant": use_reentrant})
+
+
 def ragged_mask(lengths: tuple[int, ...] = LENGTHS, side: str = "right") -> torch.LongTensor:
     """1 at real tokens; padding at the right, at the left, or in holes everywhere."""
     places = torch.arange(max(lengths)).expand(len(lengths), -1)

@@ -12,7 +12,7 @@ from tfm_zoo import TfmGPTForCausalLM, from_official, pack_weights
 from tfm_zoo.models.experts import TfmSparseMLP
 
 from ..official_models import BY_NAME, build_tiny
-from ..tiny import NO_DROPOUT, tiny_config, tiny_model
+from ..tiny import NO_DROPOUT, recompute_activations, tiny_config, tiny_model
 
 EXPERTS = NO_DROPOUT | {"mlp_type": "gated", "mlp_bias": False, "hidden_act": "silu", "num_local_experts": 4}
 IDS = torch.arange(3, 27).view(3, 8)
@@ -89,7 +89,7 @@ def test_checkpointed_blocks_route_as_others():
     for checkpointed in (False, True):
         model = tiny_model(TfmGPTForCausalLM, **EXPERTS, output_router_logits=True).train()
         if checkpointed:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            recompute_activations(model)
         loss = model(IDS, labels=IDS).loss
         loss.backward()
         gradients.append([loss.detach(), *(parameter.grad for parameter in model.parameters())])
@@ -107,6 +107,7 @@ def test_packed(dtype, caplog):
     assert (made - wanted).norm() < {"float32": 1e-5, "bfloat16": 0.05, "int8": 0.15}[dtype] * wanted.norm()
 
 
+@pytest.mark.slow
 def test_one_graph():
     model = tiny_model(TfmGPTForCausalLM, **EXPERTS)
     torch._dynamo.reset()

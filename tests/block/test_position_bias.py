@@ -7,7 +7,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from tfm_zoo import TfmBertModel, TfmGPTModel
 from tfm_zoo.models.position_bias import BiasedLayouts, TfmRelativeBias, distances_to, spread
 
-from ..tiny import NO_DROPOUT, ragged_batch, tiny_config, tiny_model
+from ..tiny import NO_DROPOUT, ragged_batch, recompute_activations, tiny_config, tiny_model
 
 RELATIVE = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10}
 
@@ -52,7 +52,7 @@ def test_gradient_checkpointing(reentrant, per_layer, monkeypatch):
     def gradients(checkpoint: bool) -> list[torch.Tensor]:
         model = tiny_model(TfmBertModel, relative_attention_per_layer=per_layer, **NO_DROPOUT, **RELATIVE).train()
         if checkpoint:
-            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            recompute_activations(model, reentrant)
             model.enable_input_require_grads()
         model(**ragged_batch()).last_hidden_state.square().sum().backward()
         return [table.weight.grad for table in model.position_bias]

@@ -72,6 +72,7 @@ def test_without_padding_and_with_all_of_it_computed(counted):
     assert len(counted) == 4
 
 
+@pytest.mark.slow
 def test_a_short_input_and_a_graph_take_a_mask(counted):
     model, ids = make(TfmGPTModel, 6, "sdpa"), torch.randint(5, 60, (2, 24))
     with torch.no_grad():

@@ -274,6 +274,7 @@ def gradients(model, batch: dict) -> dict[str, torch.Tensor | None]:
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
+@pytest.mark.slow
 @settings(COMMON, max_examples=150)
 @given(
     model=st.one_of(

@@ -343,6 +343,7 @@ def test_list(monkeypatch):
     assert len(listed) == 2 * len(ARCHITECTURES)  # of each its name and, a line below, its type
 
 
+@pytest.mark.slow
 def test_as_a_process(source, tmp_path):
     command = [sys.executable, "-m", "tfm_zoo", "convert", str(source), str(tmp_path / "zoo")]
     result = subprocess.run(command, capture_output=True, text=True)

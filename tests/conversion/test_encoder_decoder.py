@@ -15,7 +15,6 @@ from tfm_zoo import TfmEncoderDecoderEncoder, TfmEncoderDecoderForConditionalGen
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
 TRANSLATORS = ("MarianMTModel", "BartForConditionalGeneration", "MBartForConditionalGeneration")
-EVERY_TRANSLATOR = pytest.mark.parametrize("name", [*TRANSLATORS, "FSMTForConditionalGeneration"])
 #: what a translator's embeddings and its projection are called
 SHARED = ("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 IDS = torch.tensor([[5, 6, 7, 8, 9, 2], [9, 8, 7, 6, 5, 2]])
@@ -252,7 +251,7 @@ def test_learned_positions_come_whole(name):
 
 
 @pytest.mark.parametrize("own_file", [True, False])
-@EVERY_TRANSLATOR
+@pytest.mark.parametrize("name", ["MarianMTModel", "FSMTForConditionalGeneration"])
 def test_settings_of_generation(name, own_file, tmp_path):
     """In a file of their own or, in older checkpoints, in the configuration."""
     settings = {

@@ -322,7 +322,7 @@ def test_what_only_training_shows_is_reported(caplog):
 )
 def test_named_configurations_are_the_published_ones(name, native, caplog):
     """As native classes have them: nothing is lost, not even in training."""
-    config = named_config(name, num_hidden_layers=1, vocab_size=60000)
+    config = named_config(name, num_hidden_layers=1, vocab_size=60000, hidden_size=72, intermediate_size=288)
     head = "AutoModelForSeq2SeqLM" if config.is_encoder_decoder else "AutoModelForCausalLM"
     official = to_official(getattr(transformers, head).from_config(config))
     assert type(official).__name__ == native

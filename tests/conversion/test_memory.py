@@ -15,6 +15,8 @@ from tfm_zoo.converters.checkpoint import open_checkpoint
 from tfm_zoo.converters.conversion import convert
 from tfm_zoo.converters.scratch import Scratch, scratch_in
 
+pytestmark = pytest.mark.slow
+
 MEGABYTE = 1 << 20
 #: peaks of a fresh process, in bytes: after the conversion of something tiny, and after that and a pass over the
 #: weights of the real one. (What `getrusage` says of a child may be its parent's.)

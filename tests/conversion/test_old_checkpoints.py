@@ -14,6 +14,9 @@ from tests.conversion.folders import edit_config, rewrite
 from tests.official_models import BY_NAME, build_tiny
 from tfm_zoo.commands.models import load
 from tfm_zoo.converters import from_official, to_official
+from tfm_zoo.converters.checkpoint import open_checkpoint
+from tfm_zoo.converters.choosing import architecture_of
+from tfm_zoo.converters.official_names import checkpoint_head
 
 TINY = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
 
@@ -140,8 +143,13 @@ UNTOLD = (
 def test_head_is_known_by_its_tensors(name, tmp_path):
     """Where `architectures` is missing. (It alone tells choices, ModernBERT's kinds of labels and T5's heads.)"""
     build_tiny(BY_NAME[name]).save_pretrained(tmp_path)
-    edit_config(tmp_path, architectures=...)
-    assert type(from_official(tmp_path)) is BY_NAME[name].head.zoo
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint_head(architecture_of(checkpoint), None, checkpoint.tensors).zoo is BY_NAME[name].head.zoo
+
+
+def test_config_without_architectures(original, folder):
+    edit_config(folder, architectures=...)
+    assert_same_model(to_official(from_official(folder)), original)
 
 
 @pytest.mark.parametrize(

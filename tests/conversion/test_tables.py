@@ -28,6 +28,7 @@ print(len(ARCHITECTURES), "torch" in sys.modules, "transformers" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_a_table_is_data():
     """Whoever lists the architectures does not wait for torch."""
     folder = str(Path(tfm_zoo.__file__).parent)

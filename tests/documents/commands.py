@@ -47,7 +47,8 @@ def check(words: Sequence[str]) -> Path | None:
         case _ if any(re.fullmatch("[();<>|&]+", word) for word in words):
             raise BadCommandError(f"not one command: {shlex.join(words)}")
         case ["make", *targets] if targets:
-            expect("target", targets, re.findall(r"^(\w+):", Path("Makefile").read_text(), re.MULTILINE).__contains__)
+            known = re.findall(r"^([\w-]+):", Path("Makefile").read_text(), re.MULTILINE)
+            expect("target", targets, known.__contains__)
         case ["pip", "install", *sources] if sources:
             extras = [f".[{extra}]" for extra in metadata("tfm_zoo").get_all("Provides-Extra")]
             expect("source", sources, [".", *extras, "deepspeed"].__contains__)

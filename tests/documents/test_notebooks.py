@@ -20,6 +20,7 @@ def test_every_notebook_is_here():
     assert {path.stem for path in NOTEBOOKS.glob("*.ipynb")} == set(LEARNED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNED)
 def test_it_runs_and_its_model_learns(name):
     matplotlib.use("Agg")  # which shows nothing

@@ -44,6 +44,7 @@ WITH_BASES = [head for head in HEADS if "For" in head.__name__]
 CAPTURED = (TfmBertForMaskedLM, TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "fields", "backend"),
     [
@@ -67,6 +68,7 @@ def test_one_graph_forward_and_backward(head, fields, backend):
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile makes C++, and there is no compiler for it")
 def test_generated_code():
     torch.compiler.reset()
@@ -77,6 +79,7 @@ def test_generated_code():
         torch.testing.assert_close(model(**batch), wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [{}, ROTARY], ids=["bert", "rotary"])
 def test_export_for_any_batch(fields):
     head = TfmBertForMaskedLM
@@ -99,6 +102,7 @@ def test_a_classifier_of_one_position_exports_for_any_batch(head):
         torch.testing.assert_close(exported, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [{}, ROTARY], ids=["paper", "rotary"])
 def test_export_for_any_source_and_target(fields):
     head = TfmEncoderDecoderForConditionalGeneration
@@ -112,6 +116,7 @@ def test_export_for_any_source_and_target(fields):
         torch.testing.assert_close(exported, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_one_graph_with_a_cache():
     """A forward pass in evaluation returns a cache by default; here too no value decides what is computed."""
     head = TfmEncoderDecoderForConditionalGeneration
@@ -142,6 +147,9 @@ def test_shapes_without_values(head):
     assert shapes[0] == shapes[1]
 
 
+@pytest.mark.slow
+# (torch keeps tracing for tools that are built on it, and asks others to export.)
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::UserWarning")
 def test_trace():
     model = tiny_model(TfmBertForSequenceClassification, return_dict=False)

@@ -35,6 +35,7 @@ except PackageNotFoundError:
 """
 
 
+@pytest.mark.slow
 def test_a_checkout_that_is_not_installed(tmp_path):
     """Whatever the program is called: it is not the command."""
     checkout = tmp_path / "checkout"
@@ -46,6 +47,7 @@ def test_a_checkout_that_is_not_installed(tmp_path):
     assert ended.stdout.strip() == str(checkout / "tfm_zoo" / "__init__.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     ["models.attention", "hub.saving", "packing.linear", "plugin.patches", "converters.checkpoint", "training.loop"],
@@ -60,6 +62,7 @@ assert type(AutoConfig.for_model("tfm_gpt")) is tfm_zoo.TfmGPTConfig
     with_libraries().run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["list"], ["convert", "--help"], ["show", "--help"]])
 @pytest.mark.parametrize("is_script", [True, False], ids=["tfm-zoo", "python -m tfm_zoo"])
 def test_the_command_starts_without_torch(arguments, is_script, tmp_path):

@@ -19,6 +19,8 @@ from tfm_zoo.onnx import export_onnx
 
 from ..tiny import ragged_batch, ragged_mask, tiny_decoder, tiny_model
 
+pytestmark = pytest.mark.slow
+
 NEAR = {"rtol": 0, "atol": 1e-4}
 WINDOWED = {
     **{"norm_position": "pre", "norm_type": "rmsnorm", "position_embedding_type": "rotary", "mlp_type": "gated"},

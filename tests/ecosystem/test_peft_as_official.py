@@ -19,10 +19,8 @@ LORA = "TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING"
 IDS = torch.arange(4, 22).view(3, 6)
 MASK = torch.ones_like(IDS)
 MASK[0, :2] = 0  # at the left, as a decoder's
-NAMES = [
-    *("LlamaForCausalLM", "GPT2LMHeadModel", "BartForConditionalGeneration", "MarianMTModel"),
-    *("BertForSequenceClassification", "RobertaForSequenceClassification"),
-]
+#: one of each of the zoo's types
+NAMES = ["LlamaForCausalLM", "BartForConditionalGeneration", "BertForSequenceClassification"]
 
 
 def train(model: nn.Module, steps: int = 3) -> list[float]:
@@ -66,6 +64,7 @@ def test_modules_need_no_names(name, config):
     assert results[0][0] == results[-1][0] and results[0][1] == pytest.approx(results[-1][1], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_whichever_is_imported_first():
     """The zoo alone does not import PEFT."""
     wanted = ["q_proj", "v_proj"]

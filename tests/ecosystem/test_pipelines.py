@@ -5,7 +5,7 @@ import numbers
 import pytest
 import sentence_transformers
 import torch
-from sentence_transformers.losses import MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from transformers import pipeline
 from transformers.pipelines import get_supported_tasks
 

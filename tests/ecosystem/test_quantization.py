@@ -27,6 +27,8 @@ def test_int8_weights(tmp_path):
     assert quantised.generate(**prompt, do_sample=False).shape == (4, 9 + 8)
 
 
+# (torch has said since 2.10 that torchao takes its place, and has it still.)
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning")
 def test_quantised():
     """Dynamic quantisation replaces every linear layer, and the model still computes nearly the same."""
     batch = ragged_batch()

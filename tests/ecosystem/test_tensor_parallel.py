@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from tfm_zoo import (
@@ -30,6 +31,7 @@ def test_plans_name_modules_that_are_there():
             assert sharded_head == (not fields)
 
 
+@pytest.mark.slow
 def test_tensor_parallel(tmp_path):
     """Two processes hold half of every layer each, and have the outputs and gradients of the whole."""
     fields = {"vocab_size": 60, "mlp_type": "gated", "num_key_value_heads": 2} | NO_DROPOUT

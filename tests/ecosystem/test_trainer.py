@@ -20,11 +20,8 @@ from transformers.models.auto import modeling_auto
 from tfm_zoo import (
     TfmBertForMaskedLM,
     TfmBertForSequenceClassification,
-    TfmBertForTokenClassification,
     TfmEncoderDecoderForConditionalGeneration,
-    TfmEncoderDecoderForSequenceClassification,
     TfmGPTForCausalLM,
-    TfmGPTForSequenceClassification,
     TfmGPTForTokenClassification,
     from_official,
 )
@@ -52,9 +49,9 @@ def make_trainer(head: type, folder, **arguments) -> Trainer:
 
 
 TRAINED = [
-    *(TfmBertForMaskedLM, TfmBertForTokenClassification, TfmBertForSequenceClassification),
-    *(TfmGPTForCausalLM, TfmGPTForTokenClassification, TfmGPTForSequenceClassification),
-    *(TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderForSequenceClassification),
+    *(TfmBertForMaskedLM, TfmBertForSequenceClassification),
+    *(TfmGPTForCausalLM, TfmGPTForTokenClassification),
+    TfmEncoderDecoderForConditionalGeneration,
 ]
 LANGUAGE_MODELS = [
     (TfmBertForMaskedLM, AutoModelForMaskedLM, "modeling_tfm_bert.py"),

@@ -18,6 +18,8 @@ from tfm_zoo.cli import app
 
 from .checkpoints import INNER, LLAMA, SIZES, official
 
+pytestmark = pytest.mark.slow
+
 #: as Marian's vocabularies: the padding stands at the end
 TOKENS = ["<s>", "<unk>", "</s>", *(f"word{index}" for index in range(30)), "<pad>"]
 BEGIN, END, PADDING = (TOKENS.index(token) for token in ("<s>", "</s>", "<pad>"))

@@ -1,5 +1,7 @@
 """Zoo model against official model, within the bounds of DESIGN section 5."""
 
+from typing import NamedTuple
+
 import torch
 from transformers import PreTrainedModel
 
@@ -8,6 +10,7 @@ from tfm_zoo.converters.config_rules import Constant
 from tfm_zoo.converters.official_names import canonical_name, is_converted
 from tfm_zoo.converters.tensor_matching import zoo_names
 from tfm_zoo.converters.tensor_rules import plan
+from tfm_zoo.visualization.attention_maps import choose_attention
 
 Batch = dict[str, torch.Tensor]
 FIRST = 5  # of the ids that are not special tokens
@@ -41,6 +44,20 @@ ALIKE = tuple(
     for attention in ("self_attn", "encoder_attn")
     for name in ("q_proj.weight", "q_proj.bias", "k_proj.weight")
 )
+
+
+class Pair(NamedTuple):
+    """An official model, and the zoo models that it is converted to: made once for many tests."""
+
+    official_class: OfficialClass
+    official: PreTrainedModel
+    zoo_models: list[PreTrainedModel]
+
+    def prepare(self, attention: str = "sdpa", training: bool = False) -> None:
+        for model in (self.official, *self.zoo_models):
+            if attention == "eager" or model._supports_sdpa:
+                choose_attention(model, attention)
+            model.train(training).zero_grad()
 
 
 def ragged_batch(

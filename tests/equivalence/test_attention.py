@@ -10,6 +10,7 @@ from tfm_zoo.converters import from_official
 LENGTHS = [13, 5, 9]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_implementations_agree():
     """Flex needs heads of 16 channels; on a CPU it has no backward pass."""

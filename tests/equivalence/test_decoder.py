@@ -6,14 +6,13 @@ import pytest
 import torch
 from transformers import DynamicCache, StaticCache
 
-from tests.equivalence.comparison import assert_close, assert_same_loss, positions_of, ragged_batch
+from tests.equivalence.comparison import Pair, assert_close, assert_same_loss, positions_of, ragged_batch
 from tests.official_models import BY_NAME, FALCON_RW, LATER, OFFICIAL_CLASSES, ROPE, OfficialClass, build_tiny
 from tfm_zoo import TfmGPTForCausalLM, named_config
 from tfm_zoo.converters import from_official
 from tfm_zoo.models.compat import ROPE_INIT_FUNCTIONS
 
 LANGUAGE_MODELS = [each for each in OFFICIAL_CLASSES if each.head.zoo is TfmGPTForCausalLM]
-EVERY_LANGUAGE_MODEL = pytest.mark.parametrize("official_class", LANGUAGE_MODELS, ids=str)
 #: longer than the windows of the tiny models
 LENGTHS = [13, 6, 10]
 #: what is read at once, as in a prompt, a continued one, and one token after the other
@@ -28,6 +27,12 @@ CACHES = {
 }
 
 
+@pytest.fixture(scope="module", params=LANGUAGE_MODELS, ids=str)
+def pair(request) -> Pair:
+    official = build_tiny(request.param)
+    return Pair(request.param, official, [from_official(official)])
+
+
 def with_caches(official_class: OfficialClass) -> list[tuple[str, str]]:
     """The caches and kinds of attention that a class is tried with: all, and with a later one some."""
     if official_class.architecture.model_type in LATER:
@@ -35,43 +40,41 @@ def with_caches(official_class: OfficialClass) -> list[tuple[str, str]]:
     return [*product(CACHES, ("eager", "sdpa"))]
 
 
-@pytest.mark.parametrize(
-    ("official_class", "cache", "attention"),
-    [(each, *choice) for each in LANGUAGE_MODELS for choice in with_caches(each)],
-    ids=str,
-)
 @torch.no_grad()
-def test_piece_by_piece(official_class, cache, attention):
+def test_piece_by_piece(pair):
     """With a cache, padded at the left or not at all, the logits are those of one pass, and the official class's."""
-    official = build_tiny(official_class, attn_implementation=attention)
-    zoo = from_official(official, attn_implementation=attention)
-    for lengths in ([13] * 3, LENGTHS):
-        batch = ragged_batch(official_class, official, "left", lengths) | {"use_cache": True}
-        batch["position_ids"] = positions_of(batch)
-        mask = batch["attention_mask"].bool()
-        expected = official(**batch).logits
-        once = zoo(**batch | {"use_cache": False}).logits
-        filled, logits, start = CACHES[cache](zoo.config), [], 0
-        for length in PIECES:
-            piece = {name: batch[name][:, start : start + length] for name in ("input_ids", "position_ids")}
-            if "token_type_ids" in batch:
-                piece["token_type_ids"] = batch["token_type_ids"][:, start : start + length]
-            seen = batch["attention_mask"][:, : start + length]
-            outputs = zoo(**piece, attention_mask=seen, past_key_values=filled, use_cache=True)
-            filled = outputs.past_key_values
-            logits.append(outputs.logits)
-            start += length
-        logits = torch.cat(logits, dim=1)
-        assert_close(logits[mask], once[mask], "with a cache and without")
-        assert_close(logits[mask], expected[mask], "with a cache and official_class")
+    for (cache, attention), lengths in product(with_caches(pair.official_class), ([13] * 3, LENGTHS)):
+        pair.prepare(attention)
+        check_piece_by_piece(pair, cache, lengths)
 
 
-@EVERY_LANGUAGE_MODEL
+def check_piece_by_piece(pair: Pair, cache: str, lengths: list[int]) -> None:
+    official_class, official, [zoo] = pair
+    batch = ragged_batch(official_class, official, "left", lengths) | {"use_cache": True}
+    batch["position_ids"] = positions_of(batch)
+    mask = batch["attention_mask"].bool()
+    expected = official(**batch).logits
+    once = zoo(**batch | {"use_cache": False}).logits
+    filled, logits, start = CACHES[cache](zoo.config), [], 0
+    for length in PIECES:
+        piece = {name: batch[name][:, start : start + length] for name in ("input_ids", "position_ids")}
+        if "token_type_ids" in batch:
+            piece["token_type_ids"] = batch["token_type_ids"][:, start : start + length]
+        seen = batch["attention_mask"][:, : start + length]
+        outputs = zoo(**piece, attention_mask=seen, past_key_values=filled, use_cache=True)
+        filled = outputs.past_key_values
+        logits.append(outputs.logits)
+        start += length
+    logits = torch.cat(logits, dim=1)
+    assert_close(logits[mask], once[mask], "with a cache and without")
+    assert_close(logits[mask], expected[mask], "with a cache and official_class")
+
+
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_packed_sequences(official_class, attention):
+def test_packed_sequences(pair, attention):
     """Sequences in one row, told apart by positions that begin anew, do not see each other."""
-    official = build_tiny(official_class, attn_implementation=attention)
-    zoo = from_official(official, attn_implementation=attention)
+    pair.prepare(attention)
+    official_class, official, [zoo] = pair
     ids = torch.randint(5, 99, (2, 13), generator=torch.Generator().manual_seed(0))
     positions = torch.tensor([[*range(7), *range(6)], [*range(2), *range(10), 0]])
     packed = {"input_ids": ids, "position_ids": positions, "use_cache": False}
@@ -127,11 +130,10 @@ def test_every_kind_of_rotary_positions_is_tested():
     assert ROPE.keys() == {"default", *ROPE_INIT_FUNCTIONS}
 
 
-@EVERY_LANGUAGE_MODEL
 @torch.no_grad()
-def test_logits_of_some_positions(official_class):
-    official = build_tiny(official_class)
-    zoo = from_official(official)
+def test_logits_of_some_positions(pair):
+    pair.prepare()
+    official_class, official, [zoo] = pair
     batch = ragged_batch(official_class, official, "right", [13, 13])
     for keep in (0, 1, 4, torch.tensor([0, 5, 12])):
         logits, expected = (model(**batch, logits_to_keep=keep).logits for model in (zoo, official))
@@ -139,12 +141,11 @@ def test_logits_of_some_positions(official_class):
         assert_close(logits, expected, f"logits_to_keep={keep}")
 
 
-@EVERY_LANGUAGE_MODEL
 @pytest.mark.parametrize("training", [True, False])
-def test_losses(official_class, training):
+def test_losses(pair, training):
     """Labels shifted by the caller, and a sum over the whole optimizer step's labels."""
-    official = build_tiny(official_class).train(training)
-    zoo = from_official(official).train(training)
+    pair.prepare(training=training)
+    official_class, official, [zoo] = pair
     batch = ragged_batch(official_class, official, "right", LENGTHS)
     labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
     shifted = torch.cat((labels[:, 1:], torch.full((3, 1), -100)), dim=1)
@@ -163,11 +164,10 @@ def test_losses(official_class, training):
     )
 
 
-@EVERY_LANGUAGE_MODEL
 @torch.no_grad()
-def test_embeddings_in_place_of_ids(official_class):
-    official = build_tiny(official_class)
-    zoo = from_official(official)
+def test_embeddings_in_place_of_ids(pair):
+    pair.prepare()
+    _, official, [zoo] = pair
     embeddings = torch.randn(2, 9, official.config.hidden_size, generator=torch.Generator().manual_seed(0))
     assert_close(zoo(inputs_embeds=embeddings).logits, official(inputs_embeds=embeddings).logits, "logits")
 

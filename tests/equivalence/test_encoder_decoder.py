@@ -21,8 +21,7 @@ from tests.official_models import BY_NAME, OFFICIAL_CLASSES, build_tiny
 from tfm_zoo import TfmEncoderDecoderConfig, TfmEncoderDecoderForConditionalGeneration, named_config
 from tfm_zoo.converters import from_official
 
-ENCODER_DECODERS = [each for each in OFFICIAL_CLASSES if each.is_encoder_decoder]
-TRANSLATORS = [each for each in ENCODER_DECODERS if each.head.official.endswith(("MTModel", "Generation"))]
+TRANSLATORS = [each for each in OFFICIAL_CLASSES if each.head.zoo is TfmEncoderDecoderForConditionalGeneration]
 EVERY_TRANSLATOR = pytest.mark.parametrize("official_class", TRANSLATORS, ids=str)
 BOTH_SIDES = pytest.mark.parametrize("side", ["right", "left"])
 LENGTHS = [13, 5, 9, 1]
@@ -77,19 +76,19 @@ def test_source_alone(name, side):
     assert_same_outputs(outputs, expected, batch["attention_mask"])
 
 
-@pytest.mark.parametrize("official_class", ENCODER_DECODERS, ids=str)
-@BOTH_SIDES
+@EVERY_TRANSLATOR
 @torch.no_grad()
-def test_attention_weights(official_class, side):
+def test_attention_weights(official_class):
     """Of both stacks, and of the decoder to the encoder."""
     official = build_tiny(official_class, attn_implementation="eager")
     zoo = from_official(official, attn_implementation="eager")
-    batch = ragged_batch(official_class, official, side, LENGTHS)
-    asked = {"output_attentions": True, "output_hidden_states": True}
-    expected, outputs = (model(**batch, **asked) for model in (official, zoo))
-    kinds = {"encoder_attentions": 3, "decoder_attentions": 2, "cross_attentions": 2}
-    assert {kind: len(expected[kind]) for kind in kinds} == kinds
-    assert_same_outputs(outputs, expected, batch["attention_mask"], target_mask(batch))
+    for side in ("right", "left"):
+        batch = ragged_batch(official_class, official, side, LENGTHS)
+        asked = {"output_attentions": True, "output_hidden_states": True}
+        expected, outputs = (model(**batch, **asked) for model in (official, zoo))
+        kinds = {"encoder_attentions": 3, "decoder_attentions": 2, "cross_attentions": 2}
+        assert {kind: len(expected[kind]) for kind in kinds} == kinds
+        assert_same_outputs(outputs, expected, batch["attention_mask"], target_mask(batch))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.equivalence.comparison import (
+    Pair,
     assert_same_gradients,
     assert_same_loss,
     assert_same_outputs,
@@ -56,11 +57,16 @@ KNOWN = [(name, fields) for name, fields in VARIATIONS if name in BY_NAME]
 
 
 @pytest.mark.parametrize(("name", "fields"), KNOWN, ids=str)
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_as_official(name, fields, side):
-    official_class = BY_NAME[name]
-    official = build_tiny(official_class, **fields)
-    zoo = from_official(official)
+def test_as_official(name, fields):
+    official = build_tiny(BY_NAME[name], **fields)
+    pair = Pair(BY_NAME[name], official, [from_official(official)])
+    for side in ("right", "left"):
+        check_as_official(pair, side)
+
+
+def check_as_official(pair: Pair, side: str) -> None:
+    official_class, official, [zoo] = pair
+    pair.prepare()
     batch = ragged_batch(official_class, official, side, [13, 5, 9, 1])
     expected, outputs = (model(**batch, output_hidden_states=True) for model in (official, zoo))
     assert_same_outputs(outputs, expected, batch["attention_mask"], target_mask(batch))

@@ -9,6 +9,8 @@ from transformers import CompileConfig
 from . import test_translation as translation
 from .models import assert_varied, generate, pair, prompts
 
+pytestmark = pytest.mark.slow
+
 
 def generate_compiled(model, backend: str, inputs: dict | None = None, **options):
     """`generate` compiles a step itself where there is a GPU; here it is told to, and a graph break is an error."""

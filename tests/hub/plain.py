@@ -36,10 +36,8 @@ def run(model, labels: bool = False) -> dict[str, torch.Tensor]:
 
 
 @torch.no_grad()
-def outputs_of_every_head(source: str, **options) -> dict[str, dict[str, torch.Tensor]]:
-    """Outputs of every Auto class that the checkpoint's configuration names."""
-    config = transformers.AutoConfig.from_pretrained(source, **options)
-    auto_classes = [name for name in config.auto_map if name != "AutoConfig"]
+def outputs_by(source: str, auto_classes: list[str], **options) -> dict[str, dict[str, torch.Tensor]]:
+    """Outputs of what each Auto class makes of a checkpoint."""
     # The classifiers of two heads differ in shape, and are named alike (as the native ones are).
     return {name: run(load(source, name, ignore_mismatched_sizes=True, **options)) for name in auto_classes}
 

@@ -87,6 +87,7 @@ def test_loads_by_name(version, name, checkpoints):
         assert_replayed(plain.replay(str(folder), model_class), folder)
 
 
+@pytest.mark.slow
 @EVERY_VERSION
 def test_every_one_loads_with_its_own_code(version, checkpoints, plain_forks, tmp_path):
     """Where there is no zoo, all of a version in one process."""
@@ -101,6 +102,7 @@ def replay_in_one_process(folders: list[Path], forks, tmp_path: Path) -> None:
         assert_replayed(result, folder)
 
 
+@pytest.mark.slow
 def test_saved_again_they_have_todays_names_and_code(checkpoints, plain_forks, tmp_path):
     """The tensors of version 0.1 that have other names since then are those of encoders' classifiers of sequences."""
     again = []
@@ -127,6 +129,7 @@ def test_a_converted_one_goes_back(version, name, checkpoints):
     torch.testing.assert_close(logits, recorded["official_logits"], rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(
     ("version", "name"),

@@ -7,6 +7,8 @@ import pytest
 
 from ..forks import Forks
 
+pytestmark = pytest.mark.slow
+
 THREAD = "import threading, time; threading.Thread(target=lambda: (time.sleep({}), print('done'))).start()"
 
 

@@ -228,6 +228,7 @@ def completes(user, folder, repository, hub_server) -> None:
     assert downloaded(user) == FILES
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle(user, folder, repository, hub_server, tmp_path):
     former = repository.branches["main"]
     hub_server.fail("upload", lambda: process.kill(), first=2)
@@ -271,6 +272,7 @@ def test_parts_of_files(user, folder, hub_server):
         read("in/side.txt", "bytes=9-")
 
 
+@pytest.mark.slow
 def test_models_are_pushed_and_loaded(do_online, hub_server, tmp_path):
     models = {
         branch: tiny_model(TfmBertForSequenceClassification, seed=seed) for seed, branch in enumerate(("main", "on"))

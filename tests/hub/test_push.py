@@ -22,6 +22,8 @@ def folder(tmp_path):
     return tmp_path / "model"
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_one_commit_holds_all(online, folder, hub_server):
     (folder / "checkpoint-5").mkdir()
     (folder / "checkpoint-5" / "optimizer.pt").write_text("not the model's")
@@ -122,6 +124,7 @@ def served(hub_server, revision: str = "main") -> set[str]:
     return set(hub_server.repositories[REPOSITORY].at(revision).files) - {".gitattributes"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_what_an_earlier_push_left_goes(online, tmp_path, hub_server):
     """Shards beside a whole file, or beside fewer; code of another family: what loads is what was pushed last."""
@@ -227,6 +230,8 @@ def test_an_adapter_goes_as_transformers_sends_it(online, hub_server):
     assert "zoo_manifest.json" not in served(hub_server)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_trainer_pushes_a_whole_checkpoint_at_its_end(online, tmp_path, hub_server):
     data = [{"input_ids": [1, 2, 3], "labels": 0}, {"input_ids": [3, 2, 1], "labels": 1}]
     options = {"push_to_hub": True, "hub_model_id": REPOSITORY, "hub_strategy": "end", "report_to": "none"}

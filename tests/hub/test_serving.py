@@ -29,6 +29,7 @@ def test_without_what_serves(monkeypatch):
     assert result.stderr == "error: What serves a model is not installed: pip install 'transformers[serving]'\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not is_serve_available(), reason="transformers[serving] is not installed")
 def test_chat_completion(tmp_path):
     """A converted model, which keeps its template."""

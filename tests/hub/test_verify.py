@@ -23,7 +23,7 @@ from tfm_zoo.hub.comparisons import compare_code, compare_shipped, compare_versi
 
 from ..tiny import HEADS, tiny_model
 
-pytestmark = pytest.mark.usefixtures("forked")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked")]
 SOME = [TfmBertForSequenceClassification, TfmEncoderDecoderForConditionalGeneration]
 
 

@@ -12,6 +12,7 @@ from ..tiny import (
     ENCODERS,
     NO_DROPOUT,
     ragged_batch,
+    recompute_activations,
     tiny_model,
 )
 
@@ -29,7 +30,7 @@ def test_gradient_checkpointing(head, fields, reentrant):
     def gradients(checkpoint: bool) -> dict:
         model = tiny_model(head, **fields).train()  # dropout must be the same in both passes
         if checkpoint:
-            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            recompute_activations(model, reentrant)
             # Re-entrant checkpointing follows the inputs' gradients; this is what the Trainer calls for that.
             model.enable_input_require_grads()
         torch.manual_seed(1)
@@ -50,7 +51,7 @@ def test_the_cache_of_a_caller(head):
     """A block that is run again would write to it again: an empty one is left alone, as officially."""
     model, batch = tiny_model(head, **NO_DROPOUT).train(), ragged_batch(head, labels=True)
     wanted = model(**batch).loss
-    model.gradient_checkpointing_enable()
+    recompute_activations(model)
     both = EncoderDecoderCache(DynamicCache(), DynamicCache())
     cache = DynamicCache() if head is TfmGPTForCausalLM else both
     outputs = model(**batch, past_key_values=cache)

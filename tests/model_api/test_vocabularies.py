@@ -117,9 +117,8 @@ def test_missing_tables_are_reported(fields, tmp_path):
     assert loaded.get_parameter(absent).std().item() == pytest.approx(SIZES["initializer_range"], rel=0.1)
 
 
-@pytest.mark.parametrize("size", [70, 50])
+@pytest.mark.parametrize(("size", "bias"), [(70, True), (50, True), (50, False)])
 @EVERY_TIE
-@WITH_BIAS
 def test_resized(fields, groups, size, bias, tmp_path):
     """The source's vocabulary, and with shared embeddings the target's too."""
     model = make(final_logits_bias=bias, **fields)
@@ -129,9 +128,8 @@ def test_resized(fields, groups, size, bias, tmp_path):
     check_resized(model, before, groups, size, target, tmp_path)
 
 
-@pytest.mark.parametrize("size", [80, 50])
+@pytest.mark.parametrize(("size", "bias"), [(80, True), (50, True), (50, False)])
 @pytest.mark.parametrize(("fields", "groups"), APART.values(), ids=APART)
-@WITH_BIAS
 def test_resized_target(fields, groups, size, bias, tmp_path):
     model = make(final_logits_bias=bias, **fields)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

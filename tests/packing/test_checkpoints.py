@@ -132,6 +132,7 @@ def test_sizes(tmp_path):
     assert eight < 0.28 * whole and four < 0.18 * whole
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
 def test_memory(tmp_path):
     """The whole model is never in memory."""
@@ -220,6 +221,8 @@ def test_refused(tmp_path):
         AutoModelForCausalLM.from_pretrained(tmp_path / "broken")
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_verify(tmp_path):
     saved(tiny_decoder(), tmp_path)
     verdict = verify(tmp_path)

@@ -33,6 +33,7 @@ def graphs() -> int:
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture, dtype", [("gpt2", "float32"), ("llama", "int8"), ("marian", "bfloat16")])
 def test_same_tokens(architecture, dtype):
     packed, compiled = twins(architecture, dtype, "eager")
@@ -51,6 +52,7 @@ def test_room():
     assert [room(positions) for positions in (1, 127, 128, 129, 1000, 1024)] == [128, 128, 128, 256, 1024, 1024]
 
 
+@pytest.mark.slow
 def test_caches_are_as_long_as_their_room(monkeypatch):
     """A long generation takes another graph, and those after it take the first one again."""
     monkeypatch.setattr(compiling, "SHORTEST", 16)
@@ -62,6 +64,7 @@ def test_caches_are_as_long_as_their_room(monkeypatch):
         assert graphs() == count
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_generated_code(caplog):
     """`compile=True`, with adapters too; how long compiling took is said once."""
@@ -77,6 +80,7 @@ def test_generated_code(caplog):
     assert caplog.text.count("Compiled the decoding step") == 1
 
 
+@pytest.mark.slow
 def test_what_a_step_repeats():
     """Not the heads that query heads share, which the kernel reads as they are; but rows, for the kernel's sake."""
     steps = []
@@ -97,6 +101,7 @@ def test_what_a_step_repeats():
     assert {node.meta["example_value"].shape[0] for node in multiplied} == {4}
 
 
+@pytest.mark.slow
 def test_guards(monkeypatch):
     """Packed layers are guarded by number alone; adapters are guarded: one that is turned off is not applied."""
     peft = pytest.importorskip("peft")

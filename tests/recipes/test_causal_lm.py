@@ -22,6 +22,7 @@ GPT2 = "n_embd=32,n_layer=2,n_head=2,embd_pdrop=0,attn_pdrop=0,resid_pdrop=0"
 SIZES = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 def test_learns_and_leaves_everything(train_lm, tmp_path):
     results = train_lm(
@@ -67,6 +68,7 @@ def test_learns_and_leaves_everything(train_lm, tmp_path):
     assert re.search(r"Per second: [\d.]+ blocks of 32 tokens in training", card.text)
 
 
+@pytest.mark.slow
 def test_built_in_text_and_generation_where_there_is_no_zoo(train_lm, tmp_path, capsys):
     train_lm(train_file=None, max_train_samples=32, max_eval_samples=8, sample_length=100)
     card = (tmp_path / "run" / "README.md").read_text()
@@ -135,6 +137,7 @@ def test_zoo_and_native_model_take_the_same_steps(train_lm, tmp_path):
     assert history(tmp_path / "zoo", "samples") == history(tmp_path / "native", "samples")
 
 
+@pytest.mark.slow
 def test_from_an_official_checkpoint_and_on_from_there(train_lm, tmp_path):
     tokenizer = byte_level_bpe([TEXT], 280)
     torch.manual_seed(0)
@@ -176,6 +179,7 @@ def test_accumulation_does_not_change_the_steps(train_lm, tmp_path):
         assert history(tmp_path / "parts", key) == pytest.approx(history(tmp_path / "whole", key), abs=1e-5), key
 
 
+@pytest.mark.slow
 def test_streams_learn_too(train_lm, tmp_path):
     (tmp_path / "held_out.txt").write_text(TEXT[:500])
     stream = {"streaming": True, "validation_file": tmp_path / "held_out.txt"}
@@ -185,6 +189,7 @@ def test_streams_learn_too(train_lm, tmp_path):
     assert "not counted" in (tmp_path / "run" / "README.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_run_goes_on_with_its_own_data_alone(train_lm, tmp_path, streaming):
     (tmp_path / "held_out.txt").write_text(TEXT[:500])
@@ -203,6 +208,7 @@ def test_a_run_goes_on_with_its_own_data_alone(train_lm, tmp_path, streaming):
         train_lm(**again)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_run_goes_on_with_batches_of_another_size(train_lm, tmp_path, caplog, streaming):
     """At the same place, if the number of steps is the same: the schedule depends on it."""

@@ -59,6 +59,7 @@ def folder_of(tmp_path: Path, variant: str) -> Path:
     return tmp_path / "run" / "variants" / variant
 
 
+@pytest.mark.slow
 def test_what_it_leaves(compare, tmp_path):
     own = {"attention_type": "linear", "learning_rate": 2e-3, "warmup_steps": 0}
     results = compare({"base": {}, "post-norm, again": POST, "linear": own, "wide": {"intermediate_size": 128}})
@@ -84,6 +85,7 @@ def test_what_it_leaves(compare, tmp_path):
     assert (tmp_path / "run" / "comparison.png").stat().st_size > 20_000
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_picture")
 def test_each_is_what_the_recipe_of_language_modelling_trains(compare, train_lm, tmp_path):
     """Whichever were trained before it."""
@@ -110,6 +112,7 @@ def test_each_is_what_the_recipe_of_language_modelling_trains(compare, train_lm,
     assert all(map(torch.equal, kept.state_dict().values(), alone.state_dict().values()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [30.0, 1e30], ids=["explodes", "is not a number"])
 @pytest.mark.usefixtures("no_picture")
 def test_one_that_diverges_does_not_end_the_comparison(compare, tmp_path, rate):
@@ -124,6 +127,7 @@ def test_one_that_diverges_does_not_end_the_comparison(compare, tmp_path, rate):
     assert compare({"before": {}, "too fast": too_fast, "after": {}}, max_grad_norm=0)[1] == diverged  # not once more
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_picture")
 def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
     trained = []

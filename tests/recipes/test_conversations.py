@@ -130,6 +130,7 @@ def test_blocks_hold_every_conversation_once():
     assert best_fit([3, 20, 17], 20) == [[0, 2], [1]]
 
 
+@pytest.mark.slow
 def test_learns_to_answer(train_lm, chat, tmp_path):
     sizes = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,hidden_dropout=0"
     options = {"config_overrides": sizes, "block_size": 96, "tokenizer_vocab_size": 300, "sample_length": 12}
@@ -151,6 +152,8 @@ def test_zoo_and_native_model_take_the_same_steps(train_lm, chat, tmp_path):
         assert history(tmp_path / "zoo", key) == pytest.approx(history(tmp_path / "native", key), abs=1e-4), key
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing` is deprecated:FutureWarning")  # TRL sets it
 def test_trl_trains_the_zoo_as_it_trains_native_models(tokenizer, tmp_path, monkeypatch):
     rng = random.Random(0)
     rows = [{"messages": conversation(*rng.choices([*COLOURS], k=rng.randint(1, 3)))} for _ in range(32)]

@@ -2,9 +2,12 @@
 
 import re
 
+import pytest
 from transformers import AutoModelForSequenceClassification
 
 from .conftest import ROOT, imported
+
+pytestmark = pytest.mark.slow
 
 
 def test_it_shows_what_it_says(tmp_path, monkeypatch, capsys):

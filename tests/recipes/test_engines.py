@@ -41,6 +41,8 @@ from .conftest import (
     translation_defaults,
 )
 
+pytestmark = pytest.mark.slow
+
 CONFIGS = ROOT / "recipes" / "accelerate"
 ENGINES = ("fsdp", "zero2", "zero3")
 SIZES = "hidden_size=16,num_hidden_layers=2,num_attention_heads=2,intermediate_size=24"

@@ -16,7 +16,7 @@ from tfm_zoo.training.run import start_accelerator
 from tfm_zoo.training.tasks.classification import ClassificationOptions
 
 from ..official_models import BY_NAME, build_tiny
-from ..tiny import ragged_batch, tiny_model
+from ..tiny import ragged_batch, recompute_activations, tiny_model
 from .conftest import history
 
 # Layers: 2, of the zoo's decoder beside an encoder 3; of native models 3, of their decoders beside an encoder 2.
@@ -169,7 +169,7 @@ def test_what_learns_above_frozen_layers_has_the_gradients_it_would_have(name, c
 
     whole = gradients()
     if checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        recompute_activations(model)
     freeze(model, ["embeddings", "layers.0", "self_attn.v_proj"])
     above = gradients()
     assert above.keys() == learning(model) and len(above) < len(whole)

@@ -2,11 +2,14 @@
 
 import re
 
+import pytest
 from datasets import ClassLabel, Dataset
 
 import tfm_zoo
 
 from .conftest import ROOT, imported, run_here, run_python
+
+pytestmark = pytest.mark.slow
 
 RECIPE = imported(ROOT / "recipes" / "minimal.py")
 

@@ -24,6 +24,7 @@ BERT = (
 ALONE = {"next_sentence_prediction": "false"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 def test_learns_and_leaves_everything(pretrain, tmp_path):
     results = pretrain(num_train_epochs=25, seed=1, learning_rate=5e-3, eval_steps=100, per_device_train_batch_size=8)
@@ -116,6 +117,7 @@ def test_evaluation_projects_labelled_tokens_alone(head):
     assert set(projected[2:]) == set(labelled) and min(projected[:2]) > max(labelled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_run_goes_on_with_its_own_data_alone(pretrain, documents, tmp_path, streaming):
     shutil.copytree(documents, tmp_path / "documents")
@@ -143,6 +145,7 @@ def test_accumulation_does_not_change_the_steps(pretrain, tmp_path):
         assert history(tmp_path / "parts", key) == pytest.approx(history(tmp_path / "whole", key), abs=1e-5), key
 
 
+@pytest.mark.slow
 def test_streams_learn_too(pretrain, tmp_path):
     results = pretrain(streaming=True, max_train_steps=30, eval_steps=15, learning_rate=1e-2)
     assert len(history(tmp_path / "run", "eval_loss")) == 2
@@ -160,6 +163,7 @@ def test_zoo_and_native_model_take_the_same_steps(pretrain, tmp_path):
         assert history(tmp_path / "zoo", key) == pytest.approx(history(tmp_path / "native", key), abs=1e-4), key
 
 
+@pytest.mark.slow
 def test_goes_on_from_a_checkpoint_and_is_fine_tuned(pretrain, finetune, tmp_path):
     fresh = {"config_overrides": None, "tokenizer_vocab_size": None, "max_train_steps": 2}
     tokenizer = learned_word_piece(["cat dog fox owl"], 60)

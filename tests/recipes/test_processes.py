@@ -27,6 +27,8 @@ from .conftest import (
     validated,
 )
 
+pytestmark = pytest.mark.slow
+
 # Runs a recipe until its n-th call of a function, which kills it.
 KILLED = """
 import os, runpy, signal, sys

@@ -12,7 +12,7 @@ from tfm_zoo.hub import push, verify
 from tfm_zoo.training import loop
 from tfm_zoo.training.run import errors_in_one_line
 
-pytestmark = pytest.mark.usefixtures("forked")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked")]
 REPOSITORY = "user/fine"
 PUSHES = {"max_train_steps": 1, "push_to_hub": True, "hub_model_id": "fine", "hub_token": "hf_user"}
 

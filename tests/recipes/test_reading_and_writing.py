@@ -25,7 +25,7 @@ WRITER = {
     "encoder_attention_heads=2,decoder_attention_heads=2,dropout=0,max_position_embeddings=64",
     "tokenizer_vocab_size": 290,
 }
-pytestmark = pytest.mark.usefixtures("pictures")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pictures")]
 # Without a schedule the first steps of a short run are those of a long one.
 STEPS = {"lr_scheduler_type": "constant", "warmup_steps": 0, "logging_steps": 1, "learning_rate": 3e-3}
 PREDICT = imported(ROOT / "recipes" / "predict.py")

@@ -46,6 +46,7 @@ def test_learns_and_leaves_everything(finetune, tmp_path):
     assert card.data.eval_results[0].dataset_split == "validation"
 
 
+@pytest.mark.slow
 def test_built_in_run_and_prediction_in_a_fresh_process(finetune, tmp_path):
     results = finetune(
         train_file=None,
@@ -127,6 +128,7 @@ def test_dropout_is_on_from_the_first_step_and_after_evaluations(finetune, monke
     assert training == [True] * 3
 
 
+@pytest.mark.slow
 def test_compiled(finetune, tmp_path):
     """The same steps, and a model that is saved as if it had not been compiled."""
     finetune(output_dir=tmp_path / "plain", max_train_steps=3, eval_steps=2)
@@ -322,6 +324,7 @@ def test_a_run_is_not_overwritten_unasked(finetune, tmp_path):
     assert finetune(max_train_steps=1, resume_from_checkpoint="auto")["train_steps"] == 1
 
 
+@pytest.mark.slow
 def test_an_error_is_one_line(files, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text("{}")

@@ -60,6 +60,7 @@ def official(tokenizer, tmp_path):
     return tmp_path / "official"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 def test_learns_to_reverse_and_leaves_everything(train_translation, pairs, tmp_path):
     results = train_translation(num_train_epochs=15, eval_steps=75, num_eval_translations=20)
@@ -147,6 +148,7 @@ def test_zoo_and_native_model_take_the_same_steps(train_translation, tmp_path):
     assert shown[0] == shown[1]
 
 
+@pytest.mark.slow
 def test_from_an_official_checkpoint_and_on_from_there(train_translation, official, tmp_path):
     fresh = {"config_overrides": None, "tokenizer_vocab_size": None, "max_train_steps": 4, "max_source_length": 64}
     train_translation(model_name_or_path=official, output_dir=tmp_path / "zoo", **fresh)

@@ -29,6 +29,8 @@ from .conftest import (
     validated,
 )
 
+pytestmark = pytest.mark.slow
+
 SIZES = "hidden_size=32,num_hidden_layers={},num_attention_heads=2,hidden_dropout=0,attention_dropout=0"
 LM = {"config_overrides": SIZES.format(2), "num_train_epochs": 2, "freeze": "embed_positions"}
 LM |= {"gradual_unfreezing": 5, "layerwise_lr_decay": 0.8}  # a layer in 5 steps

@@ -131,6 +131,7 @@ def test_epochs_of_known_length_end_and_go_on():
     assert len(list(sampler.steps(loader))) == 1
 
 
+@pytest.mark.slow
 def test_workers_make_the_same_batches(source):
     stream = Stream(source, pieces, seed=3, chunk_size=16)
     assert steps(stream, 30, workers=2) == steps(stream, 30)
@@ -151,6 +152,7 @@ def test_readers_read_every_text_once(source):
         assert sorted(text.replace("\n", " ", 1).strip() for text in texts) == sorted(text.strip() for text in TEXTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("division", [(2, 2), (4, 4), (2, 4, 2), (3, 3)], ids=str)
 def test_readers_give_the_same_batches_to_any_number_of_processes_and_workers(source, division):
     per_device, processes, accumulated = (*division, 1)[:3]
@@ -167,6 +169,7 @@ def test_readers_give_the_same_batches_to_any_number_of_processes_and_workers(so
         assert all(len(micro) == per_device for share in shares for step in share for micro in step)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
 def test_workers_of_any_number_divide_the_readers(source):
     stream = Stream(source, pieces, **DEALT)
@@ -248,6 +251,7 @@ def test_examples_travel_as_whole_arrays():
     assert unpack(pack([])) == [] and unpack(pack(["a", "b"])) == ["a", "b"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["text", "json", "parquet"])
 def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
     """By ranges of bytes, or groups of rows. A document is cut only if it is longer than where its end is searched."""

@@ -10,40 +10,8 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import generated
-from tfm_zoo.training.metrics.seqeval.seqeval import entities, entity_scores
 from tfm_zoo.training.tasks.tagging import TaggingOptions, labels_of_tokens, load_tagged_texts, reads_words
 from tfm_zoo.training.tokenizers import byte_level_bpe, word_piece_tokenizer
-
-
-@pytest.mark.parametrize(
-    ("tags", "found"),
-    [
-        ("O B-a I-a O", [("a", 1, 2)]),
-        ("B-a B-a", [("a", 0, 0), ("a", 1, 1)]),
-        ("I-a I-a", [("a", 0, 1)]),  # without a B
-        ("B-a I-b", [("a", 0, 0), ("b", 1, 1)]),
-        ("I-a O I-a", [("a", 0, 0), ("a", 2, 2)]),
-        ("B-a I-a E-a I-a", [("a", 0, 2), ("a", 3, 3)]),
-        ("S-a I-a", [("a", 0, 0), ("a", 1, 1)]),
-        ("B I O B", [("", 0, 1), ("", 3, 3)]),
-        ("noun noun verb", [("noun", 0, 1), ("verb", 2, 2)]),
-        ("O", []),
-    ],
-)
-def test_entities(tags, found):
-    """As seqeval 1.2.2 counts them; tags without a mark, which it misreads, aside."""
-    assert entities(tags.split()) == set(found)
-
-
-def test_scores_of_entities():
-    """Figures of seqeval 1.2.2."""
-    right = [["B-a", "I-a", "O", "B-b"], ["O", "B-a"]]
-    predicted = [["B-a", "O", "O", "B-b"], ["B-b", "B-a"]]
-    total, by_kind = entity_scores(predicted, right)
-    assert total == pytest.approx((2 / 4, 2 / 3, 4 / 7, 3))
-    assert by_kind["a"] == pytest.approx((1 / 2, 1 / 2, 1 / 2, 2))
-    assert by_kind["b"] == pytest.approx((1 / 2, 1, 2 / 3, 1))
-    assert entity_scores([["O"]], [["O"]])[0] == (0, 0, 0, 0)
 
 
 def test_labels_of_tokens():

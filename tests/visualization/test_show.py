@@ -31,8 +31,15 @@ def written(folder) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("kind", ["encoder", "decoder", "translator"])
-@pytest.mark.parametrize("options", [[], ["--layer", 1], ["--head", 2], ["--layer", 1, "--head", 2]])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("encoder", []),
+        ("decoder", ["--layer", 1]),
+        ("translator", ["--head", 2]),
+        ("translator", ["--layer", 1, "--head", 2]),
+    ],
+)
 def test_attention_as_a_picture(kind, options, folders, here):
     code, output = show("attention", folders[kind], TEXT, *options, "-o", "map.png")
     assert code == 0, output
@@ -185,6 +192,7 @@ def test_no_model_and_no_tokenizer(here, tmp_path_factory):
     assert not written(here)
 
 
+@pytest.mark.slow
 def test_without_matplotlib(here):
     """Only the pictures need matplotlib."""
     script = "import sys; sys.modules['matplotlib'] = None; from tfm_zoo.cli import main; main()"

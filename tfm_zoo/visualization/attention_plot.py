@@ -98,7 +98,7 @@ def row_height(tokens: int, is_alone: bool) -> float:
 
 def draw(axis: Axes, weights: torch.Tensor) -> AxesImage:
     # Most weights are small. On a square-root scale a reader can tell them apart.
-    return axis.imshow(weights, cmap=AMOUNTS, norm=PowerNorm(0.5, vmin=0, vmax=1), aspect="equal")
+    return axis.imshow(weights.numpy(), cmap=AMOUNTS, norm=PowerNorm(0.5, vmin=0, vmax=1), aspect="equal")
 
 
 def label(axis: Axes, attention: AttentionMap, row: float) -> None:

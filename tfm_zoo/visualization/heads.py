@@ -116,7 +116,7 @@ def plot_heads(found: HeadShares, path: str | Path) -> None:
         panel.set_visible(False)
     largest = float(found.shares.max())
     for panel, target, shares, chance in zip(grid, found.targets, found.shares, found.chance.tolist(), strict=False):
-        image = panel.imshow(shares, cmap=AMOUNTS, vmin=0, vmax=largest, aspect="auto")
+        image = panel.imshow(shares.numpy(), cmap=AMOUNTS, vmin=0, vmax=largest, aspect="auto")
         panel.set_title(f"{target}\n(evenly spread: {chance:.0%})", fontsize=9, parse_math=False)
         panel.set_yticks(range(layers), found.layers, fontsize=8)
         panel.set_xticks(range(0, heads, max(1, heads // 6)))

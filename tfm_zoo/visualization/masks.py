@@ -36,7 +36,7 @@ def plot_masks(path: str | Path) -> None:
     check_suffix(path)
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     for panel, (kind, (text, parts)) in zip(figure.subplots(1, len(MASKS)), MASKS.items(), strict=True):
-        panel.pcolormesh(mask_of(kind), cmap=ListedColormap(["#f2f2f2", "#3b5b92"]), edgecolors="white", lw=1)
+        panel.pcolormesh(mask_of(kind).numpy(), cmap=ListedColormap(["#f2f2f2", "#3b5b92"]), edgecolors="white", lw=1)
         panel.invert_yaxis()
         panel.set(title=f"{kind}: {text}", xlabel="key", ylabel="query", aspect="equal")
         panel.set_xticks([*parts], parts.values())

@@ -104,12 +104,13 @@ def plot_positions(
     figure = Figure(figsize=(12, 0.6 + 4.4 * len(tables)), layout="constrained")
     rows = figure.subplots(len(tables), 2, squeeze=False, width_ratios=(1.25, 1))
     for (name, vectors), (left, right) in zip(tables.items(), rows, strict=True):
-        largest = np.quantile(vectors.abs(), 0.998)  # in a trained table a few channels are far larger
-        image = left.imshow(vectors, cmap=SIGNED, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest")
+        table = vectors.numpy()
+        largest = np.quantile(np.abs(table), 0.998)  # in a trained table a few channels are far larger
+        image = left.imshow(table, cmap=SIGNED, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest")
         left.set(title=name, xlabel=channels, ylabel="position")
         figure.colorbar(image, ax=left, label="value", aspect=30, pad=0.01)
 
-        mean, low, high = similarity_by_distance(vectors)
+        mean, low, high = similarity_by_distance(vectors).numpy()
         distances, colour = range(len(mean)), LINES[0]
         is_band = (high - low).max() > VISIBLE
         if is_band:
