@@ -143,6 +143,7 @@ def by_trl(model, folder):
 
 
 WAYS = pytest.mark.parametrize("way", [by_peft, by_prompts, by_transformers, by_trl])
+TRL_WARNS = pytest.mark.filterwarnings("ignore:`gradient_checkpointing` is deprecated:FutureWarning")  # it sets it
 LOAD = """
 import sys, torch, transformers, peft
 folder, result = sys.argv[1:]
@@ -155,6 +156,8 @@ with torch.no_grad():
 """
 
 
+@pytest.mark.slow
+@TRL_WARNS
 @WAYS
 def test_an_adapter_of_a_converted_model_is_found_with_its_base(way, official, tmp_path):
     """It is saved, and loads in a fresh process, where there is the base's own code and no zoo."""
@@ -174,6 +177,7 @@ def test_an_adapter_of_a_converted_model_is_found_with_its_base(way, official, t
     torch.testing.assert_close(again(ids).logits, wanted)
 
 
+@TRL_WARNS
 @WAYS
 def test_an_adapter_without_a_base_is_refused_before_training(way, official, tmp_path, monkeypatch):
     monkeypatch.setattr("transformers.Trainer.train", lambda *_: pytest.fail("It trains."))

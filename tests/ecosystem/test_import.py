@@ -47,6 +47,7 @@ def test_a_checkout_that_is_not_installed(tmp_path):
     assert ended.stdout.strip() == str(checkout / "tfm_zoo" / "__init__.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     ["models.layers", "hub.saving", "packing.linear", "plugin.patches", "converters.checkpoint", "training.loop"],

@@ -18,7 +18,7 @@ from .positions import TfmSinusoidalPositions
 class TfmPreTrainedModel(PreTrainedModel):
     """Base of the families' base classes, which name their configuration.
 
-    It is saved and pushed by transformers; where there is `tfm_zoo`, by its `hub/saving.py`, with manifest and card.
+    transformers saves and pushes it; where there is `tfm_zoo`, its `hub/saving.py` does, with a manifest and a card.
     """
 
     base_model_prefix = "model"
