@@ -43,7 +43,7 @@ TARGET_LENGTHS = (5, 1, 7, 3)
 
 
 def tiny_config(family: type[TfmConfig] = TfmBertConfig, **fields) -> TfmConfig:
-    return family(**SIZES | FIELDS[family] | fields)
+    return family(**family.merged(SIZES | FIELDS[family], family.by_field(fields)))
 
 
 def tiny_model(head: type, seed: int = 0, **fields):

@@ -1,57 +1,32 @@
 """A model zoo for Hugging Face transformers: one Transformer block, three families made from it.
 
-Importing the package registers every class with transformers' `AutoConfig`, `AutoModel` and `AutoModelFor...`.
+Every class is registered with transformers' `AutoConfig`, `AutoModel` and `AutoModelFor...` as soon as this package and
+transformers are both imported. Nothing else is imported before a public name is asked for: torch and transformers take
+seconds, and the `tfm-zoo` command, whose modules are in this package, says what it does without them.
 """
 
-import sys
-from pathlib import Path
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from .quiet import quiet_imports
+from .importing import when_imported
 
-__version__ = "0.2.0"
+if TYPE_CHECKING:
+    from .public import *  # noqa: F403
 
-
-def _runs_the_command() -> bool:
-    """Whether this process is `tfm-zoo` or `python -m tfm_zoo`, and not a program that imports the package."""
-    match sys.orig_argv[1:]:
-        case ["-m", "tfm_zoo", *_]:
-            return True
-        case [script, *_]:
-            return Path(script).name in ("tfm-zoo", "tfm-zoo.exe")
-    return False
+__version__ = "0.3.0.dev0"
 
 
-# torch and transformers take seconds to import. The command, which imports this package before anything else, leaves
-# them to its subcommands, so that `tfm-zoo --help` and `tfm-zoo list` answer at once. Everybody else gets it all here.
-# (Lazy attributes would not do: registration has to come before the first `AutoModel`, not the first `tfm_zoo.name`.)
-if not _runs_the_command():
-    with quiet_imports():
-        from .converters import ConversionError, from_official, to_official
-        from .models import modeling_tfm_bert, modeling_tfm_encoder_decoder, modeling_tfm_gpt
-        from .models.modeling_tfm_bert import *  # noqa: F403
-        from .models.modeling_tfm_encoder_decoder import *  # noqa: F403
-        from .models.modeling_tfm_gpt import *  # noqa: F403
-        from .named_configs import NAMED_CONFIGS, named_config
-        from .packing import TfmQuantizationConfig, pack_weights, quantize_int8
-        from .patches import add_names_to_transformers, add_types_to_peft
-        from .pipelines import pipeline
-        from .registration import register
+def __getattr__(name: str) -> Any:
+    """A sub-package, or a public name."""
+    if name.startswith("__") and name != "__all__":  # Python asks for some that are not there
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if find_spec(f"{__name__}.{name}"):
+        return import_module(f"{__name__}.{name}")
+    public = vars(import_module(f"{__name__}.public"))
+    if name not in public:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return public[name]
 
-    __all__ = [
-        "NAMED_CONFIGS",
-        "ConversionError",
-        "TfmQuantizationConfig",
-        "from_official",
-        "named_config",
-        "pack_weights",
-        "pipeline",
-        "quantize_int8",
-        "to_official",
-        *modeling_tfm_bert.__all__,
-        *modeling_tfm_encoder_decoder.__all__,
-        *modeling_tfm_gpt.__all__,
-    ]
 
-    register()
-    add_names_to_transformers()
-    add_types_to_peft()
+when_imported("transformers", lambda _: import_module(f"{__name__}.plugin"))

@@ -405,7 +405,7 @@ def named_config(name: str, **overrides: Any) -> TfmConfig:
         raise ValueError(f"There is no configuration named {name!r}; there are: {known}.{suggestion(name)}")
     config_class, fields = NAMED_CONFIGS[name]
     check_overrides(overrides, config_class)
-    return config_class(**deepcopy(fields) | overrides)
+    return config_class(**config_class.merged(deepcopy(fields), overrides))
 
 
 def suggestion(name: str) -> str:

@@ -1,14 +1,13 @@
 """Bad configurations are refused: the error names the field and its value, and says what would be right."""
 
+import math
 import re
 
 import pytest
 from huggingface_hub.errors import StrictDataclassError
 
 import tfm_zoo
-from tfm_zoo import (
-    TfmBertConfig,
-)
+from tfm_zoo import TfmBertConfig, TfmBertModel, TfmEncoderDecoderConfig, TfmEncoderDecoderModel, TfmGPTModel
 
 from ..tiny import tiny_config
 from .refusals import refused
@@ -70,6 +69,27 @@ def rope(kind: str, **parameters) -> dict:
         refused(r"classifier_dropout=2 .* \[0, 1\)", classifier_dropout=2),
         refused(r"norm_eps=0\.0 .* above 0", norm_eps=0.0),
         refused(r"initializer_range=-1\.0 .*at least 0", initializer_range=-1.0),
+        *[
+            refused(f"{name}={value} must be .*finite", **{name: value})
+            for name in (
+                "norm_eps",
+                "attention_scale",
+                "initializer_range",
+                "residual_multiplier",
+                "embedding_multiplier",
+            )
+            for value in (math.nan, math.inf)
+        ],
+        refused("attn_logit_softcapping=nan must be above 0, and finite", attn_logit_softcapping=math.nan),
+        refused("is_decoder=True must be False", is_decoder=True),
+        refused("add_cross_attention=True must be False", add_cross_attention=True),
+        refused("max_distance=99 has no effect without rel.*_num_buckets", relative_attention_max_distance=99),
+        refused("sinusoid_type='halves' has no effect without sinusoidal positions", sinusoid_type="halves"),
+        refused(
+            "lm_head_act='relu' has no effect without lm_head_transform or classifier_transform",
+            lm_head_act="relu",
+            lm_head_transform=False,
+        ),
         refused("pad_token_id=61 .* 0 to 60", pad_token_id=61),
         refused("'norm_position' .*'post', 'pre'.* middle", norm_position="middle"),
         refused("'norm_type' .*'layernorm', 'rmsnorm'.* batchnorm", norm_type="batchnorm"),
@@ -144,6 +164,20 @@ def test_configuration(fields, message):
         refused("mlp_layer_types.*sparse.*dense", mlp_layer_types=["sparse", "linear"]),  # transformers' own words
         refused("mlp_layer_types=.* num_local_experts=None", mlp_layer_types=["sparse", "dense"]),
         refused("output_router_logits=True .* num_local_experts=None", output_router_logits=True),
+        *[
+            refused(f"{name}={value} has no effect without num_local_experts", **{name: value})
+            for name, value in {
+                "num_experts_per_tok": 4,
+                "moe_intermediate_size": 7,
+                "norm_topk_prob": False,
+                "router_aux_loss_coef": 0.1,
+            }.items()
+        ],
+        *[
+            refused(f"{name}={value} must be above 0, and finite", **{name: value})
+            for name in ("logit_scale", "final_logit_softcapping")
+            for value in (math.nan, math.inf)
+        ],
     ],
 )
 def test_decoder_fields(fields, message):
@@ -190,6 +224,10 @@ def test_decoder_fields(fields, message):
         refused("num_hidden_groups=1 is a field of other families", num_hidden_groups=1),
         refused("problem_type='ranking' .*regression", problem_type="ranking"),
         refused(r"layer_types=\['linear_attention'\] is a field of other families", layer_types=["linear_attention"]),
+        refused("token_types_as_tokens=True is a field of other families", token_types_as_tokens=True),
+        refused(
+            "initializer_range=0.1 has .* without weight_init='normal'", weight_init="xavier", initializer_range=0.1
+        ),
         refused("use_parallel_residual=True .*cross-attention", use_parallel_residual=True, norm_position="pre"),
     ],
 )
@@ -209,3 +247,57 @@ def test_overrides_are_checked(tmp_path):
 def test_misspelt_field(wrong, right):
     with pytest.raises(ValueError, match=rf"no field '{wrong}'\. Is it '{right}'"):
         tiny_config(**{wrong: "pre"})
+
+
+@pytest.mark.parametrize(
+    ("family", "names"),
+    [
+        (TfmBertConfig, {"hidden_size": 48, "n_embd": 96}),
+        (TfmBertConfig, {"hidden_size": 96, "n_embd": 96}),  # the same value, but who reads it learns one name of two
+        (TfmBertConfig, {"n_embd": 48, "d_model": 96}),
+        (TfmEncoderDecoderConfig, {"num_hidden_layers": 2, "encoder_layers": 4}),
+    ],
+    ids=str,
+)
+def test_two_names_of_one_field(family, names, tmp_path):
+    message = " and ".join(f"{name}={value}" for name, value in names.items()) + " are names of one field"
+    with pytest.raises(ValueError, match=message):
+        family(**names)
+    family().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"\w+=\d+ and \w+=\d+ are names of one field"):
+        family.from_pretrained(tmp_path, **names)
+
+
+@pytest.mark.parametrize(
+    ("head", "changes", "message"),
+    [
+        (TfmBertModel, {"hidden_size": 100, "num_attention_heads": 12}, "hidden_size=100 .* num_attention_heads=12"),
+        (TfmBertModel, {"hidden_size": 30}, "hidden_size=30 is not a multiple of num_attention_heads=4"),
+        (TfmBertModel, {"position_embedding_type": "rotary"}, "rope_parameters=None should have those of 'full"),
+        (TfmGPTModel, {"layer_types": ["full_attention"]}, "num_hidden_layers=2 is not the length of layer_types="),
+        (TfmGPTModel, {"num_experts_per_tok": 3}, "num_experts_per_tok=3 has no effect without num_local_experts"),
+        (TfmEncoderDecoderModel, {"decoder_attention_heads": 3}, "decoder_attention_heads=3 should divide 32"),
+        (
+            TfmEncoderDecoderModel,
+            {"decoder_vocab_size": 50, "pad_token_id": 55},
+            "pad_token_id=55 is outside the target",
+        ),
+    ],
+    ids=str,
+)
+def test_a_changed_configuration(head, changes, message, tmp_path):
+    """Is refused when a model is made from it, and when it is saved."""
+    config = tiny_config(head.config_class)
+    config.update(changes)
+    with pytest.raises(ValueError, match=message):
+        head(config)
+    with pytest.raises(StrictDataclassError, match=message):
+        config.save_pretrained(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_changed_rotary_configuration():
+    config = tiny_config(**rope("default"))
+    config.position_embedding_type = "learned"
+    with pytest.raises(ValueError, match=r"rope_parameters=.* no meaning with position_embedding_type='learned': it"):
+        TfmBertModel(config)

@@ -44,8 +44,8 @@ from .recipe_runs import make_runs
 PACKAGE = Path(tfm_zoo.__file__).parent
 RECIPES = PACKAGE.parent / "recipes"
 OFFICIAL = Path(transformers.__file__).parent / "models"
-CORE = ("layers", "attention", "cross_attention", "norms", "positions", "position_bias", "experts")
-CORE += ("stack", "encoder_decoder_stacks", "layout", "kernels")
+CORE = ("layers", "norms", "positions", "position_bias", "experts")
+CORE += ("stack", "encoder_decoder_stacks", "batch", "entrance", "kernels")
 KERNEL = "sdpa_attention_forward"
 COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")
 SIZES = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}

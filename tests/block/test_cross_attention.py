@@ -9,7 +9,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import flash_attention_mask
 
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderModel
-from tfm_zoo.models.targets import real_tokens
+from tfm_zoo.models.source import real_tokens
 
 from ..tiny import ragged_batch, tiny_config, tiny_model
 

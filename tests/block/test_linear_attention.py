@@ -17,8 +17,8 @@ from tfm_zoo import (
     to_official,
 )
 from tfm_zoo.converters import ConversionError
-from tfm_zoo.models.attention import TfmAttention
-from tfm_zoo.models.layout import Layout
+from tfm_zoo.models.batch import Layout
+from tfm_zoo.models.layers import TfmAttention
 from tfm_zoo.models.linear_attention import CHUNK, feature_map
 
 from ..tiny import HEADS, SIZES, ragged_batch, ragged_mask, tiny_config, tiny_model

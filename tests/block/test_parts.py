@@ -8,10 +8,9 @@ from transformers import LlamaConfig
 from transformers.models.llama import modeling_llama as llama
 
 from tfm_zoo import TfmBertModel, TfmEncoderDecoderConfig, TfmEncoderDecoderForConditionalGeneration
-from tfm_zoo.models.attention import TfmAttention
-from tfm_zoo.models.batch import count_positions
 from tfm_zoo.models.encoder_decoder_stacks import TfmDecoderStack
-from tfm_zoo.models.layers import TfmLayer, TfmMLP
+from tfm_zoo.models.inputs import count_positions
+from tfm_zoo.models.layers import TfmAttention, TfmLayer, TfmMLP
 from tfm_zoo.models.norms import TfmRMSNorm
 from tfm_zoo.models.positions import TfmRotaryEmbedding, TfmSinusoidalPositions, rotate
 
@@ -121,7 +120,8 @@ def sinusoid(kind: str, position: int, channel: int, width: int) -> float:
 @pytest.mark.parametrize("kind", ["interleaved", "halves", "tensor2tensor"])
 def test_sinusoidal_positions(kind):
     width = 16
-    positions = TfmSinusoidalPositions(tiny_config(hidden_size=width, sinusoid_type=kind))
+    config = tiny_config(hidden_size=width, position_embedding_type="sinusoidal", sinusoid_type=kind)
+    positions = TfmSinusoidalPositions(config)
     wanted = [[sinusoid(kind, position, channel, width) for channel in range(width)] for position in range(600)]
     table = positions(torch.arange(600)[None])
     torch.testing.assert_close(table, torch.tensor([wanted]), rtol=0, atol=5e-5)
@@ -146,9 +146,8 @@ def test_padding_has_no_position():
 def test_the_papers_weights_at_first():
     """Uniform by Glorot and Bengio, biases zero, norms one; embeddings by the square root of the width, and scaled by
     it where they are looked up; the tables of padding and of the projection as said."""
-    config = TfmEncoderDecoderConfig(
-        **SIZES | {"hidden_size": 64, "vocab_size": 512, "intermediate_size": 256}, decoder_vocab_size=600
-    )
+    sizes = {"hidden_size": 64, "vocab_size": 512, "intermediate_size": 256, "decoder_vocab_size": 600}
+    config = tiny_config(TfmEncoderDecoderConfig, weight_init="xavier", **sizes)
     config.relative_attention_num_buckets, config.relative_attention_max_distance = 256, 512
     model = TfmEncoderDecoderForConditionalGeneration(config).eval()
     for name, tensor in model.named_parameters():

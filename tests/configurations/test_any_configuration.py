@@ -151,16 +151,17 @@ def architectures(draw) -> dict:
     fields = layer_by_layer(draw, fields)
     if not {"layer_types", "no_rope_layers"} & fields.keys() and fields.get("first_norm", True):
         fields["num_hidden_groups"] = draw(st.sampled_from([None, 1]))
+    has_dense_heads = {"lm_head_transform": draw(st.booleans()), "classifier_transform": draw(st.booleans())}
+    if any(has_dense_heads.values()):
+        fields["lm_head_act"] = draw(st.none() | ACTIVATIONS)
     return fields | {
         "position_ids_from_padding": draw(st.booleans()),
         "pooler_act": draw(ACTIVATIONS),
-        "lm_head_act": draw(st.none() | ACTIVATIONS),
         "classifier_pooling": draw(st.sampled_from(["cls", "mean", "attention", "late"])),
-        "lm_head_transform": draw(st.booleans()),
+        **has_dense_heads,
         "lm_head_bias": draw(st.booleans()),
         "classifier_bias": draw(st.booleans()),
         **draw(st.sampled_from([{}, {"classifier_norm": True}, {"classifier_dense": False}])),
-        "classifier_transform": draw(st.booleans()),
         "add_pooling_layer": draw(st.booleans()),
     }
 
@@ -216,7 +217,6 @@ def translators(draw) -> dict:
         "encoder_layers": draw(st.integers(1, 2)),
         "decoder_layers": draw(st.integers(1, 2)),
         "decoder_ffn_dim": draw(st.sampled_from([None, 12])),
-        "sinusoid_type": draw(st.sampled_from(["interleaved", "halves", "tensor2tensor"])),
         "share_encoder_decoder_embeddings": draw(st.booleans()),
         "final_logit_softcapping": draw(st.sampled_from([None, 3])),
         "logit_scale": draw(st.sampled_from([1, 0.3])),
@@ -226,6 +226,8 @@ def translators(draw) -> dict:
         "weight_init": draw(st.sampled_from(["xavier", "normal"])),
     }
     del fields["num_hidden_layers"]
+    if fields["position_embedding_type"] == "sinusoidal":
+        fields["sinusoid_type"] = draw(st.sampled_from(["interleaved", "halves", "tensor2tensor"]))
     is_grouped = fields["num_key_value_heads"] not in (None, fields["num_attention_heads"])
     if not is_grouped and fields.get("rope_parameters", {}).get("rope_type") != "longrope":  # it counts channels
         fields["decoder_attention_heads"] = draw(st.sampled_from([None, 1]))

@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig
 from typer.testing import CliRunner
 
 from tfm_zoo.cli import app
-from tfm_zoo.registration import FAMILIES
+from tfm_zoo.plugin.families import FAMILIES
 
 from ..forks import with_libraries
 from ..hub.server import metadata

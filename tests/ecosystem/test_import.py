@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 import tfm_zoo
-from tfm_zoo.models.hub_manifest import VERSION
+from tfm_zoo import TfmBertConfig
+from tfm_zoo.plugin.registration import register
 
+from ..forks import with_libraries
 from ..hub.conftest import make_environment
+from ..tiny import ENCODERS
 
 PROGRAM = """
 from importlib.metadata import PackageNotFoundError, version
@@ -34,12 +37,29 @@ except PackageNotFoundError:
 
 @pytest.mark.slow
 def test_a_checkout_that_is_not_installed(tmp_path):
+    """Whatever the program is called: it is not the command."""
     checkout = tmp_path / "checkout"
     shutil.copytree(Path(tfm_zoo.__file__).parent, checkout / "tfm_zoo")
+    (checkout / "tfm-zoo").write_text(PROGRAM)
     python = make_environment(tmp_path / "environment", "torch", "transformers")
-    ended = subprocess.run([python, "-c", PROGRAM], cwd=checkout, env=environment(), capture_output=True, text=True)
+    ended = subprocess.run([python, "tfm-zoo"], cwd=checkout, env=environment(), capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.strip() == str(checkout / "tfm_zoo" / "__init__.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "module",
+    ["models.layers", "hub.saving", "packing.linear", "plugin.patches", "converters.checkpoint", "training.loop"],
+)
+def test_whatever_is_imported_first(module):
+    """The zoo is registered, though transformers is imported from the middle of its own file."""
+    program = f"""
+import tfm_zoo.{module}
+from transformers import AutoConfig
+assert type(AutoConfig.for_model("tfm_gpt")) is tfm_zoo.TfmGPTConfig
+"""
+    with_libraries().run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.slow
@@ -59,10 +79,14 @@ def test_the_command_starts_without_torch(arguments, is_script, tmp_path):
     assert not imported & {"torch", "transformers", "huggingface_hub", "numpy"}
 
 
-def test_version():
-    """Checkpoints carry their own copy of it."""
-    assert tfm_zoo.__version__ == VERSION
-
-
 def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+def test_a_class_has_its_own_auto_class_in_whatever_order_they_are_named(monkeypatch):
+    autos = TfmBertConfig.auto_classes
+    monkeypatch.setattr(TfmBertConfig, "auto_classes", dict(reversed(autos.items())))
+    register()
+    for head in ENCODERS:
+        assert autos[head._auto_class] == head.__name__
+    assert tfm_zoo.TfmBertModel._auto_class == "AutoModel"  # and not AutoModelForTextEncoding

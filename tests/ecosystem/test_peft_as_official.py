@@ -10,7 +10,7 @@ from peft.utils import constants
 from torch import nn
 
 from tfm_zoo import TfmBertForSequenceClassification, from_official
-from tfm_zoo.patches import add_types_to_peft
+from tfm_zoo.plugin.patches import add_types_to_peft
 
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import ragged_batch, tiny_model

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from transformers import AttentionInterface, AutoModel, RobertaConfig, RobertaModel
 
 import tfm_zoo
-from tfm_zoo.models.attention import TfmAttention
+from tfm_zoo.models.layers import TfmAttention
 from tfm_zoo.models.norms import TfmZeroCenteredRMSNorm
 from tfm_zoo.models.pretrained import check_shards
 

@@ -3,8 +3,10 @@
 import pytest
 import torch
 
-from tests.equivalence.comparison import assert_same_outputs, ragged_batch, target_mask
+from tests.equivalence.comparison import assert_close, assert_same_outputs, ragged_batch, target_mask
 from tests.official_models import BY_NAME, build_tiny
+from tests.tiny import tiny_model
+from tfm_zoo import TfmBertModel, TfmEncoderDecoderModel, TfmGPTModel
 from tfm_zoo.converters import from_official
 
 LENGTHS = [13, 5, 9]
@@ -66,3 +68,38 @@ def test_implementations_agree_in_an_encoder_decoder(name, fields):
                 zoo = from_official(official, attn_implementation=attention, skip_padding=skip_padding)
                 outputs = zoo(**batch, output_hidden_states=True)
                 assert_same_outputs(outputs, expected, batch["attention_mask"], target_mask(batch))
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa", "flex_attention"])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.long])
+@pytest.mark.parametrize("head", [TfmBertModel, TfmGPTModel, TfmEncoderDecoderModel])
+@torch.no_grad()
+@FLEX_WITHOUT_KERNELS
+def test_a_mask_of_pairs_that_holds_no_numbers(head, dtype, attention):
+    """True, or 1, where a query sees a key, as in sdpa; of an encoder-decoder, the source's and the target's."""
+    model = tiny_model(head, hidden_size=64)  # flex attention needs heads of 16 channels
+    model.set_attn_implementation(attention)
+    pairs = {"attention_mask": torch.ones(2, 1, 6, 6).tril()}
+    inputs = {"input_ids": torch.arange(2, 14).view(2, 6)}
+    if head is TfmEncoderDecoderModel:
+        inputs |= {"decoder_input_ids": inputs["input_ids"].flip(1)}
+        pairs |= {"decoder_attention_mask": torch.ones(2, 1, 6, 6).tril().triu(-2)}
+    added = {name: mask.log() for name, mask in pairs.items()}
+    made = model(**inputs, **{name: mask.to(dtype) for name, mask in pairs.items()})
+    assert (made[0] - model(**inputs)[0]).abs().max() > 0.01 or head is TfmGPTModel
+    torch.testing.assert_close(made[0], model(**inputs, **added)[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", ["T5", "MT5", "UMT5", "Marian", "MBart"])
+@torch.no_grad()
+def test_a_source_without_tokens(name, attention):
+    official_class = BY_NAME[f"{name}{'MTModel' if name == 'Marian' else 'ForConditionalGeneration'}"]
+    official = build_tiny(official_class, attn_implementation=attention)
+    zoo = from_official(official, attn_implementation=attention)
+    ids = torch.arange(5, 20).view(3, 5)
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 0, 0, 0], [1, 1, 1, 0, 0]])
+    batch = {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": ids.flip(1)}
+    for use_cache in (True, False):
+        wanted, made = (model(**batch, use_cache=use_cache).logits for model in (official, zoo))
+        assert_close(made, wanted, f"use_cache={use_cache}")

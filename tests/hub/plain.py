@@ -173,6 +173,17 @@ def zoo_after_remote(source: str, auto_class: str) -> dict:
     return dict(zip(("before", "remote", "local"), (before, *both), strict=True))
 
 
+def saved_with_the_zoo_after_remote(source: str, auto_class: str, target: str) -> list[str]:
+    """Models of the checkpoint's own class and of the package's, saved in folders of these names; their modules."""
+    own = load(source, auto_class, trust_remote_code=True)
+    import tfm_zoo  # noqa: F401
+
+    models = {"own": own, "package": load(source, auto_class)}
+    for name, model in models.items():
+        model.save_pretrained(f"{target}/{name}")
+    return [type(model).__module__.split(".")[0] for model in models.values()]
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tfm_zoo.cli import app
 from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.hub import push
-from tfm_zoo.models.hub_card import MARK, card_of_model
+from tfm_zoo.hub.model_card import MARK, card_of_model
 
 from ..tiny import HEADS, tiny_model
 from ..words import make_tokenizer

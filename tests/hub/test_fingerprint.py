@@ -12,7 +12,8 @@ from transformers import Trainer, TrainingArguments
 from tfm_zoo import TfmBertForMaskedLM, TfmBertForSequenceClassification
 from tfm_zoo.hub import Verdict
 from tfm_zoo.hub.comparisons import TOLERANCE, compare_outputs
-from tfm_zoo.models.hub_manifest import FILE, outputs_of
+from tfm_zoo.hub.contents import outputs_of
+from tfm_zoo.hub.manifest import FILE
 
 from ..tiny import HEADS, tiny_model
 

@@ -11,6 +11,8 @@ from safetensors.torch import load_file
 
 import tfm_zoo
 from tfm_zoo import TfmBertForSequenceClassification, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
+from tfm_zoo.hub import verify
+from tfm_zoo.hub.manifest import FILE
 
 from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, tiny_model
 from ..words import SENTENCES, make_tokenizer
@@ -117,9 +119,12 @@ def test_subfolder(checkpoints, do_jobs, tmp_path):
         assert_same(result, torch.load(saved.parent / "TfmBertForMaskedLM.pt")["outputs"])
 
 
+@pytest.mark.usefixtures("forked")
 def test_training_where_there_is_no_zoo(checkpoints, do_jobs, tmp_path):
+    """A model keeps its code, and gets no manifest. An earlier one is of other weights, as `verify` says."""
     jobs = []
     for head, auto_class in TRAINED.items():
+        shutil.copytree(checkpoints[head], tmp_path / f"{head}_1")
         for number, source in enumerate(sources(checkpoints, head)):
             arguments = {"auto_class": auto_class, "trust_remote_code": True}
             target = str(tmp_path / f"{head}_{number}")
@@ -137,6 +142,9 @@ def test_training_where_there_is_no_zoo(checkpoints, do_jobs, tmp_path):
             family = getattr(tfm_zoo, head).config_class
             assert {file.name: file.read_bytes() for file in target.glob("*.py")} == code_of(family)
             assert json.loads((target / "config.json").read_text())["auto_map"] == family().auto_map
+        assert not (tmp_path / f"{head}_0" / FILE).exists()
+        differences = verify(tmp_path / f"{head}_1").differences
+        assert any(difference.startswith("weights changed: ") for difference in differences), differences
 
 
 def test_pipeline_and_sentence_transformer(do_jobs, sentence_python, tmp_path):
@@ -196,3 +204,13 @@ def test_with_the_zoo_imported_before_or_after(checkpoints, do_jobs):
     for results in do_jobs([("zoo_before_remote", arguments), ("zoo_after_remote", arguments)], sys.executable):
         for result in results.values():
             assert_same(result, wanted)
+
+
+def test_saved_with_the_zoo_imported_after(checkpoints, do_jobs, tmp_path):
+    """A model is saved as its class saves: one of the checkpoint's own code, as where there is no zoo."""
+    name = "TfmGPTForCausalLM"
+    arguments = {"source": str(checkpoints[name]), "auto_class": "AutoModelForCausalLM", "target": str(tmp_path)}
+    [modules] = do_jobs([("saved_with_the_zoo_after_remote", arguments)], sys.executable)
+    assert modules == ["transformers_modules", "tfm_zoo"]
+    files = [{path.name for path in (tmp_path / kind).iterdir()} for kind in ("own", "package")]
+    assert FILE not in files[0] and files[1] == files[0] | {FILE}

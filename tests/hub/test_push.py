@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from tfm_zoo import TfmBertForSequenceClassification, TfmGPTForCausalLM
 from tfm_zoo.cli import app
 from tfm_zoo.hub import PushError, push, verify
-from tfm_zoo.models.hub_card import MARK
-from tfm_zoo.models.hub_manifest import FILE
+from tfm_zoo.hub.manifest import FILE
+from tfm_zoo.hub.model_card import MARK
 
 from ..tiny import tiny_model
 

@@ -10,6 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
+import tfm_zoo
 from tfm_zoo import (
     TfmBertForMaskedLM,
     TfmBertForSequenceClassification,
@@ -17,10 +18,8 @@ from tfm_zoo import (
     TfmGPTForCausalLM,
 )
 from tfm_zoo.cli import app
-from tfm_zoo.hub import Verdict, verify
+from tfm_zoo.hub import Verdict, contents, manifest, verify
 from tfm_zoo.hub.comparisons import compare_code, compare_shipped, compare_versions, compare_weights
-from tfm_zoo.models import hub_manifest
-from tfm_zoo.models.hub_manifest import sample
 
 from ..tiny import HEADS, tiny_model
 
@@ -39,15 +38,15 @@ def folder(tmp_path):
 def test_manifest_of_every_head(head, tmp_path):
     model = tiny_model(head).train()
     model.save_pretrained(tmp_path)
-    manifest = json.loads((tmp_path / hub_manifest.FILE).read_text())
-    assert model.training
-    assert manifest["code"].keys() == {path.name for path in tmp_path.glob("*.py")}
-    assert manifest["weights"].keys() == load_file(tmp_path / "model.safetensors").keys()
-    inputs = {name: torch.tensor(ids) for name, ids in manifest["fingerprint"]["inputs"].items()}
+    saved = json.loads((tmp_path / manifest.FILE).read_text())
+    assert model.training and saved["tfm_zoo"] == tfm_zoo.__version__
+    assert saved["code"].keys() == {path.name for path in tmp_path.glob("*.py")}
+    assert saved["weights"].keys() == load_file(tmp_path / "model.safetensors").keys()
+    inputs = {name: torch.tensor(ids) for name, ids in saved["fingerprint"]["inputs"].items()}
     with torch.no_grad():
         outputs = model.eval()(**inputs)
-    assert manifest["fingerprint"]["outputs"] == sample(outputs)
-    assert all(len(set(output["values"])) > 1 for output in manifest["fingerprint"]["outputs"].values())
+    assert saved["fingerprint"]["outputs"] == contents.sample(outputs)
+    assert all(len(set(output["values"])) > 1 for output in saved["fingerprint"]["outputs"].values())
 
 
 def test_weights_that_are_given_are_those_of_the_fingerprint(tmp_path):
@@ -56,7 +55,7 @@ def test_weights_that_are_given_are_those_of_the_fingerprint(tmp_path):
     model.save_pretrained(tmp_path / "given", state_dict=dict(halved))
     model.load_state_dict(halved)
     model.save_pretrained(tmp_path / "own")
-    given, own = (json.loads((tmp_path / name / hub_manifest.FILE).read_text()) for name in ("given", "own"))
+    given, own = (json.loads((tmp_path / name / manifest.FILE).read_text()) for name in ("given", "own"))
     assert given["fingerprint"] == own["fingerprint"]
 
 
@@ -104,14 +103,14 @@ def test_weights_missing(folder):
 
 def accept(path) -> None:
     """Makes a file of code one that the checkpoint was saved with."""
-    manifest = path.parent / hub_manifest.FILE
-    edit(manifest, code=edit(manifest)["code"] | hub_manifest.digests_of_files(path.parent, [path.name]))
+    place = path.parent / manifest.FILE
+    edit(place, code=edit(place)["code"] | contents.digests_of_files(path.parent, [path.name]))
 
 
 def test_weights_that_loading_leaves_random(folder):
     """As code that does not find its weights, under whatever version: the files are whole, the model is not."""
     for path in (folder / "modeling_tfm_bert.py", folder / "encoder_heads.py"):
-        path.write_text(path.read_text().replace("self.head", "self.renamed_head"))
+        path.write_text(re.sub(r"\b(self|model)\.head\b", r"\1.renamed_head", path.read_text()))
         accept(path)
     differences = verify(folder).differences
     assert any(one.startswith("weights missing when it is loaded: renamed_head.dense.bias") for one in differences)
@@ -131,7 +130,7 @@ class TfmBertForMaskedLM(TfmBertForMaskedLM):
         return model, info
 """)
     accept(folder / "modeling_tfm_bert.py")
-    edit(folder / hub_manifest.FILE, fingerprint=None, tfm_zoo="0.0.1")
+    edit(folder / manifest.FILE, fingerprint=None, tfm_zoo="0.0.1")
     verdict = verify(folder, dtype="bfloat16")
     assert verdict.differences == ["weights are not as in their file once loaded: head.dense.bias"]
     assert verdict.warnings[1:] == ["it was saved without outputs to compare with, since it could not be run then"]
@@ -141,7 +140,7 @@ def test_weights_that_are_not_whole(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-50])
     verdict = Verdict("model")
-    compare_weights(edit(folder / hub_manifest.FILE), folder, verdict)
+    compare_weights(edit(folder / manifest.FILE), folder, verdict)
     (difference,) = verdict.differences
     assert difference.startswith("weights cannot be read from model.safetensors: ")
 
@@ -155,11 +154,11 @@ def test_what_lies_beside_the_checkpoint(tmp_path):
         save_file(stray, tmp_path / name)
     (tmp_path / "train.py").write_text("")
     verdict = verify(tmp_path)
-    assert verdict.ok and len(hub_manifest.weight_files_in(tmp_path)) > 2, verdict
+    assert verdict.ok and len(contents.weight_files_in(tmp_path)) > 2, verdict
     assert verdict.warnings == ["files of weights that are not read: model-00001-of-00002.safetensors"]
     # One file of all weights goes before an index.
     save_file(stray, tmp_path / "model.safetensors")
-    assert hub_manifest.digests_of_tensors(tmp_path).keys() == stray.keys()
+    assert contents.digests_of_tensors(tmp_path).keys() == stray.keys()
 
 
 def test_settings(tmp_path):
@@ -207,7 +206,7 @@ def test_code_of_ones_own(folder):
     (folder / "mine.py").write_text("from .modeling_tfm_bert import *\n\nclass Mine(TfmBertForMaskedLM):\n    pass\n")
     auto_map = edit(folder / "config.json")["auto_map"] | {"AutoModelForMaskedLM": "mine.Mine"}
     edit(folder / "config.json", architectures=["Mine"], auto_map=auto_map)
-    hub_manifest.write_manifest(tiny_model(TfmBertForMaskedLM), folder)
+    manifest.write_manifest(tiny_model(TfmBertForMaskedLM), folder)
     assert verify(folder).ok
     (folder / "more.py").write_text("")
     (folder / "mine.py").write_text("from .more import *\n" + (folder / "mine.py").read_text())
@@ -225,7 +224,7 @@ def test_code_edited_by_a_character(folder):
 
 def of_code(folder) -> Verdict:
     """On its files of code and its versions alone."""
-    saved, verdict = edit(folder / hub_manifest.FILE), Verdict("model")
+    saved, verdict = edit(folder / manifest.FILE), Verdict("model")
     compare_versions(saved, verdict)
     compare_code(saved, folder, edit(folder / "config.json"), verdict)
     compare_shipped(saved, verdict)
@@ -234,21 +233,21 @@ def of_code(folder) -> Verdict:
 
 def test_code_of_another_version(folder):
     """Files of another version, put over those that were saved; and a checkpoint that was saved with them."""
-    path = folder / "hub_manifest.py"
-    path.write_text(path.read_text().replace(f'VERSION = "{hub_manifest.VERSION}"', 'VERSION = "0.0.1"'))
-    assert of_code(folder).differences == ["code file hub_manifest.py has been changed"]
+    path = folder / "norms.py"
+    path.write_text(path.read_text() + "\n# of another version\n")
+    assert of_code(folder).differences == ["code file norms.py has been changed"]
     accept(path)
     assert of_code(folder).differences == [
-        f"code file hub_manifest.py is not the one that tfm_zoo {hub_manifest.VERSION} ships"
+        f"code file norms.py is not the one that tfm_zoo {tfm_zoo.__version__} ships"
     ]
-    edit(folder / hub_manifest.FILE, tfm_zoo="0.0.1")
+    edit(folder / manifest.FILE, tfm_zoo="0.0.1")
     verdict = verify(folder)
     assert verdict.ok
-    assert verdict.warnings == [f"its code is that of tfm_zoo 0.0.1; {hub_manifest.VERSION} is installed"]
+    assert verdict.warnings == [f"its code is that of tfm_zoo 0.0.1; {tfm_zoo.__version__} is installed"]
 
 
 def test_transformers_outside_of_the_tested_range(folder, monkeypatch):
-    saved = json.loads((folder / hub_manifest.FILE).read_text())
+    saved = json.loads((folder / manifest.FILE).read_text())
     monkeypatch.setattr(transformers, "__version__", "6.1.0")
     verdict = of_code(folder)
     assert verdict.ok
@@ -279,12 +278,12 @@ def test_command(folder, tmp_path):
     ("name", "content", "message"),
     [
         (
-            hub_manifest.FILE,
+            manifest.FILE,
             "{}",
             "zoo_manifest.json has no tfm_zoo, no transformers, .* no fingerprint: it is no manifest",
         ),
-        (hub_manifest.FILE, "[]", "zoo_manifest.json holds list where a JSON object is wanted"),
-        (hub_manifest.FILE, "{", "zoo_manifest.json cannot be read: "),
+        (manifest.FILE, "[]", "zoo_manifest.json holds list where a JSON object is wanted"),
+        (manifest.FILE, "{", "zoo_manifest.json cannot be read: "),
         ("config.json", "{", "config.json cannot be read: "),
         ("config.json", None, "config.json cannot be read: .*No such file"),
     ],
@@ -334,7 +333,7 @@ def test_command_on_what_cannot_be_checked(tmp_path):
 def test_a_model_that_cannot_be_run_is_saved_all_the_same(tmp_path, monkeypatch, caplog):
     model = tiny_model(TfmBertForMaskedLM)
     monkeypatch.setattr(type(model), "forward", lambda *_, **__: 1 / 0)
-    monkeypatch.setattr(hub_manifest.logger.parent, "propagate", True)
+    monkeypatch.setattr(manifest.logger.parent, "propagate", True)
     model.save_pretrained(tmp_path)
-    assert json.loads((tmp_path / hub_manifest.FILE).read_text())["fingerprint"] is None
+    assert json.loads((tmp_path / manifest.FILE).read_text())["fingerprint"] is None
     assert "keeps no outputs to compare with later: ZeroDivisionError" in caplog.text

@@ -1,6 +1,6 @@
 """The classifier of sequences: one module that serving engines run by itself, and the names of its tensors.
 
-Version 0.1 had the dense layer in a pooler of the base model; `tests/hub/test_version_0_1.py` has checkpoints of its.
+Version 0.1 had the dense layer in a pooler of the base model; `tests/hub/test_earlier_versions.py` has its checkpoints.
 """
 
 import pytest

@@ -8,6 +8,7 @@ from tfm_zoo import TfmBertModel
 
 from ..tiny import (
     HEADS,
+    NO_DROPOUT,
     SIZES,
     TWO_STACKS,
     ragged_batch,
@@ -134,3 +135,21 @@ def test_packed_sequences_do_not_see_each_other_in_evaluation_either():
     assert packed.past_key_values is None
     apart = torch.cat([model(first).logits, model(second).logits], dim=1)
     assert (packed.logits - apart).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("fields", [{}, {"sliding_window": 2}], ids=["all", "window"])
+def test_positions_that_jump_forward_stay_in_their_sequence(fields, attention):
+    """In training as in evaluation, where the official class has its cache; a sequence of one token is one too."""
+    model = tiny_decoder(position_embedding_type="rotary", **NO_DROPOUT, **fields)
+    model.set_attn_implementation(attention)
+    ids, positions = torch.arange(1, 9).view(1, 8), torch.tensor([[0, 1, 2, 3, 20, 21, 22, 23]])
+    wanted = model(ids, torch.ones(1, 8), positions).logits
+    assert (wanted[:, 4:] - model(ids[:, 4:], position_ids=positions[:, 4:]).logits).abs().max() > 0.1
+    packed = torch.tensor([[0, 0, 1, 2, 5, 0, 0, 1]])
+    parts = zip(ids.split([1, 4, 1, 2], dim=1), packed.split([1, 4, 1, 2], dim=1), strict=True)
+    apart = torch.cat([model(part, position_ids=places).logits for part, places in parts], dim=1)
+    for training in (True, False):
+        model.train(training)
+        torch.testing.assert_close(model(ids, position_ids=positions).logits, wanted, rtol=0, atol=1e-5)
+        torch.testing.assert_close(model(ids, position_ids=packed).logits, apart, rtol=0, atol=1e-5)

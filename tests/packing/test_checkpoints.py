@@ -26,8 +26,8 @@ from tfm_zoo.cli import app
 from tfm_zoo.converters import ConversionError
 from tfm_zoo.hub import Verdict, verify
 from tfm_zoo.hub.comparisons import compare_weights
-from tfm_zoo.hub.push import card_of_folder
-from tfm_zoo.models import hub_manifest
+from tfm_zoo.hub.manifest import FILE
+from tfm_zoo.hub.pushing import card_of_folder
 from tfm_zoo.onnx import export_onnx
 from tfm_zoo.packing.linear import PackedLinear
 
@@ -232,7 +232,7 @@ def test_verify(tmp_path):
     tensors = load_file(file)
     tensors[WEIGHT][0, 0] += 1
     save_file(tensors, file, {"format": "pt"})
-    saved_as, verdict = json.loads((tmp_path / hub_manifest.FILE).read_text()), Verdict("changed")
+    saved_as, verdict = json.loads((tmp_path / FILE).read_text()), Verdict("changed")
     compare_weights(saved_as, tmp_path, verdict)
     assert f"weights changed: {WEIGHT}" in str(verdict)
 

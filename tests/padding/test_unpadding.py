@@ -22,8 +22,9 @@ from tfm_zoo import (
     TfmGPTForCausalLM,
     TfmGPTForSequenceClassification,
 )
-from tfm_zoo.models.kernels import eager_attention_forward
-from tfm_zoo.models.layout import Layout, Padding, attend_padded, attend_split, attention_mode, find_padding
+from tfm_zoo.models.batch import Layout
+from tfm_zoo.models.entrance import apart, find_kept, keep, lay_out, restore
+from tfm_zoo.models.kernels import attend_apart, attend_padded, eager_attention_forward
 from tfm_zoo.models.stack import TfmStack
 
 from ..tiny import LENGTHS, NO_DROPOUT, TARGET_LENGTHS, ragged_batch, ragged_mask, tiny_model
@@ -121,7 +122,8 @@ def test_few_tokens_attend_together(head, implementation, dtype, monkeypatch):
         model = tiny_model(head, **NO_DROPOUT).to(dtype).train()
         model.set_attn_implementation(implementation)
         if not few:
-            monkeypatch.setattr("tfm_zoo.models.layout.are_few", lambda *args: False)
+            monkeypatch.setattr("tfm_zoo.models.entrance.are_few", lambda *args: False)
+            monkeypatch.setattr("tfm_zoo.models.source.are_few", lambda *args: False)
         calls.clear()
         loss = model(**batch).loss
         loss.backward()
@@ -130,6 +132,35 @@ def test_few_tokens_attend_together(head, implementation, dtype, monkeypatch):
         layers = sum(len(stack.layers) * (2 if "Decoder" in type(stack).__name__ else 1) for stack in stacks)
         assert (calls == [1] * layers) == few
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("head", [TfmBertModel, TfmGPTForSequenceClassification])
+def test_a_sequence_that_is_not_finite_leaves_others_as_they_are(head, attention, value):
+    model, batch = tiny_model(head, **NO_DROPOUT, num_labels=2).train(), ragged_batch(head)
+    model.set_attn_implementation(attention)
+    embeds = model.get_input_embeddings()(batch.pop("input_ids")).detach()
+    wanted = model(**batch, inputs_embeds=embeds)[0]
+    embeds[1, 2] = value
+    made = model(**batch, inputs_embeds=embeds)[0]
+    others = torch.tensor([0, 2, 3])
+    torch.testing.assert_close(made[others], wanted[others], rtol=0, atol=1e-5)
+    assert not made[1].isfinite().all()
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_source_that_is_not_finite_leaves_others_as_they_are(attention):
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration, **NO_DROPOUT).train()
+    model.set_attn_implementation(attention)
+    batch = ragged_batch(TfmEncoderDecoderForConditionalGeneration, labels=True)
+    embeds = model.get_input_embeddings()(batch.pop("input_ids")).detach()
+    batch["labels"][1], losses = -100, []
+    for value in (0.0, torch.nan):
+        embeds[1, 2] = value
+        losses.append(model(**batch, inputs_embeds=embeds).loss)
+    assert losses[0].isfinite()
+    torch.testing.assert_close(*losses, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -145,9 +176,13 @@ def test_few_tokens_attend_together(head, implementation, dtype, monkeypatch):
 )
 def test_how_attention_runs(fields, length, training):
     """In evaluation always sequence by sequence: the outputs are then the same to a bit, run for run."""
-    padding, model = find_padding(ragged_mask((length, 2))), tiny_model(TfmBertModel, **fields)
-    assert attention_mode(model.eval(), padding, torch.device("cpu"), False) == "split"
-    assert attention_mode(model.train(), padding, torch.device("cpu"), False) == training
+    batch, layouts = {"attention_mask": ragged_mask((length, 2))}, []
+    model = tiny_model(TfmBertModel, max_position_embeddings=length, **fields)
+    model.layers[0].forward = lambda states, layout, **kwargs: layouts.append(layout) or states
+    for is_training in (False, True):
+        model.train(is_training)(torch.ones(2, length, dtype=torch.long), **batch)
+    assert [layout.parts is not None for layout in layouts] == [True, True]
+    assert [layout.mask is not None for layout in layouts] == [False, training == "together"]
 
 
 def count_tokens(stack) -> list[int]:
@@ -269,10 +304,11 @@ WHOLE_TARGET = len(TARGET_LENGTHS) * max(TARGET_LENGTHS)
     ],
     ids=["default", "window", "bias", "linear", "few labels", "hidden states", "mask", "padding in a mask"],
 )
-@pytest.mark.parametrize("mode", ["split", "padded"])
-def test_tokens_of_a_target_computed(fields, inputs, computed, mode, monkeypatch):
+@pytest.mark.parametrize("is_padded", [False, True], ids=["split", "padded"])
+def test_tokens_of_a_target_computed(fields, inputs, computed, is_padded, monkeypatch):
     """In training nobody reads what stands behind the last label; the loss and every gradient are the same."""
-    monkeypatch.setattr("tfm_zoo.models.batch.attention_mode", lambda *args: mode)
+    monkeypatch.setattr("tfm_zoo.models.entrance.are_few", lambda *args: False)
+    monkeypatch.setattr("tfm_zoo.models.decoder_entrance.lay_out", partial(lay_out, shows_weights=is_padded))
     head = TfmEncoderDecoderForConditionalGeneration
     batch = ragged_batch(head, labels=True) | inputs
     results = []
@@ -360,10 +396,11 @@ LONG |= {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
         ({"skip_padding": False}, {}, ALL),
     ],
 )
-@pytest.mark.parametrize("mode", ["split", "padded"])
-def test_tokens_of_a_text_computed(fields, inputs, computed, mode, monkeypatch):
+@pytest.mark.parametrize("is_padded", [False, True], ids=["split", "padded"])
+def test_tokens_of_a_text_computed(fields, inputs, computed, is_padded, monkeypatch):
     """By a decoder in training, up to the last label of each row; the loss and every gradient are the same."""
-    monkeypatch.setattr("tfm_zoo.models.batch.attention_mode", lambda *args: mode)
+    monkeypatch.setattr("tfm_zoo.models.entrance.are_few", lambda *args: False)
+    monkeypatch.setattr("tfm_zoo.models.decoder_entrance.lay_out", partial(lay_out, shows_weights=is_padded))
     batch = ragged_batch(TfmGPTForCausalLM, labels=True) | inputs
     results = []
     for skip in (True, False):
@@ -401,19 +438,19 @@ def test_hidden_states_without_gradients_are_restored():
 
 def test_drop_and_restore():
     mask = ragged_mask(side="holes")
-    padding = find_padding(mask)
+    kept = find_kept(mask)
     states = torch.randn(*mask.shape, 5)
-    dropped = padding.drop(states)
+    dropped = keep(states, kept)
     assert dropped.shape == (1, REAL, 5)
-    assert padding.restore(dropped).equal(states * mask[..., None])
+    assert restore(dropped, kept).equal(states * mask[..., None])
     # A row that stands for every sequence, as position ids do.
-    assert padding.drop(torch.arange(9)[None]).equal(torch.arange(9).expand(4, 9)[mask.bool()][None])
+    assert keep(torch.arange(9)[None], kept).equal(torch.arange(9).expand(4, 9)[mask.bool()][None])
 
 
 def test_split_and_padded_are_one_attention():
     """Called by themselves, on the same heads, they give the same result."""
     mask = ragged_mask(side="holes")
-    found = find_padding(mask)
+    kept = find_kept(mask)
     torch.manual_seed(0)
     heads = [torch.randn(1, 4, REAL, 8) for _ in range(3)]
     allowed = mask.bool()[:, None, None, :].expand(-1, 1, mask.shape[1], -1)
@@ -422,12 +459,11 @@ def test_split_and_padded_are_one_attention():
         attended = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=attention_mask)
         return attended.transpose(1, 2), None
 
-    padding = Padding(*found[:3], mode="split")
     places = torch.arange(mask.shape[1])
     near = allowed & ((places[:, None] - places).abs() <= 2)
     for own, whole in ((None, allowed), (near, near)):
-        split = attend_split(Layout(own, padding=padding), attention, None, *heads, own)[0]
-        padded = attend_padded(Layout(whole, padding=padding), attention, None, *heads, whole)[0]
+        split = attend_apart(attention, apart(Layout(own), kept), None, *heads, None)[0]
+        padded = attend_padded(attention, Layout(whole, queries=kept, keys=kept), None, *heads, whole)[0]
         torch.testing.assert_close(split, padded)
 
 

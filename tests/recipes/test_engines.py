@@ -15,7 +15,7 @@ from transformers import AutoConfig
 import tfm_zoo
 from tfm_zoo.hub import verify
 from tfm_zoo.hub.check import check
-from tfm_zoo.models.hub_manifest import FILE
+from tfm_zoo.hub.manifest import FILE
 
 from ..forks import Forks
 from ..hub import plain

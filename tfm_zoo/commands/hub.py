@@ -78,10 +78,8 @@ def serve(context: typer.Context) -> None:
             raise ImportError("What serves a model is not installed: pip install 'transformers[serving]'")
         from transformers.cli.transformers import main as transformers_main  # its oldest release needs `requests`
     # After transformers' command, which may replace the module `transformers`, to which the classes are added.
-    from ..patches import add_classes_to_transformers
-    from ..registration import register
+    from ..plugin.patches import add_classes_to_transformers
 
-    register()  # in the process of the command, `import tfm_zoo` does not: it has to be quick
     add_classes_to_transformers()
     sys.argv = ["transformers", "serve", *context.args]
     transformers_main()

@@ -8,11 +8,9 @@ from transformers.dynamic_module_utils import custom_object_save
 
 from ..converters import ConversionError, from_official
 from ..converters.checkpoint import fetch, read_json
+from ..plugin.families import FAMILIES
 from ..quiet import quiet_loading
-from ..registration import FAMILIES, register
 from .screen import notes
-
-register()  # in the process of the command, `import tfm_zoo` does not: it has to be quick
 
 
 def find_class(name: str, family: str | None = None) -> type[PreTrainedModel]:

@@ -5,9 +5,9 @@ rules: `config_rules.py` defines those for configurations, `tensor_rules.py` tho
 the tables. `from_state_dict` and `to_state_dict` convert models of other classes, by tensor rules that a caller gives.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..importing import names_from
 from .architectures import ARCHITECTURES
 from .errors import ConversionError
 from .tensor_rules import Interleaved, Join, NotConverted, Rename, Row, Sinusoids, Split, SplitHeads, Transpose, ZooOnly
@@ -41,8 +41,4 @@ LAZY = {
     **dict.fromkeys(("from_state_dict", "to_state_dict"), "own_models"),
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name in LAZY:
-        return getattr(import_module(f"{__name__}.{LAZY[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = names_from(__name__, LAZY)

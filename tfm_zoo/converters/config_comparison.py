@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig
 from ..quiet import quiet_trying
 from .architecture import Architecture, Head
 from .config_conversion import COMMON, completed, refused, to_official_fields, to_zoo_config
-from .config_rules import Field, Free, effective
+from .config_rules import Field, Free
 from .errors import ConversionError
 
 #: zoo fields that change no output
@@ -67,22 +67,21 @@ def is_decisive(field: str) -> bool:
 
 
 def effective_values(config: PreTrainedConfig, head: Head) -> dict[str, Any]:
-    """The fields that decide what a model with this head computes, with what is read in place of each `None`."""
-    zoo = {field.name: getattr(config, field.name) for field in fields(config)}
+    """The fields that decide what a model with this head computes, with what each `None` follows from."""
     family = vars(import_module(head.zoo.__module__)).values()
     of_heads = {name for each in family for name in getattr(each, "head_fields", ())}
-    read = zoo.keys() - WITHOUT_EFFECT - (of_heads - set(head.zoo.head_fields))
-    values = {"rope_parameters": effective_rotation(config)} | {name: effective(zoo, name) for name in read}
+    read = {field.name for field in fields(config)} - WITHOUT_EFFECT - (of_heads - set(head.zoo.head_fields))
+    values = {"rope_parameters": effective_rotation(config)} | {name: getattr(config, name) for name in read}
     if config.pad_token_id is None:
         del values["train_padding_embedding"]
     return values
 
 
 def effective_rotation(config: PreTrainedConfig) -> dict[str, Any] | None:
-    """The rotary parameters by kind of layer, or of all kinds if they are the same; `None` if there are none."""
+    """The rotary parameters by type of layer, or of all types if they are the same; `None` if there are none."""
     parameters = getattr(config, "rope_parameters", None)  # an attribute of rotary models alone, which is no field
     if parameters is None:
         return None
-    by_kind = {kind: parameters.get(kind, parameters) for kind in getattr(config, "layer_types", [config.layer_type])}
-    first, *others = by_kind.values()
-    return by_kind if any(other != first for other in others) else first
+    by_type = {layer_type: parameters.get(layer_type, parameters) for layer_type in config.layer_types}
+    first, *others = by_type.values()
+    return by_type if any(other != first for other in others) else first

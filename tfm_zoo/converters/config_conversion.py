@@ -35,7 +35,7 @@ def to_zoo_config(
             that do not fit each other.
     """
     config_class = zoo_class.config_class
-    overrides = {config_class.attribute_map.get(name, name): value for name, value in overrides.items()}
+    overrides = config_class.by_field(overrides)
     check_overrides(overrides, config_class)
     rules = architecture.config_rules(architecture.head(zoo_class))
     check_official(architecture, rules, official)
@@ -47,7 +47,7 @@ def to_zoo_config(
     rest = {name: value for name, value in official.items() if name not in renamed}
     origin = {"model_type": architecture.model_type} | rest
     try:
-        return config_class(**with_labels(common, overrides) | zoo, official=origin)
+        return config_class(**with_labels(common, overrides) | config_class.merged(zoo, overrides), official=origin)
     except (ValueError, StrictDataclassError) as error:
         raise ConversionError(f"{architecture.title} with these fields is not converted: {error}") from error
 

@@ -8,17 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 Fields = Mapping[str, Any]
-#: zoo fields that may be `None`, and the field that is read instead
-IN_PLACE_OF_NONE = {
-    "classifier_dropout": "hidden_dropout",
-    "lm_head_act": "hidden_act",
-}
-
-
-def effective(zoo: Fields, name: str) -> Any:
-    """What a zoo model reads for a field."""
-    value = zoo.get(name)
-    return zoo.get(IN_PLACE_OF_NONE.get(name)) if value is None else value
 
 
 class ConfigRule:
@@ -45,13 +34,12 @@ class Field(ConfigRule):
 
     official: str
     zoo: str
-    is_never_none: bool = False  # the official field cannot be `None`: write what the zoo reads instead
 
     def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
         return {self.zoo: official[self.official]} if self.official in official else {}
 
     def to_official(self, zoo: Fields, official: Fields) -> dict[str, Any]:
-        return {self.official: effective(zoo, self.zoo) if self.is_never_none else zoo.get(self.zoo)}
+        return {self.official: zoo.get(self.zoo)}
 
 
 @dataclass(frozen=True)
@@ -86,6 +74,14 @@ class Computed(ConfigRule):
         if self.read(official) == value:
             return {}
         return {self.zoo: value} if self.write is None else self.write(value)
+
+
+@dataclass(frozen=True)
+class Following(Computed):
+    """A field of both sides that is `None` where it follows from others, on both; `read` gives what it then is."""
+
+    def to_zoo(self, official: Fields, zoo: Fields) -> dict[str, Any]:
+        return {self.zoo: official.get(self.zoo)}
 
 
 @dataclass(frozen=True)

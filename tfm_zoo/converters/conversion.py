@@ -108,7 +108,9 @@ def convert(
         model.to(next(original.parameters()).device)
     if model.can_generate():
         model.generation_config = checkpoint.generation_config
-    model.name_or_path = model.config.name_or_path = checkpoint.source or getattr(original, "name_or_path", "")
+    # The configuration names the source, whose tokenizer goes with the model. The model itself lies nowhere yet: what
+    # asks it for its place (PEFT) would take the official model for it.
+    model.name_or_path, model.config.name_or_path = "", checkpoint.source or getattr(original, "name_or_path", "")
     if matched.fresh:
         logger.warning(new_weights(checkpoint.title, matched.fresh))
     if matched.unused:
@@ -160,7 +162,7 @@ def to_official(model: PreTrainedModel) -> nn.Module:
     if isinstance(official, PreTrainedModel):
         if official.can_generate():
             official.generation_config = copy.deepcopy(model.generation_config)
-        official.name_or_path = official.config.name_or_path = model.name_or_path
+        official.name_or_path, official.config.name_or_path = "", model.config.name_or_path
     return official.to(model.device)
 
 

@@ -143,8 +143,8 @@ class Interleaved(TensorRule):
                 f"{config.position_embedding_type!r}: use Rename."
             )
         parameters = config.rope_parameters
-        kinds = [parameters.get(kind, parameters) for kind in getattr(config, "layer_types", (config.layer_type,))]
-        rotated, *others = {int(config.head_dim * kind.get("partial_rotary_factor", 1.0)) for kind in kinds}
+        by_type = [parameters.get(layer_type, parameters) for layer_type in config.layer_types]
+        rotated, *others = {int(config.head_dim * own.get("partial_rotary_factor", 1.0)) for own in by_type}
         if others:
             raise ConversionError(
                 f"Interleaved({self.official!r}) needs as many rotated channels in all layers, and rope_parameters="

@@ -14,8 +14,7 @@ from transformers import PreTrainedModel
 from ..converters import ConversionError
 from ..converters.choosing import official_for
 from ..converters.folders import VOCABULARIES
-from ..models.hub_card import MARK, USAGE, class_names, make_card, metadata_of, source_of, tags_of, verify_command
-from ..models.hub_saving import CARD
+from .model_card import CARD, MARK, USAGE, class_names, make_card, metadata_of, source_of, tags_of, verify_command
 
 __all__ = ["facts_of_zoo_model", "licence_of", "table", "tags_of", "with_source", "write_card", "write_conversion_card"]
 

@@ -20,28 +20,28 @@ def check(folder: Path, auto_class: str, dtype: str, saved: dict) -> Iterator[di
     import torch
     import transformers
 
-    manifest = SimpleNamespace(**runpy.run_path(str(PACKAGE / "models/hub_manifest.py")))
+    contents = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("contents.py"))))
     if saved["settings"]["config.json"].get("quantization_config"):
         sys.path.append(str(PACKAGE.parent))
         importlib.import_module(PACKAGE.name)
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
     readers = {"config.json": type(config).from_dict, "generation_config.json": transformers.GenerationConfig.from_dict}
-    pair = (saved["settings"], manifest.settings_in(folder))
+    pair = (saved["settings"], contents.settings_in(folder))
     # The same code reads both: whether a default is left out or written out makes no difference.
     settings = {name: [read(fields.get(name, {})).to_dict() for fields in pair] for name, read in readers.items()}
     yield {"settings": settings}
     options = {"trust_remote_code": True, "dtype": dtype, "output_loading_info": True}
     model, info = getattr(transformers, auto_class).from_pretrained(folder, **options)
-    loaded, digest = model.state_dict(), manifest.digest_of_tensor
+    loaded, digest = model.state_dict(), contents.digest_of_tensor
     inputs = (saved["fingerprint"] or {}).get("inputs")
     yield {
         "dtype": str(model.dtype).removeprefix("torch."),
         "changed": [
             name
-            for name, tensor in manifest.tensors_in(folder)
+            for name, tensor in contents.tensors_in(folder)
             if name in loaded and digest(tensor.to(loaded[name].dtype)) != digest(loaded[name])
         ],
-        "outputs": inputs and manifest.outputs_of(model, {name: torch.tensor(ids) for name, ids in inputs.items()}),
+        "outputs": inputs and contents.outputs_of(model, {name: torch.tensor(ids) for name, ids in inputs.items()}),
         **{kind: sorted(map(str, info[f"{kind}_keys"])) for kind in ("missing", "unexpected", "mismatched")},
     }
 

@@ -9,8 +9,8 @@ from typing import Any
 import transformers
 from packaging.requirements import Requirement
 
-from ..models import hub_manifest
-from ..models.hub_manifest import VERSION
+from .. import __version__, models
+from .contents import code_in, digests_of_files, digests_of_tensors, weight_files_in
 
 #: how far outputs may drift from those in the manifest, as a share of the largest of them
 TOLERANCE = {"float32": 1e-4, "float64": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
@@ -50,13 +50,13 @@ def compare_versions(saved: dict, verdict: Verdict) -> None:
     if not tested.contains(transformers.__version__, prereleases=True):
         outside = f"transformers {transformers.__version__} is outside of the tested range, {tested}"
         verdict.warnings.append(f"{outside}; it was saved with {saved['transformers']}")
-    if saved["tfm_zoo"] != VERSION:
-        verdict.warnings.append(f"its code is that of tfm_zoo {saved['tfm_zoo']}; {VERSION} is installed")
+    if saved["tfm_zoo"] != __version__:
+        verdict.warnings.append(f"its code is that of tfm_zoo {saved['tfm_zoo']}; {__version__} is installed")
 
 
 def compare_code(saved: dict, folder: Path, config: dict, verdict: Verdict) -> None:
     """Checks that the folder holds the code files that were saved, and that its configuration names no others."""
-    now = hub_manifest.digests_of_files(folder, saved["code"].keys() | hub_manifest.code_in(folder, config))
+    now = digests_of_files(folder, saved["code"].keys() | code_in(folder, config))
     for name in sorted(saved["code"].keys() | now.keys()):
         if name not in now:
             verdict.differences.append(f"code file {name} is missing")
@@ -68,17 +68,17 @@ def compare_code(saved: dict, folder: Path, config: dict, verdict: Verdict) -> N
 
 def compare_shipped(saved: dict, verdict: Verdict) -> None:
     """Checks that a checkpoint of the installed version has the code that this version ships, by file name."""
-    shipped = hub_manifest.digests_of_files(Path(hub_manifest.__file__).parent, saved["code"].keys())
-    for name in sorted(shipped) if saved["tfm_zoo"] == VERSION else ():
+    shipped = digests_of_files(Path(models.__file__).parent, saved["code"].keys())
+    for name in sorted(shipped) if saved["tfm_zoo"] == __version__ else ():
         if shipped[name] != saved["code"][name]:
-            verdict.differences.append(f"code file {name} is not the one that tfm_zoo {VERSION} ships")
+            verdict.differences.append(f"code file {name} is not the one that tfm_zoo {__version__} ships")
 
 
 def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> None:
     """Checks that the tensors in the folder's files are those that were saved, bit for bit."""
     try:
-        now = hub_manifest.digests_of_tensors(folder)
-        files = {path.name for path in hub_manifest.weight_files_in(folder)}
+        now = digests_of_tensors(folder)
+        files = {path.name for path in weight_files_in(folder)}
     except ValueError as error:
         verdict.differences.append(str(error))
         return

@@ -1,13 +1,11 @@
-"""Caches: layers that do not copy the past at every step, layers that count the positions of linear attention, and a
-cache of the source that the beams of a sentence share."""
-
-import math
+"""Caches: layers that do not copy the past at every step, and layers that count the positions of linear attention; and
+whether a caller's cache fits."""
 
 import torch
-from transformers import Cache, DynamicCache, EncoderDecoderCache
+from transformers import Cache, DynamicCache
 
 from .compat import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
-from .layout import Layout, is_traced, marks_padding
+from .layers import is_checkpointing
 
 SMALL = 1 << 15  # elements in the keys of a layer, up to which a copy is cheaper than reserved space
 
@@ -176,70 +174,69 @@ def is_empty_state(layer: object) -> bool:
     return type(layer) is LinearAttentionLayer and not any(layer.is_recurrent_states_initialized.values())
 
 
-class TfmSourceCache(DynamicCache):
-    """Keys and values of an encoder's states, kept once for every `beams` rows of the decoder with the same source.
+def unless_checkpointing(model, cache: Cache | None) -> Cache | None:
+    """The cache; with gradient checkpointing `None` for an empty one, and a `ValueError` for any other."""
+    if cache is None or not is_checkpointing(model):
+        return cache
+    check_is_cache(cache)
+    if cache.get_seq_length():
+        raise ValueError(
+            f"past_key_values holds {cache.get_seq_length()} positions, which blocks that gradient "
+            "checkpointing runs twice cannot read: call gradient_checkpointing_disable(), or pass no cache."
+        )
+    return None
 
-    Beam search reorders the beams within a sentence, which leaves this cache as it is.
+
+def count_cached(model, cache: Cache | None, batch: int) -> int | None:
+    """Checks a cache, and returns the number of positions in it; `None` if only the device knows that.
+
+    Raises:
+        ValueError: for a cache of another model or another number of sequences.
     """
-
-    beams = 1
-    layout: Layout | None = None  # which positions of the source are seen
-    masked_by: torch.Tensor | None = None  # the mask that `layout` was made from
-    made_for: tuple[str, int] | None = None  # the attention implementation, and the version of the mask
-
-    def share(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
-        """Counts, before anything is stored, how many consecutive rows have the same source.
-
-        Args:
-            encoder_hidden_states: `(rows, source length, hidden_size)`.
-            attention_mask: `(rows, source length)`, 0 at padding.
-        """
-        # Each row needs its own gradient, even if rows are equal.
-        needs_gradient = torch.is_grad_enabled() and encoder_hidden_states.requires_grad
-        is_readable = not is_traced(encoder_hidden_states) and (attention_mask is None or marks_padding(attention_mask))
-        if is_readable and not needs_gradient:
-            self.beams = equal_rows(encoder_hidden_states, attention_mask)
-
-    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
-        rows = torch.arange(beam_idx.shape[0], device=beam_idx.device)
-        if self.beams == 1 or not torch.equal(beam_idx // self.beams, rows // self.beams):
-            self.expand()
-            super().reorder_cache(beam_idx)
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        self.expand()
-        super().batch_repeat_interleave(repeats)
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        self.expand()
-        super().batch_select_indices(indices)
-
-    def expand(self) -> None:
-        """Gives every row of the decoder keys and values of its own."""
-        self.masked_by = None
-        if self.beams > 1:
-            super().batch_repeat_interleave(self.beams)
-            self.beams = 1
+    if cache is None:
+        return 0
+    check_is_cache(cache)
+    if "linear_attention" in model.layer_types:
+        add_states(cache, model.config)
+    if torch.compiler.is_compiling():
+        return None
+    layers, expected = cache.layers, (model.depth, *model.cache_sizes)
+    sizes = sizes_of(layers[0]) if layers else None
+    if sizes is None:
+        stored, fits = (len(layers), "?", "?"), len(layers) in (0, expected[0])
+    else:
+        sequences, heads, head_dim = sizes
+        stored = (len(layers), heads, head_dim)
+        # PEFT's prefix has as many layers as the encoder; a decoder with fewer layers reads the first of them.
+        has_depth = stored[0] == expected[0] or stored[0] == model.config.num_hidden_layers > expected[0]
+        # Tensor parallelism leaves some of the heads to other processes.
+        fits = has_depth and expected[1] % heads == 0 and head_dim == expected[2]
+        if fits and sequences not in (0, batch):
+            raise ValueError(f"past_key_values holds {sequences} sequences, and the inputs are {batch}.")
+    if not fits:
+        raise ValueError(
+            "past_key_values is the cache of another model: (layers, key-value heads, head_dim) are "
+            f"({', '.join(map(str, stored))}) in it, and {expected} in this model."
+        )
+    seen = cache.get_seq_length()
+    return seen if isinstance(seen, int) else None
 
 
-def source_cache(cache: EncoderDecoderCache | None) -> TfmSourceCache | None:
-    """The cache of the source that beams share, if there is one."""
-    sources = None if cache is None else cache.cross_attention_cache
-    return sources if isinstance(sources, TfmSourceCache) else None
+def check_is_cache(cache: object) -> None:
+    """Raises a `ValueError` for what is neither `None` nor one of transformers' caches."""
+    if cache is not None and not isinstance(cache, Cache):
+        raise ValueError(
+            f"past_key_values is a {type(cache).__name__}; it should be a Cache of transformers, such as "
+            "DynamicCache(config=model.config)."
+        )
 
 
-def equal_rows(encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> int:
-    """The largest `n` such that the batch consists of groups of `n` consecutive equal rows."""
-    same = (encoder_hidden_states[1:] == encoder_hidden_states[:-1]).flatten(1).all(dim=1)
-    if attention_mask is not None:
-        same &= (attention_mask[1:] == attention_mask[:-1]).flatten(1).all(dim=1)
-    return math.gcd(encoder_hidden_states.shape[0], *((~same).nonzero().flatten() + 1).tolist())
-
-
-def takes_source(cache: Cache, length: int) -> bool:
-    """Whether an empty cache has room for exactly `length` positions of a source.
-
-    Empty positions of a larger static cache would be attended to; a cache with a window would forget some.
-    """
-    rooms = {getattr(layer, "max_cache_len", length) for layer in cache.layers}
-    return rooms <= {length} and not any(cache.is_sliding)
+def sizes_of(layer: CacheLayerMixin) -> tuple[int, int, int] | None:
+    """Sequences (0: none yet), heads and head size in a layer of a cache; `None` for a layer without tensors."""
+    state = getattr(layer, "recurrent_states", {}).get(0)
+    if state is not None:  # (batch, heads, head_dim, head_dim + 1)
+        return len(state) if layer.has_previous_state[0] else 0, state.shape[1], state.shape[2]
+    keys = getattr(layer, "keys", None)
+    if keys is not None and keys.dim() == 4:  # (batch, heads, length, head_dim)
+        return len(keys) if keys.shape[2] else 0, keys.shape[1], keys.shape[3]
+    return None

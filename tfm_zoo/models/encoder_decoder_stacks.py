@@ -1,4 +1,4 @@
-"""The two stacks of the encoder-decoder family, the encoder by itself, and the base of the family's models."""
+"""The two stacks of the encoder-decoder family, the block that reads the source, and the base of the models."""
 
 import torch
 from torch import nn
@@ -6,29 +6,20 @@ from transformers import Cache, EncoderDecoderCache
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 
-from .attention import TfmAttention
-from .batch import Batch, Tokens, encoder_batch, has_hooks, one_of
-from .cache import TfmSourceCache, source_cache, takes_source
-from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple, create_bidirectional_mask
+from .batch import EVERYTHING, Batch, KeptTokens, Layout, Tokens
+from .cache import check_is_cache
+from .compat import ALL_ATTENTION_FUNCTIONS, OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
-from .cross_attention import Source, TfmCrossAttention, TfmCrossLayer
-from .decoder_batch import check_is_cache, decoder_batch
-from .hub_manifest import fixed_inputs
-from .layout import (
-    EVERYTHING,
-    Layout,
-    Padding,
-    added_to_scores,
-    are_few,
-    find_padding,
-    is_traced,
-    marks_padding,
-    together,
-)
+from .decoder_entrance import decoder_batch
+from .entrance import encoder_batch, restore, restore_outputs
+from .inputs import one_of
+from .kernels import choose_kernel, eager_attention_forward
+from .layers import TfmAttention, TfmLayer
+from .norms import norm_heads
 from .position_bias import TfmBiasTable
 from .pretrained import TfmPreTrainedModel
+from .source import check_encoder_states, check_source, fitting_cache, read_source, real_tokens
 from .stack import TfmStack
-from .targets import check_encoder_states, check_source, real_tokens
 from .vocabularies import TwoVocabularies
 
 
@@ -51,14 +42,6 @@ class TfmEncoderDecoderPreTrainedModel(TwoVocabularies, TfmPreTrainedModel):
             init.normal_(module.weight, std=width**-0.5)
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 init.zeros_(module.weight[module.padding_idx])
-
-    def fingerprint_inputs(self) -> dict[str, torch.LongTensor]:
-        """Two sources, and two targets for the models that read a target."""
-        inputs = super().fingerprint_inputs()
-        if self.reads_target:
-            targets = fixed_inputs(self.config, self.config.decoder_vocab_size, length=5)
-            inputs["decoder_input_ids"] = targets["input_ids"]
-        return inputs
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         """What is tied depends on `share_encoder_decoder_embeddings` too, not on `tie_word_embeddings` alone."""
@@ -105,8 +88,82 @@ class TfmEncoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         if batch is None:
             tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
             mask = real_tokens(self.config, input_ids, attention_mask)
-            batch = encoder_batch(self, tokens, mask, read_positions, **kwargs)
-        return BaseModelOutput(**batch.restore(self.run(batch, return_dict=True, **kwargs)))
+            batch = encoder_batch(self, tokens, mask, kwargs, read_positions)
+        return BaseModelOutput(**restore_outputs(self.run(batch, return_dict=True, **kwargs), batch.kept))
+
+
+class TfmCrossLayer(TfmLayer):
+    """A [`TfmLayer`] with attention to the source, in slots of its own."""
+
+    def add_attention(self, config, layer_idx: int, sizes, **options) -> None:
+        super().add_attention(config, layer_idx, sizes=sizes, **options)
+        self.add_sub_layer("encoder_attn", TfmCrossAttention(config, layer_idx, sizes), config)
+
+    def forward(self, hidden_states: torch.Tensor, *source: object, **kwargs) -> torch.Tensor:
+        """Hidden states `(batch, length, hidden_size)` in and out; `source` are the fields of a [`Source`]."""
+        hidden_states, norm = self.attend(hidden_states, **kwargs), self.encoder_attn_norm
+        attended = self.encoder_attn(hidden_states if self.is_post_norm else norm(hidden_states), *source)[0]
+        slots = (norm, self.encoder_attn_output_norm, self.encoder_attn_dropout)
+        return self.feed(self.add(hidden_states, attended, *slots))
+
+
+class TfmCrossAttention(TfmAttention):
+    """Attention of the decoder to the encoder's last hidden state, without positions and windows."""
+
+    def __init__(self, config, layer_idx: int, sizes):
+        super().__init__(config, layer_idx, layer_type="full_attention", sizes=sizes)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor | None,
+        kept: KeptTokens | None = None,
+        layout: Layout = EVERYTHING,
+        past_key_values: EncoderDecoderCache | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Returns what [`TfmAttention`] returns.
+
+        Args:
+            hidden_states: `(rows, length, hidden_size)`, the decoder's. Consecutive rows may read the same source, as
+                the beams of a sentence do.
+            encoder_hidden_states: `(sources, source length, hidden_size)`, or `(1, tokens, hidden_size)`; not read once
+                `past_key_values` holds its keys and values.
+            kept: the tokens that these are of, if the keys and values of the others are to be restored as zeros.
+            layout: which positions of its source a row sees.
+            past_key_values: keeps keys and values, so that a generation computes them once.
+        """
+        cache = None if past_key_values is None else past_key_values.cross_attention_cache
+        if cache is not None and past_key_values.is_updated.get(self.layer_idx):
+            key, value = cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
+        else:
+            key, value = self.k_proj(encoder_hidden_states), self.v_proj(encoder_hidden_states)
+            if kept is not None:
+                key, value = restore(key, kept), restore(value, kept)
+            shape = (*key.shape[:-1], -1, self.head_dim)
+            key, value = key.view(shape).transpose(1, 2), value.view(shape).transpose(1, 2)
+            if self.k_norm is not None:
+                key = norm_heads(self.k_norm, key)
+            if cache is not None:
+                key, value = cache.update(key, value, self.layer_idx)
+                past_key_values.is_updated[self.layer_idx] = True
+
+        rows, length, _ = hidden_states.shape
+        # The rows that read one source are laid end to end, as if they were one row. (Rows that are kept in part, laid
+        # end to end themselves, do not share one.)
+        sources = key.shape[0] if layout.queries is None else rows
+        query = self.q_proj(hidden_states)  # tensor parallelism leaves some of the heads to other processes
+        query = query.view(sources, -1, query.shape[-1] // self.head_dim, self.head_dim).transpose(1, 2)
+        if self.q_norm is not None:
+            query = norm_heads(self.q_norm, query)
+        implementation = self.config._attn_implementation
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        attend = choose_kernel(attend, implementation, self, layout, query)
+        kwargs |= {"dropout": self.attention_dropout if self.training else 0.0, "softcap": self.softcap}
+        output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **kwargs)
+        if weights is not None and rows != sources:
+            weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
+        return self.o_proj(output.reshape(rows, length, -1)), weights
 
 
 class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
@@ -129,11 +186,6 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
     def depth(self) -> int:
         return self.config.decoder_layers
 
-    def fingerprint_inputs(self) -> dict[str, torch.Tensor]:
-        inputs = fixed_inputs(self.config, self.config.decoder_vocab_size, length=5)
-        states = torch.linspace(-1, 1, 6 * self.config.hidden_size, dtype=self.dtype).view(2, 3, -1)
-        return inputs | {"encoder_hidden_states": states}
-
     @can_return_tuple
     def forward(
         self,
@@ -146,7 +198,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         position_ids: torch.LongTensor | None = None,
         use_cache: bool | None = None,
         batch: Batch | None = None,
-        source_padding: Padding | None = None,
+        source_kept: KeptTokens | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Inputs as the decoder's of [`TfmEncoderDecoderModel`], and:
@@ -155,21 +207,19 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             encoder_hidden_states: `(batch, source length, hidden_size)`.
             encoder_attention_mask: `(batch, source length)`, 1 at real tokens and 0 at padding.
             batch: made by [`enter`], in place of the target's inputs.
-            source_padding: the padding in `encoder_attention_mask`, if it is known.
+            source_kept: the real tokens in `encoder_attention_mask`, if they are known.
         """
+        states, mask = encoder_hidden_states, encoder_attention_mask
         if batch is None:
-            check_encoder_states(self.config, encoder_hidden_states)
-            batch = self.enter(
-                Tokens(one_of(input_ids, inputs_embeds, self.argument_prefix), position_ids=position_ids),
-                attention_mask,
-                past_key_values,
-                use_cache,
-                source_shape=encoder_hidden_states.shape[:2],
-                source_mask=encoder_attention_mask,
-            )
-        batch = self.with_source(batch, encoder_hidden_states, encoder_attention_mask, source_padding)
+            check_encoder_states(self.config, states)
+            tokens = Tokens(one_of(input_ids, inputs_embeds, "decoder_"), position_ids=position_ids)
+            batch = self.enter(tokens, attention_mask, past_key_values, use_cache, kwargs, states.shape[:2], mask)
+        cache = fitting_cache(past_key_values, batch, states.shape[1])
+        source = read_source(self, states, mask, batch, cache, source_kept)
         # Flash attention sees packed sequences in the positions that a caller passes.
-        return batch.restore(self.run(batch, position_ids=position_ids, return_dict=True, **kwargs))
+        outputs = self.run(batch, source, position_ids=position_ids, return_dict=True, **kwargs)
+        outputs.past_key_values = cache if batch.returns_cache else None
+        return restore_outputs(outputs, batch.kept)
 
     def enter(
         self,
@@ -177,17 +227,17 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
         past_key_values: Cache | None,
         use_cache: bool | None,
+        options: dict,
         source_shape: tuple[int, int],
         source_mask: torch.Tensor | None,
-        read_positions: torch.Tensor | None = None,
-        **kwargs,
+        read: torch.Tensor | None = None,
     ) -> Batch:
-        """Makes the decoder's batch, still without the source.
+        """What the decoder reads of the target.
 
         Args:
             source_shape: (batch, source length).
             source_mask: of padding `(batch, source length)`, or 4-D, as cross-attention adds it to scores.
-            read_positions: see [`decoder_batch`].
+            options, read: see [`decoder_batch`].
 
         Raises:
             ValueError: for inputs that do not fit each other, the source, the cache or the model.
@@ -195,123 +245,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         check_is_cache(past_key_values)
         cache = past_key_values if isinstance(past_key_values, EncoderDecoderCache) else None
         target_cache = past_key_values if cache is None else cache.self_attention_cache
-        batch = decoder_batch(self, tokens, attention_mask, target_cache, use_cache, read_positions, **kwargs)
-        if batch.cache is None:  # as under gradient checkpointing
-            cache = None
-        check_source(self.config, source_shape, source_mask, tokens.inputs.shape[:2], cache)
-        # An empty cache of the caller that does not fit the source is left alone.
-        is_empty = cache is not None and not cache.is_updated.get(0)
-        if is_empty and not takes_source(cache.cross_attention_cache, source_shape[1]):
-            cache = None
-        if cache is None and batch.cache is not None:
-            cache = EncoderDecoderCache(batch.cache, TfmSourceCache())
-        returned_cache = None if batch.returned_cache is None else cache
-        return batch._replace(source=Source(cache=cache), returned_cache=returned_cache)
-
-    def with_source(
-        self,
-        batch: Batch,
-        encoder_hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        padding: Padding | None = None,
-    ) -> Batch:
-        """Adds to the batch the states of the source, once for all beams of a sentence, and which of them are seen."""
-        states, cache = encoder_hidden_states, batch.source.cache
-        shared = source_cache(cache)
-        is_first = cache is None or not cache.is_updated.get(0)
-        if shared is not None and is_first:
-            shared.share(states, attention_mask)
-        beams = 1 if shared is None else shared.beams
-        states = states[::beams] if beams > 1 else states
-        source = Source(states, cache=cache, target_padding=batch.padding)
-        if attention_mask is None:
-            return batch._replace(source=source)
-        if is_first and self.config.skip_padding:
-            if padding is None or beams > 1:
-                padding = find_padding(attention_mask[::beams])
-            source = self.without_padding(source, padding)
-        if source.layout is EVERYTHING:
-            source = source._replace(layout=self.source_layout(batch, states, attention_mask))
-        return batch._replace(source=source)
-
-    def without_padding(self, source: Source, padding: Padding | None) -> Source:
-        """The source without its padding; for few tokens with a layout, and nothing to restore."""
-        target = source.target_padding
-        # (Where the target's padding was dropped, hooks have been looked for.)
-        if padding is None or (target is None and has_hooks(*self._modules.values())):
-            return source
-        states = padding.drop(source.states)
-        if target is not None and target.mode == "together" and are_few(self.config, target, padding):
-            return Source(states, layout=together(target, padding, states.dtype))
-        return source._replace(states=states, padding=padding)
-
-    def source_layout(self, batch: Batch, states: torch.Tensor, attention_mask: torch.Tensor) -> Layout:
-        """Which of the states are seen. `generate` passes the same mask at every step: its layout is made once."""
-        shared = source_cache(batch.source.cache)
-        beams = 1 if shared is None else shared.beams
-        # A mask made in inference mode has no version: nobody could tell that it was changed in place.
-        is_kept = shared is not None and not is_traced(states) and not attention_mask.is_inference()
-        made_for = (self.config._attn_implementation, attention_mask._version) if is_kept else None
-        if is_kept and shared.masked_by is attention_mask and shared.made_for == made_for:
-            return shared.layout
-        # All positions of the target see the same keys; only flex attention needs to know how many there are.
-        length = (batch.tokens.position_ids if batch.padding is None else batch.padding).shape[1]
-        positions = beams * length if self.config._attn_implementation == "flex_attention" else 1
-        mask = create_bidirectional_mask(
-            config=self.config,
-            inputs_embeds=states.new_empty(states.shape[0], positions, 0),
-            attention_mask=attention_mask[::beams],
-            encoder_hidden_states=states,
-        )
-        # With flash attention this is a mask of padding. transformers would apply it to queries too.
-        keys = find_padding(mask, mode="cross") if marks_padding(mask) else None
-        if is_kept and not self.training and keys is None and mask is not None and mask.dtype == torch.bool:
-            mask = added_to_scores(mask, states.dtype)  # once, for all steps
-        layout = Layout(mask) if keys is None else Layout(padding=keys)
-        if is_kept and positions == 1:
-            shared.masked_by, shared.made_for, shared.layout = attention_mask, made_for, layout
-        return layout
-
-
-class TfmEncoderAlone(TfmEncoderDecoderPreTrainedModel):
-    """An encoder without a decoder; its tensors are named as in the whole model. `auto_map` names its subclass."""
-
-    _keys_to_ignore_on_load_unexpected = [
-        r"^(model\.)?decoder\.",
-        r"^lm_head\.",
-        r"^(classification_head|classifier|qa_outputs)\.",
-    ]
-
-    def __init__(self, config: TfmEncoderDecoderConfig):
-        super().__init__(config)
-        self.encoder = TfmEncoderStack(config)
-        self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.encoder.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.encoder.set_input_embeddings(value)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        read_positions: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutput:
-        """Inputs and outputs as for [`TfmBertModel`]; without a mask, `pad_token_id` says what is padding."""
-        return self.encoder(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            position_ids=position_ids,
-            token_type_ids=token_type_ids,
-            read_positions=read_positions,
-            return_dict=True,
-            **kwargs,
-        )
+        batch = decoder_batch(self, tokens, attention_mask, target_cache, use_cache, options, read)
+        shape = tokens.ids_or_embeddings.shape[:2]
+        check_source(self.config, source_shape, source_mask, shape, None if batch.cache is None else cache)
+        return batch

@@ -1,28 +1,12 @@
 """Parts of the heads that only encoders have, and the loss and the logits of masked tokens."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
-from transformers.utils import ModelOutput
 
-from .batch import has_hooks
 from .compat import ACT2FN
-from .layout import find_padding
+from .entrance import find_kept, has_hooks, keep, restore
 from .losses import labelled_only, logits_loss, vocabulary_loss
 from .norms import make_norm
-
-
-@dataclass
-class TfmBertForPreTrainingOutput(ModelOutput):
-    """`prediction_logits` `(batch, length, vocab_size)`, `seq_relationship_logits` `(batch, 2)`, and the sum of the
-    two losses."""
-
-    loss: torch.Tensor | None = None
-    prediction_logits: torch.Tensor | None = None
-    seq_relationship_logits: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
 
 
 class TfmPredictionHead(nn.Module):
@@ -31,7 +15,7 @@ class TfmPredictionHead(nn.Module):
     def __init__(self, config, width: int):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, width, bias=config.classifier_bias)
-        self.act_fn = ACT2FN[config.lm_head_act or config.hidden_act]
+        self.act_fn = ACT2FN[config.lm_head_act]
         self.norm = make_norm(config, width)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -42,10 +26,6 @@ class TfmPredictionHead(nn.Module):
 def make_transform(config, exists: bool, width: int) -> nn.Module:
     """A [`TfmPredictionHead`], or nothing."""
     return TfmPredictionHead(config, width) if exists else nn.Identity()
-
-
-def classifier_dropout(config) -> nn.Dropout:
-    return nn.Dropout(config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout)
 
 
 def masked_tokens(
@@ -62,10 +42,10 @@ def masked_tokens(
     makes_logits = labels is None or is_hooked or (not model.training if return_logits is None else return_logits)
     loss = logits = None
     if makes_logits:
-        padding = find_padding(attention_mask) if model.config.skip_padding and not is_hooked else None
-        states = hidden_states if padding is None else padding.drop(hidden_states)
+        kept = find_kept(attention_mask) if model.config.skip_padding and not is_hooked else None
+        states = hidden_states if kept is None else keep(hidden_states, kept)
         logits = model.lm_head(model.head(states))
-        logits = logits if padding is None else padding.restore(logits)
+        logits = logits if kept is None else restore(logits, kept)
     if labels is not None and is_hooked:
         loss = logits_loss(logits, labels, num_items_in_batch)
     elif labels is not None:

@@ -5,8 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .compat import ACT2FN, use_experts_implementation
-from .configuration_tfm import ENGINES
-from .layout import marks_padding
+from .inputs import marks_padding
 
 
 class TfmSparseMLP(nn.Module):
@@ -51,11 +50,6 @@ class TfmExperts(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        if config._attn_implementation in ENGINES and config.hidden_act != "silu":
-            raise ValueError(
-                f"hidden_act={config.hidden_act!r}: engines compute experts with 'silu', so serve the model with "
-                "transformers."
-            )
         self.num_experts, width, inner = config.num_local_experts, config.hidden_size, config.moe_intermediate_size
         self.gate_up_proj = nn.Parameter(torch.empty(self.num_experts, 2 * inner, width))
         self.down_proj = nn.Parameter(torch.empty(self.num_experts, width, inner))

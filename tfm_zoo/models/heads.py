@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from transformers.utils import ModelOutput
 
-from .batch import check_values
+from .inputs import check_values
 from .losses import IGNORED
 
 VOCABULARY = "the vocabulary (vocab_size)"

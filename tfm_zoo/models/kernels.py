@@ -1,17 +1,44 @@
-"""Functions of transformers' attention interface: attention written out, with dropout on a CPU, and within a window.
+"""How attention runs: the choice, and functions of transformers' attention interface, which has others.
 
 They take a [`TfmAttention`], `query` `(batch, heads, length, head_dim)`, `key` and `value`, which may have fewer heads,
 and a mask; they return the output `(batch, length, heads, head_dim)`, and weights or `None`.
 """
 
+import math
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-FAR = -(1 << 30)  # stands for the position of padding, out of reach of every real position
+from .batch import FAR, KeptTokens, Layout, Window
+from .entrance import keep, restore
+from .inputs import is_traced
+from .linear_attention import linear_attention_forward
+
+
+def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layout: Layout, query) -> Callable:
+    """The function that a layer's attention calls: `attend`, which transformers has for this implementation, or one
+    that is faster there; and around it, what the layout asks for. `query`: `(batch, heads, length, head_dim)`."""
+    is_fused = implementation == "sdpa" and query.device.type == "cpu"
+    has_dropout = is_fused and module.training and module.attention_dropout
+    if module.layer_type == "linear_attention":
+        attend = linear_attention_forward
+    elif has_dropout and not is_traced(query):
+        attend = dropped_attention_forward
+    elif is_fused and not has_dropout and query.shape[2] == 1 and module.num_key_value_groups > 1:
+        attend = grouped_attention_forward
+    elif layout.bias is not None:
+        attend = partial(attend, position_bias=layout.bias)
+    if layout.window is not None:
+        attend = partial(attend_in_blocks, attend, layout.window)
+    if layout.parts is not None:
+        return partial(attend_apart if layout.mask is None else attend_together, attend, layout)
+    if layout.queries is None and layout.keys is None:
+        return attend
+    takes_bounds = attend is not linear_attention_forward and "flash" in (implementation or "")
+    return partial(attend_by_bounds if takes_bounds else attend_padded, attend, layout)
 
 
 def eager_attention_forward(module, query, key, value, attention_mask, scaling, dropout=0.0, softcap=None, **kwargs):
@@ -96,20 +123,54 @@ class DroppedAttention(torch.autograd.Function):
         return scores_gradient, value_gradient, None
 
 
-class Window(NamedTuple):
-    """Who sees whom: a position sees `left` positions before it and `right` after it.
+def attend_apart(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
+    """Calls a kernel sequence by sequence."""
+    queries = query.split_with_sizes(layout.queries.lengths, dim=2)
+    keys, values = (states.split_with_sizes(layout.keys.lengths, dim=2) for states in (key, value))
+    outputs = []
+    for part, *heads in zip(layout.parts, queries, keys, values, strict=True):
+        run = attend if part.window is None else partial(attend_in_blocks, attend, part.window)
+        outputs.append(run(module, *heads, part.mask, **kwargs)[0])
+    return torch.cat(outputs, dim=1), None
 
-    `positions` are int32 `(batch or 1, length)`, `FAR` at padding.
-    """
 
-    positions: torch.IntTensor
-    left: int
-    right: int
+def attend_together(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
+    """Calls a kernel once for all sequences, which a mask keeps apart, unless what it hides is not finite."""
+    output, weights = attend(module, query, key, value, attention_mask, **kwargs)
+    if math.isfinite(output.detach().sum()):
+        return output, weights
+    return attend_apart(attend, layout, module, query, key, value, None, **kwargs)
 
-    def sees(self, queries: torch.IntTensor, keys: torch.IntTensor) -> torch.BoolTensor:
-        """Whether queries at positions `(..., queries)` see keys at `(..., keys)`: `(..., queries, keys)`."""
-        distance = queries.unsqueeze(-1) - keys.unsqueeze(-2)
-        return (distance <= self.left) & (distance >= -self.right)
+
+def attend_by_bounds(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
+    """Calls a kernel once for all sequences, laid end to end, with the bounds of each."""
+    rows, _, length, _ = query.shape
+    query, kwargs["cu_seq_lens_q"], kwargs["max_length_q"] = end_to_end(query, layout.queries)
+    key, kwargs["cu_seq_lens_k"], kwargs["max_length_k"] = end_to_end(key, layout.keys)
+    output, weights = attend(module, query, key, end_to_end(value, layout.keys)[0], None, **kwargs)
+    return output if layout.queries is not None else output[0].unflatten(0, (rows, length)), weights
+
+
+def end_to_end(heads: torch.Tensor, kept: KeptTokens | None) -> tuple[torch.Tensor, torch.IntTensor, int]:
+    """Heads `(rows, heads, length, head_dim)`, or those of kept tokens, in one row; where each sequence begins in it,
+    and the last one ends, `(sequences + 1,)`; and the longest length."""
+    lengths = [heads.shape[2]] * heads.shape[0] if kept is None else kept.lengths
+    bounds = F.pad(torch.tensor(lengths, device=heads.device).cumsum(0), (1, 0)).to(torch.int32)
+    if kept is None:
+        heads = heads.transpose(0, 1).flatten(1, 2).unsqueeze(0)
+    elif heads.shape[::2] == kept.shape:  # not in one row yet
+        heads = keep(heads.transpose(1, 2), kept).transpose(1, 2)
+    return heads, bounds, max(lengths)
+
+
+def attend_padded(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
+    """Calls a kernel on the padded batch, restored for this call only."""
+    query, key, value = (
+        heads if kept is None else restore(heads.transpose(1, 2), kept).transpose(1, 2)
+        for heads, kept in ((query, layout.queries), (key, layout.keys), (value, layout.keys))
+    )
+    output, weights = attend(module, query, key, value, attention_mask, **kwargs)
+    return output if layout.queries is None else keep(output, layout.queries), weights
 
 
 def attend_in_blocks(attend: Callable, window: Window, module, query, key, value, attention_mask: None, **kwargs):
@@ -146,6 +207,7 @@ def attend_in_blocks(attend: Callable, window: Window, module, query, key, value
     positions = window.positions.expand(batch, -1)
     queries = F.pad(positions, (0, gap), value=FAR).unflatten(1, (blocks, block))
     keys = F.pad(positions, sides, value=FAR).unfold(1, span, block)
-    mask = window.sees(queries, keys).flatten(0, 1).unsqueeze(1)
+    distances = queries.unsqueeze(-1) - keys.unsqueeze(-2)
+    mask = ((distances <= window.left) & (distances >= -window.right)).flatten(0, 1).unsqueeze(1)
     output, _ = attend(module, in_blocks(query), beside(key), beside(value), mask, **kwargs)
     return output.unflatten(0, (batch, blocks)).flatten(1, 2)[:, :length], None

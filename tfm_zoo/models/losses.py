@@ -4,8 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from .inputs import is_traced
 from .kernels import soft_capped
-from .layout import is_traced
 
 IGNORED = -100  # the label of a position that has none
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory

@@ -14,13 +14,15 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
+from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 
-from .batch import Tokens, encoder_batch, one_of
+from .batch import Tokens
 from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
-from .encoder_heads import TfmBertForPreTrainingOutput, classifier_dropout, make_transform, masked_tokens
+from .encoder_heads import make_transform, masked_tokens
+from .entrance import encoder_batch, restore_outputs
 from .heads import VOCABULARY, answers, check_labels, check_sequence_labels, passed_on
-from .layout import marks_padding
+from .inputs import marks_padding, one_of
 from .losses import IGNORED, labelled
 from .pooling import POOLING, check_engine_pools, make_classifier, make_pooler, make_pooler_query, pool, pools_first
 from .pretrained import TfmPreTrainedModel
@@ -83,8 +85,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         """Inputs and outputs as the class documents them."""
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         reads_first = self.pools and pools_first(self.config, attention_mask)
-        batch = encoder_batch(self, tokens, attention_mask, read_positions, reads_first, **kwargs)
-        outputs = batch.restore(self.run(batch, return_dict=True, **kwargs))
+        batch = encoder_batch(self, tokens, attention_mask, kwargs, read_positions, reads_first)
+        outputs = restore_outputs(self.run(batch, return_dict=True, **kwargs), batch.kept)
         pooled = self.pooler and pool(self.config, outputs[0], attention_mask, self.pooler, self.pooler_query)
         return BaseModelOutputWithPooling(pooler_output=pooled, **outputs)
 
@@ -109,7 +111,7 @@ class TfmBertForSequenceClassification(TfmBertHead):
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         check_engine_pools(config)
-        self.classifier = make_classifier(config, self.model.pooler, classifier_dropout(config).p)
+        self.classifier = make_classifier(config, self.model.pooler, config.classifier_dropout)
         self.model.pooler = None
         self.post_init()
 
@@ -147,7 +149,7 @@ class TfmBertForTokenClassification(TfmBertHead):
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         self.head = make_transform(config, config.classifier_transform, config.hidden_size)
-        self.dropout = classifier_dropout(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
@@ -233,13 +235,9 @@ class TfmBertForMultipleChoice(TfmBertHead):
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        self.dropout = classifier_dropout(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = nn.Linear(config.hidden_size, 1)
         self.post_init()
-
-    def fingerprint_inputs(self) -> dict[str, torch.LongTensor]:
-        """One question of two choices."""
-        return {name: ids.unsqueeze(0) for name, ids in super().fingerprint_inputs().items()}
 
     @can_return_tuple
     def forward(
@@ -406,8 +404,9 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
         next_sentence_label: torch.LongTensor | None = None,
         return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> TfmBertForPreTrainingOutput:
-        """Gives a [`TfmBertForPreTrainingOutput`]; inputs as for [`TfmBertModel`].
+    ) -> BertForPreTrainingOutput:
+        """Gives `prediction_logits` `(batch, length, vocab_size)`, `seq_relationship_logits` `(batch, 2)`, and the sum
+        of the two losses; inputs as for [`TfmBertModel`].
 
         Args:
             labels, return_logits: as for [`TfmBertForMaskedLM`].
@@ -424,7 +423,7 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
             sentence_loss = F.cross_entropy(logits, next_sentence_label.view(-1))
             loss = sentence_loss if loss is None else loss + sentence_loss
         made = {"prediction_logits": prediction_logits, "seq_relationship_logits": logits}
-        return TfmBertForPreTrainingOutput(loss=loss, **made, **passed_on(outputs))
+        return BertForPreTrainingOutput(loss=loss, **made, **passed_on(outputs))
 
 
 __all__ = [

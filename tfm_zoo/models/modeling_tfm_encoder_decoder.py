@@ -2,7 +2,7 @@
 
 import torch
 from torch import nn
-from transformers import Cache
+from transformers import Cache, EncoderDecoderCache
 from transformers.modeling_outputs import (
     BaseModelOutput,
     Seq2SeqLMOutput,
@@ -12,21 +12,22 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 
-from .batch import Tokens, encoder_batch, one_of
+from .batch import Tokens
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .encoder_decoder_stacks import (
     TfmDecoderStack,
-    TfmEncoderAlone,
     TfmEncoderDecoderPreTrainedModel,
     TfmEncoderStack,
 )
+from .entrance import encoder_batch
 from .generation import TfmGenerationMixin
 from .heads import answers, check_labels, check_sequence_labels, passed_on
+from .inputs import one_of
 from .losses import IGNORED, labelled
 from .next_tokens import next_tokens, positions_to_read, read_states
 from .pooling import make_classifier, make_pooler
-from .targets import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right
+from .source import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right, with_source_cache
 from .vocabularies import TfmOutputProjection
 
 SOURCE, TARGET = "encoder.embeddings.embed_tokens.weight", "decoder.embeddings.embed_tokens.weight"
@@ -102,8 +103,8 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         source = None
         if encoder_outputs is None:
             tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-            source = encoder_batch(self.encoder, tokens, attention_mask, **kwargs)
-            source_shape = tokens.inputs.shape[:2]
+            source = encoder_batch(self.encoder, tokens, attention_mask, kwargs)
+            source_shape = tokens.ids_or_embeddings.shape[:2]
         else:
             encoder_outputs = as_encoder_outputs(encoder_outputs)
             check_encoder_states(self.config, encoder_outputs.last_hidden_state)
@@ -113,10 +114,10 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             decoder_attention_mask,
             past_key_values,
             use_cache,
+            kwargs,
             source_shape=source_shape,
             source_mask=attention_mask,
-            read_positions=read_positions,
-            **kwargs,
+            read=read_positions,
         )
         if source is not None:
             encoder_outputs = self.encoder(batch=source, return_dict=True, **kwargs)
@@ -124,7 +125,8 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             batch=target,
             encoder_hidden_states=encoder_outputs.last_hidden_state,
             encoder_attention_mask=attention_mask,
-            source_padding=None if source is None else source.padding,
+            source_kept=None if source is None else source.kept,
+            past_key_values=past_key_values,
             position_ids=decoder_position_ids,
             return_dict=True,
             **kwargs,
@@ -213,6 +215,19 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
             kwargs["attention_mask"] = real_tokens(self.config, ids, None)
         return super().generate(inputs, *args, **kwargs)
 
+    def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict, *args, **kwargs):
+        is_callers = model_kwargs.get("past_key_values") is not None
+        prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+        cache = model_kwargs.get("past_key_values")
+        if isinstance(cache, EncoderDecoderCache) and not is_callers:
+            length = model_kwargs["encoder_outputs"][0].shape[1]
+            model_kwargs["past_key_values"] = with_source_cache(cache, length)
+        return prepared
+
+    def _supports_default_dynamic_cache(self) -> bool:
+        # transformers would give the source a cache of states like the target's; the decoder makes its cache itself.
+        return super()._supports_default_dynamic_cache() and not self._is_stateful
+
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
         """`(batch, length)` labels, shifted to the right; transformers' data collators call it."""
         return shift_right(self.config, labels)
@@ -272,8 +287,48 @@ class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedMode
         return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
 
 
-class TfmEncoderDecoderEncoder(TfmEncoderAlone):
-    """The encoder alone, in the file in which a checkpoint's `auto_map` looks for it."""
+class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
+    """An encoder without a decoder; its tensors are named as in the whole model."""
+
+    _keys_to_ignore_on_load_unexpected = [
+        r"^(model\.)?decoder\.",
+        r"^lm_head\.",
+        r"^(classification_head|classifier|qa_outputs)\.",
+    ]
+
+    def __init__(self, config: TfmEncoderDecoderConfig):
+        super().__init__(config)
+        self.encoder = TfmEncoderStack(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.encoder.set_input_embeddings(value)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        read_positions: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        """Inputs and outputs as for [`TfmBertModel`]; without a mask, `pad_token_id` says what is padding."""
+        return self.encoder(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            position_ids=position_ids,
+            token_type_ids=token_type_ids,
+            read_positions=read_positions,
+            return_dict=True,
+            **kwargs,
+        )
 
 
 class TfmEncoderDecoderDecoder(TfmDecoderStack):

@@ -14,14 +14,15 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 
-from .batch import Tokens, one_of
+from .batch import Tokens
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
-from .configuration_tfm import ENGINES
 from .configuration_tfm_gpt import TfmGPTConfig
-from .decoder_batch import decoder_batch
+from .decoder_entrance import decoder_batch
+from .entrance import restore_outputs
 from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
 from .generation import TfmGenerationMixin
 from .heads import VOCABULARY, answers, check_labels, check_sequence_labels, passed_on
+from .inputs import one_of
 from .losses import IGNORED
 from .next_tokens import last_tokens, next_tokens, positions_to_read, read_states
 from .pretrained import TfmPreTrainedModel
@@ -46,13 +47,16 @@ class TfmGPTPreTrainedModel(TfmPreTrainedModel):
             weight = module.down_proj if isinstance(module, TfmExperts) else module.weight
             init.normal_(weight, std=self.config.initializer_range * (2 * self.config.num_hidden_layers) ** -0.5)
 
+    @classmethod
+    def _can_set_experts_implementation(cls) -> bool:
+        return True  # transformers would look for experts in this file
+
 
 class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
     """The decoder."""
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
-        check_engine_logits(config)
         self.add_stack(config.layer_types, config.vocab_size, is_causal=True)
         for name, module in self.layers.named_modules():
             module.adds_to_residual = config.scaled_residual_init and name.endswith(("o_proj", "down_proj", "experts"))
@@ -80,8 +84,8 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
             attention_mask: `(batch, seen + length)`, 1 at real tokens and 0 at padding, those `seen` in the cache
                 first; or `(batch, 1, length, seen + length)`; or a dict of those by type of layer.
             position_ids: `(batch or 1, length)`. `None`: counted from the cache's length over all tokens, padding
-                included (but see `position_ids_from_mask`). If they restart within a row, and there is neither mask nor
-                cache, the row holds several packed sequences, which do not see each other.
+                included (but see `position_ids_from_mask`). Where they do not rise within a row, and there is neither
+                mask nor cache, another sequence begins, packed into the same row; such sequences do not see each other.
             past_key_values: any cache of transformers; it is written to.
             inputs_embeds: `(batch, length, embedding_size)`, in place of `input_ids`.
             token_type_ids: `(batch, length)`, read where the configuration gives them embeddings.
@@ -98,25 +102,9 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
             ValueError: for inputs that do not fit each other, the cache or the model; the message names the value.
         """
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-        batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, read_positions, **kwargs)
+        batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)
         # Flash attention recognises packed sequences by the positions that a caller passes.
-        return batch.restore(self.run(batch, position_ids=position_ids, return_dict=True, **kwargs))
-
-
-def check_engine_logits(config) -> None:
-    """Raises a `ValueError` where a serving engine would make other logits than the model."""
-    if config._attn_implementation in ENGINES and config.project_tokens:
-        raise ValueError(
-            f"project_tokens=True projects the last hidden states to embedding_size={config.embedding_size}, and an "
-            f"engine's logits read hidden_size={config.hidden_size}: serve the model with transformers."
-        )
-    is_other = config.final_logit_softcapping is not None or config.lm_head_bias
-    if config._attn_implementation in ENGINES and config.logit_scale != 1 and is_other:
-        raise ValueError(
-            f"logit_scale={config.logit_scale} scales logits before their bias and their cap, and an engine scales "
-            f"them after lm_head_bias={config.lm_head_bias} and final_logit_softcapping="
-            f"{config.final_logit_softcapping}: serve the model with transformers."
-        )
+        return restore_outputs(self.run(batch, position_ids=position_ids, return_dict=True, **kwargs), batch.kept)
 
 
 class TfmGPTHead(TfmGPTPreTrainedModel):
@@ -189,6 +177,21 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         loss = None if loss is None else loss + self.config.router_aux_loss_coef * balance.to(loss.device)
         routing = {"aux_loss": balance, "router_logits": router_logits}
         return MoeCausalLMOutputWithPast(loss=loss, logits=logits, **routing, **passed_on(outputs))
+
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: torch.LongTensor,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,  # listed: transformers inspects the signature for it
+        **kwargs,
+    ) -> dict:
+        if self.config.renew_longrope_cache and past_key_values is not None:
+            last = self.config.rope_parameters["original_max_position_embeddings"]
+            if past_key_values.get_seq_length() <= last < input_ids.shape[1]:
+                # The model then makes a cache, and reads the whole text again.
+                past_key_values = kwargs["next_sequence_length"] = None
+        kwargs |= {"past_key_values": past_key_values, "inputs_embeds": inputs_embeds}
+        return super().prepare_inputs_for_generation(input_ids, **kwargs)
 
 
 class TfmGPTForSequenceClassification(TfmGPTHead):

@@ -3,9 +3,10 @@
 import torch
 from torch import nn
 
-from .batch import has_hooks
+from .decoder_entrance import find_read, only_last
+from .entrance import has_hooks, keep, restore
+from .inputs import marks_padding
 from .kernels import soft_capped
-from .layout import find_unread_end, marks_padding, only_last
 from .losses import IGNORED, labelled_only, logits_loss, vocabulary_loss
 
 
@@ -28,17 +29,17 @@ def next_tokens(
     """
     if model.config.logit_scale != 1:
         hidden_states = hidden_states * model.config.logit_scale
-    softcap, logits, padding = model.config.final_logit_softcapping, None, None
+    softcap, logits, kept = model.config.final_logit_softcapping, None, None
     if makes_logits(model, labels, return_logits):
-        padding = find_unread_end(read_positions)
-        if padding is not None:
-            hidden_states, labels = padding.drop(hidden_states), padding.drop(labels)
+        kept = find_read(read_positions)
+        if kept is not None:
+            hidden_states, labels = keep(hidden_states, kept), keep(labels, kept)
         logits = soft_capped(model.lm_head(select_positions(hidden_states, logits_to_keep)), softcap)
     if labels is None:
         return None, logits
     if isinstance(logits_to_keep, int) and logits is not None and logits.shape[:-1] == labels.shape:
         loss = logits_loss(logits, labels, num_items_in_batch)
-        return loss, logits if padding is None else padding.restore(logits)
+        return loss, logits if kept is None else restore(logits, kept)
     states, targets = labelled_only(hidden_states, labels)
     return vocabulary_loss(states, model.lm_head, targets, num_items_in_batch, softcap=softcap), logits
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from .compat import ACT2FN
 from .configuration_tfm import ENGINES
-from .layout import marks_padding
+from .inputs import marks_padding
 from .norms import make_norm
 
 #: fields of the configuration that a pooler and its pooling read

@@ -6,9 +6,10 @@ import torch
 from torch import nn
 from transformers import initialization as init
 
-from .batch import Batch
+from .batch import Batch, Layout
+from .entrance import among, columns_of
+from .inputs import is_traced
 from .layers import runs_backward_apart
-from .layout import Layout, is_traced
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")  # the attention implementations that take a bias
 
@@ -113,11 +114,11 @@ class BiasedLayouts:
         self.reads_positions = config.position_embedding_type == "alibi" and (config.round_alibi or has_gaps)
         self.is_shared = not (self.bias.is_per_layer or runs_backward_apart(model))
         self.current: dict[str, Layout] = {}
-        tokens = batch.tokens.inputs
-        self.sequences, self.queries = tokens.shape[:2] if batch.padding is None else batch.padding.shape
+        given = batch.tokens.ids_or_embeddings
+        self.sequences, self.queries = given.shape[:2] if batch.kept is None else batch.kept.shape
         # Found before the layers run: they add to the cache.
         self.spans = {kind: self.span(batch.cache, layer_types.index(kind)) for kind in dict.fromkeys(layer_types)}
-        self.device = tokens.device
+        self.device = given.device
 
     def span(self, cache, layer: int) -> tuple[int, int, int | torch.Tensor]:
         """The number of keys of a layer, where the first stands among all, and how far it is from the first query."""
@@ -147,7 +148,10 @@ class BiasedLayouts:
             bias = spread(values, self.queries, keys)
         if self.implementation == "flex_attention":
             return layout._replace(bias=bias.expand(self.sequences, -1, self.queries, -1))
-        return layout.with_bias(bias)
+        if layout.parts is None:
+            return layout._replace(mask=masked(bias, layout.mask))
+        cut = zip(layout.parts, bias.expand(self.sequences, -1, -1, -1).split(1), columns_of(layout.keys), strict=True)
+        return layout._replace(parts=[Layout(masked(among(own, places), part.mask)) for part, own, places in cut])
 
     def positions(self, keys: int, *starts: int | torch.Tensor) -> tuple[torch.LongTensor, ...]:
         """Positions of keys, `(batch or 1, keys)`, and of queries; `starts` are the numbers of the first ones."""
@@ -157,6 +161,12 @@ class BiasedLayouts:
             return tuple(each[None] for each in places)
         # A static cache has room for more keys than there are.
         return tuple(known[:, each.clamp(max=known.shape[1] - 1)] for each in places)
+
+
+def masked(bias: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    if mask is None:
+        return bias
+    return bias.where(mask, torch.finfo(bias.dtype).min) if mask.dtype == torch.bool else mask + bias
 
 
 def has_holes(positions: torch.LongTensor) -> bool:

@@ -8,7 +8,7 @@ from torch import nn
 from transformers import initialization as init
 
 from .compat import ROPE_INIT_FUNCTIONS, dynamic_rope_update
-from .layout import is_traced
+from .inputs import is_traced
 
 
 class TfmSinusoidalPositions(nn.Module):

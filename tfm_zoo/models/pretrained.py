@@ -9,17 +9,17 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.quantizers import AutoHfQuantizer
 
-from .attention import TfmAttention
-from .hub_card import INSTALL
-from .hub_saving import TfmHubMixin
-from .layers import TfmLayer
+from .layers import TfmAttention, TfmLayer
 from .norms import TfmZeroCenteredRMSNorm
 from .position_bias import TfmAlibi
 from .positions import TfmSinusoidalPositions
 
 
-class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
-    """Base of the families' base classes, which name their configuration."""
+class TfmPreTrainedModel(PreTrainedModel):
+    """Base of the families' base classes, which name their configuration.
+
+    transformers saves and pushes it; where there is `tfm_zoo`, its `hub/saving.py` does, with a manifest and a card.
+    """
 
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
@@ -41,11 +41,12 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
                 f"{type(self).__name__} is made from a {expected.__name__}, not from a {type(config).__name__} of type "
                 f"{kind!r}."
             )
+        config.validate_fields()
         quantization = getattr(config, "quantization_config", None)
         if isinstance(quantization, dict) and not AutoHfQuantizer.supports_quant_method(quantization):
             # transformers would go on, and take rounded numbers for weights.
             method = quantization["quant_method"]
-            raise ValueError(f"The checkpoint is quantised: import {method} before you load it ({INSTALL}).")
+            raise ValueError(f"The checkpoint is quantised: import {method} before you load it (its card says how).")
         super().__init__(config, *inputs, **kwargs)
 
     @property
@@ -77,11 +78,6 @@ class TfmPreTrainedModel(TfmHubMixin, PreTrainedModel):
             module.reset()
         elif isinstance(module, TfmZeroCenteredRMSNorm):
             init.zeros_(module.weight)
-
-    @classmethod
-    def _can_set_experts_implementation(cls) -> bool:
-        """Whether the family has experts. transformers would look for them in the file of the class."""
-        return "router_logits" in cls._can_record_outputs
 
     @classmethod
     def from_pretrained(cls, *args, key_mapping: dict[str, str] | None = None, **kwargs):

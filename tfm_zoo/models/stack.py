@@ -1,7 +1,7 @@
 """The core of every model: embeddings, blocks and a last norm. Its inputs have been checked."""
 
-import sys
 from functools import partial
+from sys import maxsize
 
 import torch
 from torch import nn
@@ -60,10 +60,10 @@ class TfmEmbeddings(nn.Module):
         self.projection = nn.Linear(width, config.hidden_size) if width != config.hidden_size else None
 
     def forward(
-        self, inputs: torch.Tensor, token_type_ids: torch.LongTensor | None, position_ids: torch.LongTensor
+        self, ids_or_embeddings: torch.Tensor, token_type_ids: torch.LongTensor | None, position_ids: torch.LongTensor
     ) -> torch.Tensor:
         """The fields of [`Tokens`] to hidden states `(batch, length, hidden_size)`."""
-        embeddings = self.embed_tokens(inputs) if inputs.dim() == 2 else inputs
+        embeddings = self.embed_tokens(ids_or_embeddings) if ids_or_embeddings.dim() == 2 else ids_or_embeddings
         if self.token_types_as_tokens and token_type_ids is not None:
             embeddings = embeddings + self.embed_tokens(token_type_ids)
         embeddings = embeddings if self.token_projection is None else self.token_projection(embeddings)
@@ -88,11 +88,12 @@ class TfmStack:
         """Makes the modules; `layer_types` names the kind of attention of each layer (see [`TfmAttention`])."""
         config, sizes = self.config, self.config.get_text_config(decoder=is_causal)
         self.layer_types, self.vocab_size, self.input_width = layer_types, vocab_size, config.embedding_size
+        self.is_causal = is_causal
         self.num_heads, self.cache_sizes = sizes.num_attention_heads, (sizes.num_key_value_heads, sizes.head_dim)
         # How many positions there are; sinusoids have no last one, and rotary positions are not checked.
         self.first_position = config.first_position
         rows = config.max_position_embeddings - self.first_position
-        self.num_positions = {"learned": rows, "sinusoidal": sys.maxsize}.get(config.position_embedding_type)
+        self.num_positions = {"learned": rows, "sinusoidal": maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)
         self.rotary_emb = make_rotary(sizes, layer_types)
         depth, groups = len(layer_types), layer_types[: config.num_hidden_groups]
@@ -118,8 +119,8 @@ class TfmStack:
         return self.config.num_hidden_layers
 
     @capture_outputs
-    def run(self, batch: Batch, **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Takes a batch through embeddings, blocks and last norm; `kwargs` go to every layer's attention."""
+    def run(self, batch: Batch, source: tuple = (), **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Takes a batch through embeddings, blocks and last norm. Layers get a [`Source`]'s fields, and `kwargs`."""
         biased = None if self.position_bias is None else BiasedLayouts(self, batch)
         hidden_states = self.embeddings(*batch.tokens)
         rotary = self.rotary_emb and self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
@@ -129,7 +130,7 @@ class TfmStack:
             kind = getattr(layer, "layer_type", None)  # an engine's stand-in has none
             hidden_states = layer(
                 hidden_states,
-                *batch.source,  # by position: gradient checkpointing looks for gradients there
+                *source,  # by position: gradient checkpointing looks for gradients there
                 layout=layouts.get(kind),
                 position_embeddings=rotary.get(kind) if isinstance(rotary, dict) else rotary,
                 past_key_values=batch.cache,
@@ -137,4 +138,4 @@ class TfmStack:
             )
         hidden_states = self.norm(hidden_states) if self.dropout is None else self.dropout(self.norm(hidden_states))
         hidden_states = hidden_states if self.projection is None else self.projection(hidden_states)
-        return BaseModelOutputWithPastAndCrossAttentions(hidden_states, batch.returned_cache)
+        return BaseModelOutputWithPastAndCrossAttentions(hidden_states, batch.cache if batch.returns_cache else None)

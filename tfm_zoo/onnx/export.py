@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ..converters import ConversionError
-from ..models.hub_saving import nothing_left_on_failure
+from ..hub.saving import nothing_left_on_failure
 from ..packing.linear import is_packed
 from ..quiet import quiet_export
 from .check import check

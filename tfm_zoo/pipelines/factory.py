@@ -44,7 +44,7 @@ def pipeline(task: str | None = None, model: Any = None, *others: Any, **argumen
             raise KeyError(f"{task} is no task. {hint}") from error
     if model is None:
         raise ValueError(f"{task} has no model by default: name one, as in pipeline({task!r}, 'a folder or Hub id').")
-    from ..patches import add_tasks_to_transformers
+    from ..plugin.patches import add_tasks_to_transformers
 
     names = add_tasks_to_transformers()
     return transformers.pipeline(names[task], model, *others, **languages | arguments)

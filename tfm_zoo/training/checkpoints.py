@@ -18,7 +18,7 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from tfm_zoo.models import hub_manifest
+from tfm_zoo.hub import manifest
 from tfm_zoo.quiet import quiet_checkpoint
 
 STATE_FILE = "trainer_state.json"
@@ -26,7 +26,7 @@ RESULTS_FILE = "all_results.json"  # a run that has it is finished
 MANIFEST_FILE = "files.json"
 STAGING = ".unfinished"
 #: files that describe the others: deleted before the others are replaced, and written last
-LAST = (STATE_FILE, hub_manifest.FILE)
+LAST = (STATE_FILE, manifest.FILE)
 
 
 # transformers' own `TrainerState` records neither the step within an epoch nor the run that it belongs to.

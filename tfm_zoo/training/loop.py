@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from tfm_zoo.models.hub_gathering import own_class, whole
+from tfm_zoo.hub.gathering import own_class, whole
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 from tfm_zoo.training.checkpoints import STATE_FILE, TrainState, complete_checkpoints, save_checkpoint, staged
 from tfm_zoo.training.identity import check_identity, identity

@@ -33,7 +33,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers.integrations import unset_hf_deepspeed_config
 
 from tfm_zoo.hub import PushError
-from tfm_zoo.models.hub_saving import open_repository
+from tfm_zoo.hub.uploading import open_repository
 from tfm_zoo.quiet import hush_deepspeed, hush_downloads, hush_progress_bars, hush_tokenizers
 from tfm_zoo.training.checkpoints import (
     RESULTS_FILE,

@@ -11,7 +11,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers import PreTrainedModel
 
-from tfm_zoo.models.hub_gathering import own_class, plain_name
+from tfm_zoo.hub.gathering import own_class, plain_name
 
 
 def is_sharded(accelerator: Accelerator) -> bool:

@@ -38,7 +38,7 @@ ALBERT = Architecture(
         Field("hidden_dropout_prob", "embedding_dropout"),
         Field("hidden_dropout_prob", "attention_output_dropout"),
         Field("attention_probs_dropout_prob", "attention_dropout"),
-        Field("classifier_dropout_prob", "classifier_dropout", is_never_none=True),
+        Field("classifier_dropout_prob", "classifier_dropout"),
         *constants(hidden_dropout=0.0),  # of what the feed-forward adds
         *only(inner_group_num=1),
     ),

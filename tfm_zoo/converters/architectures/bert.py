@@ -6,23 +6,31 @@ from ..config_rules import (
     ConfigRule,
     Field,
     Fields,
+    Following,
     LabelCount,
     Requires,
     amended,
     constants,
-    effective,
     only,
     same,
 )
 from ..tensor_rules import NotConverted, Rename, TensorRule
 
+
+def classifier_rate(official: Fields) -> float:
+    """The dropout of official classifiers."""
+    rate = official.get("classifier_dropout")
+    return official["hidden_dropout_prob"] if rate is None else rate
+
+
 FIELDS = (
     *same("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
-    *same("max_position_embeddings", "type_vocab_size", "classifier_dropout", "initializer_range"),
+    *same("max_position_embeddings", "type_vocab_size", "initializer_range"),
     *same("pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings"),
     Field("hidden_dropout_prob", "hidden_dropout"),
     Field("attention_probs_dropout_prob", "attention_dropout"),
     Field("layer_norm_eps", "norm_eps"),
+    Following("classifier_dropout", classifier_rate),
 )
 HAS_SEGMENTS = Requires("type_vocab_size", lambda size: size > 0, "at least 1")
 CONFIG = (
@@ -95,7 +103,8 @@ ROBERTA_CLASSIFIER = tuple(Rename(f"classifier.{name}", f"classifier.{name}") fo
 
 
 def classifier_dropout(zoo: Fields) -> float:
-    return effective(zoo, "classifier_dropout")
+    """The dropout of the zoo's classifiers."""
+    return zoo["hidden_dropout"] if zoo["classifier_dropout"] is None else zoo["classifier_dropout"]
 
 
 def roberta_choice_dropout(zoo: Fields) -> float | None:
@@ -142,11 +151,6 @@ XLM_ROBERTA = roberta("xlm-roberta", "XLM-R", "XLMRoberta")
 CAMEMBERT = roberta("camembert", "CamemBERT", "Camembert")
 
 
-def xl_classifier_dropout(official: Fields) -> float:
-    rate = official.get("classifier_dropout")
-    return official["hidden_dropout_prob"] if rate is None else rate
-
-
 #: Goyal et al. 2021: pre-norm, and without dropout of what the feed-forward adds
 XLM_ROBERTA_XL = roberta(
     *("xlm-roberta-xl", "XLM-R-XL", "XLMRobertaXL"),
@@ -155,7 +159,7 @@ XLM_ROBERTA_XL = roberta(
         *constants(norm_position="pre", embedding_norm=False, hidden_dropout=0.0),
         Field("hidden_dropout_prob", "embedding_dropout"),
         Field("hidden_dropout_prob", "attention_output_dropout"),
-        Computed("classifier_dropout", xl_classifier_dropout),
+        Computed("classifier_dropout", classifier_rate),
     ),
     (
         Rename("encoder.layer.{i}.attention.self_attn_layer_norm", "layers.{i}.self_attn_norm"),
@@ -189,7 +193,7 @@ DISTILBERT = Architecture(
         Field("hidden_dim", "intermediate_size"),
         Field("activation", "hidden_act"),
         Field("dropout", "hidden_dropout"),
-        Field("seq_classif_dropout", "classifier_dropout", is_never_none=True),
+        Field("seq_classif_dropout", "classifier_dropout"),
         *constants(norm_eps=1e-12, type_vocab_size=0, attention_output_dropout=0.0),
         *constants(add_pooling_layer=False, pooler_act="relu"),
     ),

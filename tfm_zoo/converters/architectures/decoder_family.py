@@ -38,9 +38,9 @@ ROTARY_SHARE = RotaryParameters(
     lambda parameters: WHOLE_HEADS | parameters,
     lambda parameters: {name: value for name, value in parameters.items() if (name, value) not in WHOLE_HEADS.items()},
 )
-#: for classes with parameters for each kind of layer
-ROTARY_BY_KIND = RotaryParameters(
-    lambda parameters: {kind: dict(parameters) for kind in ("full_attention", "sliding_attention")}
+#: for classes with parameters for each type of layer
+ROTARY_BY_TYPE = RotaryParameters(
+    lambda parameters: {layer_type: dict(parameters) for layer_type in ("full_attention", "sliding_attention")}
 )
 CONFIG = (
     *same("vocab_size", "initializer_range", "pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings"),

@@ -23,7 +23,7 @@ def mlp_layer_types(official: Fields) -> list[str]:
 
 
 def dense_layers(types: list[str]) -> dict[str, object]:
-    return {"decoder_sparse_step": 1, "mlp_only_layers": [i for i, kind in enumerate(types) if kind == "dense"]}
+    return {"decoder_sparse_step": 1, "mlp_only_layers": [i for i, mlp_type in enumerate(types) if mlp_type == "dense"]}
 
 
 MIXTRAL = llama(

@@ -7,7 +7,7 @@ sides of each sub-layer, and windows. Gemma 2 caps scores and logits; Gemma 3 no
 from ..architecture import Head
 from ..config_rules import Computed, Field, Fields, Requires, constants, only, same
 from ..tensor_rules import Rename
-from .decoder_family import LM_HEAD, ROTARY_BY_KIND, SCORE, WITHOUT_ANSWERS
+from .decoder_family import LM_HEAD, ROTARY_BY_TYPE, SCORE, WITHOUT_ANSWERS
 from .llama import ALWAYS_A_WINDOW, BODY, HEAD_NORMS, llama
 
 
@@ -48,7 +48,7 @@ GEMMA3 = llama(
     *("gemma3_text", "Gemma 3", "Gemma3"),
     *LATER_CONFIG,
     *constants(qk_norm="head"),
-    ROTARY_BY_KIND,
+    ROTARY_BY_TYPE,
     *only(attn_logit_softcapping=None),
     tensors=(*BODY, *BOTH_NORMS, *HEAD_NORMS),
     heads=(

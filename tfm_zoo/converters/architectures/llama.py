@@ -33,9 +33,9 @@ def head_dim(official: Fields) -> int:
 
 def rotates_whole_heads(rope_parameters: dict[str, Any] | None) -> bool:
     """Whether positions rotate every channel, as the official classes do whatever `partial_rotary_factor` says."""
-    by_kind = [value for value in (rope_parameters or {}).values() if isinstance(value, dict)]
-    if by_kind:
-        return all(map(rotates_whole_heads, by_kind))
+    by_layer_type = [value for value in (rope_parameters or {}).values() if isinstance(value, dict)]
+    if by_layer_type:
+        return all(map(rotates_whole_heads, by_layer_type))
     share = (rope_parameters or {}).get("partial_rotary_factor")
     return share in (None, 1.0) or rope_parameters["rope_type"] == "proportional"
 
@@ -86,7 +86,7 @@ def window(official: Fields) -> int | None:
 
 
 def layer_types(official: Fields) -> list[str] | None:
-    """The kind of each layer; `None` without a window, so that a window that the caller chooses is for all layers."""
+    """The type of each layer; `None` without a window, so that a window that the caller chooses is for all layers."""
     return None if window(official) is None else official.get("layer_types")
 
 

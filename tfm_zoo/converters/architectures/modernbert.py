@@ -17,7 +17,7 @@ TENSORS = (
     Split("layers.{i}.mlp.Wi", GATE_UP),
     Rename("layers.{i}.mlp.Wo", "layers.{i}.mlp.down_proj"),
     Rename("final_norm", "norm"),
-    *(NotConverted(f"rotary_emb.{kind}_attention_inv_freq") for kind in ("full", "sliding")),
+    *(NotConverted(f"rotary_emb.{layer_type}_attention_inv_freq") for layer_type in ("full", "sliding")),
 )
 
 
@@ -52,7 +52,7 @@ MODERNBERT = Architecture(
         Field("mlp_dropout", "activation_dropout"),
         Field("decoder_bias", "lm_head_bias"),
         Field("classifier_activation", "pooler_act"),
-        Field("classifier_activation", "lm_head_act", is_never_none=True),
+        Field("classifier_activation", "lm_head_act"),
         Computed("sliding_window", sliding_window, local_attention),
         *constants(norm_position="pre", embedding_norm=True, first_norm=False, type_vocab_size=0, hidden_dropout=0.0),
         *constants(attention_output_dropout=lambda zoo: zoo["attention_dropout"]),

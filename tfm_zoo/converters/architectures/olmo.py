@@ -1,12 +1,12 @@
 """OLMo 2 (Team OLMo 2024) and OLMo 3 (Team OLMo 2025).
 
 They are LLaMA with norms after each sub-layer, in place of before it, and norms of queries and keys. OLMo 3 has a
-window in three of four layers, and rotary positions by kind of layer.
+window in three of four layers, and rotary positions by type of layer.
 """
 
 from ..config_rules import constants, same
 from ..tensor_rules import Rename
-from .decoder_family import ROTARY_BY_KIND
+from .decoder_family import ROTARY_BY_TYPE
 from .llama import ALWAYS_A_WINDOW, BODY, HEAD_NORMS, llama
 
 OLMO = (
@@ -26,4 +26,4 @@ OPTIONS = {
 }
 
 OLMO2 = llama("olmo2", "OLMo 2", "Olmo2", *OLMO, **OPTIONS)
-OLMO3 = llama("olmo3", "OLMo 3", "Olmo3", *OLMO, *same("layer_types"), *ALWAYS_A_WINDOW, ROTARY_BY_KIND, **OPTIONS)
+OLMO3 = llama("olmo3", "OLMo 3", "Olmo3", *OLMO, *same("layer_types"), *ALWAYS_A_WINDOW, ROTARY_BY_TYPE, **OPTIONS)

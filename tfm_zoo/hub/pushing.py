@@ -7,15 +7,17 @@ from pathlib import Path
 import torch
 from huggingface_hub import CommitInfo, HfApi, ModelCard
 
+from .. import __version__
 from ..converters.sources import no_folder
-from ..models.hub_card import card_of_model
-from ..models.hub_manifest import FILE, INDEX, VERSION
-from ..models.hub_saving import CARD, open_repository, upload
+from ..plugin.families import FAMILIES
 from ..quiet import quiet_retrying
-from ..registration import FAMILIES
 from .cards import with_source
 from .comparisons import Verdict, compare_code, compare_weights
-from .verify import read_json, read_manifest
+from .contents import INDEX
+from .manifest import FILE
+from .model_card import CARD, card_of_model
+from .uploading import open_repository, upload
+from .verifying import read_json, read_manifest
 
 #: what a run leaves in a folder beside its model
 FOLDERS = ("__pycache__", "runs", "logs", "wandb")
@@ -73,7 +75,7 @@ def push(
                 f"connection: {command}"
             ) from error
         raise
-    message = commit_message or f"Upload {folder.resolve().name} with tfm_zoo {VERSION}"
+    message = commit_message or f"Upload {folder.resolve().name} with tfm_zoo {__version__}"
     try:
         card = card_of_folder(folder, repo_id)
         return upload(api, repo_id, files, card, revision=revision, commit_message=message)

@@ -3,17 +3,14 @@
 (What other libraries print is a matter of `quiet.py`.)
 """
 
-import sys
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from functools import wraps
 from types import ModuleType
 
-import transformers
 from transformers.models.auto import modeling_auto
 
-from .registration import FAMILIES
-
-PEFT_TABLES = "peft.utils.constants"
+from ..hub.adapters import check_base
+from ..importing import when_imported
+from .families import FAMILIES
 
 
 def add_classes_to_transformers() -> None:
@@ -22,6 +19,8 @@ def add_classes_to_transformers() -> None:
     `transformers serve` takes the class of a checkpoint from `getattr(transformers, config.architectures[0])`. It does
     not ask the Auto classes, where the zoo's classes are registered, and has no other place to register them.
     """
+    import transformers  # as it is now: its command may have put another module in its place
+
     for module, config_class in FAMILIES.items():
         for name in (*config_class.auto_classes.values(), *config_class.other_auto_classes):
             setattr(transformers, name, getattr(module, name))
@@ -50,8 +49,8 @@ def add_tasks_to_transformers() -> dict[str, str]:
     from transformers import AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM
     from transformers.pipelines import PIPELINE_REGISTRY
 
-    from .pipelines.question_answering import QuestionAnsweringPipeline
-    from .pipelines.text_to_text import SummarizationPipeline, Text2TextGenerationPipeline, TranslationPipeline
+    from ..pipelines.question_answering import QuestionAnsweringPipeline
+    from ..pipelines.text_to_text import SummarizationPipeline, Text2TextGenerationPipeline, TranslationPipeline
 
     tasks = {
         "question-answering": (QuestionAnsweringPipeline, AutoModelForQuestionAnswering),
@@ -68,12 +67,10 @@ def add_tasks_to_transformers() -> dict[str, str]:
 def add_types_to_peft() -> None:
     """Puts the zoo's model types into PEFT's tables of the modules that adapt a model, now or when PEFT is imported.
 
-    Without an entry there every configuration of PEFT has to name its `target_modules`.
+    Without an entry there every configuration of PEFT has to name its `target_modules`. PEFT has no place to register a
+    type.
     """
-    if PEFT_TABLES in sys.modules:
-        add_types_to_tables(sys.modules[PEFT_TABLES])
-    else:
-        sys.meta_path.insert(0, WhenPeftIsImported())
+    when_imported("peft.utils.constants", add_types_to_tables)
 
 
 def add_types_to_tables(constants: ModuleType) -> None:
@@ -83,22 +80,23 @@ def add_types_to_tables(constants: ModuleType) -> None:
             table.update(dict.fromkeys((config.model_type for config in FAMILIES.values()), table["llama"]))
 
 
-class WhenPeftIsImported(MetaPathFinder):
-    """Adds the zoo's types to PEFT's tables right after they are made, and then is gone.
+def ask_for_bases() -> None:
+    """Makes PEFT refuse a new adapter whose base nobody would find again, now or when PEFT is imported.
 
-    PEFT has no place to register a type, and the zoo does not import it for those who do not use it.
+    PEFT notes the name of the base and asks nobody. A trainer that calls it would save such an adapter for the first
+    time after hours of training, and its base would be lost.
     """
+    when_imported("peft.peft_model", ask_for_bases_in)
 
-    def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path) if name == PEFT_TABLES else None
-        if spec is None:
-            return None
-        sys.meta_path.remove(self)
-        execute = spec.loader.exec_module
 
-        def execute_and_add(module: ModuleType) -> None:
-            execute(module)
-            add_types_to_tables(module)
+def ask_for_bases_in(peft_model: ModuleType) -> None:
+    """Checks the base of every adapter that is made, and not of those that are loaded."""
+    initialise = peft_model.PeftModel.__init__
 
-        spec.loader.exec_module = execute_and_add
-        return spec
+    @wraps(initialise)
+    def checked(self, model, peft_config, *args, **kwargs):
+        if not (peft_config.base_model_name_or_path or peft_config.inference_mode):
+            check_base(model)
+        initialise(self, model, peft_config, *args, **kwargs)
+
+    peft_model.PeftModel.__init__ = checked

@@ -8,6 +8,9 @@ from typing import Any
 from huggingface_hub import ModelCard, ModelCardData
 from transformers import PreTrainedModel
 
+from ..plugin.families import auto_class_of
+
+CARD = "README.md"
 #: how tfm_zoo gets onto a machine: no index of packages has it
 INSTALL = "`pip install .` in a clone of tfm_zoo"
 #: the head of a model -> the pipeline that the Hub shows it with
@@ -91,8 +94,7 @@ def tags_of(model: PreTrainedModel) -> list[str]:
 def class_names(model: PreTrainedModel) -> dict[str, str]:
     """The names of a model's class and of the Auto class that loads it, and what else loading needs, for templates."""
     name = type(model).__name__
-    auto_class = next((auto for auto, target in model.config.auto_classes.items() if target == name), None)
-    auto_class = model.config.other_auto_classes.get(name, auto_class)
+    auto_class = auto_class_of(type(model.config), name)
     needs = "transformers runs it without `tfm_zoo` installed"
     imports = f"from transformers import {auto_class}, AutoTokenizer"
     if auto_class is None:

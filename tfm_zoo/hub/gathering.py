@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .losses import is_divided
+from ..models.losses import is_divided
 
 #: the names under which wrappers keep the layer inside: FSDP1, activation checkpointing, compilation
 WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")

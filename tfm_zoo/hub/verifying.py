@@ -12,10 +12,10 @@ from huggingface_hub import hf_hub_download, snapshot_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
 from ..converters.sources import check_folder, download, not_on_hub
-from ..models.hub_manifest import FILE
 from ..quiet import quiet_retrying
 from . import comparisons
 from .comparisons import TOLERANCE, Verdict
+from .manifest import FILE
 
 #: what every manifest has
 FIELDS = ("tfm_zoo", "transformers", "torch", "settings", "code", "weights", "fingerprint")

@@ -1,0 +1,141 @@
+"""Checkpoints that earlier versions saved load today and compute what they did, with this package and with their own
+code.
+
+`version_0_1.zip` was made once, by commit 2492be5, and `version_0_2.zip` by commit 0b044ac (both with transformers 5.23
+and torch 2.13). They are never remade. Each folder holds what `save_pretrained` wrote for a tiny model of one head; the
+code files, the same for all heads of a family, are kept once, in `code`. The axes of the configuration vary over the
+heads. `recorded.pt` beside each checkpoint holds a ragged batch, every tensor that the model returned for it (hidden
+states included) and, for a model that generates, a prompt and its greedy tokens; a decoder's prompt is padded on the
+left, and `no_repeat_ngram_size=1` keeps the tokens from repeating. Folders with `-from-` in their names were converted:
+beside them stand the official configuration that they came from, in `official`, and, in `recorded.pt`, the logits of
+the official model (where it answers questions, those of the start). Folders with `-int` are quantised: only the package
+loads them, and their manifests have what they computed.
+"""
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+
+import tfm_zoo
+from tfm_zoo.hub import verify
+
+from ..conversion.comparison import assert_same_config
+from ..tiny import HEADS
+from . import plain
+from .conftest import run_jobs
+
+#: version -> its heads
+HEADS_OF = {
+    "0.1.0": {head.__name__ for head in HEADS}
+    - {"TfmEncoderDecoderForQuestionAnswering", "TfmEncoderDecoderForTokenClassification"},
+    "0.2.0": {head.__name__ for head in HEADS} | {"TfmBertForReplacedTokenDetection"},
+}
+
+
+def archive(version: str) -> zipfile.ZipFile:
+    return zipfile.ZipFile(Path(__file__).with_name(f"version_{version.removesuffix('.0').replace('.', '_')}.zip"))
+
+
+def names(version: str) -> list[str]:
+    with archive(version) as kept:
+        return sorted({name.split("/")[0] for name in kept.namelist()} - {"code"})
+
+
+ALL = [(version, name) for version in HEADS_OF for name in names(version)]
+WHOLE = [(version, name) for version, name in ALL if "-int" not in name]
+EVERY_VERSION = pytest.mark.parametrize("version", HEADS_OF)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory) -> dict[tuple[str, str], Path]:
+    """Version and name -> folder, with its code in it."""
+    roots = {version: tmp_path_factory.mktemp("earlier") for version in HEADS_OF}
+    for version, root in roots.items():
+        with archive(version) as kept:
+            kept.extractall(root)
+        for name in names(version):
+            for file in json.loads((root / name / "zoo_manifest.json").read_text())["code"]:
+                (root / name / file).write_bytes((root / "code" / file).read_bytes())
+    return {(version, name): roots[version] / name for version, name in ALL}
+
+
+def assert_replayed(result: dict, folder: Path) -> None:
+    """The outputs and tokens that were recorded, and no weight missing or left over."""
+    recorded = torch.load(folder / "recorded.pt")
+    assert not result["unmatched"]
+    assert result["outputs"].keys() == recorded["outputs"].keys()
+    for name, tensor in recorded["outputs"].items():
+        error = f"output {name} of {folder.name} differs"
+        torch.testing.assert_close(result["outputs"][name], tensor, rtol=1e-6, atol=1e-6, msg=error)
+    if "tokens" in recorded:
+        assert result["tokens"].tolist() == recorded["tokens"].tolist()
+
+
+@EVERY_VERSION
+def test_every_head_is_among_them(version):
+    assert {name.split("-")[0] for name in names(version)} == HEADS_OF[version]
+
+
+@pytest.mark.parametrize(("version", "name"), WHOLE)
+def test_loads_by_name(version, name, checkpoints):
+    folder = checkpoints[version, name]
+    for model_class in (getattr(tfm_zoo, name.split("-")[0]), None):  # its own, and its Auto class
+        assert_replayed(plain.replay(str(folder), model_class), folder)
+
+
+@pytest.mark.slow
+@EVERY_VERSION
+def test_every_one_loads_with_its_own_code(version, checkpoints, plain_forks, tmp_path):
+    """Where there is no zoo, all of a version in one process."""
+    folders = [checkpoints[each] for each in WHOLE if each[0] == version]
+    replay_in_one_process(folders, plain_forks, tmp_path)
+
+
+def replay_in_one_process(folders: list[Path], forks, tmp_path: Path) -> None:
+    arguments = {"sources": [str(folder) for folder in folders], "trust_remote_code": True}
+    [results] = run_jobs([("replay_all", arguments)], forks, tmp_path)
+    for folder, result in zip(folders, results, strict=True):
+        assert_replayed(result, folder)
+
+
+@pytest.mark.slow
+def test_saved_again_they_have_todays_names_and_code(checkpoints, plain_forks, tmp_path):
+    """The tensors of version 0.1 that have other names since then are those of encoders' classifiers of sequences."""
+    again = []
+    for (version, name), folder in checkpoints.items():
+        if name.startswith("TfmBertForSequenceClassification"):
+            model = tfm_zoo.TfmBertForSequenceClassification.from_pretrained(folder)
+            again.append(tmp_path / version / name)
+            model.save_pretrained(again[-1])
+            (again[-1] / "recorded.pt").write_bytes((folder / "recorded.pt").read_bytes())
+            with safe_open(again[-1] / "model.safetensors", "pt") as file:
+                assert set(file.keys()) == model.state_dict().keys()
+    replay_in_one_process(again, plain_forks, tmp_path)
+
+
+@pytest.mark.parametrize(("version", "name"), [each for each in ALL if "-from-" in each[1]])
+def test_a_converted_one_goes_back(version, name, checkpoints):
+    folder = checkpoints[version, name]
+    official = tfm_zoo.to_official(getattr(tfm_zoo, name.split("-")[0]).from_pretrained(folder)).eval()
+    assert_same_config(official.config, type(official.config).from_pretrained(folder / "official"))
+    recorded = torch.load(folder / "recorded.pt")
+    with torch.no_grad():
+        outputs = official(**recorded["inputs"], use_cache=False)
+    logits = outputs.logits if "logits" in outputs else outputs.start_logits
+    torch.testing.assert_close(logits, recorded["official_logits"], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [(version, "TfmGPTForCausalLM") for version in HEADS_OF] + [each for each in ALL if each not in WHOLE],
+)
+def test_verify_says_at_most_that_the_version_is_another(version, name, checkpoints):
+    verdict = verify(checkpoints[version, name])
+    assert verdict.ok, verdict
+    assert all(warning.startswith(f"its code is that of tfm_zoo {version}; ") for warning in verdict.warnings)

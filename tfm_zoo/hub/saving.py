@@ -1,0 +1,132 @@
+"""How zoo models are saved and pushed where `tfm_zoo` is: as transformers does, with a manifest and a card.
+
+[`register`] makes these functions methods of all zoo models. The code that travels with a checkpoint has none of them:
+where there is no `tfm_zoo`, and in a model that was made by a checkpoint's own code, transformers saves and pushes. The
+model keeps its code then. It has no manifest, or an earlier one, by which `verify` finds that it has changed.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import CommitInfo, HfApi
+
+from ..models.pretrained import TfmPreTrainedModel
+from .gathering import gathered, is_sharded, plain_name, whole
+from .manifest import write_manifest
+from .model_card import card_of_model
+from .uploading import open_repository, upload
+
+#: options of `push_to_hub`, which `save_pretrained(push_to_hub=True)` takes too
+PUSH_OPTIONS = {"commit_message", "commit_description", "private", "token", "revision", "create_pr", "tags"}
+
+
+def save_pretrained(
+    self: TfmPreTrainedModel,
+    save_directory: str | Path,
+    is_main_process: bool = True,
+    state_dict: dict[str, torch.Tensor] | None = None,
+    push_to_hub: bool = False,
+    **kwargs: Any,
+) -> None:
+    """Saves as transformers does, and writes a manifest; a save that fails leaves no new file behind.
+
+    A sharded model is saved as a whole one: give `state_dict=accelerator.get_state_dict(model)`. With FSDP2 it may be
+    left out if all processes call this.
+    """
+    folder = Path(save_directory)
+    if state_dict is not None:
+        state_dict = {plain_name(name): value for name, value in state_dict.items()}
+    if is_sharded(self):
+        return save_whole(self, folder, is_main_process, state_dict, push_to_hub=push_to_hub, **kwargs)
+    if state_dict is not None:  # engines copy tied weights: only one of each is saved
+        tied = self.all_tied_weights_keys
+        state_dict = {name: value for name, value in state_dict.items() if tied.get(name) not in state_dict}
+    weights = state_dict and dict(state_dict)  # transformers empties the dict that it saves
+    options = {name: kwargs.pop(name) for name in PUSH_OPTIONS & kwargs.keys()} if push_to_hub else {}
+    repo_id = kwargs.pop("repo_id", folder.name)
+    with nothing_left_on_failure(folder):
+        save = super(TfmPreTrainedModel, self).save_pretrained
+        save(folder, is_main_process=is_main_process, state_dict=state_dict, **kwargs)
+        # An adapter is saved without the model's configuration and code.
+        if is_main_process and (folder / "config.json").exists():
+            write_manifest(self, folder, weights)
+    if push_to_hub and is_main_process:
+        save_and_push(self, repo_id, {"state_dict": weights} | kwargs, **options)
+
+
+def save_whole(
+    model: TfmPreTrainedModel,
+    folder: Path,
+    is_main_process: bool,
+    weights: dict[str, torch.Tensor] | None,
+    **options: Any,
+) -> None:
+    """Saves a sharded model as an ordinary one, on the first process."""
+    weights = gathered(model) if weights is None else weights
+    if not is_main_process or (torch.distributed.is_initialized() and torch.distributed.get_rank() > 0):
+        return
+    if weights is None:
+        raise ValueError("The model is sharded: pass state_dict=accelerator.get_state_dict(model).")
+    model = whole(model, weights)
+    lacks_some = any(parameter.is_meta for parameter in model.parameters())
+    model.save_pretrained(folder, state_dict=weights if lacks_some else None, **options)
+
+
+def push_to_hub(
+    self: TfmPreTrainedModel,
+    repo_id: str,
+    *,
+    max_shard_size: int | str = "50GB",
+    tags: list[str] | str | None = None,
+    **options: Any,
+) -> CommitInfo:
+    """Uploads weights, configurations, code, manifest and card in one commit, with transformers' own `options`.
+
+    Weights and code of an earlier upload that this one does not bring are deleted. A card that somebody wrote stays,
+    with `tags` added to its own; one that the zoo wrote is replaced.
+    """
+    if getattr(self, "_hf_peft_config_loaded", False):  # only an adapter is saved
+        push = super(TfmPreTrainedModel, self).push_to_hub
+        return push(repo_id, max_shard_size=max_shard_size, tags=listed(tags), **options)
+    return save_and_push(self, repo_id, {"max_shard_size": max_shard_size}, tags, **options)
+
+
+def save_and_push(
+    model: TfmPreTrainedModel,
+    repo_id: str,
+    save_options: dict[str, Any],
+    tags: Sequence[str] | str | None = None,
+    **options: Any,
+) -> CommitInfo:
+    """Saves to an empty folder, and uploads it."""
+    api = HfApi(token=options.pop("token", None))
+    repo_id = open_repository(api, repo_id, options.pop("private", None), options.get("revision"))
+    tags = [*(model.model_tags or []), *listed(tags)]
+    options["commit_message"] = options.get("commit_message") or f"Upload {type(model).__name__}"
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder, **save_options)
+        files = {path.name: path for path in Path(folder).iterdir()}
+        return upload(api, repo_id, files, card_of_model(model, repo_id), tags, **options)
+
+
+def listed(tags: Sequence[str] | str | None) -> list[str]:
+    return [tags] if isinstance(tags, str) else list(tags or ())
+
+
+@contextmanager
+def nothing_left_on_failure(folder: Path) -> Iterator[None]:
+    """On an error, deletes what has been added to a folder since, and the folder if it is new."""
+    is_new, before = not folder.exists(), set(folder.iterdir()) if folder.is_dir() else set()
+    try:
+        yield
+    except BaseException:
+        for path in set(folder.iterdir()) - before if folder.is_dir() else ():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if is_new and folder.is_dir():
+            folder.rmdir()
+        raise

@@ -1,0 +1,66 @@
+"""Uploading files to a repository of the Hub in one commit."""
+
+import json
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard
+
+from .manifest import FILE
+from .model_card import CARD, source_of
+
+#: files that not every save writes; left from an earlier push, they would load in place of the new weights
+SAVED = ("model*.safetensors", "model.safetensors.index.json", "generation_config.json")
+
+
+def open_repository(api: HfApi, repo_id: str, private: bool | None = None, revision: str | None = None) -> str:
+    """Makes a repository on the Hub, and a branch in it, if missing; returns its full name, `"user/name"`.
+
+    Raises:
+        ValueError: for a revision that is a tag or a commit, and for `private` where the repository is public.
+    """
+    repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+    if private and not api.repo_info(repo_id).private:
+        raise ValueError(f"{repo_id} is public: make it private in its settings, or push without private.")
+    if revision is not None and not revision.startswith("refs/pr"):
+        tags = [ref.name for ref in api.list_repo_refs(repo_id).tags]
+        if revision in tags or re.fullmatch("[0-9a-f]{40}", revision):
+            kind = "tag" if revision in tags else "commit"
+            raise ValueError(f"revision {revision} is a {kind} of {repo_id}: a push goes to a branch.")
+        api.create_branch(repo_id, branch=revision, exist_ok=True)
+    return repo_id
+
+
+def upload(
+    api: HfApi, repo_id: str, files: dict[str, Path], card: ModelCard | None, tags: Sequence[str] = (), **options: Any
+) -> CommitInfo:
+    """Uploads files, keyed by their names in the repository, in one commit that deletes earlier weights and code.
+
+    `card` is added, or replaces one that the zoo wrote; somebody else's card gets the `tags` that it lacks.
+    `options` are those of `HfApi.create_commit`.
+    """
+
+    def download(name: str) -> str:
+        path = api.hf_hub_download(repo_id, name, revision=options.get("revision"))
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+
+    present = set(api.list_repo_files(repo_id, revision=options.get("revision")))
+    if CARD in present and source_of(text := download(CARD)) is None:
+        lacks_tags = tags and not set(tags) <= set(ModelCard(text).data.tags or [])
+        card = ModelCard(text) if lacks_tags else None
+    contents = {name: str(path) for name, path in sorted(files.items()) if name != CARD}
+    if card is not None:
+        card.data.tags = list(dict.fromkeys([*(card.data.tags or []), *tags])) or None
+        contents[CARD] = str(card).encode()
+
+    earlier = {name for name in present if any(fnmatch(name, pattern) for pattern in SAVED)}
+    if FILE in present:
+        earlier |= present & {FILE, *json.loads(download(FILE)).get("code", ())}
+    operations = [
+        *(CommitOperationAdd(path_in_repo=name, path_or_fileobj=content) for name, content in contents.items()),
+        *(CommitOperationDelete(path_in_repo=name) for name in sorted(earlier - files.keys())),
+    ]
+    return api.create_commit(repo_id=repo_id, operations=operations, **options)

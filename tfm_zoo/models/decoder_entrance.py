@@ -1,0 +1,242 @@
+"""The entrance of decoders: like [`encoder_batch`] for encoders, with a cache."""
+
+from functools import partial
+
+import torch
+from torch.nn import functional as F
+from transformers import Cache, DynamicCache
+
+from .batch import EVERYTHING, Batch, KeptTokens, Layout, Tokens
+from .cache import count_cached, new_cache, unless_checkpointing
+from .compat import create_causal_mask, create_sliding_window_causal_mask
+from .entrance import (
+    asks_for,
+    empty_states,
+    find_kept,
+    find_window,
+    has_hooks,
+    keep,
+    lay_out,
+    pairs_as_read,
+)
+from .inputs import check_inputs, check_positions, count_positions, is_traced, marks_padding
+from .layers import is_checkpointing
+from .linear_attention import padding_mask
+from .positions import follows_length
+
+DECODER_MASKS = {
+    "full_attention": create_causal_mask,
+    "sliding_attention": create_sliding_window_causal_mask,
+    "linear_attention": padding_mask,
+}
+SHOWN = ("output_hidden_states", "output_attentions", "output_router_logits")  # what each layer computes
+
+
+def decoder_batch(
+    model,
+    tokens: Tokens,
+    attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
+    cache: Cache | None,
+    use_cache: bool | None,
+    options: dict,
+    read: torch.Tensor | None = None,
+) -> Batch:
+    """Makes the batch of a causal [`TfmStack`] from the inputs of [`TfmGPTModel`]; `read` are its `read_positions`.
+
+    Raises:
+        ValueError: for inputs that do not fit each other, the cache or the model.
+    """
+    config, given, passed = model.config, tokens.ids_or_embeddings, tokens.position_ids
+    cache = unless_checkpointing(model, cache)
+    seen = count_cached(model, cache, batch=given.shape[0])
+    # (Even without a cache here: continuous batching keeps one of its own.)
+    check_inputs(model, tokens, attention_mask, seen=seen, is_decoder=True)
+    # As in transformers, sequences are packed into a row only if there is neither a mask nor a cache.
+    packed = positions_if_packed(passed) if attention_mask is None and cache is None else None
+    is_packed = packed is not None and not is_traced(packed)
+    if is_packed and "linear_attention" in model.layer_types:
+        raise ValueError(
+            f"{model.argument_prefix}position_ids begin anew within a row: the state of linear attention would carry "
+            "one sequence into the next. They should be rows of their own, padded."
+        )
+    is_counted = config.position_ids_from_mask and marks_padding(attention_mask)
+    key_positions = count_in_mask(attention_mask, given) if is_counted else None
+    if passed is None:
+        positions = default_positions(model, given, attention_mask, cache, seen, key_positions)
+        tokens = tokens._replace(position_ids=positions)
+    if config.position_ids_from_mask and isinstance(attention_mask, dict):
+        key_positions = count_seen(attention_mask.get("full_attention"), given)
+    use_cache = wants_cache(model, use_cache, is_packed)
+    if use_cache and cache is None:
+        cache = new_cache(config)
+
+    kept = None
+    if passed is None and cache is None and not any(asks_for(config, options, name) for name in SHOWN):
+        kept = unread_positions(model, attention_mask, read)
+    layouts = decoder_layouts(model, given, attention_mask, cache, packed, kept)
+    if kept is not None:
+        tokens = Tokens(*(each if each is None else keep(each, kept) for each in tokens))
+    return Batch(tokens, layouts, kept, cache, use_cache, key_positions)
+
+
+def default_positions(
+    model,
+    given: torch.Tensor,
+    attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
+    cache: Cache | None,
+    seen: int | None,
+    key_positions: torch.LongTensor | None,
+) -> torch.LongTensor:
+    """Positions `(batch or 1, length)` of the inputs, after those in the cache.
+
+    Args:
+        seen: the number of positions in the cache. `None`: only the device knows.
+        key_positions: `(batch, seen + length)`, those of all tokens, if they are counted in the mask.
+    """
+    length = given.shape[1]
+    if key_positions is not None:
+        return check_positions(model, key_positions[:, -length:])
+    if model.config.position_ids_from_padding and cache is not None and marks_padding(attention_mask):
+        seen = attention_mask[:, :-length].bool().sum(dim=1, keepdim=True)
+    elif seen is None:
+        seen = cache.get_seq_length()
+    return count_positions(model, given, seen)
+
+
+def decoder_layouts(
+    model,
+    given: torch.Tensor,
+    attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
+    cache: Cache | None,
+    packed: torch.LongTensor | None,
+    kept: KeptTokens | None,
+) -> dict[str, Layout]:
+    """Who attends to whom, for each kind of layer; `packed` are [`positions_if_packed`]."""
+    if given.shape[1] == 1 and sees_all(model, given, cache, attention_mask):
+        return dict.fromkeys(model.layer_types, EVERYTHING)  # a single token sees itself and all before it
+    config, states = model.config, empty_states(model, given)
+    if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
+        return {kind: Layout(pairs_as_read(config, mask, states)) for kind, mask in attention_mask.items()}
+    kinds, mask = dict.fromkeys(model.layer_types), pairs_as_read(config, attention_mask, states)
+    make = partial(decoder_layout, config, states, cache, packed)
+    if kept is None:
+        return {kind: make(kind, mask) for kind in kinds}
+    return {kind: lay_out(model, kind, make, mask, states, kept) for kind in kinds}
+
+
+def count_in_mask(attention_mask: torch.Tensor, given: torch.Tensor) -> torch.LongTensor:
+    """Positions `(batch, seen + length)`, counted over the real tokens of a padding mask, and -1 at padding."""
+    real = attention_mask.to(given.device).long()
+    return real.cumsum(dim=1) * real - 1
+
+
+def count_seen(mask: torch.Tensor | None, given: torch.Tensor) -> torch.LongTensor | None:
+    """[`count_in_mask`] of the keys that the last query sees, by a mask `(batch, 1, queries, keys)`; `None` if the mask
+    is no tensor."""
+    if not isinstance(mask, torch.Tensor):
+        return None
+    last = mask[:, 0, -1]
+    return count_in_mask(last if last.dtype == torch.bool else last == 0, given)
+
+
+def unread_positions(model, attention_mask, read: torch.Tensor | None) -> KeptTokens | None:
+    """The real tokens of a batch up to the last one that is read of each row, since no earlier position sees others.
+    `None` if they are all, or if the caller or a hook reads hidden states of padding."""
+    if read is None or not model.config.skip_padding or is_traced(read):
+        return None
+    if not (attention_mask is None or marks_padding(attention_mask)):
+        return None
+    if attention_mask is None:
+        kept = find_read(read)
+    else:
+        real = attention_mask.to(read)
+        is_first = real & (real.cumsum(dim=1) == 1)  # a row without any position would have no output
+        is_read = (read & ~real).any()
+        kept = None if is_read else find_kept(up_to_last(read) & real | is_first)
+    if kept is None or follows_length(model.rotary_emb, kept.shape[1]):
+        return None
+    return None if has_hooks(*model._modules.values()) else kept
+
+
+def up_to_last(positions: torch.BoolTensor) -> torch.BoolTensor:
+    """`(batch, length)`: true up to the last true one of each row."""
+    return positions.flip(1).cumsum(dim=1).flip(1) > 0
+
+
+def only_last(positions: torch.BoolTensor) -> torch.BoolTensor:
+    """`(batch, length)`: true at the last true one of each row alone; at its first position if there is none."""
+    places = torch.arange(positions.shape[1], device=positions.device)
+    return places == (positions * places).argmax(dim=1, keepdim=True)
+
+
+def find_read(read_positions: torch.Tensor | None) -> KeptTokens | None:
+    """The positions of each row up to the last one that is read; `None` if they are all.
+
+    `read_positions`: `(batch, length)`, true where somebody reads a result. `None`: everywhere.
+    """
+    if read_positions is None or is_traced(read_positions):
+        return None
+    is_needed = up_to_last(read_positions)
+    is_needed[:, 0] = True  # a row without any position would have no output
+    return find_kept(is_needed)
+
+
+def decoder_layout(
+    config,
+    states: torch.Tensor,
+    cache: Cache | None,
+    packed: torch.LongTensor | None,
+    kind: str,
+    mask: torch.Tensor | None,
+) -> Layout:
+    """Who attends to whom in a decoder; `states` are [`empty_states`], `packed` are [`positions_if_packed`]."""
+    # Attention runs in blocks only without earlier positions in a cache and without packed sequences.
+    window = None
+    if kind == "sliding_attention" and is_new(cache) and packed is None:
+        window = find_window(config, states, mask, is_causal=True)
+    if window is not None:
+        return Layout(window=window)
+    options = {"inputs_embeds": states, "past_key_values": cache, "position_ids": packed}
+    return Layout(DECODER_MASKS[kind](config=config, attention_mask=mask, **options))
+
+
+def sees_all(model, given: torch.Tensor, cache: Cache | None, attention_mask: torch.Tensor | None) -> bool:
+    """Whether a single new token sees the whole cache, so that it needs no mask."""
+    if model.config._attn_implementation not in ("eager", "sdpa") or "sliding_attention" in model.layer_types:
+        return False
+    if is_traced(given) or not (cache is None or isinstance(cache, DynamicCache)):
+        return False
+    return attention_mask is None or (marks_padding(attention_mask) and bool(attention_mask.all()))
+
+
+def wants_cache(model, use_cache: bool | None, is_packed: bool = False) -> bool:
+    """Whether to fill and return a cache; `use_cache` is the caller's choice, or `None`."""
+    if is_checkpointing(model):
+        return False
+    if use_cache is None:
+        # Training does not decode, and a cache would hold all keys and values a second time.
+        return not model.training and not is_packed and model.config.use_cache
+    return use_cache
+
+
+def is_new(cache: Cache | None) -> bool:
+    """Whether attention reads only the positions of this pass: there is no cache, or an empty one that grows."""
+    return cache is None or (isinstance(cache, DynamicCache) and cache.get_seq_length() == 0)
+
+
+def begins(position_ids: torch.LongTensor) -> torch.BoolTensor:
+    """`(batch, length)`: where a new sequence begins within a row, into which several may be packed: where positions do
+    not rise. One that jumps forward goes on with its sequence."""
+    return F.pad(position_ids[:, 1:] <= position_ids[:, :-1], (1, 0))
+
+
+def positions_if_packed(position_ids: torch.LongTensor | None) -> torch.LongTensor | None:
+    """The positions of each token within its own sequence, if several are packed into a row (a graph, in which nobody
+    can tell, counts them too); or else `None`."""
+    if position_ids is None or position_ids.shape[1] < 2:
+        return None
+    is_first = begins(position_ids)
+    if not is_traced(position_ids) and not is_first.any():
+        return None
+    places = torch.arange(position_ids.shape[1], device=position_ids.device)
+    return places - (places * is_first).cummax(dim=1).values

@@ -1,0 +1,138 @@
+"""The entrance, first half: a caller's arguments, refused where they do not fit, and counted positions."""
+
+from sys import maxsize
+
+import torch
+
+from .batch import Tokens
+from .compat import is_functorch_wrapped_tensor
+
+POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
+
+
+def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, prefix: str = "") -> torch.Tensor:
+    """The ids or the embeddings, whichever the caller passed; `prefix` precedes their names in errors."""
+    if (input_ids is None) == (inputs_embeds is None):
+        given = "neither is" if input_ids is None else "both are"
+        raise ValueError(f"Exactly one of {prefix}input_ids and {prefix}inputs_embeds is needed; {given} given.")
+    if input_ids is not None and input_ids.is_floating_point():
+        raise ValueError(f"{prefix}input_ids of type {input_ids.dtype} should be integers.")
+    return input_ids if inputs_embeds is None else inputs_embeds
+
+
+def check_inputs(model, tokens: Tokens, attention_mask: object, seen: int | None = 0, is_decoder: bool = False) -> None:
+    """Raises a `ValueError` where a caller's inputs do not fit each other or the model.
+
+    Args:
+        seen: number of positions in a cache, which the mask covers too. `None`: only the device knows.
+        is_decoder: a 4-D mask may then cover more keys: those of a static, sliding or paged cache.
+    """
+    given, prefix = tokens.ids_or_embeddings, model.argument_prefix
+    shape, are_ids = tuple(given.shape), not given.is_floating_point()
+    if are_ids and len(shape) != 2:
+        raise ValueError(f"{prefix}input_ids of shape {shape} should be of shape (batch, length).")
+    if not are_ids and (len(shape) != 3 or shape[2] != model.input_width):
+        expected = f"(batch, length, {model.input_width}): embeddings are {model.input_width} wide"
+        raise ValueError(f"{prefix}inputs_embeds of shape {shape} should be of shape {expected}.")
+    batch, length = shape[:2]
+    if batch == 0 or length == 0:
+        raise ValueError(f"Inputs of shape {shape} hold no token.")
+    if isinstance(attention_mask, torch.Tensor) and seen is not None and attention_mask.shape != (batch, seen + length):
+        check_full_mask(model, attention_mask, batch, length, seen, is_decoder)
+    for name, each in (("token_type_ids", tokens.token_type_ids), ("position_ids", tokens.position_ids)):
+        # Not `in`: in a graph, sizes may be symbols, which have no hash.
+        if each is not None and each.shape != (batch, length) and each.shape != (1, length):
+            raise ValueError(f"{prefix}{name} of shape {tuple(each.shape)} should be of shape ({batch}, {length}).")
+    check_ids(model, tokens)
+
+
+def check_full_mask(model, attention_mask: torch.Tensor, batch: int, length: int, seen: int, is_decoder: bool) -> None:
+    """Raises a `ValueError` for a mask that is not `(batch or 1, heads or 1, length or 1, seen + length)`."""
+    prefix, shape, whole = model.argument_prefix, tuple(attention_mask.shape), seen + length
+    sizes = ((1, batch), (1, model.num_heads), (1, length))
+    fits = len(shape) == 4 and all(size in allowed for size, allowed in zip(shape[:3], sizes, strict=True))
+    if not fits or not (shape[3] == whole or (is_decoder and shape[3] > length)):
+        cached = f" and the {seen} positions in the cache" if seen else ""
+        raise ValueError(
+            f"{prefix}attention_mask of shape {shape} does not fit the inputs{cached}: it should be of shape "
+            f"({batch}, {whole}), or ({batch}, 1, {length}, {whole})."
+        )
+    if model.config.has_linear_attention:
+        raise ValueError(
+            f"{prefix}attention_mask of shape {shape} says who attends to whom, and linear attention compares no two "
+            f"positions: it should be of shape ({batch}, {whole}), 0 at padding."
+        )
+
+
+def check_ids(model, tokens: Tokens) -> None:
+    """Raises a `ValueError` for a token, a segment or a position that was passed and has no row in its table."""
+    prefix, embeddings, segments = model.argument_prefix, model.embeddings, tokens.token_type_ids
+    # The table may have been resized; an adapter around it has no size, and an engine's later processes have no table.
+    rows = getattr(getattr(embeddings, "embed_tokens", None), "num_embeddings", model.vocab_size)
+    vocabulary = f"the vocabulary ({prefix}vocab_size)"
+    ids = tokens.ids_or_embeddings if tokens.ids_or_embeddings.dim() == 2 else None
+    check_values(f"{prefix}input_ids", ids, rows, vocabulary)
+    if segments is not None and embeddings.token_types_as_tokens:
+        check_values("token_type_ids", segments, rows, vocabulary)
+    elif segments is not None and embeddings.embed_token_types is not None:
+        check_values("token_type_ids", segments, model.config.type_vocab_size, "the segments (type_vocab_size)")
+    if tokens.position_ids is not None:
+        check_positions(model, tokens.position_ids)
+
+
+def check_positions(model, position_ids: torch.LongTensor) -> torch.LongTensor:
+    """The same positions; raises a `ValueError` for one that the model does not have."""
+    if model.num_positions is not None:
+        at_padding = -1 if model.config.position_ids_from_padding or model.config.position_ids_from_mask else None
+        check_values(f"{model.argument_prefix}position_ids", position_ids, model.num_positions, POSITIONS, at_padding)
+    return position_ids
+
+
+def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ignored: int | None = None) -> None:
+    """Raises a `ValueError` for ids outside 0 to `size - 1` that are not `ignored`.
+
+    Only on a CPU: elsewhere it would wait for the device, which refuses such ids itself.
+    """
+    if ids is None or ids.device.type != "cpu" or is_traced(ids) or not ids.numel():
+        return
+    ids = ids if ignored is None else ids.masked_fill(ids == ignored, 0)
+    check_range(name, *(end.item() for end in ids.aminmax()), size, table)
+
+
+def check_range(name: str, low: int, high: int, size: int, table: str) -> None:
+    """Raises a `ValueError` unless the lowest and the highest id lie in 0 to `size - 1`."""
+    if low < 0 or high >= size:
+        last = "" if size == maxsize else f" to {size - 1}"
+        raise ValueError(f"{name} holds {low if low < 0 else high}, which is outside {table}: ids go from 0{last}.")
+
+
+def count_positions(model, given: torch.Tensor, seen: int | torch.Tensor = 0) -> torch.LongTensor:
+    """Default positions `(batch or 1, length)`, from 0; raises a `ValueError` if there are more than the model has.
+
+    All tokens are counted, after the `seen` ones in a cache; with `config.position_ids_from_padding` only real tokens,
+    and padding has position -1. All `inputs_embeds` count as real tokens.
+    """
+    config, length = model.config, given.shape[1]
+    if config.position_ids_from_padding and given.dim() == 2:
+        real = given != config.pad_token_id
+        return check_positions(model, (real.cumsum(dim=1) + seen) * real - 1)
+    if not isinstance(seen, int):
+        return check_positions(model, (torch.arange(length, device=given.device) + seen).view(-1, length))
+    if model.num_positions is not None:
+        check_range(f"{model.argument_prefix}position_ids", seen, seen + length - 1, model.num_positions, POSITIONS)
+    return torch.arange(seen, seen + length, device=given.device).unsqueeze(0)
+
+
+def marks_padding(attention_mask: object) -> bool:
+    """Whether a mask is one of padding, `(batch, length)`, and not one of who attends to whom."""
+    return isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2
+
+
+def is_traced(states: torch.Tensor) -> bool:
+    """Whether a graph is being made, or a function transformed, in which the values of a tensor cannot be read."""
+    is_stand_in = type(states) is not torch.Tensor or states.is_meta  # such as a fake tensor
+    if is_stand_in or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return True
+    if is_functorch_wrapped_tensor(states):  # asked last: torch.compile cannot trace it
+        return True
+    return states.is_cuda and torch.cuda.is_current_stream_capturing()

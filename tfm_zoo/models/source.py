@@ -1,0 +1,281 @@
+"""The entrance of an encoder-decoder's source, its cache, defaults that follow from it, and checks of it."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch.nn import functional as F
+from transformers import Cache, DynamicCache, EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutput
+
+from .batch import EVERYTHING, Batch, KeptTokens, Layout, Source
+from .compat import create_bidirectional_mask
+from .decoder_entrance import only_last
+from .entrance import added_to_scores, are_few, find_kept, has_hooks, keep, pairs_as_read, together
+from .inputs import is_traced, marks_padding
+from .losses import IGNORED
+
+
+def read_source(
+    model,
+    states: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    target: Batch,
+    cache: EncoderDecoderCache | None,
+    kept: KeptTokens | None = None,
+) -> Source:
+    """What the decoder `model` reads of the source: its states, once for all beams of a sentence, and which are seen.
+
+    Args:
+        states: `(batch, source length, hidden_size)`, the encoder's last hidden state.
+        attention_mask: of padding `(batch, source length)`, or 4-D, as cross-attention adds it to scores.
+        target: what the decoder reads of the target.
+        cache: of both sides.
+        kept: the tokens of the source that are real, if they are known.
+    """
+    sources = None if cache is None else cache.cross_attention_cache
+    is_first, beams = cache is None or not cache.is_updated.get(0), 1
+    if isinstance(sources, TfmSourceCache):
+        if is_first:
+            sources.share(states, attention_mask)
+        beams = sources.beams
+    if beams > 1:
+        states, kept = states[::beams], None
+        attention_mask = None if attention_mask is None else attention_mask[::beams]
+    kept = (kept or find_kept(attention_mask)) if is_first and model.config.skip_padding else None
+    # (Where some of the target's tokens are kept, hooks have been looked for.)
+    if kept is not None and target.kept is None and has_hooks(*model._modules.values()):
+        kept = None
+    if kept is not None and is_together(target) and are_few(model.config, target.kept, kept):
+        mask, parts = together(target.kept, kept, states.dtype), [EVERYTHING] * len(states)
+        return Source(keep(states, kept), None, Layout(mask, None, target.kept, kept, parts), cache)
+    layout = source_layout(model, states, attention_mask, target, beams)
+    return Source(states if kept is None else keep(states, kept), kept, layout, cache)
+
+
+def is_together(target: Batch) -> bool:
+    """Whether attention runs once for all sequences of the target that are kept."""
+    return all(layout.parts is not None and layout.mask is not None for layout in target.layouts.values())
+
+
+def source_layout(
+    model, states: torch.Tensor, attention_mask: torch.Tensor | None, target: Batch, beams: int
+) -> Layout:
+    """Which of a source's `states` are seen by the target, whose rows are laid end to end, `beams` in a row."""
+    config, implementation = model.config, model.config._attn_implementation
+    mask = pairs_as_read(config, attention_mask, states)
+    if marks_padding(mask) and implementation in ("eager", "sdpa"):
+        # All positions of the target see the same keys. (A graph, in which nobody can tell, has a mask in any case.)
+        sees = mask.to(states.device).bool()[:, None, None]
+        mask = None if not is_traced(sees) and sees.all() else sees
+    elif mask is not None:
+        # Only flex attention needs to know how many positions of the target there are.
+        length = 1
+        if implementation == "flex_attention":
+            length = beams * (target.tokens.position_ids if target.kept is None else target.kept).shape[1]
+        mask = create_bidirectional_mask(
+            config=config,
+            inputs_embeds=states.new_empty(states.shape[0], length, 0),
+            attention_mask=mask,
+            encoder_hidden_states=states,
+        )
+    if marks_padding(mask):  # with flash attention; transformers would apply it to queries too
+        return Layout(queries=target.kept, keys=find_kept(mask))
+    if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
+        # T5 adds a bias to these scores too: there, a row of a source without tokens sees all alike in sdpa.
+        if implementation == "eager" or config.has_position_bias:
+            mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
+        elif not model.training and not is_traced(mask):
+            mask = added_to_scores(mask, states.dtype)
+    return Layout(mask, queries=target.kept)
+
+
+def fitting_cache(cache: Cache | None, target: Batch, length: int) -> EncoderDecoderCache | None:
+    """The caller's cache of both sides, or one around that of the target; `None` if the target has none, as under
+    gradient checkpointing. An empty cache of the caller that does not fit a source of this `length` is left alone."""
+    if target.cache is None:
+        return None
+    if isinstance(cache, EncoderDecoderCache) and (
+        cache.is_updated.get(0) or takes_source(cache.cross_attention_cache, length)
+    ):
+        return cache
+    return EncoderDecoderCache(target.cache, TfmSourceCache())
+
+
+def with_source_cache(cache: EncoderDecoderCache, length: int) -> EncoderDecoderCache:
+    """A new cache of both sides, with a source that beams share; a static source of this `length` stays as it is."""
+    sources: Cache = cache.cross_attention_cache
+    if any(hasattr(layer, "max_cache_len") for layer in sources.layers) and takes_source(sources, length):
+        return cache
+    return EncoderDecoderCache(cache.self_attention_cache, TfmSourceCache(offloading=sources.offloading))
+
+
+class TfmSourceCache(DynamicCache):
+    """Keys and values of an encoder's states, kept once for every `beams` rows of the decoder with the same source.
+
+    Beam search reorders the beams within a sentence, which leaves this cache as it is.
+    """
+
+    beams = 1
+
+    def share(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
+        """Counts, before anything is stored, how many consecutive rows have the same source.
+
+        Args:
+            encoder_hidden_states: `(rows, source length, hidden_size)`.
+            attention_mask: `(rows, source length)`, 0 at padding.
+        """
+        # Each row needs its own gradient, even if rows are equal.
+        needs_gradient = torch.is_grad_enabled() and encoder_hidden_states.requires_grad
+        is_readable = not is_traced(encoder_hidden_states) and (attention_mask is None or marks_padding(attention_mask))
+        if is_readable and not needs_gradient:
+            self.beams = equal_rows(encoder_hidden_states, attention_mask)
+
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
+        rows = torch.arange(beam_idx.shape[0], device=beam_idx.device)
+        if self.beams == 1 or not torch.equal(beam_idx // self.beams, rows // self.beams):
+            self.expand()
+            super().reorder_cache(beam_idx)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        self.expand()
+        super().batch_repeat_interleave(repeats)
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        self.expand()
+        super().batch_select_indices(indices)
+
+    def expand(self) -> None:
+        """Gives every row of the decoder keys and values of its own."""
+        if self.beams > 1:
+            super().batch_repeat_interleave(self.beams)
+            self.beams = 1
+
+
+def equal_rows(encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> int:
+    """The largest `n` such that the batch consists of groups of `n` consecutive equal rows."""
+    same = (encoder_hidden_states[1:] == encoder_hidden_states[:-1]).flatten(1).all(dim=1)
+    if attention_mask is not None:
+        same &= (attention_mask[1:] == attention_mask[:-1]).flatten(1).all(dim=1)
+    return math.gcd(encoder_hidden_states.shape[0], *((~same).nonzero().flatten() + 1).tolist())
+
+
+def takes_source(cache: Cache, length: int) -> bool:
+    """Whether an empty cache has room for exactly `length` positions of a source.
+
+    Empty positions of a larger static cache would be attended to; a cache with a window would forget some.
+    """
+    rooms = {getattr(layer, "max_cache_len", length) for layer in cache.layers}
+    return rooms <= {length} and not any(cache.is_sliding)
+
+
+def real_tokens(config, input_ids: torch.LongTensor | None, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
+    """The mask, by default 1 where `input_ids` `(batch, length)` are not `config.pad_token_id` and 0 where they are.
+
+    It stays `None` if sequences end with that id, which then does not tell padding.
+    """
+    if attention_mask is not None or input_ids is None:
+        return attention_mask
+    padding, ends = config.pad_token_id, config.eos_token_id
+    if padding is None or padding in (ends if isinstance(ends, list) else [ends]) or input_ids.is_meta:
+        return None
+    return (input_ids != padding).long()
+
+
+def shift_right(config, tokens: torch.LongTensor) -> torch.LongTensor:
+    """Decoder inputs for predicting `tokens` `(batch, length)`, labels or ids: these, shifted to the right.
+
+    The first input is `config.decoder_start_token_id`, or the last real token (`config.start_with_last_token`).
+
+    Raises:
+        ValueError: for another shape, or if the configuration lacks the id.
+    """
+    if tokens.dim() != 2 or tokens.shape[1] == 0:
+        raise ValueError(f"labels of shape {tuple(tokens.shape)} should be of shape (batch, length).")
+    padding, start = config.pad_token_id, config.decoder_start_token_id
+    if padding is None:
+        raise ValueError("pad_token_id=None: decoder_input_ids made of labels need it where there is no label.")
+    tokens = tokens.masked_fill(tokens == IGNORED, padding)
+    if config.start_with_last_token:
+        last = ((tokens != padding).sum(dim=1, keepdim=True) - 1).clamp(min=0)
+        return torch.cat((tokens.gather(1, last), tokens[:, :-1]), dim=1)
+    if start is None:
+        raise ValueError(
+            "decoder_start_token_id=None: decoder_input_ids made of labels begin with it. Set it in the config."
+        )
+    return F.pad(tokens[:, :-1], (1, 0), value=start)
+
+
+def last_ends(config, input_ids: torch.LongTensor | None) -> torch.BoolTensor:
+    """`(batch, length)`, true at the last end-of-sequence token of each source."""
+    if input_ids is None:
+        raise ValueError("input_ids=None: the classifier reads the state at their last end-of-sequence token.")
+    if config.eos_token_id is None:
+        raise ValueError("eos_token_id=None: the classifier reads the state at the last token with this id.")
+    if input_ids.dim() != 2:
+        raise ValueError(f"input_ids of shape {tuple(input_ids.shape)} should be of shape (batch, length).")
+    # ONNX does not know `torch.isin`.
+    end_ids = torch.tensor(config.eos_token_id, device=input_ids.device).view(-1)
+    ends = (input_ids.unsqueeze(-1) == end_ids).any(dim=-1)
+    if not is_traced(input_ids) and not ends.any(dim=1).all():
+        row = int((~ends.any(dim=1)).nonzero()[0])
+        raise ValueError(f"Sequence {row} of input_ids has no eos_token_id={config.eos_token_id} in it.")
+    return only_last(ends)
+
+
+def as_encoder_outputs(outputs: object) -> BaseModelOutput:
+    """An encoder's outputs, which a user may pass as a mapping with the names of [`BaseModelOutput`] or as a tuple."""
+    if type(outputs) is BaseModelOutput:
+        return outputs
+    if isinstance(outputs, Mapping):
+        return BaseModelOutput(**{name: outputs.get(name) for name in BaseModelOutput.__dataclass_fields__})
+    if isinstance(outputs, tuple | list):
+        return BaseModelOutput(*outputs[:3])
+    raise ValueError(
+        f"encoder_outputs is a {type(outputs).__name__}; it should be what the encoder returns, or a tuple that begins "
+        "with its last hidden state."
+    )
+
+
+def check_source(
+    config,
+    shape: tuple[int, int],
+    attention_mask: torch.Tensor | None,
+    target: tuple[int, int],
+    past_key_values: EncoderDecoderCache | None,
+) -> None:
+    """Raises a `ValueError` if a source does not fit its mask, the target, or a cache of a source.
+
+    Args:
+        shape: (batch, source length).
+        target: (batch, length).
+    """
+    if shape[0] != target[0]:
+        raise ValueError(
+            f"The source is a batch of {shape[0]} sequences, and the target (decoder_input_ids, or the labels that "
+            f"they are made of) one of {target[0]}."
+        )
+    if isinstance(attention_mask, torch.Tensor) and attention_mask.shape != shape:
+        mask_shape = tuple(attention_mask.shape)
+        sizes = ((1, shape[0]), (1, config.decoder_attention_heads), (1, target[1]), shape[1:])
+        if len(mask_shape) != 4 or any(size not in fit for size, fit in zip(mask_shape, sizes, strict=True)):
+            raise ValueError(
+                f"attention_mask of shape {mask_shape} does not fit the source: it should be of shape {tuple(shape)}."
+            )
+    if past_key_values is not None and past_key_values.is_updated.get(0):
+        seen = past_key_values.cross_attention_cache.layers[0].keys.shape[2]
+        if seen != shape[1]:
+            raise ValueError(
+                f"past_key_values holds the keys of a source of {seen} positions, and this one has {shape[1]}."
+            )
+
+
+def check_encoder_states(config, states: torch.Tensor | None) -> None:
+    """Raises a `ValueError` unless an encoder's hidden states have the model's width."""
+    if not isinstance(states, torch.Tensor):
+        raise ValueError(f"encoder_hidden_states={states}: the decoder reads an encoder's last hidden state.")
+    if states.dim() != 3 or states.shape[2] != config.hidden_size:
+        raise ValueError(
+            f"The encoder's last hidden state of shape {tuple(states.shape)} should be of shape (batch, source length, "
+            f"{config.hidden_size}), as hidden_size says."
+        )

@@ -1,0 +1,15 @@
+"""Plugs the zoo into transformers and PEFT, by being imported: `tfm_zoo` imports it as soon as there is transformers.
+
+The packages that it uses have it imported before their own files: none of these is half imported when it asks for them.
+"""
+
+from ..quiet import quiet_imports
+
+with quiet_imports():
+    from .patches import add_names_to_transformers, add_types_to_peft, ask_for_bases
+    from .registration import register
+
+register()
+add_names_to_transformers()
+add_types_to_peft()
+ask_for_bases()

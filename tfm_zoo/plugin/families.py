@@ -1,0 +1,16 @@
+"""The families of the zoo, and which Auto class loads which of their classes."""
+
+from ..models import modeling_tfm_bert, modeling_tfm_encoder_decoder, modeling_tfm_gpt
+from ..models.configuration_tfm import TfmConfig
+
+FAMILIES = {
+    modeling_tfm_bert: modeling_tfm_bert.TfmBertConfig,
+    modeling_tfm_gpt: modeling_tfm_gpt.TfmGPTConfig,
+    modeling_tfm_encoder_decoder: modeling_tfm_encoder_decoder.TfmEncoderDecoderConfig,
+}
+
+
+def auto_class_of(config_class: type[TfmConfig], name: str) -> str | None:
+    """The Auto class that loads the class `name`; of several, the most general, which has the shortest name."""
+    autos = [auto for auto, target in config_class.auto_classes.items() if target == name]
+    return config_class.other_auto_classes.get(name) or min(autos, key=len, default=None)

@@ -1,0 +1,30 @@
+"""Registers the zoo's classes with transformers' Auto classes, and lets models be saved with code and manifest."""
+
+import transformers
+
+from .. import packing  # noqa: F401, registers what loads quantised checkpoints
+from ..hub.adapters import add_adapter
+from ..hub.saving import push_to_hub, save_pretrained
+from ..models.pretrained import TfmPreTrainedModel
+from .families import FAMILIES, auto_class_of
+
+
+def register() -> None:
+    """Registers every class of every family under the names in its configuration's `auto_classes`, and the others."""
+    for module, config_class in FAMILIES.items():
+        transformers.AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
+        others = config_class.other_auto_classes
+        for auto_name, first in config_class.auto_classes.items():
+            if auto_name == "AutoConfig":
+                continue
+            names = [first, *(name for name in others if others[name] == auto_name)]
+            # Of several classes, the Auto class takes the one that `config.architectures` names, or else the first.
+            classes = tuple(getattr(module, name) for name in names)
+            registered = classes if len(classes) > 1 else classes[0]
+            getattr(transformers, auto_name).register(config_class, registered, exist_ok=True)
+            for name, model_class in zip(names, classes, strict=True):
+                # From now on `save_pretrained` writes the code beside the weights.
+                model_class.register_for_auto_class(auto_class_of(config_class, name))
+    # Not in the class itself, whose code travels with checkpoints: that computes, and leaves files to transformers.
+    for method in (save_pretrained, push_to_hub, add_adapter):
+        setattr(TfmPreTrainedModel, method.__name__, method)
