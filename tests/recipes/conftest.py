@@ -45,6 +45,23 @@ TINY = {
     "max_position_embeddings": 64,
 }
 
+# A metric of a user's own.
+OWN = '''
+"""How many predictions are 1."""
+
+import evaluate
+import numpy as np
+from datasets import Features, Value
+
+
+class Ones(evaluate.Metric):
+    def _info(self):
+        return evaluate.MetricInfo(__doc__, "", Features(predictions=Value("int64"), references=Value("int64")))
+
+    def _compute(self, predictions, references):
+        return {RESULTS}
+'''
+
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread_and_own_cache(tmp_path_factory):
@@ -272,6 +289,18 @@ def lm_defaults(folder: Path) -> dict:
         "sample_length": 8,
         "output_dir": folder / "run",
     }
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Makes a metric of a user's own, which gives these results; returns its folder."""
+
+    def own(name: str, results: str = '{"ones": np.mean(predictions)}') -> str:
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / f"{tmp_path.joinpath(name).name}.py").write_text(OWN.replace("{RESULTS}", results))
+        return str(tmp_path / name)
+
+    return own
 
 
 #: what differs between the logs of two equal runs

@@ -7,10 +7,10 @@ import pytest
 
 from tfm_zoo.training.loop import Loop
 
-from ..recipes.conftest import checkpoint, few_pictures, one_thread_and_own_cache, rows
+from ..recipes.conftest import checkpoint, few_pictures, one_thread_and_own_cache, own, rows
 from .tensors import loop_on_tensors
 
-__all__ = ["checkpoint", "few_pictures", "one_thread_and_own_cache", "rows"]
+__all__ = ["checkpoint", "few_pictures", "one_thread_and_own_cache", "own", "rows"]
 
 
 @pytest.fixture
