@@ -68,7 +68,6 @@ def loop_on_tensors(model: PreTrainedModel | None = None, **options: Any) -> Loo
         tokenizer=tokenizer,
         args=args,
         data=LabelledTexts(DatasetDict(), ["validation"], [], [], ["even", "odd"], ONE_LABEL),
-        own_splits=["validation"],
         metrics=metrics,
         figure_names=FIGURES,
         splits=splits,

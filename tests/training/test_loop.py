@@ -1,6 +1,7 @@
 """The loop: which steps it takes, what it evaluates, keeps, logs and goes on from."""
 
 import re
+import sys
 import warnings
 from dataclasses import asdict
 
@@ -8,7 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tfm_zoo.training.loop import train
+from tfm_zoo.training.loop import Loop, train
+from tfm_zoo.training.run import run_script
 
 from ..recipes.conftest import CLOCK
 from .tensors import classifier, logged
@@ -183,6 +185,40 @@ def test_tracker_gets_losses_and_metrics(loop):
     assert [event.step for event in events.Scalars("eval_accuracy")] == [3]
 
 
+def interrupted(made: Loop, after: int) -> Loop:
+    """The loop, in which somebody presses Ctrl-C after so many steps."""
+
+    def interrupt(*_: object) -> None:
+        if made.state.step == after:
+            raise KeyboardInterrupt
+
+    made.optimizer.optimizer.register_step_pre_hook(interrupt)
+    return made
+
+
+AGAIN = ["--resume_from_checkpoint", "auto"]
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({"checkpointing_steps": 2}, "goes on from step 2"),
+        ({}, "begins again, as no checkpoint was saved yet"),
+    ],
+)
+@pytest.mark.parametrize(
+    "given", [[], AGAIN, ["--resume_from_checkpoint=false"], ["--resume-from-checkpoint", "run/checkpoint-1"]]
+)
+def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(loop, monkeypatch, capfd, options, place, given):
+    monkeypatch.setattr(sys, "argv", ["recipes/tensors.py", "--train_file", "a b.csv", *given, "--seed", "1"])
+    made = interrupted(loop(max_train_steps=5, **options), after=3)
+    with pytest.raises(SystemExit) as stopped:
+        run_script(lambda: made, train)
+    assert stopped.value.code == 130
+    command = "python recipes/tensors.py --train_file 'a b.csv' --seed 1 --resume_from_checkpoint auto"
+    assert capfd.readouterr().err.strip() == f"Stopped at step 3 of 5. This {place}: {command}"
+
+
 def test_resumed_is_as_never_stopped(trained, loop):
     """With dropout, batches of similar length and a part that is frozen at first; from the midst of an epoch, between
     two entries of the log."""
@@ -190,13 +226,7 @@ def test_resumed_is_as_never_stopped(trained, loop):
     options |= {"freeze_epochs": 1}
     dropout = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
     whole = trained(classifier(**dropout), **options)
-    stopped = loop(classifier(**dropout), **options)
-
-    def interrupt(*_: object) -> None:
-        if stopped.state.step == 5:
-            raise KeyboardInterrupt
-
-    stopped.optimizer.optimizer.register_step_pre_hook(interrupt)
+    stopped = interrupted(loop(classifier(**dropout), **options), after=5)
     with pytest.raises(KeyboardInterrupt):
         stopped.train()
     again = {"output_dir": stopped.output_dir, "resume_from_checkpoint": "auto"}
