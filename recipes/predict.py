@@ -114,10 +114,11 @@ def score(args: argparse.Namespace, error: Callable[[str], None]) -> None:
         columns = {"text_column_name": args.text_column_name, "label_column_name": args.label_column_name}
         options = ClassificationOptions(train_file=str(args.file), problem_type=classifier.problem, **columns)
         texts, references = labelled_file(options, classifier.config.label2id)
+        logits = torch.cat([logits for _, logits in classifier.logits(*texts)])
+        figures = metrics(predicted(logits, classifier.problem), references).figures
     except (OSError, ValueError) as reason:
         error(str(reason))
-    logits = torch.cat([logits for _, logits in classifier.logits(*texts)])
-    for name, value in metrics(predicted(logits, classifier.problem), references).figures.items():
+    for name, value in figures.items():
         print(f"{name:>12}  {value:.4f}")
 
 

@@ -6,8 +6,9 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import datasets
 import pytest
@@ -16,6 +17,7 @@ from accelerate.state import AcceleratorState, GradientState
 from transformers import BertConfig, BertModel
 
 from tfm_zoo.training import report
+from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.run import run_script
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 from tfm_zoo.visualization import plot_training
@@ -42,6 +44,23 @@ TINY = {
     "intermediate_size": 64,
     "max_position_embeddings": 64,
 }
+
+# A metric of a user's own.
+OWN = '''
+"""How many predictions are 1."""
+
+import evaluate
+import numpy as np
+from datasets import Features, Value
+
+
+class Ones(evaluate.Metric):
+    def _info(self):
+        return evaluate.MetricInfo(__doc__, "", Features(predictions=Value("int64"), references=Value("int64")))
+
+    def _compute(self, predictions, references):
+        return {RESULTS}
+'''
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -108,24 +127,44 @@ def checkpoint(rows, tmp_path_factory) -> Path:
     return folder
 
 
-def imported(script: Path):
+def imported(script: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(script.stem, script)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def run_here(recipe, options: dict) -> dict[str, float]:
-    """Run a recipe in this process."""
+def forget_processes() -> None:
+    """Let the next run in this process begin as if it were the first."""
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
+
+
+def run_here(recipe, options: dict) -> dict[str, float]:
+    """Run a recipe in this process."""
+    forget_processes()
     return recipe.main(as_argv(options))
+
+
+@dataclass
+class Recipe:
+    """A recipe that is run in this process, with these options unless told otherwise."""
+
+    module: ModuleType
+    options: dict
+
+    def __call__(self, **options) -> dict[str, float]:
+        return run_here(self.module, self.options | options)
+
+    def prepare(self, **options) -> Loop:
+        """All that the recipe does before the first step."""
+        forget_processes()
+        return self.module.prepare(as_argv(self.options | options))
 
 
 def shown_error(recipe, argv: list, monkeypatch, capsys) -> str:
     """What a recipe prints that is run as a program in this process, and refuses its options or data."""
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
+    forget_processes()
     monkeypatch.setattr(sys, "argv", [recipe.__file__, *map(str, argv)])
     with pytest.raises(SystemExit) as stopped:
         run_script(recipe.prepare, recipe.train)
@@ -168,34 +207,22 @@ def pairs(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def finetune(recipe, files, checkpoint, tmp_path) -> Callable[..., dict[str, float]]:
-    """Run the recipe of classification: on the reviews and from the tiny checkpoint, unless told otherwise."""
-
-    def run(**options) -> dict[str, float]:
-        return run_here(recipe, defaults(files, checkpoint) | {"output_dir": tmp_path / "run"} | options)
-
-    return run
+def finetune(recipe, files, checkpoint, tmp_path) -> Recipe:
+    """The recipe of classification: on the reviews and from the tiny checkpoint, unless told otherwise."""
+    return Recipe(recipe, defaults(files, checkpoint) | {"output_dir": tmp_path / "run"})
 
 
 @pytest.fixture
-def train_lm(lm_recipe, tmp_path) -> Callable[..., dict[str, float]]:
-    """Run the recipe of language modelling: a tiny new model on a small text, unless told otherwise."""
+def train_lm(lm_recipe, tmp_path) -> Recipe:
+    """The recipe of language modelling: a tiny new model on a small text, unless told otherwise."""
     (tmp_path / "text.txt").write_text(TEXT)
-
-    def run(**options) -> dict[str, float]:
-        return run_here(lm_recipe, lm_defaults(tmp_path) | options)
-
-    return run
+    return Recipe(lm_recipe, lm_defaults(tmp_path))
 
 
 @pytest.fixture
-def train_translation(translation_recipe, pairs, tmp_path) -> Callable[..., dict[str, float]]:
-    """Run the recipe of translation: a tiny new model that reverses a few letters, unless told otherwise."""
-
-    def run(**options) -> dict[str, float]:
-        return run_here(translation_recipe, translation_defaults(pairs) | {"output_dir": tmp_path / "run"} | options)
-
-    return run
+def train_translation(translation_recipe, pairs, tmp_path) -> Recipe:
+    """The recipe of translation: a tiny new model that reverses a few letters, unless told otherwise."""
+    return Recipe(translation_recipe, translation_defaults(pairs) | {"output_dir": tmp_path / "run"})
 
 
 @pytest.fixture(scope="session")
@@ -215,15 +242,9 @@ def documents(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def pretrain(pretraining_recipe, documents, tmp_path) -> Callable[..., dict[str, float]]:
-    """Run the recipe of pre-training: a tiny new model on those documents, unless told otherwise."""
-
-    def run(**options) -> dict[str, float]:
-        return run_here(
-            pretraining_recipe, pretraining_defaults(documents) | {"output_dir": tmp_path / "run"} | options
-        )
-
-    return run
+def pretrain(pretraining_recipe, documents, tmp_path) -> Recipe:
+    """The recipe of pre-training: a tiny new model on those documents, unless told otherwise."""
+    return Recipe(pretraining_recipe, pretraining_defaults(documents) | {"output_dir": tmp_path / "run"})
 
 
 def pretraining_defaults(documents: Path) -> dict:
@@ -268,6 +289,18 @@ def lm_defaults(folder: Path) -> dict:
         "sample_length": 8,
         "output_dir": folder / "run",
     }
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Makes a metric of a user's own, which gives these results; returns its folder."""
+
+    def own(name: str, results: str = '{"ones": np.mean(predictions)}') -> str:
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / f"{tmp_path.joinpath(name).name}.py").write_text(OWN.replace("{RESULTS}", results))
+        return str(tmp_path / name)
+
+    return own
 
 
 #: what differs between the logs of two equal runs

@@ -11,7 +11,6 @@ from huggingface_hub import ModelCard
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer, BertConfig, BertForPreTraining
 
 import tfm_zoo
-from tfm_zoo.training import loop
 from tfm_zoo.training.tasks.pretraining import PretrainingOptions, PretrainingTask, losses
 from tfm_zoo.training.tokenizers import learned_word_piece
 
@@ -231,13 +230,12 @@ def test_built_in_documents(pretrain, tmp_path):
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
-def test_bad_input_is_refused_before_work(pretrain, documents, monkeypatch, options, message):
-    monkeypatch.setattr(loop, "train_step", lambda *args: pytest.fail("work was begun"))
+def test_bad_input_is_refused_before_work(pretrain, documents, options, message):
     (documents / "one.txt").write_text("cat dog .\nfox .\n")
     (documents / "empty.txt").write_text("\n \n\n")
     options = {name: documents / value if name.endswith("file") and value else value for name, value in options.items()}
     with pytest.raises(ValueError, match=message):
-        pretrain(**options)
+        pretrain.prepare(**options)
 
 
 @pytest.mark.parametrize(

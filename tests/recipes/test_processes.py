@@ -1,6 +1,7 @@
 """The recipes in processes of their own, killed and resumed."""
 
 import json
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -45,6 +46,22 @@ def kill(*args):
     return original(*args)
 
 setattr(module, name, kill)
+runpy.run_path(script, run_name="__main__")
+"""
+# Runs a recipe, and presses Ctrl-C after so many steps.
+INTERRUPTED = """
+import os, runpy, signal, sys
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+n, script = int(sys.argv[1]), sys.argv[2]
+sys.argv, taken = sys.argv[2:], []
+
+def stop(*_):
+    taken.append(None)
+    if len(taken) > n:
+        os.kill(os.getpid(), signal.SIGINT)
+
+register_optimizer_step_pre_hook(stop)
 runpy.run_path(script, run_name="__main__")
 """
 # Runs a recipe on any number of processes, and notes digests of what each step reads, until it kills itself before one.
@@ -155,6 +172,20 @@ def test_killed_and_resumed_is_as_never_killed(recipe, files, with_dropout, tmp_
     run_here(recipe, resumed)
     assert steps(tmp_path / "killed") == [3, 6, 9, 12, 15, 18, 21, 24]
     identical(tmp_path / "killed", tmp_path / "whole")
+
+
+def test_ctrl_c_and_the_command_that_it_names(files, checkpoint, tmp_path):
+    """A run as a program, which somebody stops, and goes on with as it says."""
+    options = {"output_dir": tmp_path / "run", "max_train_steps": 5, "checkpointing_steps": 2, "with_tracking": "false"}
+    argv = as_argv(defaults(files, checkpoint) | options)
+    stopped = run_python("-c", INTERRUPTED, 3, RECIPE, *argv, check=False)
+    assert stopped.returncode == 128 + signal.SIGINT and "Traceback" not in stopped.stderr
+    said, command = stopped.stderr.splitlines()[-1].split(": ", 1)
+    assert said == "Stopped at step 3 of 5. This goes on from step 2"
+    python, *words = shlex.split(command)
+    assert (python, Path(words[0])) == ("python", RECIPE)
+    assert "checkpoint-2, step 2 of 5" in run_python(*words).stderr
+    assert json.loads((tmp_path / "run" / "all_results.json").read_text())["train_steps"] == 5
 
 
 def test_killed_and_resumed_language_model_is_as_never_killed(train_lm, tmp_path):

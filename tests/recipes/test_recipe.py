@@ -1,7 +1,6 @@
 """The recipe, run in this process on a tiny model."""
 
 import json
-import warnings
 
 import pytest
 import torch
@@ -10,8 +9,6 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import tfm_zoo
-from tfm_zoo.training import loop
-from tfm_zoo.training.tasks.classification import ClassificationTask
 
 from .conftest import RECIPE, ROOT, WITHOUT_ZOO, as_argv, history, run_python
 
@@ -85,49 +82,6 @@ def test_zoo_and_native_model_take_the_same_steps(finetune, tmp_path):
     assert history(tmp_path / "zoo", "eval_loss") == pytest.approx(history(tmp_path / "native", "eval_loss"), abs=1e-5)
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-def test_accumulation_does_not_change_the_steps(finetune, tmp_path, grouped):
-    finetune(output_dir=tmp_path / "whole", per_device_train_batch_size=16, group_by_length=grouped)
-    finetune(
-        output_dir=tmp_path / "parts",
-        per_device_train_batch_size=3,
-        gradient_accumulation_steps=5,
-        group_by_length=grouped,
-        max_train_steps=4,
-    )
-    finetune(
-        output_dir=tmp_path / "fifteen", per_device_train_batch_size=15, group_by_length=grouped, max_train_steps=4
-    )
-    for key in ("loss", "grad_norm"):
-        parts, fifteen = history(tmp_path / "parts", key), history(tmp_path / "fifteen", key)
-        assert len(parts) == 4
-        assert parts == pytest.approx(fifteen, abs=1e-5)
-        assert parts != pytest.approx(history(tmp_path / "whole", key), abs=1e-5)
-
-
-def test_frozen_epochs_train_the_head_alone(finetune, checkpoint, tmp_path, caplog):
-    start = tfm_zoo.from_official(checkpoint, tfm_zoo.TfmBertForSequenceClassification).state_dict()
-    finetune(freeze_epochs=1, checkpointing_steps="epoch")
-    told = [line for line in caplog.messages if "parameters learn" in line]
-    assert told[0].startswith("epoch 1, one of 1 with the base model frozen: ") and len(told) == 2
-    assert told[1].startswith("epoch 2, the first with the whole model: ")
-
-    def changed(checkpoint: str) -> set[str]:
-        after = load_file(tmp_path / "run" / checkpoint / "model.safetensors")
-        return {name for name in after if not torch.equal(after[name], start[name])}
-
-    head = {f"classifier.{name}" for name in ("dense.weight", "dense.bias", "out_proj.weight", "out_proj.bias")}
-    assert changed("checkpoint-4") == head
-    assert changed("checkpoint-8") >= head | {"model.embeddings.norm.weight", "model.layers.0.self_attn.q_proj.weight"}
-
-
-def test_dropout_is_on_from_the_first_step_and_after_evaluations(finetune, monkeypatch):
-    training, step = [], loop.train_step
-    monkeypatch.setattr(loop, "train_step", lambda *args: (training.append(args[1].training), step(*args))[1])
-    finetune(max_train_steps=3, eval_steps=1)
-    assert training == [True] * 3
-
-
 @pytest.mark.slow
 def test_compiled(finetune, tmp_path):
     """The same steps, and a model that is saved as if it had not been compiled."""
@@ -141,31 +95,6 @@ def test_compiled(finetune, tmp_path):
         assert (tmp_path / "compiled" / file).read_bytes() == (tmp_path / "plain" / file).read_bytes()
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("plain", "compiled"))
     torch.testing.assert_close(two, one, rtol=0, atol=1e-6)
-
-
-def test_resuming_with_other_options_is_refused(finetune, tmp_path):
-    finetune(max_train_steps=3, checkpointing_steps=2)
-    with pytest.raises(ValueError, match=r"another run: learning_rate was 0\.001 and is 0\.002"):
-        finetune(max_train_steps=3, resume_from_checkpoint="auto", learning_rate=2e-3)
-    options = {"resume_from_checkpoint": tmp_path / "run" / "checkpoint-2", "max_train_steps": 3}
-    with pytest.raises(ValueError, match=r"checkpoint-2' is not in output_dir '.*other'"):
-        finetune(output_dir=tmp_path / "other", **options)
-    assert finetune(**options)["train_steps"] == 3
-
-
-def test_the_model_of_a_dead_run_is_not_the_best(finetune, tmp_path, monkeypatch, caplog):
-    """A run is resumed from before its best evaluation, and does not come to it again."""
-    options = {"max_train_steps": 4, "eval_steps": 1, "checkpointing_steps": 1, "save_total_limit": 9}
-    options["metric_for_best_model"], losses = "loss", iter([4.0, 3.0, 2.0, 1.0, 8.0, 9.0])
-    figures = ClassificationTask.figures
-    monkeypatch.setattr(ClassificationTask, "figures", lambda *args: figures(*args) | {"loss": next(losses)})
-    assert finetune(**options)["best_step"] == 4
-    results = finetune(**options, resume_from_checkpoint=tmp_path / "run" / "checkpoint-2")
-    assert caplog.text.count("no longer holds the best model of checkpoint-2, that of step 2") == 1
-    assert (results["best_step"], results["eval_loss"]) == (3, 8.0)
-    best = tmp_path / "run" / "checkpoint-3" / "model.safetensors"
-    kept, wanted = load_file(tmp_path / "run" / "model.safetensors"), load_file(best)
-    assert all(torch.equal(kept[name], wanted[name]) for name in wanted)
 
 
 def test_new_model_with_a_tokenizer_of_choice(finetune, checkpoint, tmp_path):
@@ -256,72 +185,10 @@ def test_a_new_model_is_not_a_checkpoint(finetune, capsys):
     assert "config_overrides makes a new model and cannot go with model_name_or_path" in capsys.readouterr().err
 
 
-def test_stops_early_and_keeps_the_best(finetune, tmp_path):
-    # With a learning rate that changes nothing no evaluation is better than the first.
-    options = {"num_train_epochs": 9, "learning_rate": 1e-12}
-    results = finetune(early_stopping_patience=2, **options)
-    assert (results["best_step"], results["train_steps"]) == (4, 12)
-    results = finetune(early_stopping_patience=3, eval_steps=2, output_dir=tmp_path / "steps", **options)
-    assert (results["best_step"], results["train_steps"]) == (2, 8)
-
-
-def test_metric_and_direction_pick_the_best(finetune, tmp_path):
-    results = finetune(num_train_epochs=3, metric_for_best_model="loss")
-    losses = history(tmp_path / "run", "eval_loss")
-    assert results["eval_loss"] == min(losses) and len(set(losses)) == 3
-    results = finetune(
-        num_train_epochs=3, metric_for_best_model="loss", greater_is_better="true", output_dir=tmp_path / "worst"
-    )
-    assert results["eval_loss"] == max(losses)
-
-
-def test_schedule_warms_up_and_decays(finetune, tmp_path):
-    finetune(max_train_steps=6, warmup_steps=2, learning_rate=6e-3)
-    assert history(tmp_path / "run", "learning_rate") == pytest.approx([3e-3, 6e-3, 4.5e-3, 3e-3, 1.5e-3, 0.0])
-
-
-def test_clipping_and_decay_reach_the_optimiser(finetune, tmp_path):
-    options = {"num_train_epochs": 1, "learning_rate": 1e-2}
-    finetune(output_dir=tmp_path / "plain", **options)
-    finetune(output_dir=tmp_path / "clipped", max_grad_norm=1e-9, **options)
-    finetune(output_dir=tmp_path / "decayed", weight_decay=1.0, **options)
-    plain = history(tmp_path / "plain", "loss")
-    assert history(tmp_path / "clipped", "loss")[-1] != pytest.approx(plain[-1], abs=1e-6)
-    assert history(tmp_path / "decayed", "loss")[-1] != pytest.approx(plain[-1], abs=1e-6)
-    assert history(tmp_path / "clipped", "grad_norm")[0] == history(tmp_path / "plain", "grad_norm")[0]
-
-
 def test_padding_to_the_maximum_changes_nothing_but_shapes(finetune, tmp_path):
     finetune(output_dir=tmp_path / "dynamic", max_seq_length=32)
     finetune(output_dir=tmp_path / "padded", max_seq_length=32, pad_to_max_length=True)
     assert history(tmp_path / "padded", "loss") == pytest.approx(history(tmp_path / "dynamic", "loss"), abs=1e-5)
-
-
-def test_bf16_and_gradient_checkpointing_run(finetune, tmp_path):
-    finetune(output_dir=tmp_path / "fp32", num_train_epochs=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FutureWarning)
-        finetune(output_dir=tmp_path / "bf16", num_train_epochs=1, mixed_precision="bf16", gradient_checkpointing=True)
-    for name, precision in (("fp32", "none"), ("bf16", "bf16")):
-        card = (tmp_path / name / "README.md").read_text()
-        assert f"| mixed precision | {precision} |" in card and "warm-up 0.1 of the steps |" in card
-    exact, rounded = history(tmp_path / "fp32", "loss"), history(tmp_path / "bf16", "loss")
-    assert rounded == pytest.approx(exact, abs=0.02) and rounded != exact
-    assert load_file(tmp_path / "bf16" / "model.safetensors")["classifier.out_proj.weight"].dtype == torch.float32
-
-
-def test_a_run_is_not_overwritten_unasked(finetune, tmp_path):
-    finetune(max_train_steps=2, checkpointing_steps=1)
-    with pytest.raises(FileExistsError, match=r"holds a run: give another folder, --resume_from_checkpoint auto"):
-        finetune()
-    finetune(max_train_steps=1, overwrite_output_dir=True)
-    assert not list((tmp_path / "run").glob("checkpoint-*"))  # those of the old run are not left to resume from
-    for auto, message in [(None, "a run: give another folder, or --o"), ("auto", "a run and no checkpoint to go on f")]:
-        with pytest.raises(FileExistsError, match=f"holds {message}"):  # a finished one
-            finetune(max_train_steps=1, resume_from_checkpoint=auto)
-    # Killed before its first checkpoint, it begins again, as where a cluster restarts it.
-    (tmp_path / "run" / "all_results.json").unlink()
-    assert finetune(max_train_steps=1, resume_from_checkpoint="auto")["train_steps"] == 1
 
 
 @pytest.mark.slow
@@ -334,14 +201,6 @@ def test_an_error_is_one_line(files, tmp_path):
     line = failed.stderr.splitlines()[-1]
     assert line.startswith(f"finetune_classification.py: error: output_dir '{tmp_path}/run' holds a run: give another")
     assert "Traceback" not in failed.stderr
-
-
-def test_persons_card_is_kept(finetune, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "README.md").write_text("# Mine\n")
-    finetune(max_train_steps=1)
-    assert (tmp_path / "run" / "README.md").read_text() == "# Mine\n"
-    assert (tmp_path / "run" / "all_results.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -358,29 +217,7 @@ def test_persons_card_is_kept(finetune, tmp_path):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_bad_input_is_refused_before_work(finetune, recipe, tmp_path, monkeypatch, options, error, message):
-    def work(*args):
-        raise AssertionError("work has begun")
-
-    monkeypatch.setattr(loop, "train_step", work)
+def test_bad_input_is_refused_before_work(finetune, tmp_path, options, error, message):
     with pytest.raises(error, match=message):
-        finetune(**options)
+        finetune.prepare(**options)
     assert not (tmp_path / "run").exists()
-
-
-def test_diverging_loss_stops_the_run(finetune, recipe, monkeypatch):
-    monkeypatch.setattr(loop, "train_step", lambda *args: (torch.tensor(float("nan")), 0.0))
-    with pytest.raises(FloatingPointError, match="the loss is nan at step 1"):
-        finetune()
-
-
-def test_tracker_gets_losses_and_metrics(finetune, tmp_path):
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    finetune(max_train_steps=3, report_to="tensorboard")
-    (folder,) = {path.parent for path in (tmp_path / "run" / "logs").glob("finetune_classification/events*")}
-    events = EventAccumulator(str(folder))
-    events.Reload()
-    assert [event.step for event in events.Scalars("loss")] == [1, 2, 3]
-    assert [event.step for event in events.Scalars("eval_accuracy")] == [3]

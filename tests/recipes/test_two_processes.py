@@ -11,6 +11,7 @@ import tfm_zoo
 from .conftest import (
     CLOCK,
     LM_RECIPE,
+    OWN,
     PRETRAINING_RECIPE,
     RECIPE,
     ROOT,
@@ -30,7 +31,7 @@ from .conftest import (
 )
 
 pytestmark = pytest.mark.slow
-
+CONFIG = ROOT / "recipes" / "accelerate" / "cpu.yaml"
 SIZES = "hidden_size=32,num_hidden_layers={},num_attention_heads=2,hidden_dropout=0,attention_dropout=0"
 LM = {"config_overrides": SIZES.format(2), "num_train_epochs": 2, "freeze": "embed_positions"}
 LM |= {"gradual_unfreezing": 5, "layerwise_lr_decay": 0.8}  # a layer in 5 steps
@@ -43,6 +44,9 @@ def jobs(files, checkpoint, documents, pairs, tmp_path_factory) -> dict[str, tup
     folder = tmp_path_factory.mktemp("texts")
     (folder / "text.txt").write_text(TEXT)
     classification = defaults(files, checkpoint) | {"group_by_length": True, "freeze_epochs": 1}
+    (folder / "ones").mkdir()
+    (folder / "ones" / "ones.py").write_text(OWN.replace("{RESULTS}", '{"ones": np.mean(predictions)}'))
+    classification |= {"metrics": ["accuracy", "f1", folder / "ones"]}
     translation = {"config_overrides": f"{SIZES.format(1)},intermediate_size=32", "label_smoothing_over": "all"}
     # Pairs to evaluate on, and to translate, that two processes cannot share evenly.
     translation |= {"max_train_steps": 6, "eval_steps": 3, "max_eval_samples": 13, "num_eval_translations": 7}
@@ -143,6 +147,6 @@ def test_as_users_launch_a_recipe(finetune, files, checkpoint, tmp_path):
     """Of 61 examples the last batch holds 1, which both processes compute."""
     finetune(output_dir=tmp_path / "one", per_device_train_batch_size=12)
     batches = {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 2, "output_dir": tmp_path / "two"}
-    launched = [RECIPE, *as_argv(defaults(files, checkpoint) | batches)]
-    run_python("-m", "accelerate.commands.launch", "--num_processes", 2, "--cpu", *launched)
+    launched = ["--mixed_precision", "no", RECIPE, *as_argv(defaults(files, checkpoint) | batches)]
+    run_python("-m", "accelerate.commands.launch", "--config_file", CONFIG, *launched)
     same_losses(tmp_path / "one", tmp_path / "two", count=12)

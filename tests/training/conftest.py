@@ -1,5 +1,31 @@
-"""The fixtures of the recipes' tests: a tiny checkpoint, the texts it learns, one thread."""
+"""The fixtures of the recipes' tests (a tiny checkpoint, the texts it learns, one thread); and loops on tensors."""
 
-from ..recipes.conftest import checkpoint, one_thread_and_own_cache, rows
+from collections.abc import Callable
+from tempfile import mkdtemp
 
-__all__ = ["checkpoint", "one_thread_and_own_cache", "rows"]
+import pytest
+
+from tfm_zoo.training.loop import Loop
+
+from ..recipes.conftest import checkpoint, few_pictures, one_thread_and_own_cache, own, rows
+from .tensors import loop_on_tensors
+
+__all__ = ["checkpoint", "few_pictures", "one_thread_and_own_cache", "own", "rows"]
+
+
+@pytest.fixture
+def loop(tmp_path) -> Callable[..., Loop]:
+    """Makes a loop on tensors with any options, by default in a folder of its own."""
+    return lambda *model, **options: loop_on_tensors(*model, **{"output_dir": mkdtemp(dir=tmp_path)} | options)
+
+
+@pytest.fixture
+def trained(loop) -> Callable[..., Loop]:
+    """Makes a loop on tensors and trains it, in tenths of a second; figures, card and picture come of `train(loop)`."""
+
+    def trained(*model, **options) -> Loop:
+        made = loop(*model, **options)
+        made.train()
+        return made
+
+    return trained

@@ -22,23 +22,9 @@ from tfm_zoo.training.metrics.accuracy.accuracy import accuracy
 from tfm_zoo.training.metrics.seqeval.seqeval import entities, entity_scores
 from tfm_zoo.training.metrics.squad.squad import answer_scores, normalised, word_f1
 
+from ..recipes.conftest import OWN
 from ..tiny import ragged_batch, tiny_model
 
-OWN = '''
-"""How many predictions are 1."""
-
-import evaluate
-import numpy as np
-from datasets import Features, Value
-
-
-class Ones(evaluate.Metric):
-    def _info(self):
-        return evaluate.MetricInfo(__doc__, "", Features(predictions=Value("int64"), references=Value("int64")))
-
-    def _compute(self, predictions, references):
-        return {RESULTS}
-'''
 ROWS = {"seqeval": (["O"], ["O"]), "squad": ("a", ["a"])} | dict.fromkeys(
     ("sacrebleu", "chrf", "exact_match", "rouge"), ("a", "a")
 )
@@ -48,18 +34,6 @@ TRANSLATIONS = ["Zwei Hunde spielen im Gras.", " Ein Mann fährt Rad. ", "Die Fr
 
 def figures(name: str, predictions, references) -> dict[str, float]:
     return load_metrics([name])(predictions, references).figures
-
-
-@pytest.fixture
-def own(tmp_path):
-    """Makes a metric of a user's own, which gives these results; returns its folder."""
-
-    def own(name: str, results: str = '{"ones": np.mean(predictions)}') -> str:
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / f"{tmp_path.joinpath(name).name}.py").write_text(OWN.replace("{RESULTS}", results))
-        return str(tmp_path / name)
-
-    return own
 
 
 @pytest.mark.parametrize("classes", [2, 5])

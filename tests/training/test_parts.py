@@ -1,7 +1,6 @@
 """Freezing, decay groups, checkpoints' heads, cards, pictures."""
 
 from dataclasses import asdict, fields, replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +18,6 @@ import tfm_zoo
 from tfm_zoo.hub.cards import licence_of, write_card
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.identity import check_identity, identity
-from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.optimization import freeze_base_model, parameter_groups
 from tfm_zoo.training.options import TrainingOptions, about
@@ -166,16 +164,6 @@ def test_trackers_get_simple_values_and_no_token():
     assert "hf_secret" not in str(values)
     assert values["eval_steps"] == "None"
     assert values.keys() | {"hub_token"} == asdict(TrainingOptions()).keys()
-
-
-def test_a_loss_is_logged_without_a_gradient_norm():
-    """DeepSpeed has none if its optimiser is not one of its own."""
-    loop = Loop.__new__(Loop)
-    loop.state, loop.args, loop.batches = TrainState(step=10), TrainingOptions(logging_steps=10), range(5)
-    loop.scheduler = SimpleNamespace(get_last_lr=lambda: [0.1])
-    loop.accelerator = SimpleNamespace(log=lambda values, step: None)
-    assert loop.log_losses(20.0, None) == 2
-    assert loop.state.log_history == [{"step": 10, "epoch": 2, "loss": 2, "learning_rate": 0.1}]
 
 
 def test_resuming_another_run_is_refused(caplog):

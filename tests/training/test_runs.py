@@ -1,5 +1,6 @@
 """A user's mistake ends a run with one line; an error in training shows its traceback."""
 
+import os
 import sys
 import weakref
 from types import SimpleNamespace
@@ -7,14 +8,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState, GradientState
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils import DistributedType
+from accelerate.utils.launch import prepare_simple_launcher_cmd_env
 
 from tfm_zoo.hub import PushError
 from tfm_zoo.training import run
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import end_training, run_script, set_deepspeed, start_accelerator
 from tfm_zoo.training.sharding import check_processes
+
+from ..recipes.conftest import forget_processes
 
 
 def fail(error: Exception) -> None:
@@ -83,8 +87,7 @@ def test_models_are_freed_before_the_processes_end(monkeypatch):
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="with a GPU there is FSDP")
 def test_fsdp_on_a_cpu_is_refused(monkeypatch):
     """Accelerate would train with DDP, or alone."""
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
+    forget_processes()
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(ValueError, match="FSDP: Accelerate has it for GPUs"):
         start_accelerator(TrainingOptions())
@@ -95,8 +98,7 @@ def test_fsdp_on_a_cpu_is_refused(monkeypatch):
 @pytest.mark.parametrize("value", ["", "1"])
 def test_engines_start_for_the_word_true_alone(monkeypatch, engine, value):
     """Accelerate reads no other word. If 1 were taken for DeepSpeed, several processes would each train alone."""
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
+    forget_processes()
     monkeypatch.setenv(f"ACCELERATE_USE_{engine}", value)
     assert start_accelerator(TrainingOptions()).state._cpu
 
@@ -118,3 +120,29 @@ def test_a_deepspeed_that_forgets_gradients_is_refused(monkeypatch, stage, devic
     else:
         set_deepspeed(accelerator, arguments)
         assert plugin.deepspeed_config == {"train_micro_batch_size_per_gpu": 3, "gradient_clipping": 1.0}
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="with a GPU nobody asks for this")
+def test_several_processes_that_would_be_one_are_refused(monkeypatch):
+    """By the environment that Accelerate's launcher sets, which starts a single process."""
+    options = ["--cpu", "--num_processes", "2", "recipe.py"]
+    args, *_ = _validate_launch_command(launch_command_parser().parse_args(options))
+    _, environment = prepare_simple_launcher_cmd_env(args)
+    for name in environment.keys() - os.environ.keys():
+        monkeypatch.setenv(name, environment[name])
+    forget_processes()
+    with pytest.raises(ValueError, match=r"several CPU processes: launch them with --config_file recipes/accel.*/cpu"):
+        start_accelerator(TrainingOptions())
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="with a GPU there is fp16")
+def test_half_precision_on_a_cpu_is_refused(monkeypatch):
+    """It would change nothing. The launcher may ask for it, too."""
+    message = "mixed_precision 'fp16' is for GPUs: on a CPU it would change nothing; give 'bf16' or 'no'"
+    forget_processes()
+    with pytest.raises(ValueError, match=message):
+        start_accelerator(TrainingOptions(mixed_precision="fp16"))
+    forget_processes()
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    with pytest.raises(ValueError, match=message):
+        start_accelerator(TrainingOptions())

@@ -5,6 +5,7 @@ import math
 import os
 import shlex
 import sys
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -211,7 +212,10 @@ class Loop:
         found = [int(path.name.split("-")[1]) for path in complete_checkpoints(self.output_dir)]
         place = f"goes on from step {found[-1]}" if found else "begins again, as no checkpoint was saved yet"
         launcher = ["accelerate", "launch"] if "ACCELERATE_MIXED_PRECISION" in os.environ else ["python"]
-        command = shlex.join([*launcher, *sys.argv, "--resume_from_checkpoint", "auto"])
+        parser = ArgumentParser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--resume_from_checkpoint", "--resume-from-checkpoint")
+        _, given = parser.parse_known_args(sys.argv)  # all but this option, which the next run has once
+        command = shlex.join([*launcher, *given, "--resume_from_checkpoint", "auto"])
         return f"Stopped at step {self.state.step} of {self.total_steps}. This {place}: {command}"
 
     def evaluate(self) -> None:

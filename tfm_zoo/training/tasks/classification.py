@@ -67,9 +67,6 @@ LABEL_COLUMNS = [["label"], ["labels"]]
 
 # transformers' names of the problems, as `config.problem_type` has them
 ONE_LABEL, ANY_LABELS, NUMBERS = "single_label_classification", "multi_label_classification", "regression"
-#: what a metric is tried on, to learn the names of its results: predictions and right labels of two texts
-TWO_ROWS = {ONE_LABEL: ([0, 1], [0, 1]), ANY_LABELS: ([[1, 0], [0, 1]],) * 2, NUMBERS: ([0.0, 1.0], [0.0, 1.0])}
-DEFAULT_METRICS = {ONE_LABEL: ["accuracy", "f1"], ANY_LABELS: ["accuracy", "f1"], NUMBERS: ["mse", "pearsonr"]}
 
 
 @dataclass(frozen=True)
@@ -284,13 +281,19 @@ def numbers(args: ClassificationOptions, name: str, split: Dataset, columns: Seq
     rows: list[list[float] | None] = []
     for row, values in enumerate(zip(*(split[column] for column in columns), strict=True)):
         for column, value in zip(columns, values, strict=True):
-            if value is not None and (not isinstance(value, int | float) or not isfinite(value)):
-                where = f"split {name!r}, {{row}}"
-                raise row_error(
-                    args, name, row, f"{where}: problem_type 'regression' needs a number, not {value!r}", column
-                )
+            if value is not None and not is_number(value):
+                found = f"split {name!r}, {{row}}: problem_type 'regression' needs a number, not {value!r}"
+                raise row_error(args, name, row, found, column)
         rows.append(None if None in values else [*map(float, values)])
     return rows
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a number; or one in writing, as all are in a column that also holds other text."""
+    try:
+        return isfinite(float(value))
+    except (TypeError, ValueError):
+        return False
 
 
 READERS = {ONE_LABEL: single_labels, ANY_LABELS: sets_of_labels, NUMBERS: numbers}
@@ -335,6 +338,14 @@ def build_classifier(
     if model.config.pad_token_id is None:  # by which the classifier of a decoder finds a text's last token
         model.config.pad_token_id = tokenizer.pad_token_id
     return model, tokenizer
+
+
+def usual_metrics(problem: str, number: int) -> tuple[list[str], list]:
+    """The usual metrics of this number of labels; and the labels of two texts, on which metrics are tried to learn the
+    names of their results."""
+    if problem == NUMBERS:
+        return (["mse", "pearsonr"], [0.5, 1.5]) if number == 1 else (["mse"], [[0.5] * number, [1.5] * number])
+    return ["accuracy", "f1"], [0, 1] if problem == ONE_LABEL else [[1, 0], [0, 1]]
 
 
 @dataclass(kw_only=True)
@@ -397,9 +408,9 @@ def prepare(argv: list[str] | None = None) -> Loop:
     metrics = load_metrics(args.metrics, args.trust_remote_code) if args.metrics else None
     with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         data = load_texts(args)
-        usual = DEFAULT_METRICS[data.problem]
+        usual, two_rows = usual_metrics(data.problem, len(data.label_names))
         metrics = metrics or load_metrics(usual)
-        figure_names = ["loss", *metrics.result_names(*TWO_ROWS[data.problem])]
+        figure_names = ["loss", *metrics.result_names(two_rows, two_rows)]
         args = args.choosing_by(figure_names, usual[0])
         model, tokenizer = build_classifier(args, data.label_names, data.texts(), data.problem)
         longest = longest_input(model.config, tokenizer)

@@ -6,7 +6,16 @@ import evaluate
 import numpy as np
 from datasets import Features, List, Value
 
-KINDS = (Value("int64"), List(Value("int64")))
+KINDS = (Value("float64"), List(Value("float64")))  # as whole numbers, evaluate would cut off what is behind the point
+
+
+def whole_numbers(values: Sequence) -> np.ndarray:
+    """Class ids or labels. Raises a `ValueError` if they are none, but the numbers of a regression."""
+    values = np.asarray(values)
+    wrong = values[values != np.rint(values)]
+    if wrong.size:
+        raise ValueError(f"classes are whole numbers, not {wrong[0]:g}: numbers are measured by mse, mae or pearsonr")
+    return values.astype(np.int64)
 
 
 def accuracy(predictions: Sequence, references: Sequence) -> float:
@@ -16,7 +25,7 @@ def accuracy(predictions: Sequence, references: Sequence) -> float:
         predictions: class ids `(examples,)`, or labels as 0 and 1, `(examples, labels)`.
         references: the right ones, of the same shape.
     """
-    right = np.asarray(predictions) == np.asarray(references)
+    right = whole_numbers(predictions) == whole_numbers(references)
     return float(right.reshape(len(right), -1).all(axis=1).mean())
 
 

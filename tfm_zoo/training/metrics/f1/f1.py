@@ -6,7 +6,9 @@ import evaluate
 import numpy as np
 from datasets import Features, List, Value
 
-KINDS = (Value("int64"), List(Value("int64")))
+from tfm_zoo.training.metrics.accuracy.accuracy import whole_numbers
+
+KINDS = (Value("float64"), List(Value("float64")))
 
 
 def f1_scores(predictions: Sequence, references: Sequence) -> dict[str, float]:
@@ -18,7 +20,7 @@ def f1_scores(predictions: Sequence, references: Sequence) -> dict[str, float]:
             as 0 and 1, `(examples, labels)`, of which all count.
         references: the right ones, of the same shape.
     """
-    predictions, references = np.asarray(predictions), np.asarray(references)
+    predictions, references = whole_numbers(predictions), whole_numbers(references)
     one_label = predictions.ndim == 1
     if one_label:
         classes = np.union1d(predictions, references)

@@ -1,0 +1,378 @@
+"""What learns, when, and how fast: by names, from the head downwards, by depth."""
+
+import re
+import shutil
+from itertools import pairwise
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import tfm_zoo
+from tfm_zoo import to_official
+from tfm_zoo.schedules import create_schedule
+from tfm_zoo.training.loop import Loop, train
+from tfm_zoo.training.optimization import GradualUnfreezing, create_optimizer, depths, freeze, parameter_groups
+from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.training.run import start_accelerator
+from tfm_zoo.training.tasks.classification import ClassificationOptions
+
+from ..official_models import BY_NAME, build_tiny
+from ..tiny import ragged_batch, recompute_activations, tiny_model
+from .tensors import classifier, logged
+
+# Layers: 2, of the zoo's decoder beside an encoder 3; of native models 3, of their decoders beside an encoder 2.
+DEPTHS = {
+    "TfmBertForSequenceClassification": {
+        0: ["classifier.out_proj.weight", "classifier.dense.bias"],
+        1: ["model.layers.1.self_attn.q_proj.weight", "model.layers.1.mlp_norm.bias"],
+        2: ["model.layers.0.mlp.down_proj.bias"],
+        3: ["model.embeddings.embed_tokens.weight", "model.embeddings.norm.weight"],
+    },
+    "TfmGPTForCausalLM": {
+        0: ["model.norm.weight"],
+        1: ["model.layers.1.mlp.up_proj.weight"],
+        2: ["model.layers.0.mlp.up_proj.weight"],
+        3: ["model.embeddings.embed_tokens.weight", "model.embeddings.embed_positions.weight"],
+    },
+    "TfmEncoderDecoderForSequenceClassification": {
+        0: ["classification_head.out_proj.weight"],
+        1: ["model.encoder.layers.1.mlp.up_proj.weight", "model.decoder.layers.2.encoder_attn.q_proj.weight"],
+        2: ["model.encoder.layers.0.mlp.up_proj.weight", "model.decoder.layers.1.encoder_attn.q_proj.weight"],
+        3: ["model.decoder.layers.0.mlp.up_proj.weight"],
+        4: ["model.encoder.embeddings.embed_tokens.weight"],
+    },
+    "BertForPreTraining": {
+        0: ["cls.predictions.bias", "cls.predictions.transform.dense.weight", "bert.pooler.dense.weight"],
+        1: ["bert.encoder.layer.2.attention.self.query.weight"],
+        3: ["bert.encoder.layer.0.output.LayerNorm.bias"],
+        4: ["bert.embeddings.word_embeddings.weight", "bert.embeddings.LayerNorm.bias"],
+    },
+    "XLMRobertaForMaskedLM": {  # names the tied weight after its head
+        0: ["lm_head.dense.weight", "lm_head.bias"],
+        2: ["roberta.encoder.layer.1.intermediate.dense.weight"],
+        4: ["lm_head.decoder.weight", "roberta.embeddings.position_embeddings.weight"],
+    },
+    "DistilBertForSequenceClassification": {
+        0: ["pre_classifier.weight", "classifier.bias"],
+        3: ["distilbert.transformer.layer.0.ffn.lin1.weight"],
+        4: ["distilbert.embeddings.LayerNorm.weight"],
+    },
+    "GPT2LMHeadModel": {
+        0: ["transformer.ln_f.weight"],
+        1: ["transformer.h.2.attn.c_attn.weight"],
+        3: ["transformer.h.0.ln_1.bias"],
+        4: ["transformer.wte.weight", "transformer.wpe.weight"],
+    },
+    "LlamaForCausalLM": {  # not tied
+        0: ["lm_head.weight", "model.norm.weight"],
+        3: ["model.layers.0.mlp.gate_proj.weight"],
+        4: ["model.embed_tokens.weight"],
+    },
+    "MBartForSequenceClassification": {
+        0: ["classification_head.dense.weight", "model.encoder.layer_norm.weight", "model.decoder.layer_norm.bias"],
+        1: ["model.encoder.layers.2.fc1.weight", "model.decoder.layers.1.fc1.weight"],
+        2: ["model.encoder.layers.1.fc1.weight", "model.decoder.layers.0.fc1.weight"],
+        3: ["model.encoder.layers.0.fc1.weight"],
+        4: ["model.shared.weight", "model.decoder.embed_positions.weight", "model.encoder.layernorm_embedding.bias"],
+    },
+}
+FAMILIES = ["TfmBertForSequenceClassification", "TfmGPTForCausalLM", "TfmEncoderDecoderForConditionalGeneration"]
+BERT_DOWNWARDS = ("encoder.layer.1", "encoder.layer.0", "embeddings")
+HEAD = {f"classifier.{name}" for name in ("dense.weight", "dense.bias", "out_proj.weight", "out_proj.bias")}
+
+
+def model_of(name: str, **fields):
+    head = getattr(tfm_zoo, name, None)
+    return tiny_model(head, **fields) if head else build_tiny(BY_NAME[name], **fields)
+
+
+def learning(model) -> set[str]:
+    return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def beginning_with(model, *starts: str) -> set[str]:
+    return {name for name, _ in model.named_parameters() if name.startswith(starts)}
+
+
+def moved(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> set[str]:
+    return {name for name in before if not torch.equal(before[name], after[name])}
+
+
+def weights(made: Loop, step: int) -> dict[str, torch.Tensor]:
+    return load_file(made.output_dir / f"checkpoint-{step}" / "model.safetensors")
+
+
+@pytest.mark.parametrize("name", DEPTHS)
+def test_depths(name):
+    model = model_of(name)
+    found = depths(model)
+    assert found.keys() == {name for name, _ in model.named_parameters()}
+    assert found | {name: depth for depth, names in DEPTHS[name].items() for name in names} == found
+    assert set(found.values()) == set(range(max(DEPTHS[name]) + 1))
+
+
+@pytest.mark.parametrize(
+    ("patterns", "frozen"),
+    [
+        (["embeddings"], r"model\.embeddings\..*"),
+        (["embeddings.*", "classifier"], r"model\.embeddings\..*|classifier\..*"),
+        (["layers.[0-1]"], r"model\.layers\.[01]\..*"),
+        (["layers.1"], r"model\.layers\.1\..*"),  # and not the tenth
+        (["model.layers.1?"], r"model\.layers\.10\..*"),
+        (["layers.0.*.weight"], r"model\.layers\.0\..*\.weight"),
+        (["classifier.dense.bias"], r"classifier\.dense\.bias"),
+        (["*norm"], r".*norm\.(weight|bias)"),
+    ],
+)
+def test_names_that_are_frozen(patterns, frozen):
+    model = model_of("TfmBertForSequenceClassification", num_hidden_layers=11)
+    freeze(model, patterns)
+    expected = {name for name, _ in model.named_parameters() if re.fullmatch(frozen, name)}
+    assert expected and learning(model) == depths(model).keys() - expected
+
+
+def test_a_tied_weight_is_frozen_by_either_name():
+    for pattern in ("lm_head", "embed_tokens"):
+        model = model_of("TfmGPTForCausalLM")
+        freeze(model, [pattern])
+        assert "model.embeddings.embed_tokens.weight" not in learning(model)
+        assert "model.embeddings.embed_positions.weight" in learning(model)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message"),
+    [
+        (["embedings.*"], r"freeze 'embedings\.\*': Tfm.* has no parameter of that name; near: \['embeddings', "),
+        (["classifier", "layer.[0-3]"], r"freeze 'layer\.\[0-3\]': .* near: \['layers\.0', 'layers"),
+        (["layers.[7-9]"], r"near: \['layers\.[01]', 'layers\.[01]', 'layers"),
+        ([""], "freeze '': "),
+        (["*"], r"freeze \['\*'\]: nothing is left to learn"),
+        (["model", "classifier"], r"freeze \['model', 'classifier'\]: nothing is left to learn"),
+    ],
+)
+def test_patterns_that_freeze_nothing_or_everything_are_refused(patterns, message):
+    with pytest.raises(ValueError, match=message):
+        freeze(model_of("TfmBertForSequenceClassification"), patterns)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_learns_above_frozen_layers_has_the_gradients_it_would_have(name, checkpointing):
+    """Dropout included; and through layers that are recomputed, above inputs that want no gradient."""
+    model = model_of(name).train()
+    batch = ragged_batch(type(model), labels=True)
+
+    def gradients() -> dict[str, torch.Tensor]:
+        model.zero_grad()
+        torch.manual_seed(1)
+        model(**batch).loss.backward()
+        return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+    whole = gradients()
+    if checkpointing:
+        recompute_activations(model)
+    freeze(model, ["embeddings", "layers.0", "self_attn.v_proj"])
+    above = gradients()
+    assert above.keys() == learning(model) and len(above) < len(whole)
+    assert all(torch.equal(above[name], whole[name]) for name in above)
+
+
+def stages(model, every: str, times: list[tuple[int, int]]) -> list[set[str]]:
+    unfreezing = GradualUnfreezing(model, every)
+    found = []
+    for time in times:
+        unfreezing.advance(*time)
+        found.append(learning(model))
+    return found
+
+
+def test_a_layer_more_each_epoch():
+    model = model_of("TfmBertForSequenceClassification")
+    found = stages(model, "epoch", [(epoch, 7 * epoch) for epoch in range(5)])
+    first = HEAD | beginning_with(model, "model.layers.1.")
+    second = first | beginning_with(model, "model.layers.0.")
+    assert found == [HEAD, first, second, depths(model).keys(), depths(model).keys()]
+
+
+def test_a_layer_more_after_each_so_many_steps_and_never_what_is_frozen_by_name():
+    model = model_of("DistilBertForSequenceClassification")
+    freeze(model, ["word_embeddings", "layer.2", "classifier.bias"])
+    found = stages(model, "10", [(0, 0), (0, 9), (1, 10), (1, 19), (2, 20), (9, 99)])
+    head = beginning_with(model, "pre_classifier") | {"classifier.weight"}
+    second = head | beginning_with(model, "distilbert.transformer.layer.1.")
+    third = second | beginning_with(model, "distilbert.transformer.layer.0.")
+    rest = beginning_with(model, "distilbert.embeddings.") - {"distilbert.embeddings.word_embeddings.weight"}
+    assert found == [head, head, second, second, third, third | rest]
+
+
+def test_resumed_in_the_middle_as_if_it_had_come_there():
+    model = model_of("TfmBertForSequenceClassification")
+    (found,) = stages(model, "10", [(3, 15)])
+    assert found == HEAD | beginning_with(model, "model.layers.1.")
+
+
+@pytest.mark.parametrize("name", ["TfmGPTForCausalLM", "GPT2LMHeadModel", "BartForConditionalGeneration"])
+def test_a_head_that_is_tied_to_the_embeddings_begins_with_the_last_layers(name):
+    model = model_of(name)
+    found = stages(model, "epoch", [(0, 0), (1, 1), (9, 9)])
+    depth_of = depths(model)
+    assert found == [{name for name, depth in depth_of.items() if depth <= deepest} for deepest in (1, 2, 9)]
+
+
+def test_advance_tells_when_more_learns():
+    unfreezing = GradualUnfreezing(model_of("TfmBertForSequenceClassification"), "3")
+    assert [step for step in range(20) if unfreezing.advance(0, step)] == [0, 3, 6, 9]
+
+
+@pytest.mark.parametrize("name", ["TfmGPTForSequenceClassification", "GPT2ForSequenceClassification"])
+def test_learning_rates_by_depth(name):
+    model = model_of(name)
+    layers = 2 if name.startswith("Tfm") else 3
+    groups = parameter_groups(model, 0.1, weight_decay=0.01, layerwise_lr_decay=0.5)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    of = {names[p]: (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
+    assert sum(len(group["params"]) for group in groups) == len(of) == len(names)
+
+    if layers == 2:
+        norm, tokens, layer, matrix = "model.norm", "model.embeddings.embed_tokens", "model.layers", "mlp.up_proj"
+    else:
+        norm, tokens, layer, matrix = "transformer.ln_f", "transformer.wte", "transformer.h", "mlp.c_fc"
+    assert of["score.weight"] == (0.1, 0.01)
+    assert of[f"{norm}.weight"] == (0.1, 0.0)
+    assert of[f"{tokens}.weight"] == (pytest.approx(0.1 * 0.5 ** (layers + 1)), 0.01)
+    for index in range(layers):
+        rate = pytest.approx(0.1 * 0.5 ** (layers - index))
+        assert of[f"{layer}.{index}.{matrix}.weight"] == (rate, 0.01)
+        assert of[f"{layer}.{index}.{matrix}.bias"] == (rate, 0.0)
+
+
+def test_the_schedule_scales_every_rate():
+    model = model_of("TfmBertForSequenceClassification")
+    args = TrainingOptions(learning_rate=0.1, layerwise_lr_decay=0.5)
+    optimizer = create_optimizer(model, args)
+    schedule = create_schedule(args.lr_scheduler_type, optimizer, 2, 6, 32)
+    for factor in (0, 0.5, 1, 0.75, 0.5, 0.25, 0):
+        rates = [0.1 * factor * 0.5**depth for depth in (0, 0, 1, 1, 2, 2, 3, 3)]  # matrices, vectors
+        assert schedule.get_last_lr() == pytest.approx(rates)
+        optimizer.step()
+        schedule.step()
+
+
+def test_options_that_contradict_or_mean_nothing_are_refused():
+    with pytest.raises(ValueError, match="either freeze_epochs or gradual_unfreezing"):
+        ClassificationOptions(freeze_epochs=1, gradual_unfreezing="epoch")
+    for steps in ("often", "0", "-3"):
+        with pytest.raises(ValueError, match=f"gradual_unfreezing must be a number of steps or 'epoch', not '{steps}'"):
+            TrainingOptions(gradual_unfreezing=steps)
+    for decay in (0.0, 1.5, -0.5):
+        with pytest.raises(ValueError, match=f"layerwise_lr_decay must be above 0 and at most 1, not {decay}"):
+            TrainingOptions(layerwise_lr_decay=decay)
+
+
+@pytest.mark.parametrize(
+    "options", [{"freeze": ["embeddings"]}, {"gradual_unfreezing": "epoch"}, {"freeze_epochs": 1}], ids=str
+)
+def test_a_sharded_model_learns_as_a_whole(monkeypatch, options):
+    monkeypatch.setattr("tfm_zoo.training.run.is_sharded", lambda accelerator: True)
+    args = ClassificationOptions(**options)
+    with pytest.raises(ValueError, match=f"{next(iter(options))} works on one process and with DDP"):
+        start_accelerator(args)
+
+
+@pytest.mark.parametrize(
+    ("is_official", "every", "parts", "told"),
+    [
+        (False, 4, ("classifier.out_proj.", "model.layers.1.", "model.layers.0.", "model.embeddings."), "4 steps"),
+        (True, "epoch", ("classifier.", *(f"bert.{part}." for part in BERT_DOWNWARDS)), "epoch"),
+    ],
+    ids=["zoo", "native"],
+)
+def test_learning_from_the_head_downwards(loop, is_official, every, parts, told):
+    """4 steps an epoch; the model has two layers."""
+    model, frozen = (to_official(classifier()), "pooler") if is_official else (classifier(), "classifier.dense")
+    options = {"gradual_unfreezing": every, "freeze": frozen, "checkpointing_steps": "epoch", "num_train_epochs": 5}
+    made = loop(model, save_total_limit=9, **options)
+    train(made)
+    trained = [weights(made, step) for step in (4, 8, 12, 16, 20)]
+    for learnt, (before, after) in enumerate(pairwise(trained), start=2):
+        assert moved(before, after) == {name for name in before if name.startswith(parts[:learnt])}
+    card = (made.output_dir / "README.md").read_text()
+    assert f"| gradual unfreezing | a layer more every {told}, from the head downwards |" in card
+
+
+def test_the_first_step_is_as_long_as_the_rate_of_the_layer(loop):
+    """Adam's first step moves every parameter that has a gradient by the learning rate."""
+    options = {"max_train_steps": 1, "warmup_steps": 0, "weight_decay": 0, "checkpointing_steps": 1}
+    options |= {"adam_epsilon": 1e-20}
+    made = loop(layerwise_lr_decay=0.5, lr_scheduler_type="constant", **options)
+    train(made)
+    before, after = classifier(), weights(made, 1)
+    for name, depth in depths(before).items():
+        step = (after[name] - before.state_dict()[name]).abs().max().item()
+        assert step == pytest.approx(1e-3 * 0.5**depth, rel=0.02), name
+    assert logged(made, "learning_rate") == [1e-3]
+    card = (made.output_dir / "README.md").read_text()
+    assert "| learning rate of a layer | 0.5 times that of what is above it |" in card
+
+
+def test_a_resumed_run_has_the_options_it_began_with(trained):
+    options = {"max_train_steps": 3, "checkpointing_steps": 2, "freeze": ["embeddings"], "gradual_unfreezing": 1}
+    again = {"output_dir": trained(**options).output_dir, "resume_from_checkpoint": "auto"}
+    for other, message in [
+        ({"layerwise_lr_decay": 0.9}, r"layerwise_lr_decay was None and is 0\.9"),
+        ({"freeze": "classifier"}, r"freeze was \['embeddings'\] and is \['classifier'\]"),
+        ({"gradual_unfreezing": "epoch"}, "gradual_unfreezing was 1 and is epoch"),
+    ]:
+        with pytest.raises(ValueError, match=f"another run: {message}"):
+            trained(**options | other, **again)
+    assert trained(**options, **again).state.step == 3
+
+
+def test_frozen_epochs_train_the_head_alone(trained, caplog):
+    made = trained(freeze_epochs=1, checkpointing_steps="epoch")
+    told = [line for line in caplog.messages if "parameters learn" in line]
+    assert told[0].startswith("epoch 1, one of 1 with the base model frozen: ") and len(told) == 2
+    assert told[1].startswith("epoch 2, the first with the whole model: ")
+    start = classifier().state_dict()
+    assert moved(start, weights(made, 4)) == HEAD
+    layers = {"model.embeddings.norm.weight", "model.layers.0.self_attn.q_proj.weight"}
+    assert moved(start, weights(made, 8)) >= HEAD | layers
+
+
+def test_freezing_by_name_goes_with_freeze_epochs(trained):
+    options = {"freeze_epochs": 1, "checkpointing_steps": "epoch"}
+    made = trained(freeze=["embeddings", "classifier.dense"], **options)
+    first, second = weights(made, 4), weights(made, 8)
+    frozen = {name for name in first if name.startswith(("model.embeddings.", "classifier.dense."))}
+    assert moved(first, second) == first.keys() - frozen
+    with pytest.raises(ValueError, match=r"freeze \['classifier'\]: nothing is left to learn"):
+        trained(freeze=["classifier"], **options)
+
+
+def test_the_frozen_phase_has_its_own_rate_and_schedule(loop, trained, tmp_path):
+    """4 steps of the head, an epoch, at a large rate, and 8 of everything at a small one. Resumed in either phase."""
+    options = {"freeze_epochs": 1, "frozen_learning_rate": 0.1, "num_train_epochs": 3, "warmup_steps": 0.25}
+    options |= {"learning_rate": 1e-3, "save_total_limit": 9}
+    whole = loop(checkpointing_steps=2, **options)
+    results = train(whole)
+    rates = logged(whole, "learning_rate")  # after each step, those of the next
+    head, everything = (1, 2 / 3, 1 / 3), (0, 1 / 2, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0)
+    assert rates == pytest.approx([0.1 * factor for factor in head] + [1e-3 * factor for factor in everything])
+    assert moved(weights(whole, 2), weights(whole, 4)) == HEAD
+    for step in (2, 6):
+        folder = tmp_path / f"from {step}"
+        shutil.copytree(whole.output_dir, folder)
+        for later in range(step + 2, 13, 2):
+            shutil.rmtree(folder / f"checkpoint-{later}")
+        resumed = trained(checkpointing_steps=12, output_dir=folder, resume_from_checkpoint="auto", **options)
+        assert resumed.results()["train_loss"] == results["train_loss"]
+        assert logged(resumed, "learning_rate") == rates
+        assert not moved(weights(whole, 12), weights(resumed, 12))
+    card = (whole.output_dir / "README.md").read_text()
+    assert "| epochs with the base model frozen | 1, at a learning rate of 0.1" in card
+    other = options | {"max_train_steps": 12, "per_device_train_batch_size": 8}  # with 8 steps an epoch
+    with pytest.raises(ValueError, match="another run: global_batch_size was 16 and is 8"):
+        trained(output_dir=whole.output_dir, resume_from_checkpoint="auto", **other)
+    with pytest.raises(ValueError, match="frozen_learning_rate is the head's while the rest is frozen: give freeze_ep"):
+        ClassificationOptions(frozen_learning_rate=0.1)

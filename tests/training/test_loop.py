@@ -1,0 +1,284 @@
+"""The loop: which steps it takes, what it evaluates, keeps, logs and goes on from."""
+
+import re
+import sys
+import warnings
+from dataclasses import asdict
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tfm_zoo.training.loop import Loop, train
+from tfm_zoo.training.run import run_script
+
+from ..recipes.conftest import CLOCK
+from .tensors import classifier, logged
+
+
+def weights(folder) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_accumulation_does_not_change_the_steps(trained, grouped):
+    """Neither the losses nor the gradients, whatever the length of the last batch."""
+    division = {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 5, "max_train_steps": 4}
+    whole = trained(per_device_train_batch_size=16, group_by_length=grouped)
+    parts = trained(group_by_length=grouped, **division)
+    fifteen = trained(per_device_train_batch_size=15, group_by_length=grouped, max_train_steps=4)
+    for key in ("loss", "grad_norm"):
+        assert len(logged(parts, key)) == 4
+        assert logged(parts, key) == pytest.approx(logged(fifteen, key), abs=1e-5)
+        assert logged(parts, key) != pytest.approx(logged(whole, key), abs=1e-5)
+
+
+def test_dropout_is_on_in_training_and_off_in_evaluations(loop):
+    """From the first step on, and after evaluations."""
+    made, modes = loop(max_train_steps=3, eval_steps=1), []
+    made.model.register_forward_pre_hook(lambda model, _: modes.append((torch.is_grad_enabled(), model.training)))
+    made.train()
+    assert [training for learns, training in modes if learns] == [True] * 3
+    assert [training for learns, training in modes if not learns].count(False) == len(modes) - 3 >= 3
+
+
+def test_stops_early_and_keeps_the_best(trained):
+    # With a learning rate that changes nothing no evaluation is better than the first.
+    options = {"num_train_epochs": 9, "learning_rate": 1e-12, "metric_for_best_model": "accuracy"}
+    stopped = trained(early_stopping_patience=2, **options)
+    assert (stopped.results()["best_step"], stopped.state.step) == (4, 12)
+    stopped = trained(early_stopping_patience=3, eval_steps=2, **options)
+    assert (stopped.results()["best_step"], stopped.state.step) == (2, 8)
+
+
+def test_metric_and_direction_pick_the_best(trained):
+    best = trained(num_train_epochs=3, metric_for_best_model="loss")
+    losses = logged(best, "eval_loss")
+    assert best.results()["eval_loss"] == min(losses) and len(set(losses)) == 3
+    worst = trained(num_train_epochs=3, metric_for_best_model="loss", greater_is_better="true")
+    assert worst.results()["eval_loss"] == max(losses)
+
+
+def evaluating(made, *figures: tuple[float, float]):
+    """The loop, whose evaluations give these accuracies and losses."""
+    given = iter(figures)
+    made.task.figures = lambda measured, split: dict(zip(("accuracy", "loss"), next(given), strict=True))
+    return made
+
+
+def test_of_equal_metrics_the_lower_loss_is_the_best(loop):
+    """And for early stopping that is no gain."""
+    figures = [(0.5, 0.9), (0.5, 0.8), (0.5, 0.85), (0.4, 0.1)]
+    made = evaluating(loop(max_train_steps=9, eval_steps=1, early_stopping_patience=3), *figures)
+    made.train()
+    assert made.state.step == 4
+    results = made.results()
+    assert (results["best_step"], results["eval_accuracy"], results["eval_loss"]) == (2, 0.5, 0.8)
+    again = evaluating(loop(max_train_steps=2, eval_steps=1, checkpointing_steps=2), *figures)
+    again.train()
+    for name, kept in weights(again.output_dir).items():
+        assert torch.equal(kept, weights(again.output_dir / "checkpoint-2")[name])
+
+
+def test_schedule_warms_up_and_decays(trained):
+    rates = logged(trained(max_train_steps=6, warmup_steps=2, learning_rate=6e-3), "learning_rate")
+    assert rates == pytest.approx([3e-3, 6e-3, 4.5e-3, 3e-3, 1.5e-3, 0.0])
+
+
+def test_clipping_and_decay_reach_the_optimiser(trained):
+    options = {"num_train_epochs": 1, "learning_rate": 1e-2}
+    plain, clipped = trained(**options), trained(max_grad_norm=1e-9, **options)
+    decayed = trained(weight_decay=1.0, **options)
+    losses = logged(plain, "loss")
+    assert logged(clipped, "loss")[-1] != pytest.approx(losses[-1], abs=1e-6)
+    assert logged(decayed, "loss")[-1] != pytest.approx(losses[-1], abs=1e-6)
+    assert logged(clipped, "grad_norm")[0] == logged(plain, "grad_norm")[0]
+
+
+def test_bf16_and_gradient_checkpointing_run(loop):
+    options = {"num_train_epochs": 1}
+    plain, rounded = loop(**options), None
+    train(plain)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        rounded = loop(mixed_precision="bf16", gradient_checkpointing=True, **options)
+        train(rounded)
+    for made, precision in ((plain, "none"), (rounded, "bf16")):
+        card = (made.output_dir / "README.md").read_text()
+        assert f"| mixed precision | {precision} |" in card and "warm-up 0.1 of the steps |" in card
+    assert logged(rounded, "loss") == pytest.approx(logged(plain, "loss"), abs=0.02)
+    assert logged(rounded, "loss") != logged(plain, "loss")
+    assert weights(rounded.output_dir)["classifier.out_proj.weight"].dtype == torch.float32
+
+
+def test_a_loss_that_is_no_number_stops_the_run(loop):
+    made = loop()
+    torch.nn.init.constant_(made.task.model.classifier.out_proj.weight, float("nan"))
+    with pytest.raises(FloatingPointError, match="the loss is nan at step 1: try a lower learning_rate"):
+        made.train()
+
+
+def test_losses_are_means_of_the_steps_since_the_last_entry(trained):
+    """And the last entry is of the steps that are left."""
+    each = logged(trained(max_train_steps=7), "loss")
+    means = trained(max_train_steps=7, logging_steps=3)
+    entries = [sum(part) / len(part) for part in (each[:3], each[3:6], each[6:])]
+    assert logged(means, "loss") == pytest.approx(entries)
+    assert means.results()["train_loss"] == pytest.approx(sum(each) / 7)
+
+
+def test_a_loss_is_logged_without_a_gradient_norm(loop):
+    """DeepSpeed has none if its optimiser is not one of its own."""
+    made = loop(logging_steps=10)
+    made.state.step = 10
+    assert made.log_losses(20.0, None) == 2
+    (entry,) = made.state.log_history
+    assert entry == {"step": 10, "epoch": 2.5, "loss": 2, "learning_rate": 1e-3}
+
+
+def test_where_there_is_no_bar_each_entry_is_a_line(trained, caplog):
+    """So that a log file tells how far a run is."""
+    losses = logged(trained(max_train_steps=5, logging_steps=2), "loss")
+    lines = [line for line in caplog.messages if re.match(r"step \d of 5: loss", line)]
+    assert lines == [f"step {step} of 5: loss {loss:.4f}" for step, loss in zip((2, 4, 5), losses, strict=True)]
+
+
+def test_evaluation_reads_with_workers(loop):
+    made = loop(dataloader_num_workers=1)
+    assert {loader.num_workers for loader in made.task.loaders.values()} == {1} == {made.loader.num_workers}
+
+
+def test_a_run_is_not_overwritten_unasked(loop):
+    first = loop(max_train_steps=2, checkpointing_steps=1)
+    train(first)
+    folder = first.output_dir
+    with pytest.raises(FileExistsError, match=r"holds a run: give another folder, --resume_from_checkpoint auto"):
+        loop(output_dir=folder)
+    train(loop(output_dir=folder, max_train_steps=1, overwrite_output_dir=True))
+    assert not list(folder.glob("checkpoint-*"))  # those of the old run are not left to resume from
+    for auto, message in [(None, "a run: give another folder, or --o"), ("auto", "a run and no checkpoint to go on f")]:
+        with pytest.raises(FileExistsError, match=f"holds {message}"):  # a finished one
+            loop(output_dir=folder, max_train_steps=1, resume_from_checkpoint=auto)
+    # Killed before its first checkpoint, it begins again, as where a cluster restarts it.
+    (folder / "all_results.json").unlink()
+    assert train(loop(output_dir=folder, max_train_steps=1, resume_from_checkpoint="auto"))["train_steps"] == 1
+
+
+def test_a_persons_card_is_kept(loop):
+    made = loop(max_train_steps=1)
+    (made.output_dir / "README.md").write_text("# Mine\n")
+    train(made)
+    assert (made.output_dir / "README.md").read_text() == "# Mine\n"
+    assert (made.output_dir / "all_results.json").exists()
+
+
+def test_tracker_gets_losses_and_metrics(loop):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    made = loop(max_train_steps=3, report_to="tensorboard")
+    train(made)
+    (folder,) = {path.parent for path in (made.output_dir / "logs").glob("tensors/events*")}
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    assert [event.step for event in events.Scalars("loss")] == [1, 2, 3]
+    assert [event.step for event in events.Scalars("eval_accuracy")] == [3]
+
+
+def interrupted(made: Loop, after: int) -> Loop:
+    """The loop, in which somebody presses Ctrl-C after so many steps."""
+
+    def interrupt(*_: object) -> None:
+        if made.state.step == after:
+            raise KeyboardInterrupt
+
+    made.optimizer.optimizer.register_step_pre_hook(interrupt)
+    return made
+
+
+AGAIN = ["--resume_from_checkpoint", "auto"]
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({"checkpointing_steps": 2}, "goes on from step 2"),
+        ({}, "begins again, as no checkpoint was saved yet"),
+    ],
+)
+@pytest.mark.parametrize(
+    "given", [[], AGAIN, ["--resume_from_checkpoint=false"], ["--resume-from-checkpoint", "run/checkpoint-1"]]
+)
+def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(loop, monkeypatch, capfd, options, place, given):
+    monkeypatch.setattr(sys, "argv", ["recipes/tensors.py", "--train_file", "a b.csv", *given, "--seed", "1"])
+    made = interrupted(loop(max_train_steps=5, **options), after=3)
+    with pytest.raises(SystemExit) as stopped:
+        run_script(lambda: made, train)
+    assert stopped.value.code == 130
+    command = "python recipes/tensors.py --train_file 'a b.csv' --seed 1 --resume_from_checkpoint auto"
+    assert capfd.readouterr().err.strip() == f"Stopped at step 3 of 5. This {place}: {command}"
+
+
+def test_resumed_is_as_never_stopped(trained, loop):
+    """With dropout, batches of similar length and a part that is frozen at first; from the midst of an epoch, between
+    two entries of the log."""
+    options = {"max_train_steps": 7, "checkpointing_steps": 3, "logging_steps": 2, "group_by_length": True}
+    options |= {"freeze_epochs": 1}
+    dropout = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
+    whole = trained(classifier(**dropout), **options)
+    stopped = interrupted(loop(classifier(**dropout), **options), after=5)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.train()
+    again = {"output_dir": stopped.output_dir, "resume_from_checkpoint": "auto"}
+    resumed = trained(classifier(**dropout), **options, **again)
+    assert without_clock(resumed) == without_clock(whole)
+    for folder in (".", "checkpoint-6"):
+        one, two = (weights(made.output_dir / folder) for made in (whole, resumed))
+        assert all(torch.equal(two[name], one[name]) for name in one)
+
+
+def without_clock(made) -> dict:
+    state = asdict(made.state) | {"train_seconds": 0}
+    return state | {
+        "log_history": [{name: entry[name] for name in entry.keys() - CLOCK} for entry in made.state.log_history]
+    }
+
+
+def test_resuming_with_other_options_is_refused(trained, tmp_path):
+    options = {"max_train_steps": 3, "checkpointing_steps": 2}
+    folder = trained(**options).output_dir
+    with pytest.raises(ValueError, match=r"another run: learning_rate was 0\.001 and is 0\.002"):
+        trained(output_dir=folder, resume_from_checkpoint="auto", learning_rate=2e-3, **options)
+    named = options | {"resume_from_checkpoint": folder / "checkpoint-2"}
+    with pytest.raises(ValueError, match=r"checkpoint-2' is not in output_dir '.*other'"):
+        trained(output_dir=tmp_path / "other", **named)
+    assert trained(output_dir=folder, **named).state.step == 3
+
+
+def test_a_run_goes_on_with_batches_of_another_size(trained, caplog):
+    """At the same place, if the number of steps is the same: the schedule depends on it."""
+    options = {"checkpointing_steps": 2, "save_total_limit": 9, "max_train_steps": 6}
+    folder = trained(per_device_train_batch_size=4, **options).output_dir
+    again = {"output_dir": folder, "resume_from_checkpoint": folder / "checkpoint-2", "per_device_train_batch_size": 3}
+    resumed = trained(**options | again)
+    assert caplog.text.count("Continuing with global_batch_size 3, which was 4") == 1
+    assert resumed.state.step == 6 and resumed.state.train_examples == 2 * 4 + 4 * 3
+    with pytest.raises(ValueError, match="another run: total_steps was 6 and is 7"):
+        trained(**options | again | {"max_train_steps": 7})
+
+
+def test_the_model_of_a_dead_run_is_not_the_best(loop, caplog):
+    """A run is resumed from before its best evaluation, and does not come to it again."""
+    options = {"max_train_steps": 4, "eval_steps": 1, "checkpointing_steps": 1, "save_total_limit": 9}
+    options["metric_for_best_model"] = "loss"
+    dead = evaluating(loop(**options), *((0, loss) for loss in (4.0, 3.0, 2.0, 1.0)))
+    dead.train()
+    assert dead.results()["best_step"] == 4
+    folder = dead.output_dir
+    resumed = loop(output_dir=folder, resume_from_checkpoint=folder / "checkpoint-2", **options)
+    evaluating(resumed, (0, 8.0), (0, 9.0)).train()
+    assert caplog.text.count("no longer holds the best model of checkpoint-2, that of step 2") == 1
+    results = resumed.results()
+    assert (results["best_step"], results["eval_loss"]) == (3, 8.0)
+    kept, wanted = weights(folder), weights(folder / "checkpoint-3")
+    assert all(torch.equal(kept[name], wanted[name]) for name in wanted)
