@@ -211,7 +211,16 @@ def test_an_error_is_one_line(files, tmp_path):
         ({"label_column_name": "grade"}, ValueError, "label_column_name 'grade': no such column"),
         ({"report_to": "carrier_pigeon"}, ValueError, "report_to 'carrier_pigeon' is not installed"),
         ({"resume_from_checkpoint": "nowhere"}, FileNotFoundError, "resume_from_checkpoint 'nowhere'"),
-        ({"output_dir": f"{__file__}/run"}, PermissionError, "test_recipe.py is not a folder that you may write to"),
+        (
+            {"output_dir": f"{__file__}/run", "train_file": "nowhere.csv"},
+            PermissionError,
+            "test_recipe.py is not a folder that you may write to",
+        ),
+        (
+            {"output_dir": "/proc/run", "train_file": "nowhere.csv"},
+            PermissionError,
+            "/proc is not a folder that you may",
+        ),
         ({"metric_for_best_model": "bleu"}, ValueError, "metric_for_best_model 'bleu': expected one of"),
         ({"model_name_or_path": "nowhere/at-all"}, OSError, "model_name_or_path 'nowhere/at-all': neither a"),
     ],
