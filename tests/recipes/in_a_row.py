@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -20,10 +19,9 @@ import tfm_zoo
 from tfm_zoo.models.losses import FEW, IGNORED
 from tfm_zoo.training import report
 from tfm_zoo.training.loop import train_step
-from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import start_accelerator
 from tfm_zoo.training.sharding import whole_weights
-from tfm_zoo.training.tasks.pretraining import PretrainingTask, losses
+from tfm_zoo.training.tasks.pretraining import PretrainingOptions, PretrainingTask
 
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_config, tiny_model
 
@@ -62,21 +60,29 @@ def save(folder: str) -> None:
     accelerator.free_memory()
 
 
+class Noted(PretrainingTask):
+    """Pre-training that notes the types of its losses."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.types: list[str] = []
+
+    def loss(self, model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        loss = super().loss(model, batch)
+        self.types.append(str(loss.dtype))
+        return loss
+
+
 def unequal(file: str, precision: str = "no") -> None:
     """Three steps, in which the processes have so many labelled tokens that one makes few logits and another many, or
     none; their losses and gradients, and the types of losses and weights. One process takes the same steps."""
-    args = TrainingOptions(mixed_precision=precision)
+    args = PretrainingOptions(mixed_precision=precision)
     accelerator = start_accelerator(args)
     model = tfm_zoo.TfmBertForMaskedLM(tiny_config(vocab_size=VOCABULARY, **NO_DROPOUT)).train()
+    splits = {"validation": [{"labels": [1]}]}
+    task = Noted(accelerator=accelerator, model=model, tokenizer=None, args=args, splits=splits)
     model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=1.0))
-    found = {"losses": [], "norms": [], "types": []}
-
-    def loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        values = losses(model, batch, is_zoo=True)
-        found["types"].append(str(values.dtype))
-        return values
-
-    task = SimpleNamespace(accelerator=accelerator, args=args, loss=loss, count=PretrainingTask.count)
+    found = {"losses": [], "norms": [], "types": task.types}
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
     for step, counts in enumerate([(1100, 40), (0, 600), (600, 300)]):
         ids = torch.randint(5, VOCABULARY, (2, 120, 10), generator=torch.Generator().manual_seed(step))

@@ -6,18 +6,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 import yaml
+from accelerate import Accelerator
 from accelerate.utils import DistributedType
 
 import tfm_zoo
 from tfm_zoo.training.parsing import parse_options
+from tfm_zoo.training.run import Run
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
-from .conftest import ROOT, TEXT, history, imported, lm_defaults, run_here
+from .conftest import ROOT, TEXT, forget_processes, history, imported, lm_defaults, run_here
 
 RECIPE = imported(ROOT / "recipes" / "compare_architectures.py")  # after which its own modules can be imported
 Comparison, ComparisonOptions, make_variants = RECIPE.Comparison, RECIPE.ComparisonOptions, RECIPE.make_variants
@@ -219,11 +220,13 @@ def test_bad_options(tmp_path, capsys, text, message):
     assert message in said and said.count("\n") == 1
 
 
-def test_deepspeed_is_refused():
+def test_deepspeed_is_refused(monkeypatch):
     """Its optimiser tells nobody that it has taken a step."""
-    accelerator = SimpleNamespace(distributed_type=DistributedType.DEEPSPEED)
+    forget_processes()
+    monkeypatch.setattr(Accelerator, "distributed_type", DistributedType.DEEPSPEED)
+    run = Run("compare_architectures", Accelerator(cpu=True), ComparisonOptions())
     with pytest.raises(ValueError, match="DeepSpeed: a comparison measures the steps of torch's optimisers"):
-        Comparison(SimpleNamespace(accelerator=accelerator, args=None), [], None, {}, [])
+        Comparison(run, [], None, {}, [])
 
 
 def test_variants_in_a_file_of_their_own(tmp_path):

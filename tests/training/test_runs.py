@@ -3,13 +3,13 @@
 import os
 import sys
 import weakref
-from types import SimpleNamespace
 
 import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-from accelerate.utils import DistributedType
+from accelerate.state import AcceleratorState
+from accelerate.utils import DeepSpeedPlugin, DistributedType
 from accelerate.utils.launch import prepare_simple_launcher_cmd_env
 
 from tfm_zoo.hub import PushError
@@ -55,14 +55,16 @@ def test_the_first_process_tells_first(monkeypatch, capsys):
     assert waits == "waits 10" and error.endswith("error: no such column")
 
 
-def test_deepspeed_goes_on_with_as_many_processes():
-    accelerator = SimpleNamespace(distributed_type=DistributedType.DEEPSPEED, num_processes=4)
-    check_processes(accelerator, 4)
+def test_deepspeed_goes_on_with_as_many_processes(monkeypatch):
+    forget_processes()
+    accelerator = Accelerator(cpu=True)
+    monkeypatch.setattr(Accelerator, "distributed_type", DistributedType.DEEPSPEED)
+    check_processes(accelerator, 1)
     with pytest.raises(
         ValueError, match="DeepSpeed continues with as many processes as before: give --num_processes 2"
     ):
         check_processes(accelerator, 2)
-    accelerator.distributed_type = DistributedType.FSDP
+    monkeypatch.setattr(Accelerator, "distributed_type", DistributedType.FSDP)
     check_processes(accelerator, 2)
 
 
@@ -108,9 +110,12 @@ def test_engines_start_for_the_word_true_alone(monkeypatch, engine, value):
     [(2, "cpu", 2, True), (2, "cpu", 1, False), (3, "cpu", 2, False), (2, "none", 2, False)],
 )
 def test_a_deepspeed_that_forgets_gradients_is_refused(monkeypatch, stage, device, passes, forgets):
+    forget_processes()
+    accelerator = Accelerator(cpu=True)
+    plugin = DeepSpeedPlugin(zero_stage=stage, offload_optimizer_device=device)
+    settings = dict(plugin.deepspeed_config)
+    monkeypatch.setattr(AcceleratorState, "deepspeed_plugin", plugin)
     monkeypatch.setattr(run, "compare_versions", lambda *_: True)
-    plugin = SimpleNamespace(zero_stage=stage, get_value=lambda _: device, deepspeed_config={})
-    accelerator = SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin))
     arguments = TrainingOptions(gradient_accumulation_steps=passes, per_device_train_batch_size=3)
     if forgets:
         with pytest.raises(
@@ -119,7 +124,8 @@ def test_a_deepspeed_that_forgets_gradients_is_refused(monkeypatch, stage, devic
             set_deepspeed(accelerator, arguments)
     else:
         set_deepspeed(accelerator, arguments)
-        assert plugin.deepspeed_config == {"train_micro_batch_size_per_gpu": 3, "gradient_clipping": 1.0}
+        told = {"train_micro_batch_size_per_gpu": 3, "gradient_clipping": 1.0}
+        assert plugin.deepspeed_config == settings | told
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="with a GPU nobody asks for this")

@@ -2,11 +2,11 @@
 
 import json
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
+from transformers import ByT5Tokenizer
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import generated
@@ -49,7 +49,7 @@ def test_a_tokenizer_of_bytes_keeps_words_apart():
 
 def test_a_slow_tokenizer_is_refused():
     with pytest.raises(ValueError, match=r"'some/model' is slow \(written in Python\) .*: give a fast one"):
-        reads_words(SimpleNamespace(name_or_path="some/model", is_fast=False))
+        reads_words(ByT5Tokenizer(name_or_path="some/model"))
 
 
 def test_built_in_sentences(monkeypatch):
