@@ -268,6 +268,20 @@ def test_bad_input_is_refused_before_work(train_lm, options, message):
         train_lm.prepare(**options)
 
 
+def test_a_model_that_is_mostly_embeddings_is_told(train_lm, caplog):
+    """With the number of tokens that would be better. Who gives a number is told nothing."""
+    sizes = "hidden_size=16,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
+    options = {"model_type": "tfm_gpt", "config_overrides": sizes}
+    train_lm.prepare(tokenizer_vocab_size=None, **options)
+    told = [line for line in caplog.messages if "parameters are embeddings of" in line]
+    assert len(told) == 1
+    embedded, whole, tokens = (int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", told[0])[:3])
+    assert embedded == 16 * tokens > whole / 2 and "such as --tokenizer_vocab_size 300" in told[0]
+    caplog.clear()
+    train_lm.prepare(**options, output_dir=train_lm.options["output_dir"].with_name("other"))
+    assert "parameters are embeddings" not in caplog.text
+
+
 def test_an_error_is_one_line(lm_recipe, tmp_path, monkeypatch, capsys):
     shown = shown_error(
         lm_recipe, ["--train_file", "nowhere.txt", "--output_dir", tmp_path / "run"], monkeypatch, capsys

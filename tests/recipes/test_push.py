@@ -9,7 +9,7 @@ from trained import open_config
 from transformers import PreTrainedConfig
 
 from tfm_zoo.hub import push, verify
-from tfm_zoo.training import loop
+from tfm_zoo.training.loop import train
 from tfm_zoo.training.run import errors_in_one_line
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked")]
@@ -25,14 +25,12 @@ PUSHES = {"max_train_steps": 1, "push_to_hub": True, "hub_model_id": "fine", "hu
         ("train_translation", "zoo", "no"),
     ],
 )
-def test_what_a_recipe_saves_is_pushed(
-    script, model_class, mixed_precision, request, online, hub_server, tmp_path, monkeypatch
-):
-    train, step, there = request.getfixturevalue(script), loop.train_step, []
-    monkeypatch.setattr(loop, "train_step", lambda *args: (there.append(set(hub_server.repositories)), step(*args))[1])
+def test_what_a_recipe_saves_is_pushed(script, model_class, mixed_precision, request, online, hub_server, tmp_path):
+    recipe = request.getfixturevalue(script)
     options = {"hub_private_repo": True, "hub_revision": "tuned", "checkpointing_steps": 1, "with_tracking": True}
-    train(model_class=model_class, mixed_precision=mixed_precision, **PUSHES, **options)
-    assert there == [{REPOSITORY}]  # before any work is done
+    prepared = recipe.prepare(model_class=model_class, mixed_precision=mixed_precision, **PUSHES, **options)
+    assert hub_server.repositories.keys() == {REPOSITORY}  # before any work is done
+    train(prepared)
 
     folder, repository = tmp_path / "run", hub_server.repositories[REPOSITORY]
     pushed = {name: repository.read(name, "tuned") for name in repository.at("tuned").files}
@@ -69,10 +67,26 @@ def open_pushed(script: str, revision: str | None) -> PreTrainedConfig:
     return open_config(args, script=script, does_not="", error=error)
 
 
-def test_a_token_that_may_not_write_is_refused_before_any_work(finetune, online, monkeypatch):
-    monkeypatch.setattr(loop, "train_step", None)
+def test_a_token_that_may_not_write_is_refused_before_any_work(finetune, online):
     with pytest.raises(HfHubHTTPError, match="403"):
-        finetune(**PUSHES | {"hub_model_id": "other/fine"})
+        finetune.prepare(**PUSHES | {"hub_model_id": "other/fine"})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"text_column_name": "body"}, "text_column_name 'body': no such column"),
+        ({"metrics": "acuracy"}, "no metric 'acuracy'"),
+        ({"model_name_or_path": "nowhere/at-all"}, "model_name_or_path 'nowhere/at-all'"),
+        ({"freeze": "*"}, "nothing is left to learn"),
+        ({"mixed_precision": "fp16"}, "is for GPUs"),
+    ],
+)
+def test_a_refused_run_leaves_no_repository(finetune, online, hub_server, tmp_path, options, message):
+    """Nor anything else."""
+    with pytest.raises((ValueError, OSError), match=message):
+        finetune.prepare(**PUSHES | options)
+    assert not hub_server.repositories and not (tmp_path / "run").exists()
 
 
 def test_an_upload_that_fails_costs_nothing(finetune, online, hub_server, tmp_path, capsys):

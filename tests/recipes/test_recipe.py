@@ -97,6 +97,26 @@ def test_compiled(finetune, tmp_path):
     torch.testing.assert_close(two, one, rtol=0, atol=1e-6)
 
 
+def test_a_run_of_0_2_goes_on(finetune, tmp_path):
+    """It recorded the column of labels by its name, and neither a problem, nor metrics, nor the loss of the best."""
+    options = {"max_train_steps": 3, "eval_steps": 1, "checkpointing_steps": 2}
+    results = finetune(**options)
+    folder = tmp_path / "run"
+    (folder / "all_results.json").unlink()
+    file = folder / "checkpoint-2" / "trainer_state.json"
+    text = file.read_text()
+    state = json.loads(text)
+    assert state["run"]["label_column_name"] == ["stars"]
+    state["run"]["label_column_name"] = "stars"
+    for recorded, name in ((state["run"], "problem_type"), (state["run"], "metrics"), (state, "best_loss")):
+        del recorded[name]
+    file.write_text(json.dumps(state).ljust(len(text)))  # as long as the checkpoint's list of files says
+    resumed = finetune(**options, resume_from_checkpoint="auto")
+    assert {name: resumed[name] for name in ("train_loss", "eval_loss", "best_step")} == {
+        name: results[name] for name in ("train_loss", "eval_loss", "best_step")
+    }
+
+
 def test_new_model_with_a_tokenizer_of_choice(finetune, checkpoint, tmp_path):
     new = {"model_name_or_path": None, "tokenizer_name": checkpoint, "max_train_steps": 1}
     vocab_size = len(AutoTokenizer.from_pretrained(checkpoint))
@@ -211,7 +231,16 @@ def test_an_error_is_one_line(files, tmp_path):
         ({"label_column_name": "grade"}, ValueError, "label_column_name 'grade': no such column"),
         ({"report_to": "carrier_pigeon"}, ValueError, "report_to 'carrier_pigeon' is not installed"),
         ({"resume_from_checkpoint": "nowhere"}, FileNotFoundError, "resume_from_checkpoint 'nowhere'"),
-        ({"output_dir": f"{__file__}/run"}, PermissionError, "test_recipe.py is not a folder that you may write to"),
+        (
+            {"output_dir": f"{__file__}/run", "train_file": "nowhere.csv"},
+            PermissionError,
+            "test_recipe.py is not a folder that you may write to",
+        ),
+        (
+            {"output_dir": "/proc/run", "train_file": "nowhere.csv"},
+            PermissionError,
+            "/proc is not a folder that you may",
+        ),
         ({"metric_for_best_model": "bleu"}, ValueError, "metric_for_best_model 'bleu': expected one of"),
         ({"model_name_or_path": "nowhere/at-all"}, OSError, "model_name_or_path 'nowhere/at-all': neither a"),
     ],

@@ -1,5 +1,6 @@
 """Freezing, decay groups, checkpoints' heads, cards, pictures."""
 
+import re
 from dataclasses import asdict, fields, replace
 
 import pytest
@@ -196,6 +197,16 @@ def test_another_metric_is_refused():
     with pytest.raises(ValueError, match=r"of version 0\.1, did not choose its best model by 'f1'"):
         check_identity(TrainState(**evaluated), {"metric_for_best_model": "f1"})
     check_identity(TrainState(**evaluated), {"metric_for_best_model": "loss"})
+
+
+def test_one_column_is_what_0_2_recorded_as_its_name():
+    recorded = TrainState(run={"label_column_name": "stars"})
+    check_identity(recorded, {"label_column_name": ["stars"], "problem_type": None, "metrics": None})
+    for other in (["grade"], ["stars", "grade"], None):
+        with pytest.raises(
+            ValueError, match=f"another run: label_column_name was stars and is {re.escape(str(other))}"
+        ):
+            check_identity(recorded, {"label_column_name": other})
 
 
 @pytest.fixture

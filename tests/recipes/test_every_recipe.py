@@ -1,8 +1,12 @@
-"""Parameters that are frozen by name stay as they are, in every recipe."""
+"""Promises that each recipe keeps."""
+
+import json
 
 import pytest
 import torch
 from safetensors.torch import load_file
+
+from .conftest import ROOT, imported, run_here
 
 
 @pytest.mark.parametrize(
@@ -23,3 +27,21 @@ def test_frozen_in_every_recipe(train, pattern, request, tmp_path):
     card = (run / "README.md").read_text()
     assert f"| frozen | `{pattern}`, `mlp.up_proj.bias` |" in card
     assert "gradual unfreezing" not in card and "learning rate of a layer" not in card
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("finetune_classification", {"dataset_name": "generated"}),
+        ("finetune_token_classification", {"dataset_name": "generated"}),
+        ("finetune_question_answering", {"dataset_name": "generated", "doc_stride": 8}),
+        ("pretrain_bert", {"dataset_name": "generated", "config_overrides": "max_position_embeddings=30"}),
+    ],
+)
+def test_a_length_that_is_no_multiple_of_8_in_mixed_precision(name, options, tmp_path):
+    """Batches are padded to no more than the positions that the model has."""
+    options |= {"max_seq_length": 30, "mixed_precision": "bf16", "max_train_steps": 2, "output_dir": tmp_path / "run"}
+    options |= {"max_train_samples": 40, "max_eval_samples": 10}
+    results = run_here(imported(ROOT / "recipes" / f"{name}.py"), options)
+    assert results["train_steps"] == 2
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["max_position_embeddings"] == 30
