@@ -68,14 +68,8 @@ class TfmEncoderDecoderConfig(TfmConfig):
     lacks: ClassVar[tuple[str, ...]] = (
         *(*ENCODER_HEADS, *EXPERTS),
         *("num_hidden_groups", "layer_types", "no_rope_layers", "token_types_as_tokens", "position_ids_from_mask"),
-        *(
-            "project_tokens",
-            "scale_alibi",
-            "round_alibi",
-            "renew_longrope_cache",
-            "lm_head_transform",
-            "classifier_dense",
-        ),
+        *("project_tokens", "scale_alibi", "round_alibi", "renew_longrope_cache"),
+        *("lm_head_transform", "classifier_dense"),
     )
     rules: ClassVar[tuple[Rule, ...]] = (
         *RULES,
