@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> list[float]:
         save_strategy="no",
         report_to="none",
         seed=args.seed,
-        gradient_checkpointing=False,  # trl turns it on: a small model has memory enough
+        gradient_checkpointing=None,  # trl turns it on, under a name that transformers is about to drop
         use_cpu=not torch.accelerator.is_available(),  # without a GPU, processes share the CPU
     )
     set_seed(args.seed)
