@@ -153,7 +153,6 @@ def test_zoo_and_native_model_take_the_same_steps(train_lm, chat, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:`gradient_checkpointing` is deprecated:FutureWarning")  # TRL sets it
 def test_trl_trains_the_zoo_as_it_trains_native_models(tokenizer, tmp_path, monkeypatch):
     rng = random.Random(0)
     rows = [{"messages": conversation(*rng.choices([*COLOURS], k=rng.randint(1, 3)))} for _ in range(32)]

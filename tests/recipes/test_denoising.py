@@ -39,6 +39,7 @@ def denoise(documents, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_learns_what_documents_lack(denoise, tmp_path):
     results = denoise(max_train_steps=120, eval_steps=60)
     losses = history(tmp_path / "run", "eval_loss")
@@ -65,6 +66,7 @@ def test_zoo_and_native_model_take_the_same_steps(denoise, tmp_path):
     assert json.loads((tmp_path / "native" / "config.json").read_text())["model_type"] == "t5"
 
 
+@pytest.mark.slow
 def test_streamed_from_a_checkpoint_and_resumed(denoise, documents, tmp_path):
     texts = (documents / "train-0.txt").read_text().split("\n\n")
     tokenizer = bpe_with_sentinels(texts, 420)

@@ -11,6 +11,8 @@ from tfm_zoo.training.tokenizers import byte_level_bpe
 
 from .conftest import ROOT, imported, run_here, run_python
 
+pytestmark = pytest.mark.slow
+
 OWN_METRIC = '''
 """How many predictions are of the last class."""
 

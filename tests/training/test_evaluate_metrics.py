@@ -309,6 +309,7 @@ def computed_here(folder: str, number: int) -> dict[str, float]:
     return load_metrics(["accuracy", folder])([1] * number + [0] * (9 - number), [1] * 9).figures
 
 
+@pytest.mark.slow
 def test_processes_at_the_same_time(own):
     """They share the cache of a machine: neither waits for another, nor has its rows."""
     folder = own(f"at_once_{os.getpid()}")
