@@ -224,7 +224,7 @@ def test_deepspeed_is_refused(monkeypatch):
     """Its optimiser tells nobody that it has taken a step."""
     forget_processes()
     monkeypatch.setattr(Accelerator, "distributed_type", DistributedType.DEEPSPEED)
-    run = Run("compare_architectures", Accelerator(cpu=True), ComparisonOptions())
+    run = Run("compare_architectures", Accelerator(cpu=True), ComparisonOptions(variants="{a: {}}"))
     with pytest.raises(ValueError, match="DeepSpeed: a comparison measures the steps of torch's optimisers"):
         Comparison(run, [], None, {}, [])
 
