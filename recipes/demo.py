@@ -34,9 +34,9 @@ from transformers import (
 )
 
 from tfm_zoo import quiet
+from tfm_zoo.built_in_data import LABELS, generated_reviews
 from tfm_zoo.hub.cards import facts_of_zoo_model, write_card
 from tfm_zoo.hub.model_card import metadata_of
-from tfm_zoo.training.generated import LABELS, generated_reviews
 from tfm_zoo.training.tokenizers import learned_word_piece
 from tfm_zoo.visualization import attention_maps, attention_page
 from tfm_zoo.visualization.figures import LINES, plain, save, title_of_source

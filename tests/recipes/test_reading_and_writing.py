@@ -9,7 +9,7 @@ from huggingface_hub import ModelCard
 from transformers import AutoConfig
 
 import tfm_zoo
-from tfm_zoo.training import generated
+from tfm_zoo import built_in_data
 from tfm_zoo.training.metrics.rouge.rouge import rouge_scores
 
 from .conftest import ROOT, history, imported, run_here
@@ -142,7 +142,7 @@ def test_built_in_data(monkeypatch, tmp_path):
     }
     for name, (sizes, figure) in names.items():
         splits = few if figure.startswith("test_") else {name: few[name] for name in ("train", "validation")}
-        monkeypatch.setattr(generated, sizes, splits)
+        monkeypatch.setattr(built_in_data, sizes, splits)
         recipe = imported(ROOT / "recipes" / f"finetune_{name}.py")
         options = {"max_train_steps": 1, "max_target_length": 8, "output_dir": tmp_path / name}
         options["checkpointing_steps"] = 1

@@ -17,8 +17,8 @@ from transformers import (
 from typer.testing import CliRunner
 
 import tfm_zoo
+from tfm_zoo import built_in_data
 from tfm_zoo.cli import app
-from tfm_zoo.training import generated
 from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss, labelled_logits
 from tfm_zoo.training.tasks.translation import language_codes
 from tfm_zoo.training.tokenizers import joint_bpe
@@ -104,7 +104,7 @@ def test_learns_to_reverse_and_leaves_everything(train_translation, pairs, tmp_p
 
 
 def test_built_in_sequences_are_the_default(train_translation, monkeypatch, tmp_path):
-    monkeypatch.setattr(generated, "SEQUENCES", {"train": 40, "validation": 4, "test": 4})
+    monkeypatch.setattr(built_in_data, "SEQUENCES", {"train": 40, "validation": 4, "test": 4})
     files = dict.fromkeys([f"{split}_file" for split in ("train", "validation", "test")])
     options = {"source_lang": None, "target_lang": None, "config_overrides": None, "max_target_length": 24}
     results = train_translation(max_train_steps=2, **files | options)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 
-from tfm_zoo.training import generated
+from tfm_zoo import built_in_data
 from tfm_zoo.training.streaming import texts as text_sources
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import Place
@@ -71,7 +71,7 @@ def test_a_split_of_any_name_alone_is_cut(tmp_path):
 
 
 def test_built_in_text_is_said_to_be_generated():
-    corpus = load_corpus(LanguageModelingOptions(dataset_name=generated.NAME))
+    corpus = load_corpus(LanguageModelingOptions(dataset_name=built_in_data.NAME))
     assert "The text is generated" in corpus.notes[0]
     assert len(corpus.splits["train"]) > 1000
 

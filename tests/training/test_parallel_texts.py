@@ -6,7 +6,7 @@ import pytest
 from datasets import Dataset, DatasetDict, Features, Translation, Value
 from transformers import AutoTokenizer
 
-from tfm_zoo.training import generated
+from tfm_zoo import built_in_data
 from tfm_zoo.training.options import fitted
 from tfm_zoo.training.tasks.translation import TranslationOptions, load_parallel_texts
 from tfm_zoo.training.tokenizers import joint_bpe
@@ -97,13 +97,13 @@ def test_missing_splits_are_cut_and_samples_limited(tmp_path):
 
 
 def test_built_in_sequences():
-    data = load(dataset_name=generated.NAME, source_lang=None, target_lang=None)
+    data = load(dataset_name=built_in_data.NAME, source_lang=None, target_lang=None)
     assert data.languages == ("source", "target")
     assert "The data set is generated" in data.notes[0]
     texts = [row for split in data.splits.values() for row in split.to_list()]
-    assert len(texts) == sum(generated.SEQUENCES.values()) == len({row["source"] for row in texts})  # none is known
+    assert len(texts) == sum(built_in_data.SEQUENCES.values()) == len({row["source"] for row in texts})  # none is known
     assert all(row["target"].split() == row["source"].split()[::-1] for row in texts[::100])
-    assert generated.reversed_sequences()["test"].to_list() == data.splits["test"].to_list()
+    assert built_in_data.reversed_sequences()["test"].to_list() == data.splits["test"].to_list()
 
 
 @pytest.fixture(scope="module")

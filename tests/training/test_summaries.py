@@ -5,7 +5,7 @@ import json
 import pytest
 from transformers import GenerationConfig
 
-from tfm_zoo.training import generated
+from tfm_zoo import built_in_data
 from tfm_zoo.training.tasks.summarization import SummarizationOptions, load_summaries
 
 
@@ -33,8 +33,8 @@ def test_the_length_that_is_evaluated_is_saved(own, is_new, length):
 
 
 def test_a_built_in_summary_follows_from_its_passage(monkeypatch):
-    monkeypatch.setattr(generated, "PASSAGES", {"train": 200})
-    for row in generated.summarised_passages()["train"]:
+    monkeypatch.setattr(built_in_data, "PASSAGES", {"train": 200})
+    for row in built_in_data.summarised_passages()["train"]:
         facts = [
             sentence.split() for sentence in row["text"].split(" .") if " the " in sentence and " in the " in sentence
         ]

@@ -8,8 +8,8 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from transformers import ByT5Tokenizer
 
+from tfm_zoo import built_in_data
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training import generated
 from tfm_zoo.training.tasks.tagging import TaggingOptions, labels_of_tokens, load_tagged_texts, reads_words
 from tfm_zoo.training.tokenizers import byte_level_bpe, word_piece_tokenizer
 
@@ -53,8 +53,8 @@ def test_a_slow_tokenizer_is_refused():
 
 
 def test_built_in_sentences(monkeypatch):
-    monkeypatch.setattr(generated, "SENTENCES", {"train": 400, "validation": 100, "test": 200})
-    splits = generated.tagged_sentences()
+    monkeypatch.setattr(built_in_data, "SENTENCES", {"train": 400, "validation": 100, "test": 200})
+    splits = built_in_data.tagged_sentences()
     names = splits["train"].features["ner_tags"].feature.names
     seen = {split: {word for row in splits[split]["tokens"] for word in row} for split in ("train", "test")}
     assert {"stirling", "simon"} <= seen["test"] - seen["train"]

@@ -3,7 +3,7 @@
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
-from tfm_zoo.training import generated
+from tfm_zoo import built_in_data
 from tfm_zoo.training.models import in_order
 from tfm_zoo.training.tasks import classification as text_data
 from tfm_zoo.training.tasks.classification import ClassificationOptions, load_texts
@@ -200,7 +200,7 @@ def test_no_network_and_no_data_means_the_built_in_set(monkeypatch):
         raise ConnectionError("no network")
 
     monkeypatch.setattr(text_data, "load_dataset", unreachable)
-    assert ClassificationOptions().resolved().dataset_name == generated.NAME
+    assert ClassificationOptions().resolved().dataset_name == built_in_data.NAME
     assert asked == ["stanfordnlp/imdb"]
     # What was asked for by name is never replaced.
     assert ClassificationOptions(dataset_name="user/data").resolved().dataset_name == "user/data"
@@ -211,9 +211,9 @@ def test_no_network_and_no_data_means_the_built_in_set(monkeypatch):
 
 
 def test_generated_reviews_are_the_same_each_time_and_hold_words_back():
-    data = generated.generated_reviews()
-    assert data["test"].to_list() == generated.generated_reviews()["test"].to_list()
-    assert {name: len(split) for name, split in data.items()} == generated.SIZES
+    data = built_in_data.generated_reviews()
+    assert data["test"].to_list() == built_in_data.generated_reviews()["test"].to_list()
+    assert {name: len(split) for name, split in data.items()} == built_in_data.SIZES
     words = {name: set(" ".join(split["text"]).split()) for name, split in data.items()}
     held_back = "fresh tender dazzling sincere hollow noisy grating confusing"
     assert words["test"] - words["train"] == set(held_back.split())

@@ -18,7 +18,7 @@ from datasets.exceptions import DatasetGenerationError
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from tfm_zoo.training import generated
+from tfm_zoo import built_in_data
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.streaming.byte_ranges import SHARD, in_ranges
 from tfm_zoo.training.wording import counted
@@ -49,7 +49,7 @@ def load_source(args: TrainingOptions, read_file: Callable | None = None) -> Map
     except ConnectionError as error:
         raise ValueError(
             f"dataset_name {name!r}: no such folder, and the Hub cannot be reached;"
-            f" {generated.NAME!r} is a data set that needs neither"
+            f" {built_in_data.NAME!r} is a data set that needs neither"
         ) from error
     except DatasetGenerationError as error:
         raise ValueError(f"dataset_name {name!r} cannot be read: {error.__cause__ or error}") from error

@@ -12,9 +12,9 @@ from datasets import DatasetDict
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from typing_extensions import Self
 
+from tfm_zoo import built_in_data
 from tfm_zoo.named_configs import NAMED_CONFIGS
 from tfm_zoo.schedules import SCHEDULES
-from tfm_zoo.training import generated
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -306,7 +306,7 @@ class TrainingOptions(Options):
     def with_default_data(self) -> Self:
         """These options with the data set that is used if they name none: the built-in one."""
         logger.warning("No data set and no file was named: using the built-in GENERATED data")
-        return replace(self, dataset_name=generated.NAME)
+        return replace(self, dataset_name=built_in_data.NAME)
 
     def choosing_by(self, figures: Sequence[str], usual: str = "loss") -> Self:
         """These options with the figure that picks the best model, by default the `usual` one, or else the loss.
@@ -360,7 +360,7 @@ class TrainingOptions(Options):
     @property
     def is_generated(self) -> bool:
         """Whether the data set is the built-in one."""
-        return self.dataset_name == generated.NAME
+        return self.dataset_name == built_in_data.NAME
 
     def files(self) -> dict[str, str]:
         """The files that are named, by their splits."""

@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from datasets import Dataset
 
-from tfm_zoo.training import generated
+from tfm_zoo import built_in_data
 from tfm_zoo.training.data import by_role, checked_texts, divide, files_identity, load_source, text_column
 from tfm_zoo.training.options import StreamOptions, option
 from tfm_zoo.training.streaming.sentences import split_sentences
@@ -29,7 +29,7 @@ class DocumentOptions(StreamOptions):
     """The options of tasks that learn from documents, each by itself."""
 
     text_rows: ClassVar = "line"
-    built_in: ClassVar = staticmethod(generated.generated_documents)
+    built_in: ClassVar = staticmethod(built_in_data.generated_documents)
     built_in_note: ClassVar = "The documents are generated, from templates. They test the machinery alone."
 
     train_file: str | None = option(

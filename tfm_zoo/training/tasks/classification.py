@@ -22,7 +22,7 @@ from transformers import (
 )
 from typing_extensions import Self
 
-from tfm_zoo.training import generated
+from tfm_zoo import built_in_data
 from tfm_zoo.training.data import (
     Data,
     by_role,
@@ -73,7 +73,7 @@ ONE_LABEL, ANY_LABELS, NUMBERS = "single_label_classification", "multi_label_cla
 class ClassificationOptions(FineTuningOptions):
     """The options of a classifier."""
 
-    built_in: ClassVar = staticmethod(generated.generated_reviews)
+    built_in: ClassVar = staticmethod(built_in_data.generated_reviews)
     freezing_options: ClassVar = ("gradual_unfreezing", "freeze_epochs")
 
     # The model

@@ -26,8 +26,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from tfm_zoo import built_in_data
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training import generated
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.conversations import Conversations, PackedConversations, load_conversations
 from tfm_zoo.training.data import (
@@ -70,7 +70,7 @@ class LanguageModelingOptions(StreamOptions):
     small_fields: ClassVar = {**StreamOptions.small_fields, "max_position_embeddings": 128}
     small_vocab_size: ClassVar = 1024
     make_tokenizer: ClassVar = staticmethod(byte_level_bpe)
-    built_in: ClassVar = staticmethod(generated.generated_reviews)
+    built_in: ClassVar = staticmethod(built_in_data.generated_reviews)
     built_in_note: ClassVar = "The text is generated, from templates. It tests the machinery alone."
 
     tokenizer_vocab_size: int | None = option(

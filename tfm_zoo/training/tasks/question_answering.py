@@ -16,7 +16,7 @@ from datasets import Dataset, DatasetDict
 from torch import Tensor, nn
 from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding, PreTrainedTokenizerBase
 
-from tfm_zoo.training import generated
+from tfm_zoo import built_in_data
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import (
     Data,
@@ -57,7 +57,7 @@ DEFAULT_METRICS = ["squad"]
 class AnsweringOptions(FineTuningOptions):
     """The options of a model that finds answers. Names are those of transformers' `run_qa.py`."""
 
-    built_in: ClassVar = staticmethod(generated.questions_on_passages)
+    built_in: ClassVar = staticmethod(built_in_data.questions_on_passages)
 
     question_column: str = option("question", "Column of the questions.")
     context_column: str = option("context", "Column of the texts with the answers.")

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from datasets import Dataset
 
-from tfm_zoo.training import generated
+from tfm_zoo import built_in_data
 from tfm_zoo.training.data import by_role, checked_texts, divide, find_columns, load_source, names_in, without_empty
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.options import option
@@ -24,7 +24,7 @@ SUMMARY_COLUMNS = [["summary"], ["highlights"]]
 class SummarizationOptions(TextToTextOptions):
     """The options of a writer of summaries. Names are those of transformers' `run_summarization.py`."""
 
-    built_in: ClassVar = staticmethod(generated.summarised_passages)
+    built_in: ClassVar = staticmethod(built_in_data.summarised_passages)
     usual_metrics: ClassVar = ("rouge",)
     counted_by: ClassVar = "num_eval_summaries"
 

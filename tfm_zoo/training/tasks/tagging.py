@@ -15,8 +15,8 @@ from datasets import Dataset, DatasetDict
 from torch import Tensor, nn
 from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification, PreTrainedTokenizerBase
 
+from tfm_zoo import built_in_data
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training import generated
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import (
     Data,
@@ -60,7 +60,7 @@ TWO_ROWS = [["B-A", "O"], ["O", "O"]]  # tags of two texts, on which metrics are
 class TaggingOptions(FineTuningOptions):
     """The options of a tagger. Names are those of transformers' `run_ner.py`."""
 
-    built_in: ClassVar = staticmethod(generated.tagged_sentences)
+    built_in: ClassVar = staticmethod(built_in_data.tagged_sentences)
 
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
     text_column_name: str | None = option(None, f"Column of word lists; default: first of {names_in(WORD_COLUMNS)}.")

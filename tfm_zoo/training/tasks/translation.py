@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from tfm_zoo.training import generated
+from tfm_zoo import built_in_data
 from tfm_zoo.training.data import (
     by_role,
     checked_texts,
@@ -45,7 +45,7 @@ class TranslationOptions(TextToTextOptions):
     """The options of a translator. Names of the data's are those of transformers' `run_translation.py`; defaults of
     training are *Attention Is All You Need*'s."""
 
-    built_in: ClassVar = staticmethod(generated.reversed_sequences)
+    built_in: ClassVar = staticmethod(built_in_data.reversed_sequences)
     built_in_note: ClassVar = "The data set is generated: letters, to be put in the reverse order."
     usual_metrics: ClassVar = ("sacrebleu", "chrf", "exact_match")
     counted_by: ClassVar = "num_eval_translations"
