@@ -10,7 +10,7 @@ from transformers import AutoConfig
 
 import tfm_zoo
 from tfm_zoo import built_in_data
-from tfm_zoo.training.metrics.rouge.rouge import rouge_scores
+from tfm_zoo.training.metrics.rouge.rouge import rouge
 
 from .conftest import ROOT, history, imported, run_here
 
@@ -123,7 +123,7 @@ def test_texts_are_summarised(tmp_path, capsys):
     assert card.data.pipeline_tag == "summarization"
     assert "source       " in card.text and "  summary      " in card.text and "'sum: " in card.text
     lines = (tmp_path / "run" / "generated_predictions.txt").read_text().splitlines()
-    scores = rouge_scores(lines, [row["highlights"] for row in rows[250:]])
+    scores = rouge(lines, [row["highlights"] for row in rows[250:]])
     assert scores == {name: results[f"test_{name}"] for name in ("rouge1", "rouge2", "rougeL")}
     summarise = tfm_zoo.pipeline("summarization", str(tmp_path / "run"), trust_remote_code=True)
     assert summarise(rows[250]["article"])[0]["summary_text"] == lines[0]

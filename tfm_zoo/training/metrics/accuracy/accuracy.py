@@ -2,11 +2,20 @@
 
 from collections.abc import Sequence
 
-import evaluate
 import numpy as np
-from datasets import Features, List, Value
 
-KINDS = (Value("float64"), List(Value("float64")))  # as whole numbers, evaluate would cut off what is behind the point
+from tfm_zoo.training.metrics.module import LISTS_OF_NUMBERS, NUMBERS, metric
+
+
+def accuracy(predictions: Sequence, references: Sequence) -> dict[str, float]:
+    """The share of examples whose class is right; or, of several labels, the share whose labels are all right.
+
+    Args:
+        predictions: class ids `(examples,)`, or labels as 0 and 1, `(examples, labels)`.
+        references: the right ones, of the same shape.
+    """
+    right = whole_numbers(predictions) == whole_numbers(references)
+    return {"accuracy": float(right.reshape(len(right), -1).all(axis=1).mean())}
 
 
 def whole_numbers(values: Sequence) -> np.ndarray:
@@ -18,20 +27,4 @@ def whole_numbers(values: Sequence) -> np.ndarray:
     return values.astype(np.int64)
 
 
-def accuracy(predictions: Sequence, references: Sequence) -> float:
-    """The share of examples whose class is right; or, of several labels, the share whose labels are all right.
-
-    Args:
-        predictions: class ids `(examples,)`, or labels as 0 and 1, `(examples, labels)`.
-        references: the right ones, of the same shape.
-    """
-    right = whole_numbers(predictions) == whole_numbers(references)
-    return float(right.reshape(len(right), -1).all(axis=1).mean())
-
-
-class Accuracy(evaluate.Metric):
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(__doc__, "", [Features(predictions=kind, references=kind) for kind in KINDS])
-
-    def _compute(self, predictions: Sequence, references: Sequence) -> dict[str, float]:
-        return {"accuracy": accuracy(predictions, references)}
+Accuracy = metric(accuracy, NUMBERS, LISTS_OF_NUMBERS)

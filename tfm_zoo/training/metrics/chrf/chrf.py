@@ -2,19 +2,15 @@
 
 from collections.abc import Sequence
 
-import evaluate
-from datasets import Features, Value
 from sacrebleu.metrics import CHRF
 
+from tfm_zoo.training.metrics.module import TEXTS, metric
 from tfm_zoo.training.metrics.sacrebleu.sacrebleu import corpus_score
 
-TEXT = Value("string")
+
+def chrf(predictions: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
+    """chrF, in percent, and its signature."""
+    return corpus_score("chrf", CHRF(), predictions, references)
 
 
-class Chrf(evaluate.Metric):
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(__doc__, "", Features(predictions=TEXT, references=TEXT))
-
-    def _compute(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
-        score, signature = corpus_score(CHRF(), predictions, references)
-        return {"chrf": score, "chrf_signature": signature}
+Chrf = metric(chrf, TEXTS)

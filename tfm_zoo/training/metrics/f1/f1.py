@@ -2,16 +2,13 @@
 
 from collections.abc import Sequence
 
-import evaluate
 import numpy as np
-from datasets import Features, List, Value
 
 from tfm_zoo.training.metrics.accuracy.accuracy import whole_numbers
+from tfm_zoo.training.metrics.module import LISTS_OF_NUMBERS, NUMBERS, metric
 
-KINDS = (Value("float64"), List(Value("float64")))
 
-
-def f1_scores(predictions: Sequence, references: Sequence) -> dict[str, float]:
+def f1(predictions: Sequence, references: Sequence) -> dict[str, float]:
     """`f1` is the mean over classes (macro); one without a true positive has 0. Several labels also have `f1_micro`, of
     all labels together, which for one label is the accuracy.
 
@@ -31,9 +28,4 @@ def f1_scores(predictions: Sequence, references: Sequence) -> dict[str, float]:
     return scores if one_label else scores | {"f1_micro": float(2 * common.sum() / max(occurrences.sum(), 1))}
 
 
-class F1(evaluate.Metric):
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(__doc__, "", [Features(predictions=kind, references=kind) for kind in KINDS])
-
-    def _compute(self, predictions: Sequence, references: Sequence) -> dict[str, float]:
-        return f1_scores(predictions, references)
+F1 = metric(f1, NUMBERS, LISTS_OF_NUMBERS)

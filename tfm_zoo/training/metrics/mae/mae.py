@@ -2,21 +2,14 @@
 
 from collections.abc import Sequence
 
-import evaluate
 import numpy as np
-from datasets import Features, List, Value
 
-KINDS = (Value("float64"), List(Value("float64")))
+from tfm_zoo.training.metrics.module import LISTS_OF_NUMBERS, NUMBERS, metric
 
 
-def mae(predictions: Sequence, references: Sequence) -> float:
+def mae(predictions: Sequence, references: Sequence) -> dict[str, float]:
     """The mean absolute error of numbers, `(examples,)` or `(examples, labels)`."""
-    return float(np.abs(np.asarray(predictions) - np.asarray(references)).mean())
+    return {"mae": float(np.abs(np.asarray(predictions) - np.asarray(references)).mean())}
 
 
-class MAE(evaluate.Metric):
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(__doc__, "", [Features(predictions=kind, references=kind) for kind in KINDS])
-
-    def _compute(self, predictions: Sequence, references: Sequence) -> dict[str, float]:
-        return {"mae": mae(predictions, references)}
+MAE = metric(mae, NUMBERS, LISTS_OF_NUMBERS)

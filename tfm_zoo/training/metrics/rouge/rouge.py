@@ -4,24 +4,21 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-import evaluate
-from datasets import Features, Value
+import numpy as np
 
-TEXT = Value("string")
-NAMES = ("rouge1", "rouge2", "rougeL")
+from tfm_zoo.training.metrics.module import TEXTS, metric
 
 
-def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+def rouge(summaries: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     """ROUGE-1, ROUGE-2 and ROUGE-L of summaries: the mean F1, in percent.
 
     Words are runs of a to z and digits, in lower case and not stemmed, as in the library rouge_score. Texts in other
     alphabets have no such words.
     """
     words = ([re.findall("[a-z0-9]+", text.lower()) for text in texts] for texts in (summaries, references))
-    pairs = list(zip(*words, strict=True))
-    of_each = [(n_gram_f1(*pair, 1), n_gram_f1(*pair, 2), subsequence_f1(*pair)) for pair in pairs]
-    by_name = zip(NAMES, zip(*of_each, strict=True), strict=True)
-    return {name: 100 * sum(values) / len(pairs) for name, values in by_name}
+    pairs = zip(*words, strict=True)
+    scores = [(n_gram_f1(*pair, 1), n_gram_f1(*pair, 2), subsequence_f1(*pair)) for pair in pairs]
+    return dict(zip(("rouge1", "rouge2", "rougeL"), 100 * np.mean(scores, axis=0), strict=True))
 
 
 def n_gram_f1(summary: Sequence[str], reference: Sequence[str], n: int) -> float:
@@ -44,9 +41,4 @@ def f1(common: int, given: int, right: int) -> float:
     return 2 * common / max(given + right, 1)
 
 
-class Rouge(evaluate.Metric):
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(__doc__, "", Features(predictions=TEXT, references=TEXT))
-
-    def _compute(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-        return rouge_scores(predictions, references)
+Rouge = metric(rouge, TEXTS)

@@ -1,13 +1,13 @@
 """Precision, recall and F1 of the entities that tags of words mark, as seqeval counts them; accuracy of the words."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import evaluate
 from datasets import Features, List, Value
 
-TAGS = List(Value("string"))
+from tfm_zoo.training.metrics.module import metric
+
 MARKS = ("B", "I", "O", "E", "S")
 
 
@@ -42,21 +42,23 @@ def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     return set(found)
 
 
-def entity_scores(
-    predicted: Iterable[Sequence[str]], right: Iterable[Sequence[str]]
-) -> tuple[Scores, dict[str, Scores]]:
-    """Scores of all entities together (the micro average) and of each kind, from the tags of texts.
+def seqeval(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Precision, recall and F1 of all entities together (the micro average), the share of words whose tag is right, and
+    `by_kind`, the scores of each kind of entity.
 
     A predicted entity is right if its kind, its first and its last word are. Precision is 0 if none is predicted,
     and recall is 0 if there are none.
     """
     found, expected, common = Counter(), Counter(), Counter()
-    for tags, right_tags in zip(predicted, right, strict=True):
+    for tags, right_tags in zip(predictions, references, strict=True):
         found_here, expected_here = entities(tags), entities(right_tags)
         for counter, group in ((found, found_here), (expected, expected_here), (common, found_here & expected_here)):
             counter.update(kind for kind, *_ in group)
+    precision, recall, f1, _ = scores(common.total(), found.total(), expected.total())
+    words = [pair for tags in zip(predictions, references, strict=True) for pair in zip(*tags, strict=True)]
+    accuracy = sum(tag == right_tag for tag, right_tag in words) / max(len(words), 1)
     by_kind = {kind: scores(common[kind], found[kind], expected[kind]) for kind in sorted(found | expected)}
-    return scores(common.total(), found.total(), expected.total()), by_kind
+    return {"precision": precision, "recall": recall, "f1": f1, "accuracy": accuracy, "by_kind": by_kind}
 
 
 def scores(common: int, found: int, expected: int) -> Scores:
@@ -64,17 +66,4 @@ def scores(common: int, found: int, expected: int) -> Scores:
     return Scores(common / max(found, 1), common / max(expected, 1), 2 * common / max(found + expected, 1), expected)
 
 
-def word_accuracy(predicted: Iterable[Sequence[str]], right: Iterable[Sequence[str]]) -> float:
-    """The share of words whose tag is right."""
-    pairs = [pair for tags in zip(predicted, right, strict=True) for pair in zip(*tags, strict=True)]
-    return sum(tag == right_tag for tag, right_tag in pairs) / max(len(pairs), 1)
-
-
-class Seqeval(evaluate.Metric):
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(__doc__, "", Features(predictions=TAGS, references=TAGS))
-
-    def _compute(self, predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, Any]:
-        total, by_kind = entity_scores(predictions, references)
-        figures = {"precision": total.precision, "recall": total.recall, "f1": total.f1}
-        return figures | {"accuracy": word_accuracy(predictions, references), "by_kind": by_kind}
+Seqeval = metric(seqeval, Features(predictions=List(Value("string")), references=List(Value("string"))))

@@ -2,18 +2,15 @@
 
 from collections.abc import Sequence
 
-import evaluate
 import numpy as np
-from datasets import Features, Value
 
+from tfm_zoo.training.metrics.module import NUMBERS, metric
 from tfm_zoo.training.metrics.pearsonr.pearsonr import pearsonr
 
-NUMBER = Value("float64")
 
-
-def spearmanr(predictions: Sequence[float], references: Sequence[float]) -> float:
+def spearmanr(predictions: Sequence[float], references: Sequence[float]) -> dict[str, float]:
     """Pearson's correlation of the ranks."""
-    return pearsonr(ranks(predictions), ranks(references))
+    return {"spearmanr": pearsonr(ranks(predictions), ranks(references))["pearsonr"]}
 
 
 def ranks(values: Sequence[float]) -> np.ndarray:
@@ -22,9 +19,4 @@ def ranks(values: Sequence[float]) -> np.ndarray:
     return (counts.cumsum() - (counts - 1) / 2)[order]
 
 
-class Spearmanr(evaluate.Metric):
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(__doc__, "", Features(predictions=NUMBER, references=NUMBER))
-
-    def _compute(self, predictions: Sequence[float], references: Sequence[float]) -> dict[str, float]:
-        return {"spearmanr": spearmanr(predictions, references)}
+Spearmanr = metric(spearmanr, NUMBERS)

@@ -5,15 +5,15 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 
-import evaluate
 from datasets import Features, List, Value
 
-TEXT = Value("string")
+from tfm_zoo.training.metrics.module import metric
+
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
-def answer_scores(answers: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
+def squad(answers: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
     """Exact match and F1 (Rajpurkar et al. 2016), in percent: the mean over questions, each with its best reference.
 
     A question without references has no answer, and "" is right (Rajpurkar et al. 2018).
@@ -37,9 +37,4 @@ def normalised(text: str) -> str:
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
-class Squad(evaluate.Metric):
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(__doc__, "", Features(predictions=TEXT, references=List(TEXT)))
-
-    def _compute(self, predictions: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
-        return answer_scores(predictions, references)
+Squad = metric(squad, Features(predictions=Value("string"), references=List(Value("string"))))
