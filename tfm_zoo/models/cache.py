@@ -1,10 +1,10 @@
-"""Caches: layers that do not copy the past at every step, and layers that count the positions of linear attention; and
-whether a caller's cache fits."""
+"""Caches: layers that do not copy the past at every step, and layers that count the positions of linear attention;
+whether a caller's cache fits; and `generate` with these caches."""
 
 import torch
-from transformers import Cache, DynamicCache
+from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMixin
 
-from .compat import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
+from .compat import CacheLayerMixin, DynamicLayer, LinearAttentionLayer, create_masks_for_generate
 from .layers import is_checkpointing
 
 SMALL = 1 << 15  # elements in the keys of a layer, up to which a copy is cheaper than reserved space
@@ -240,3 +240,23 @@ def sizes_of(layer: CacheLayerMixin) -> tuple[int, int, int] | None:
     if keys is not None and keys.dim() == 4:  # (batch, heads, length, head_dim)
         return len(keys) if keys.shape[2] else 0, keys.shape[1], keys.shape[3]
     return None
+
+
+class TfmGenerationMixin(GenerationMixin):
+    """transformers' generation, with caches that copy less."""
+
+    def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict, *args, **kwargs):
+        is_callers = model_kwargs.get("past_key_values") is not None
+        prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+        cache = model_kwargs.get("past_key_values")
+        cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        if is_callers:
+            add_states(cache, self.config)  # before transformers asks for its length
+        elif cache is not None:
+            prepare_layers(cache, self.config)
+        return prepared
+
+    @staticmethod
+    def create_masks_for_generate(config, **kwargs) -> dict:
+        """A mask for each kind of layer of the decoder, made before a step that may be compiled."""
+        return create_masks_for_generate(config=config.get_text_config(decoder=True), **kwargs)

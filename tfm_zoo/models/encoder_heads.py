@@ -1,12 +1,19 @@
-"""Parts of the heads that only encoders have, and the loss and the logits of masked tokens."""
+"""Parts of the heads that only encoders have: pooling, and the loss and the logits of masked tokens."""
+
+from collections.abc import Callable
 
 import torch
 from torch import nn
 
 from .compat import ACT2FN
+from .configuration_tfm import ENGINES
 from .entrance import find_kept, has_hooks, keep, restore
+from .inputs import marks_padding
 from .losses import labelled_only, logits_loss, vocabulary_loss
 from .norms import make_norm
+
+#: fields of the configuration that a pooler and its pooling read
+POOLING = ("classifier_pooling", "pooler_act", "pooler_dropout", "classifier_norm")
 
 
 class TfmPredictionHead(nn.Module):
@@ -52,3 +59,60 @@ def masked_tokens(
         states, targets = labelled_only(hidden_states, labels)
         loss = vocabulary_loss(model.head(states), model.lm_head, targets, num_items_in_batch, not makes_logits)
     return loss, logits
+
+
+def pool(config, states: torch.Tensor, mask: torch.Tensor | None, read: Callable, query=None) -> torch.Tensor:
+    """Applies `read`, a pooler or a classifier, to each sequence: `(batch, length, width)` to `(batch, outputs)`. It
+    reads the first position, or a mean over real tokens ([`mean_of`]); "late" averages its outputs for real tokens."""
+    if config.classifier_pooling == "cls":
+        return read(states[:, 0])
+    if config.classifier_pooling == "late":
+        return mean_of(read(states).view(*states.shape[:2], -1), mask)
+    return read(mean_of(states, mask, query))
+
+
+def mean_of(states: torch.Tensor, mask: torch.Tensor | None, query: nn.Module | None = None) -> torch.Tensor:
+    """`(batch, length, width)` to `(batch, width)`: the mean of the real tokens; if there is a `query`, weighted by the
+    softmax of the scores `(batch, length, 1)` that it gives them."""
+    if query is not None:
+        scores = query(states).float()
+        if mask is not None:
+            scores = scores.masked_fill(mask.to(scores.device).unsqueeze(-1) == 0, torch.finfo(scores.dtype).min)
+        return (states * scores.softmax(dim=1).to(states)).sum(dim=1)
+    if mask is None:
+        return states.mean(dim=1)
+    real = mask.to(states).unsqueeze(-1)
+    return (states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+
+
+def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
+    """Whether the first position is pooled; raises a `ValueError` if a mean needs another mask."""
+    pooling = config.classifier_pooling
+    if pooling != "cls" and attention_mask is not None and not marks_padding(attention_mask):
+        raise ValueError(
+            f"attention_mask of shape {tuple(attention_mask.shape)} does not say which tokens are real, which "
+            f"classifier_pooling={pooling!r} needs to know: it should be of shape (batch, length)."
+        )
+    return pooling == "cls"
+
+
+def check_engine_pools(config) -> None:
+    """Raises a `ValueError` where a serving engine would pool another position than the model."""
+    if config._attn_implementation not in ENGINES:
+        return
+    if config.classifier_pooling == "mean":
+        raise ValueError(
+            "classifier_pooling='mean': an engine pools by its own settings, the first position if they name none. "
+            """Serve it with --pooler-config '{"seq_pooling_type": "MEAN"}' and, to say that this is done, """
+            """--hf-overrides '{"classifier_pooling": "cls"}'."""
+        )
+    if config.classifier_pooling in ("attention", "late"):
+        raise ValueError(
+            f"classifier_pooling={config.classifier_pooling!r}: no engine pools in this way, so serve the model with "
+            "transformers."
+        )
+
+
+def make_pooler_query(config) -> nn.Linear | None:
+    """The layer that scores each state for pooling by attention, `(..., hidden_size)` to `(..., 1)`."""
+    return nn.Linear(config.hidden_size, 1, bias=False) if config.classifier_pooling == "attention" else None

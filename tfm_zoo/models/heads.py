@@ -1,13 +1,16 @@
-"""What heads share: checks of their labels, and the outputs that they return."""
+"""What heads share: checks of labels, outputs, and the layers of poolers and of classifiers of sequences."""
 
 import math
+from collections import OrderedDict
 
 import torch
 from torch import nn
 from transformers.utils import ModelOutput
 
+from .compat import ACT2FN
 from .inputs import check_values
 from .losses import IGNORED
+from .norms import make_norm
 
 VOCABULARY = "the vocabulary (vocab_size)"
 NOT_PASSED_ON = ("last_hidden_state", "pooler_output", "router_logits")
@@ -54,3 +57,18 @@ def check_labels(
         raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as {inputs}.")
     if classes is not None:
         check_values(name, labels, classes, table, ignored=IGNORED)
+
+
+def make_pooler(config, activation: str, dropout: float, bias: bool = True, has_norm: bool = False) -> nn.Sequential:
+    """The layers that read a pooled state, `(..., hidden_size)` in and out."""
+    dense = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)
+    layers = OrderedDict(dropout=nn.Dropout(dropout), dense=dense, act_fn=ACT2FN[activation])
+    return nn.Sequential(layers | {"norm": make_norm(config)} if has_norm else layers)
+
+
+def make_classifier(config, pooler: nn.Sequential, dropout: float) -> nn.Sequential:
+    """A pooler (or its dropout alone) and a projection, `(..., width)` to `(rows, num_labels)`; an engine gives it
+    `(rows, 1, width)`."""
+    read = dict((pooler if config.classifier_dense else pooler[:1]).named_children())
+    layers = {"flatten": nn.Flatten(0, -2), **read, "out_dropout": nn.Dropout(dropout)}
+    return nn.Sequential(OrderedDict(layers, out_proj=nn.Linear(config.hidden_size, config.num_labels)))

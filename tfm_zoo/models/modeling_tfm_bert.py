@@ -19,12 +19,19 @@ from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 from .batch import Tokens
 from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
-from .encoder_heads import make_transform, masked_tokens
+from .encoder_heads import (
+    POOLING,
+    check_engine_pools,
+    make_pooler_query,
+    make_transform,
+    masked_tokens,
+    pool,
+    pools_first,
+)
 from .entrance import encoder_batch, restore_outputs
-from .heads import VOCABULARY, answers, check_labels, check_sequence_labels, passed_on
+from .heads import VOCABULARY, answers, check_labels, check_sequence_labels, make_classifier, make_pooler, passed_on
 from .inputs import marks_padding, one_of
 from .losses import IGNORED, labelled
-from .pooling import POOLING, check_engine_pools, make_classifier, make_pooler, make_pooler_query, pool, pools_first
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
 

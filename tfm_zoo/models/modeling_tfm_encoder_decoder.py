@@ -13,6 +13,7 @@ from transformers.modeling_outputs import (
 )
 
 from .batch import Tokens
+from .cache import TfmGenerationMixin
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .encoder_decoder_stacks import (
@@ -21,12 +22,10 @@ from .encoder_decoder_stacks import (
     TfmEncoderStack,
 )
 from .entrance import encoder_batch
-from .generation import TfmGenerationMixin
-from .heads import answers, check_labels, check_sequence_labels, passed_on
+from .heads import answers, check_labels, check_sequence_labels, make_classifier, make_pooler, passed_on
 from .inputs import one_of
 from .losses import IGNORED, labelled
 from .next_tokens import next_tokens, positions_to_read, read_states
-from .pooling import make_classifier, make_pooler
 from .source import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right, with_source_cache
 from .vocabularies import TfmOutputProjection
 

@@ -15,12 +15,12 @@ from transformers.modeling_outputs import (
 )
 
 from .batch import Tokens
+from .cache import TfmGenerationMixin
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_gpt import TfmGPTConfig
 from .decoder_entrance import decoder_batch
 from .entrance import restore_outputs
 from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
-from .generation import TfmGenerationMixin
 from .heads import VOCABULARY, answers, check_labels, check_sequence_labels, passed_on
 from .inputs import one_of
 from .losses import IGNORED
