@@ -23,8 +23,9 @@ from tfm_zoo import (
     TfmGPTForSequenceClassification,
 )
 from tfm_zoo.models.batch import Layout
-from tfm_zoo.models.entrance import apart, find_kept, keep, lay_out, restore
 from tfm_zoo.models.kernels import attend_apart, attend_padded, eager_attention_forward
+from tfm_zoo.models.masks import apart, lay_out
+from tfm_zoo.models.padding import find_kept, keep, restore
 from tfm_zoo.models.stack import TfmStack
 
 from ..tiny import LENGTHS, NO_DROPOUT, TARGET_LENGTHS, ragged_batch, ragged_mask, tiny_model
@@ -122,7 +123,7 @@ def test_few_tokens_attend_together(head, implementation, dtype, monkeypatch):
         model = tiny_model(head, **NO_DROPOUT).to(dtype).train()
         model.set_attn_implementation(implementation)
         if not few:
-            monkeypatch.setattr("tfm_zoo.models.entrance.are_few", lambda *args: False)
+            monkeypatch.setattr("tfm_zoo.models.masks.are_few", lambda *args: False)
             monkeypatch.setattr("tfm_zoo.models.source.are_few", lambda *args: False)
         calls.clear()
         loss = model(**batch).loss
@@ -307,7 +308,7 @@ WHOLE_TARGET = len(TARGET_LENGTHS) * max(TARGET_LENGTHS)
 @pytest.mark.parametrize("is_padded", [False, True], ids=["split", "padded"])
 def test_tokens_of_a_target_computed(fields, inputs, computed, is_padded, monkeypatch):
     """In training nobody reads what stands behind the last label; the loss and every gradient are the same."""
-    monkeypatch.setattr("tfm_zoo.models.entrance.are_few", lambda *args: False)
+    monkeypatch.setattr("tfm_zoo.models.masks.are_few", lambda *args: False)
     monkeypatch.setattr("tfm_zoo.models.decoder_entrance.lay_out", partial(lay_out, shows_weights=is_padded))
     head = TfmEncoderDecoderForConditionalGeneration
     batch = ragged_batch(head, labels=True) | inputs
@@ -399,7 +400,7 @@ LONG |= {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
 @pytest.mark.parametrize("is_padded", [False, True], ids=["split", "padded"])
 def test_tokens_of_a_text_computed(fields, inputs, computed, is_padded, monkeypatch):
     """By a decoder in training, up to the last label of each row; the loss and every gradient are the same."""
-    monkeypatch.setattr("tfm_zoo.models.entrance.are_few", lambda *args: False)
+    monkeypatch.setattr("tfm_zoo.models.masks.are_few", lambda *args: False)
     monkeypatch.setattr("tfm_zoo.models.decoder_entrance.lay_out", partial(lay_out, shows_weights=is_padded))
     batch = ragged_batch(TfmGPTForCausalLM, labels=True) | inputs
     results = []

@@ -9,19 +9,11 @@ from transformers import Cache, DynamicCache
 from .batch import EVERYTHING, Batch, KeptTokens, Layout, Tokens
 from .cache import count_cached, new_cache, unless_checkpointing
 from .compat import create_causal_mask, create_sliding_window_causal_mask
-from .entrance import (
-    asks_for,
-    empty_states,
-    find_kept,
-    find_window,
-    has_hooks,
-    keep,
-    lay_out,
-    pairs_as_read,
-)
-from .inputs import check_inputs, check_positions, count_positions, is_traced, marks_padding
+from .inputs import asks_for, check_inputs, check_positions, count_positions, is_traced, marks_padding
 from .layers import is_checkpointing
 from .linear_attention import padding_mask
+from .masks import empty_states, lay_out, make_layout, pairs_as_read
+from .padding import find_kept, has_hooks, keep
 from .positions import follows_length
 
 DECODER_MASKS = {
@@ -111,17 +103,19 @@ def decoder_layouts(
     packed: torch.LongTensor | None,
     kept: KeptTokens | None,
 ) -> dict[str, Layout]:
-    """Who attends to whom, for each kind of layer; `packed` are [`positions_if_packed`]."""
+    """Who attends to whom, for each type of layer; `packed` are [`positions_if_packed`]."""
     if given.shape[1] == 1 and sees_all(model, given, cache, attention_mask):
         return dict.fromkeys(model.layer_types, EVERYTHING)  # a single token sees itself and all before it
     config, states = model.config, empty_states(model, given)
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
-        return {kind: Layout(pairs_as_read(config, mask, states)) for kind, mask in attention_mask.items()}
-    kinds, mask = dict.fromkeys(model.layer_types), pairs_as_read(config, attention_mask, states)
-    make = partial(decoder_layout, config, states, cache, packed)
+        return {each: Layout(pairs_as_read(config, mask, states)) for each, mask in attention_mask.items()}
+    layer_types, mask = dict.fromkeys(model.layer_types), pairs_as_read(config, attention_mask, states)
+    options = {"past_key_values": cache, "position_ids": packed}
+    options |= {"is_causal": True, "in_blocks": is_new(cache) and packed is None}
+    make = partial(make_layout, config, DECODER_MASKS, states, **options)
     if kept is None:
-        return {kind: make(kind, mask) for kind in kinds}
-    return {kind: lay_out(model, kind, make, mask, states, kept) for kind in kinds}
+        return {layer_type: make(layer_type, mask) for layer_type in layer_types}
+    return {layer_type: lay_out(model, layer_type, make, mask, states, kept) for layer_type in layer_types}
 
 
 def count_in_mask(attention_mask: torch.Tensor, given: torch.Tensor) -> torch.LongTensor:
@@ -179,25 +173,6 @@ def find_read(read_positions: torch.Tensor | None) -> KeptTokens | None:
     is_needed = up_to_last(read_positions)
     is_needed[:, 0] = True  # a row without any position would have no output
     return find_kept(is_needed)
-
-
-def decoder_layout(
-    config,
-    states: torch.Tensor,
-    cache: Cache | None,
-    packed: torch.LongTensor | None,
-    kind: str,
-    mask: torch.Tensor | None,
-) -> Layout:
-    """Who attends to whom in a decoder; `states` are [`empty_states`], `packed` are [`positions_if_packed`]."""
-    # Attention runs in blocks only without earlier positions in a cache and without packed sequences.
-    window = None
-    if kind == "sliding_attention" and is_new(cache) and packed is None:
-        window = find_window(config, states, mask, is_causal=True)
-    if window is not None:
-        return Layout(window=window)
-    options = {"inputs_embeds": states, "past_key_values": cache, "position_ids": packed}
-    return Layout(DECODER_MASKS[kind](config=config, attention_mask=mask, **options))
 
 
 def sees_all(model, given: torch.Tensor, cache: Cache | None, attention_mask: torch.Tensor | None) -> bool:

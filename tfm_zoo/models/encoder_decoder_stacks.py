@@ -11,11 +11,12 @@ from .cache import check_is_cache
 from .compat import ALL_ATTENTION_FUNCTIONS, OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .decoder_entrance import decoder_batch
-from .entrance import encoder_batch, restore, restore_outputs
+from .entrance import encoder_batch
 from .inputs import one_of
 from .kernels import choose_kernel, eager_attention_forward
 from .layers import TfmAttention, TfmLayer
 from .norms import norm_heads
+from .padding import restore, restore_outputs
 from .position_bias import TfmBiasTable
 from .pretrained import TfmPreTrainedModel
 from .source import check_encoder_states, check_source, fitting_cache, read_source, real_tokens

@@ -1,5 +1,6 @@
 """Parts of the heads that only encoders have: pooling, and the loss and the logits of masked tokens."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 
 import torch
@@ -7,10 +8,10 @@ from torch import nn
 
 from .compat import ACT2FN
 from .configuration_tfm import ENGINES
-from .entrance import find_kept, has_hooks, keep, restore
 from .inputs import marks_padding
 from .losses import labelled_only, logits_loss, vocabulary_loss
 from .norms import make_norm
+from .padding import find_kept, has_hooks, keep, restore
 
 #: fields of the configuration that a pooler and its pooling read
 POOLING = ("classifier_pooling", "pooler_act", "pooler_dropout", "classifier_norm")
@@ -113,6 +114,21 @@ def check_engine_pools(config) -> None:
         )
 
 
+def make_pooler(config, activation: str, dropout: float, bias: bool = True, has_norm: bool = False) -> nn.Sequential:
+    """The layers that read a pooled state, `(..., hidden_size)` in and out."""
+    dense = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)
+    layers = OrderedDict(dropout=nn.Dropout(dropout), dense=dense, act_fn=ACT2FN[activation])
+    return nn.Sequential(layers | {"norm": make_norm(config)} if has_norm else layers)
+
+
 def make_pooler_query(config) -> nn.Linear | None:
     """The layer that scores each state for pooling by attention, `(..., hidden_size)` to `(..., 1)`."""
     return nn.Linear(config.hidden_size, 1, bias=False) if config.classifier_pooling == "attention" else None
+
+
+def make_classifier(config, pooler: nn.Sequential, dropout: float) -> nn.Sequential:
+    """A pooler (or its dropout alone) and a projection, `(..., width)` to `(rows, num_labels)`; an engine gives it
+    `(rows, 1, width)`."""
+    read = dict((pooler if config.classifier_dense else pooler[:1]).named_children())
+    layers = {"flatten": nn.Flatten(0, -2), **read, "out_dropout": nn.Dropout(dropout)}
+    return nn.Sequential(OrderedDict(layers, out_proj=nn.Linear(config.hidden_size, config.num_labels)))

@@ -1,5 +1,6 @@
-"""The entrance, first half: a caller's arguments, refused where they do not fit, and counted positions."""
+"""A caller's arguments: refused where they do not fit, and completed by counted positions."""
 
+import math
 from sys import maxsize
 
 import torch
@@ -7,6 +8,8 @@ import torch
 from .batch import Tokens
 from .compat import is_functorch_wrapped_tensor
 
+IGNORED = -100  # the label of a position that has none
+VOCABULARY = "the vocabulary (vocab_size)"
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
 
 
@@ -106,6 +109,36 @@ def check_range(name: str, low: int, high: int, size: int, table: str) -> None:
         raise ValueError(f"{name} holds {low if low < 0 else high}, which is outside {table}: ids go from 0{last}.")
 
 
+def check_sequence_labels(config, tokens: torch.Tensor, labels: torch.Tensor | None) -> None:
+    """Raises a `ValueError` unless `labels` are values, or one class each, of the sequences `(batch, length, ...)`."""
+    if labels is not None:
+        are_classes = labels.numel() == labels.shape[:1].numel() and not labels.is_floating_point()
+        classes = config.num_labels if are_classes and config.num_labels > 1 else None
+        check_labels(labels, tokens.shape[:1], classes)
+
+
+def check_labels(
+    labels: torch.Tensor | None,
+    shape: tuple[int, ...],
+    classes: int | None = None,
+    table: str = "the classes (num_labels)",
+    name: str = "labels",
+    inputs: str = "the inputs",
+) -> None:
+    """Raises a `ValueError` unless labels are of `shape`, each -100 or less than `classes`. With `classes=None` they
+    may have any value, and more dimensions.
+
+    `table`, `name` and `inputs` name the classes, the labels and what has that `shape` in the message.
+    """
+    if labels is None:
+        return
+    is_one_each = classes is None or labels.numel() == math.prod(shape)
+    if labels.shape[: len(shape)] != shape or not is_one_each:
+        raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as {inputs}.")
+    if classes is not None:
+        check_values(name, labels, classes, table, ignored=IGNORED)
+
+
 def count_positions(model, given: torch.Tensor, seen: int | torch.Tensor = 0) -> torch.LongTensor:
     """Default positions `(batch or 1, length)`, from 0; raises a `ValueError` if there are more than the model has.
 
@@ -136,3 +169,8 @@ def is_traced(states: torch.Tensor) -> bool:
     if is_functorch_wrapped_tensor(states):  # asked last: torch.compile cannot trace it
         return True
     return states.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def asks_for(config, options: dict, name: str) -> bool:
+    """Whether the caller, or else the configuration, asks for an output."""
+    return getattr(config, name, False) if options.get(name) is None else options[name]

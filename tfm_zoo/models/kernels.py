@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from .batch import FAR, KeptTokens, Layout, Window
-from .entrance import keep, restore
 from .inputs import is_traced
 from .linear_attention import linear_attention_forward
+from .padding import keep, restore
 
 
 def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layout: Layout, query) -> Callable:

@@ -1,13 +1,12 @@
-"""Losses over a vocabulary: only labelled positions are projected, and few at a time."""
+"""Losses: over a vocabulary, where only labelled positions are projected, and few at a time; and of answers."""
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .inputs import is_traced
+from .inputs import IGNORED, is_traced
 from .kernels import soft_capped
 
-IGNORED = -100  # the label of a position that has none
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
 FEW = 1 << 18  # up to this many logits are made at once
 MANY = 1 << 26  # the most logits in a chunk
@@ -125,6 +124,14 @@ def summed_loss(
 ) -> torch.Tensor:
     """The summed loss of a chunk, in float32."""
     return F.cross_entropy(soft_capped(lm_head(rows), softcap).float(), labels, reduction="sum")
+
+
+def answers(model: nn.Module, scores: torch.Tensor, *ends: torch.LongTensor | None) -> dict[str, torch.Tensor | None]:
+    """`start_logits` and `end_logits` `(batch, length)` of scores `(batch, length, 2)`, and the loss of the answers, of
+    which `ends` are the first and the last positions `(batch,)`."""
+    start_logits, end_logits = (each.squeeze(-1).contiguous() for each in scores.split(1, dim=-1))
+    loss = model.loss_function(start_logits, end_logits, *ends)
+    return {"loss": loss, "start_logits": start_logits, "end_logits": end_logits}
 
 
 def is_divided(layer: nn.Module) -> bool:

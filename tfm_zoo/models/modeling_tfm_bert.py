@@ -22,18 +22,20 @@ from .configuration_tfm_bert import TfmBertConfig
 from .encoder_heads import (
     POOLING,
     check_engine_pools,
+    make_classifier,
+    make_pooler,
     make_pooler_query,
     make_transform,
     masked_tokens,
     pool,
     pools_first,
 )
-from .entrance import encoder_batch, restore_outputs
-from .heads import VOCABULARY, answers, check_labels, check_sequence_labels, make_classifier, make_pooler, passed_on
-from .inputs import marks_padding, one_of
-from .losses import IGNORED, labelled
+from .entrance import encoder_batch
+from .inputs import IGNORED, VOCABULARY, check_labels, check_sequence_labels, marks_padding, one_of
+from .losses import answers, labelled
+from .padding import restore_outputs
 from .pretrained import TfmPreTrainedModel
-from .stack import TfmStack
+from .stack import TfmStack, passed_on
 
 #: a sequence classifier keeps its pooler in its head: names there -> names in the other models
 POOLER = {rf"^classifier\.{name}\.": f"model.pooler.{name}." for name in ("dense", "norm")}

@@ -1,5 +1,7 @@
 """The encoder-decoder family: the Transformer of *Attention Is All You Need* (Vaswani et al. 2017)."""
 
+from collections import OrderedDict
+
 import torch
 from torch import nn
 from transformers import Cache, EncoderDecoderCache
@@ -22,11 +24,11 @@ from .encoder_decoder_stacks import (
     TfmEncoderStack,
 )
 from .entrance import encoder_batch
-from .heads import answers, check_labels, check_sequence_labels, make_classifier, make_pooler, passed_on
-from .inputs import one_of
-from .losses import IGNORED, labelled
+from .inputs import IGNORED, check_labels, check_sequence_labels, one_of
+from .losses import answers, labelled
 from .next_tokens import next_tokens, positions_to_read, read_states
 from .source import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right, with_source_cache
+from .stack import passed_on
 from .vocabularies import TfmOutputProjection
 
 SOURCE, TARGET = "encoder.embeddings.embed_tokens.weight", "decoder.embeddings.embed_tokens.weight"
@@ -241,8 +243,10 @@ class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedMode
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = TfmEncoderDecoderModel(config)
-        pooler = make_pooler(config, "tanh", config.classifier_dropout)
-        self.classification_head = make_classifier(config, pooler, config.classifier_dropout)
+        dense, out_proj = (nn.Linear(config.hidden_size, width) for width in (config.hidden_size, config.num_labels))
+        dropout, out_dropout = nn.Dropout(config.classifier_dropout), nn.Dropout(config.classifier_dropout)
+        layers = OrderedDict(dropout=dropout, dense=dense, act_fn=nn.Tanh(), out_dropout=out_dropout, out_proj=out_proj)
+        self.classification_head = nn.Sequential(layers)
         self.post_init()
 
     @can_return_tuple

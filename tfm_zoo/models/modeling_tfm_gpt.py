@@ -19,14 +19,13 @@ from .cache import TfmGenerationMixin
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_gpt import TfmGPTConfig
 from .decoder_entrance import decoder_batch
-from .entrance import restore_outputs
 from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
-from .heads import VOCABULARY, answers, check_labels, check_sequence_labels, passed_on
-from .inputs import one_of
-from .losses import IGNORED
+from .inputs import IGNORED, VOCABULARY, check_labels, check_sequence_labels, one_of
+from .losses import answers
 from .next_tokens import last_tokens, next_tokens, positions_to_read, read_states
+from .padding import restore_outputs
 from .pretrained import TfmPreTrainedModel
-from .stack import TfmStack
+from .stack import TfmStack, passed_on
 
 
 class TfmGPTPreTrainedModel(TfmPreTrainedModel):

@@ -4,10 +4,10 @@ import torch
 from torch import nn
 
 from .decoder_entrance import find_read, only_last
-from .entrance import has_hooks, keep, restore
-from .inputs import marks_padding
+from .inputs import IGNORED, marks_padding
 from .kernels import soft_capped
-from .losses import IGNORED, labelled_only, logits_loss, vocabulary_loss
+from .losses import labelled_only, logits_loss, vocabulary_loss
+from .padding import has_hooks, keep, restore
 
 
 def next_tokens(

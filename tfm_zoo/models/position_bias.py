@@ -7,9 +7,9 @@ from torch import nn
 from transformers import initialization as init
 
 from .batch import Batch, Layout
-from .entrance import among, columns_of
 from .inputs import is_traced
 from .layers import runs_backward_apart
+from .masks import among, columns_of
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")  # the attention implementations that take a bias
 

@@ -11,9 +11,9 @@ from transformers.modeling_outputs import BaseModelOutput
 from .batch import EVERYTHING, Batch, KeptTokens, Layout, Source
 from .compat import create_bidirectional_mask
 from .decoder_entrance import only_last
-from .entrance import added_to_scores, are_few, find_kept, has_hooks, keep, pairs_as_read, together
-from .inputs import is_traced, marks_padding
-from .losses import IGNORED
+from .inputs import IGNORED, is_traced, marks_padding
+from .masks import added_to_scores, are_few, pairs_as_read, together
+from .padding import find_kept, has_hooks, keep
 
 
 def read_source(

@@ -6,6 +6,7 @@ from sys import maxsize
 import torch
 from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+from transformers.utils import ModelOutput
 
 from .batch import Batch
 from .compat import capture_outputs
@@ -13,6 +14,8 @@ from .layers import TfmLayer, TfmMLP
 from .norms import make_norm, multiplier, norm_or_identity
 from .position_bias import BiasedLayouts, make_position_bias
 from .positions import TfmSinusoidalPositions, make_rotary
+
+NOT_PASSED_ON = ("last_hidden_state", "pooler_output", "router_logits")
 
 
 class TfmScaledEmbedding(nn.Embedding):
@@ -139,3 +142,8 @@ class TfmStack:
         hidden_states = self.norm(hidden_states) if self.dropout is None else self.dropout(self.norm(hidden_states))
         hidden_states = hidden_states if self.projection is None else self.projection(hidden_states)
         return BaseModelOutputWithPastAndCrossAttentions(hidden_states, batch.cache if batch.returns_cache else None)
+
+
+def passed_on(outputs: ModelOutput) -> dict[str, object]:
+    """The outputs of a base model that a head returns as they are."""
+    return {name: value for name, value in outputs.items() if name not in NOT_PASSED_ON}

@@ -1,0 +1,141 @@
+"""Who attends to whom: the layout of a padded batch, and that of the tokens which are kept of it."""
+
+from collections.abc import Callable
+
+import torch
+
+from .batch import EVERYTHING, FAR, KeptTokens, Layout, Window
+from .inputs import is_traced, marks_padding
+
+BLOCKS_FROM = 4  # attention runs in blocks for inputs at least this many windows long
+
+
+def empty_states(model, given: torch.Tensor) -> torch.Tensor:
+    """`(batch, length, 0)`, with the dtype and device of the hidden states of these ids or embeddings, which is all
+    that mask functions read."""
+    dtype = given.dtype if given.is_floating_point() else model.embeddings.embed_tokens.weight.dtype
+    return given.new_empty(*given.shape[:2], 0, dtype=dtype if dtype.is_floating_point else model.dtype)
+
+
+def pairs_as_read(config, mask: object, states: torch.Tensor) -> object:
+    """A mask of who attends to whom in the form that attention reads. A caller's may be of numbers to add, or true (or
+    1) where a query sees a key; it may also be one that only the implementation knows."""
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or mask.is_floating_point():
+        return mask
+    sees, lowest = mask.bool(), torch.finfo(states.dtype).min
+    return sees if config._attn_implementation == "sdpa" else added_to_scores(sees, states.dtype, lowest)
+
+
+def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype, unseen: float = -torch.inf) -> torch.Tensor:
+    """Makes a mask of numbers from one that is true where a query sees a key. (sdpa would do it in every call.)"""
+    return torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill_(~sees, unseen)
+
+
+def make_layout(
+    config,
+    masks: dict[str, Callable],
+    states: torch.Tensor,
+    layer_type: str,
+    mask: torch.Tensor | None,
+    is_causal: bool = False,
+    in_blocks: bool = True,
+    **options,
+) -> Layout:
+    """Who attends to whom in a padded batch, in the layers of one type.
+
+    Args:
+        masks: type of layer -> transformers' function that makes a mask for it, and takes `options`.
+        states: [`empty_states`].
+        mask: the caller's, as [`pairs_as_read`].
+        in_blocks: whether attention may run in blocks: where there are no earlier positions and no packed sequences.
+    """
+    window = find_window(config, states, mask, is_causal) if in_blocks and layer_type == "sliding_attention" else None
+    if window is not None:
+        return Layout(window=window)
+    return Layout(masks[layer_type](config=config, inputs_embeds=states, attention_mask=mask, **options))
+
+
+def find_window(
+    config, states: torch.Tensor, attention_mask: torch.Tensor | None, is_causal: bool = False
+) -> Window | None:
+    """The window for attention in blocks. `None` where a mask is needed, or is as fast: without sdpa, with a bias of
+    positions, with a mask of pairs, in a graph, and for short inputs. `is_causal`: it ends at the position itself,
+    which it then counts."""
+    size, length = config.sliding_window, states.shape[1]
+    if config._attn_implementation != "sdpa" or config.has_position_bias:
+        return None
+    if is_traced(states) or length < BLOCKS_FROM * size:
+        return None
+    if attention_mask is not None and not (marks_padding(attention_mask) and attention_mask.shape[1] == length):
+        return None
+    positions = torch.arange(length, dtype=torch.int32, device=states.device).unsqueeze(0)
+    if attention_mask is not None:
+        positions = positions.where(attention_mask.to(states.device).bool(), FAR)
+    return Window(positions, size - 1, 0) if is_causal else Window(positions, size, size)
+
+
+def lay_out(
+    model,
+    layer_type: str,
+    make: Callable[[str, torch.Tensor | None], Layout],
+    mask: torch.Tensor | None,
+    states: torch.Tensor,
+    kept: KeptTokens,
+    shows_weights: bool = False,
+) -> Layout:
+    """Who attends to whom among the tokens that are kept, in the layers of one type. `make` makes the layout of all, of
+    a type and a mask; `shows_weights`: the caller asks for attention weights, which are those of the padded batch."""
+    config, implementation = model.config, model.config._attn_implementation or "eager"
+    if layer_type != "linear_attention" and "flash" in implementation:
+        return Layout(queries=kept, keys=kept)  # a kernel for sequences laid end to end
+    # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device.
+    can_split = layer_type == "linear_attention" or implementation in ("eager", "sdpa")
+    if states.device.type != "cpu" or shows_weights or not can_split:
+        return make(layer_type, mask)._replace(queries=kept, keys=kept)
+    # No padding is left to be hidden. Eager attention does not know what is causal; others see all that they should.
+    is_limited = layer_type == "sliding_attention" or (implementation == "eager" and model.is_causal)
+    layout = apart(make(layer_type, None) if is_limited else EVERYTHING, kept)
+    # A single call costs less for few tokens, but rounds differently in each batch: it is for training alone.
+    has_limits = model.position_bias is not None or set(model.layer_types) != {"full_attention"}
+    if model.training and not has_limits and are_few(config, kept, kept):
+        return layout._replace(mask=together(kept, kept, states.dtype, is_causal=model.is_causal))
+    return layout
+
+
+def together(queries: KeptTokens, keys: KeptTokens, dtype: torch.dtype, is_causal: bool = False) -> torch.Tensor:
+    """A mask `(1, 1, queries, keys)` for the tokens of two batches, each in one row, in which a token sees those of its
+    own sequence. `dtype` is that of the model."""
+    sees = (queries.indices // queries.shape[1])[:, None] == keys.indices // keys.shape[1]
+    sees = sees.tril() if is_causal else sees
+    # Without an error, sdpa misreads a mask in single precision if its queries are in double precision.
+    return added_to_scores(sees[None, None], torch.promote_types(dtype, torch.float))
+
+
+def are_few(config, queries: KeptTokens, keys: KeptTokens) -> bool:
+    """Whether comparing all tokens of two batches takes no longer than calling a kernel for each sequence. (A call
+    costs about as much as 131,072 products, as measured on two cores.)"""
+    return len(queries.indices) * len(keys.indices) * config.hidden_size <= len(queries.lengths) << 17
+
+
+def apart(layout: Layout, kept: KeptTokens) -> Layout:
+    """A layout of a padded batch, cut into one for each sequence of the tokens that are kept."""
+    parts, columns = [EVERYTHING] * len(kept.lengths), columns_of(kept)
+    if layout.window is not None:  # distances are those in the padded batch
+        parts = [Layout(window=layout.window._replace(positions=places.unsqueeze(0))) for places in columns]
+    elif layout.mask is not None:
+        masks = layout.mask.expand(len(parts), -1, -1, -1).split(1)
+        parts = [Layout(among(mask, places)) for mask, places in zip(masks, columns, strict=True)]
+    return Layout(queries=kept, keys=kept, parts=parts)
+
+
+def columns_of(kept: KeptTokens) -> tuple[torch.LongTensor, ...]:
+    """The places of each sequence's tokens in the padded batch."""
+    return (kept.indices % kept.shape[1]).split(kept.lengths)
+
+
+def among(mask: torch.Tensor, places: torch.LongTensor) -> torch.Tensor:
+    """The part of a mask `(1, heads, length, length)` in which some positions look at each other."""
+    first, last = int(places[0]), int(places[-1]) + 1
+    if last - first == len(places):
+        return mask[:, :, first:last, first:last]
+    return mask[:, :, places][..., places]
