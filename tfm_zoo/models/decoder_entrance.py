@@ -14,7 +14,7 @@ from .layers import is_checkpointing
 from .linear_attention import padding_mask
 from .masks import empty_states, lay_out, make_layout, pairs_as_read
 from .padding import find_kept, has_hooks, keep
-from .positions import follows_length
+from .positions import TfmRotaryEmbedding
 
 DECODER_MASKS = {
     "full_attention": create_causal_mask,
@@ -150,6 +150,16 @@ def unread_positions(model, attention_mask, read: torch.Tensor | None) -> KeptTo
     if kept is None or follows_length(model.rotary_emb, kept.shape[1]):
         return None
     return None if has_hooks(*model._modules.values()) else kept
+
+
+def follows_length(rotary: torch.nn.Module | None, length: int) -> bool:
+    """Whether a row of this `length` has other rotary frequencies than a shorter one (dynamic scaling, LongRoPE)."""
+    for part in () if rotary is None else rotary.modules():
+        if isinstance(part, TfmRotaryEmbedding) and (part.rope_type == "longrope" or "dynamic" in part.rope_type):
+            original = part.config.rope_parameters.get("original_max_position_embeddings")
+            if length >= (original or part.original_max_seq_len):
+                return True
+    return False
 
 
 def up_to_last(positions: torch.BoolTensor) -> torch.BoolTensor:

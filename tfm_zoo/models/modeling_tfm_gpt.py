@@ -18,6 +18,7 @@ from .batch import Tokens
 from .cache import TfmGenerationMixin
 from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_gpt import TfmGPTConfig
+from .counted_alibi import CountedLayouts, TfmCountedAlibi
 from .decoder_entrance import decoder_batch
 from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
 from .inputs import IGNORED, VOCABULARY, check_labels, check_sequence_labels, one_of
@@ -54,9 +55,13 @@ class TfmGPTPreTrainedModel(TfmPreTrainedModel):
 class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
     """The decoder."""
 
+    biased_layouts = CountedLayouts
+
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
         self.add_stack(config.layer_types, config.vocab_size, is_causal=True)
+        if config.position_embedding_type == "alibi" and config.position_ids_from_mask:
+            self.position_bias = TfmCountedAlibi(config)
         for name, module in self.layers.named_modules():
             module.adds_to_residual = config.scaled_residual_init and name.endswith(("o_proj", "down_proj", "experts"))
         self.post_init()

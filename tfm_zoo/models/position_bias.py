@@ -7,7 +7,6 @@ from torch import nn
 from transformers import initialization as init
 
 from .batch import Batch, Layout
-from .inputs import is_traced
 from .layers import runs_backward_apart
 from .masks import among, columns_of
 
@@ -63,7 +62,7 @@ class TfmAlibi(nn.Module):
     def __init__(self, config, is_causal: bool):
         super().__init__()
         self.heads, self.is_causal = config.num_attention_heads, is_causal
-        self.is_rounded, self.scale = config.round_alibi, config.attention_scale if config.scale_alibi else 1.0
+        self.scale = config.attention_scale if config.scale_alibi else 1.0
         self.register_buffer("slopes", self.make_slopes(), persistent=False)
 
     def make_slopes(self) -> torch.Tensor:
@@ -75,23 +74,9 @@ class TfmAlibi(nn.Module):
         """Fills the buffer again: loading leaves garbage in it."""
         init.copy_(self.slopes, self.make_slopes())
 
-    def forward(
-        self, distances: torch.LongTensor, layer: int, positions: tuple[torch.LongTensor, ...] | None = None
-    ) -> torch.Tensor:
-        """Distances `(n,)` to biases `(heads, n)`; or see `of_positions`."""
-        if positions is not None:
-            return self.of_positions(*positions)
+    def forward(self, distances: torch.LongTensor, layer: int) -> torch.Tensor:
+        """Distances `(n,)` to biases `(heads, n)`."""
         return (self.slopes.float()[:, None] * -distances.abs() * self.scale).to(self.slopes.dtype)
-
-    def of_positions(self, keys: torch.LongTensor, queries: torch.LongTensor) -> torch.Tensor:
-        """Positions `(batch or 1, keys)` and `(batch or 1, queries)` to biases `(batch or 1, heads, queries, keys)`.
-
-        What is rounded (Falcon) depends on the key alone, and has the shape `(batch or 1, heads, 1, keys)`: for a
-        query it differs from the bias by distance in one constant, which the softmax cancels.
-        """
-        slopes, keys = self.slopes[:, None, None], keys[:, None, None]
-        biases = slopes.bfloat16() * keys if self.is_rounded else slopes.float() * (keys - queries[:, None, :, None])
-        return (biases.float() * self.scale).to(self.slopes.dtype)
 
 
 class BiasedLayouts:
@@ -108,10 +93,6 @@ class BiasedLayouts:
                 f"set_attn_implementation() should choose one of {', '.join(IMPLEMENTATIONS)}."
             )
         self.bias, self.layouts, self.implementation = model.position_bias, batch.layouts, implementation
-        # ALiBi reads positions where they are not consecutive, or where it is rounded by them.
-        self.key_positions = positions = batch.key_positions
-        has_gaps = positions is not None and (is_traced(positions) or has_holes(positions))
-        self.reads_positions = config.position_embedding_type == "alibi" and (config.round_alibi or has_gaps)
         self.is_shared = not (self.bias.is_per_layer or runs_backward_apart(model))
         self.current: dict[str, Layout] = {}
         given = batch.tokens.ids_or_embeddings
@@ -137,15 +118,7 @@ class BiasedLayouts:
         """A layout with the bias of this layer; the last three arguments are its [`span`]."""
         distances = distances_to(keys, self.queries, self.device) + distance
         is_later = distances > 0 if layout.mask is None and self.bias.is_causal and self.queries > 1 else None
-        if self.reads_positions:
-            bias = self.bias(distances, layer, positions=self.positions(keys, first, first - distance)).to(self.device)
-            if is_later is not None:
-                bias = bias.masked_fill(spread(is_later[None], self.queries, keys), torch.finfo(bias.dtype).min)
-        else:
-            values = self.bias(distances, layer).to(self.device)  # the bias may lie on another one (`device_map`)
-            if is_later is not None:
-                values = values.masked_fill(is_later, torch.finfo(values.dtype).min)
-            bias = spread(values, self.queries, keys)
+        bias = self.of_pairs(distances, is_later, layer, keys, first, first - distance)
         if self.implementation == "flex_attention":
             return layout._replace(bias=bias.expand(self.sequences, -1, self.queries, -1))
         if layout.parts is None:
@@ -153,27 +126,21 @@ class BiasedLayouts:
         cut = zip(layout.parts, bias.expand(self.sequences, -1, -1, -1).split(1), columns_of(layout.keys), strict=True)
         return layout._replace(parts=[Layout(masked(among(own, places), part.mask)) for part, own, places in cut])
 
-    def positions(self, keys: int, *starts: int | torch.Tensor) -> tuple[torch.LongTensor, ...]:
-        """Positions of keys, `(batch or 1, keys)`, and of queries; `starts` are the numbers of the first ones."""
-        counts, known = (keys, self.queries), self.key_positions
-        places = [torch.arange(n, device=self.device) + start for n, start in zip(counts, starts, strict=True)]
-        if known is None:
-            return tuple(each[None] for each in places)
-        # A static cache has room for more keys than there are.
-        return tuple(known[:, each.clamp(max=known.shape[1] - 1)] for each in places)
+    def of_pairs(
+        self, distances: torch.LongTensor, is_later: torch.BoolTensor | None, layer: int, keys: int, *starts: int
+    ) -> torch.Tensor:
+        """The bias of each pair, `(1, heads, queries, keys)`, from [`distances_to`] keys and which of them are later
+        than the query and not seen; `starts` are the numbers of the first key and of the first query."""
+        values = self.bias(distances, layer).to(self.device)  # the bias may lie on another one (`device_map`)
+        if is_later is not None:
+            values = values.masked_fill(is_later, torch.finfo(values.dtype).min)
+        return spread(values, self.queries, keys)
 
 
 def masked(bias: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     if mask is None:
         return bias
     return bias.where(mask, torch.finfo(bias.dtype).min) if mask.dtype == torch.bool else mask + bias
-
-
-def has_holes(positions: torch.LongTensor) -> bool:
-    """Whether padding stands between tokens of a row; `positions`: `(batch, n)`, -1 at padding."""
-    real = positions >= 0
-    begins = real[:, 1:] & ~real[:, :-1]
-    return bool((begins.sum(dim=1) + real[:, 0] > 1).any())
 
 
 def distances_to(keys: int, queries: int, device: torch.device | None = None) -> torch.LongTensor:

@@ -85,13 +85,6 @@ class TfmRotaryEmbedding(nn.Module):
         exponents = torch.arange(0, rotated, 2, dtype=torch.float) / rotated
         return 1.0 / config.rope_parameters["rope_theta"] ** exponents, 1.0  # rounded as in the official classes
 
-    @property
-    def rescaled_from(self) -> float:
-        """From this length on, frequencies depend on the length (dynamic scaling, LongRoPE)."""
-        if self.rope_type != "longrope" and "dynamic" not in self.rope_type:
-            return math.inf
-        return self.config.rope_parameters.get("original_max_position_embeddings") or self.original_max_seq_len
-
     @dynamic_rope_update
     def forward(self, hidden_states: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Positions of shape `(batch, length)` to cosines and sines of shape `(batch, length, rotated channels)`."""
@@ -123,12 +116,6 @@ def make_rotary(config, layer_types: list[str]) -> nn.Module | None:
         return None
     kinds = [layer_type for layer_type in dict.fromkeys(layer_types) if layer_type in config.rope_parameters]
     return TfmRotaryByKind(config, kinds) if kinds else TfmRotaryEmbedding(config)
-
-
-def follows_length(rotary: nn.Module | None, length: int) -> bool:
-    """Whether a row of this `length` has other rotary frequencies than a shorter one."""
-    parts = () if rotary is None else rotary.modules()
-    return any(length >= part.rescaled_from for part in parts if isinstance(part, TfmRotaryEmbedding))
 
 
 def rotate_together(query: torch.Tensor, key: torch.Tensor, *waves: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -84,8 +84,8 @@ class TfmStack:
     """Makes a `PreTrainedModel` a stack: `add_stack` gives it its modules, `run` takes a batch through them."""
 
     argument_prefix = ""  # stands before the names of arguments in errors: "decoder_" of an encoder-decoder
-
     layer_class = TfmLayer
+    biased_layouts = BiasedLayouts
 
     def add_stack(self, layer_types: list[str], vocab_size: int, is_causal: bool = False) -> None:
         """Makes the modules; `layer_types` names the kind of attention of each layer (see [`TfmAttention`])."""
@@ -124,7 +124,7 @@ class TfmStack:
     @capture_outputs
     def run(self, batch: Batch, source: tuple = (), **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
         """Takes a batch through embeddings, blocks and last norm. Layers get a [`Source`]'s fields, and `kwargs`."""
-        biased = None if self.position_bias is None else BiasedLayouts(self, batch)
+        biased = None if self.position_bias is None else self.biased_layouts(self, batch)
         hidden_states = self.embeddings(*batch.tokens)
         rotary = self.rotary_emb and self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
         layers = [*self.layers]  # found sooner in a list

@@ -1,0 +1,65 @@
+"""ALiBi between positions that are counted in the mask (BLOOM), and rounded by them (Falcon)."""
+
+import torch
+
+from .batch import Batch
+from .inputs import is_traced
+from .position_bias import BiasedLayouts, TfmAlibi, spread
+
+
+class TfmCountedAlibi(TfmAlibi):
+    """ALiBi of distances, or of positions."""
+
+    def __init__(self, config):
+        super().__init__(config, is_causal=True)
+        self.is_rounded = config.round_alibi
+
+    def forward(
+        self, distances: torch.LongTensor, layer: int, positions: tuple[torch.LongTensor, ...] | None = None
+    ) -> torch.Tensor:
+        """Distances `(n,)` to biases `(heads, n)`; or positions, of keys `(batch or 1, keys)` and of queries, to biases
+        `(batch or 1, heads, queries, keys)`.
+
+        What is rounded depends on the key alone, and has the shape `(batch or 1, heads, 1, keys)`: for a query it
+        differs from the bias by distance in one constant, which the softmax cancels.
+        """
+        if positions is None:
+            return super().forward(distances, layer)
+        slopes, (keys, queries) = self.slopes[:, None, None], (each[:, None] for each in positions)
+        keys, queries = keys.unsqueeze(-2), queries.unsqueeze(-1)
+        biases = slopes.bfloat16() * keys if self.is_rounded else slopes.float() * (keys - queries)
+        return (biases.float() * self.scale).to(self.slopes.dtype)
+
+
+class CountedLayouts(BiasedLayouts):
+    """[`BiasedLayouts`] by positions, where these are not consecutive, or the bias is rounded by them."""
+
+    def __init__(self, model, batch: Batch):
+        super().__init__(model, batch)
+        self.known = known = batch.key_positions
+        has_gaps = known is not None and (is_traced(known) or has_holes(known))
+        self.reads_positions = isinstance(self.bias, TfmCountedAlibi) and (self.bias.is_rounded or has_gaps)
+
+    def of_pairs(self, distances, is_later, layer: int, keys: int, *starts: int) -> torch.Tensor:
+        if not self.reads_positions:
+            return super().of_pairs(distances, is_later, layer, keys, *starts)
+        bias = self.bias(distances, layer, self.positions(keys, *starts)).to(self.device)
+        if is_later is None:
+            return bias
+        return bias.masked_fill(spread(is_later[None], self.queries, keys), torch.finfo(bias.dtype).min)
+
+    def positions(self, keys: int, *starts: int | torch.Tensor) -> tuple[torch.LongTensor, ...]:
+        """Positions of keys, `(batch or 1, keys)`, and of queries; `starts` are the numbers of the first ones."""
+        counts = (keys, self.queries)
+        places = [torch.arange(n, device=self.device) + start for n, start in zip(counts, starts, strict=True)]
+        if self.known is None:
+            return tuple(each[None] for each in places)
+        # A static cache has room for more keys than there are.
+        return tuple(self.known[:, each.clamp(max=self.known.shape[1] - 1)] for each in places)
+
+
+def has_holes(positions: torch.LongTensor) -> bool:
+    """Whether padding stands between tokens of a row; `positions`: `(batch, n)`, -1 at padding."""
+    real = positions >= 0
+    begins = real[:, 1:] & ~real[:, :-1]
+    return bool((begins.sum(dim=1) + real[:, 0] > 1).any())
