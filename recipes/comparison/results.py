@@ -15,8 +15,8 @@ from transformers import PreTrainedConfig
 
 from tfm_zoo.hub.cards import table
 from tfm_zoo.training.checkpoints import TrainState, staged
+from tfm_zoo.training.data import counted
 from tfm_zoo.training.report import command_line, device
-from tfm_zoo.training.wording import counted
 from tfm_zoo.visualization import TrainedModel, plot_comparison
 
 TEMPLATE = Path(__file__).with_name("results.md")

@@ -1,7 +1,6 @@
 """A loop on tensors: a tiny classifier of random tokens. Nothing is read, tokenized or downloaded."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -69,12 +68,12 @@ def loop_on_tensors(model: PreTrainedModel | None = None, **options: Any) -> Loo
         args=args,
         data=LabelledTexts(DatasetDict(), ["validation"], [], [], ["even", "odd"], ONE_LABEL),
         metrics=metrics,
-        figure_names=FIGURES,
+        score_names=FIGURES[1:],
         splits=splits,
         collate=padded,
         lengths=lengths if args.group_by_length else None,
     )
-    return Loop(replace(run, args=args), task)
+    return Loop(run, task)
 
 
 def logged(loop: Loop, key: str) -> list:

@@ -4,7 +4,7 @@ import pytest
 
 import tfm_zoo
 from tfm_zoo.training.models import load_config, load_tokenizer, new_tokenizer, tokens_to_learn
-from tfm_zoo.training.tasks.classification import ClassificationOptions, build_classifier
+from tfm_zoo.training.tasks.classification import ONE_LABEL, ClassificationOptions, LabelledTexts, build_classifier
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions
 from tfm_zoo.training.tasks.pretraining import PAIRS, PretrainingOptions, new_encoder
 from tfm_zoo.training.tasks.text_to_text import TextToTextOptions, new_writer
@@ -36,7 +36,8 @@ def test_every_task_asks_for_so_many():
     named = {"config_name": "bert-base", **sizes}
     model, tokenizer = new_encoder(PretrainingOptions(**named), PAIRS, TEXTS)
     assert model.config.vocab_size == len(tokenizer) == 650
-    model, tokenizer = build_classifier(ClassificationOptions(**named), ["a", "b"], TEXTS)
+    labelled = LabelledTexts({"train": {"text": TEXTS}}, [], [], ["text"], ["a", "b"], ONE_LABEL)
+    model, tokenizer = build_classifier(ClassificationOptions(**named), labelled)
     assert model.config.vocab_size == len(tokenizer) == 650
     args = TextToTextOptions(**sizes)
     tokenizer = new_tokenizer(args, TEXTS)

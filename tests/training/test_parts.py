@@ -17,14 +17,13 @@ from transformers import (
 
 import tfm_zoo
 from tfm_zoo.hub.cards import licence_of, write_card
-from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.identity import check_identity, identity
+from tfm_zoo.training.checkpoints import TrainState, check_identity, identity
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.optimization import freeze_base_model, parameter_groups
 from tfm_zoo.training.options import TrainingOptions, about
 from tfm_zoo.training.report import command_line
 from tfm_zoo.training.run import tracker_values
-from tfm_zoo.training.tasks.classification import ClassificationOptions, build_classifier
+from tfm_zoo.training.tasks.classification import ONE_LABEL, ClassificationOptions, LabelledTexts, build_classifier
 from tfm_zoo.training.tokenizers import byte_level_bpe
 from tfm_zoo.visualization import plot_runs, plot_training
 
@@ -55,6 +54,11 @@ def test_biases_and_norms_do_not_decay(model):
     assert len(decaying["params"]) + len(plain["params"]) == len(names)
 
 
+def build(args: ClassificationOptions, labels: list[str] | None = None):
+    """The classifier for labels, and its tokenizer."""
+    return build_classifier(args, LabelledTexts({}, [], [], [], labels or ["a", "b"], ONE_LABEL))
+
+
 def projection_of(model) -> torch.nn.Linear:
     """The projection onto the labels."""
     return getattr(model.classifier, "out_proj", model.classifier)
@@ -75,7 +79,7 @@ def classifier(checkpoint, tmp_path):
 def test_a_checkpoints_own_head_keeps_its_weights_and_label_order(classifier, model_class):
     own = AutoModelForSequenceClassification.from_pretrained(classifier).classifier.weight
     args = ClassificationOptions(model_name_or_path=str(classifier), model_class=model_class)
-    model, _ = build_classifier(args, ["good", "bad"])
+    model, _ = build(args, ["good", "bad"])
     assert type(model).__name__ == {"zoo": "Tfm", "native": ""}[model_class] + "BertForSequenceClassification"
     assert model.config.id2label == {0: "bad", 1: "good"}
     assert torch.equal(projection_of(model).weight, own)
@@ -86,19 +90,19 @@ def test_other_number_of_labels_is_refused_unless_the_head_may_go(classifier, mo
     labels = ["bad", "good", "ugly"]
     args = ClassificationOptions(model_name_or_path=str(classifier), model_class=model_class)
     with pytest.raises(ValueError, match=r"2 labels \['bad', 'good'\] and the data have 3: \['bad', 'good', 'ugly'\]"):
-        build_classifier(args, labels)
-    model, _ = build_classifier(replace(args, ignore_mismatched_sizes=True), labels)
+        build(args, labels)
+    model, _ = build(replace(args, ignore_mismatched_sizes=True), labels)
     assert projection_of(model).weight.shape == (3, 32)
     assert model.config.id2label == dict(enumerate(labels))
 
 
 def test_zoo_checkpoint_stays_what_it_is(checkpoint, tmp_path):
-    model, tokenizer = build_classifier(ClassificationOptions(model_name_or_path=str(checkpoint)), ["a", "b"])
+    model, tokenizer = build(ClassificationOptions(model_name_or_path=str(checkpoint)))
     model.save_pretrained(tmp_path / "zoo")
     tokenizer.save_pretrained(tmp_path / "zoo")
     for model_class in ("zoo", "native"):
         args = ClassificationOptions(model_name_or_path=str(tmp_path / "zoo"), model_class=model_class)
-        again, _ = build_classifier(args, ["a", "b"])
+        again, _ = build(args)
         assert isinstance(again, tfm_zoo.TfmBertForSequenceClassification)
         assert torch.equal(again.classifier.out_proj.weight, model.classifier.out_proj.weight)
 
@@ -111,7 +115,7 @@ def test_a_decoder_without_padding_learns_to_classify(model_class, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     GPT2LMHeadModel(GPT2Config(vocab_size=257, n_embd=16, n_head=2, n_layer=1)).save_pretrained(tmp_path)
     args = ClassificationOptions(model_name_or_path=str(tmp_path), model_class=model_class)
-    model, tokenizer = build_classifier(args, ["a", "b"])
+    model, tokenizer = build(args)
     short, long = (tokenizer(texts, padding=True, return_tensors="pt") for texts in (["film"], ["film", "a film"]))
     torch.testing.assert_close(model.eval()(**short).logits[0], model(**long).logits[0])
 
@@ -120,11 +124,11 @@ def test_tokenizer_of_another_model_is_refused(checkpoint, tmp_path):
     BertForSequenceClassification(BertConfig(vocab_size=20, **TINY)).save_pretrained(tmp_path)
     args = ClassificationOptions(model_name_or_path=str(tmp_path), tokenizer_name=str(checkpoint), model_class="native")
     with pytest.raises(ValueError, match=r"tokenizer .* has \d+ tokens, more than the 20 of"):
-        build_classifier(args, ["a", "b"])
+        build(args)
 
 
 def test_longest_input(checkpoint):
-    _, tokenizer = build_classifier(ClassificationOptions(model_name_or_path=str(checkpoint)), ["a", "b"])
+    _, tokenizer = build(ClassificationOptions(model_name_or_path=str(checkpoint)))
     assert longest_input(BertConfig(max_position_embeddings=50), tokenizer) == 50
     assert longest_input(BertConfig(max_position_embeddings=512), tokenizer) == 64
     config = tfm_zoo.TfmBertConfig(max_position_embeddings=50, pad_token_id=1, position_ids_from_padding=True)

@@ -6,10 +6,12 @@ from itertools import pairwise
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
-from transformers import ByT5Tokenizer
+from transformers import ByT5Tokenizer, PreTrainedConfig
 
 from tfm_zoo import built_in_data
 from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.training import generated
+from tfm_zoo.training.models import label_fields
 from tfm_zoo.training.tasks.tagging import TaggingOptions, labels_of_tokens, load_tagged_texts, reads_words
 from tfm_zoo.training.tokenizers import byte_level_bpe, word_piece_tokenizer
 
@@ -31,7 +33,7 @@ def test_names_of_class_labels_and_words_that_are_cut(tmp_path):
     assert data.notes[0] == "1 of the 11 rows of the train split, whose 'words' is empty, were left out."
     assert data.label_names == ["O", "B-x"] and next(iter(data.texts())) == "ab c d"
     tokenizer = word_piece_tokenizer(["a b c d"])
-    encoded = data.encode(tokenizer, args, {"O": 0, "B-x": 1})
+    encoded = data.encode(tokenizer, args, PreTrainedConfig(**label_fields(["O", "B-x"])))
     assert encoded["train"][0]["labels"] == [IGNORED, 1, 1, 0, IGNORED]
     assert encoded["validation"][0]["labels"] == [IGNORED, 1, IGNORED, 0, IGNORED]  # figures are those of words
     assert any(note.startswith("9 of the 27 words of the train split were left out") for note in data.notes)

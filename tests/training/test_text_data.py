@@ -2,9 +2,11 @@
 
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from transformers import PreTrainedConfig
 
-from tfm_zoo import built_in_data
-from tfm_zoo.training.models import in_order
+from tfm_zoo.training import generated
+from tfm_zoo.training.data import in_order
+from tfm_zoo.training.models import label_fields
 from tfm_zoo.training.tasks import classification as text_data
 from tfm_zoo.training.tasks.classification import ClassificationOptions, load_texts
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
@@ -108,8 +110,8 @@ def test_pairs_and_label_ids(tmp_path):
     pairs = texts(10).rename_column("text", "premise").add_column("hypothesis", ["so"] * 10)
     data = load(dataset_name=saved(tmp_path / "data", train=pairs, validation=pairs))
     assert data.text_columns == ["premise", "hypothesis"]
-    tokenizer = word_piece_tokenizer(["text so 0 1 2"])
-    encoded = data.encode(tokenizer, ClassificationOptions(max_seq_length=8), {"bad": 1, "good": 0})["validation"]
+    tokenizer, config = word_piece_tokenizer(["text so 0 1 2"]), PreTrainedConfig(**label_fields(["good", "bad"]))
+    encoded = data.encode(tokenizer, ClassificationOptions(max_seq_length=8), config)["validation"]
     assert tokenizer.decode(encoded[0]["input_ids"]) == "[CLS] text 0 [SEP] so [SEP]"
     assert encoded[0]["token_type_ids"] == [0, 0, 0, 0, 1, 1]
     assert encoded["labels"][:] == [1, 0] * 5

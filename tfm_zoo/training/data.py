@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from glob import glob
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ClassVar, TextIO, TypeVar
+from typing import Any, ClassVar, NamedTuple, TextIO, TypeVar
 
 from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
@@ -21,7 +22,6 @@ from transformers import PreTrainedTokenizerBase
 from tfm_zoo import built_in_data
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.streaming.byte_ranges import SHARD, in_ranges
-from tfm_zoo.training.wording import counted
 
 logger = logging.getLogger(__name__)
 Rows = TypeVar("Rows", Dataset, IterableDataset)
@@ -30,6 +30,12 @@ TABLES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".par
 TEXT_FILES = {".txt": "text", **TABLES}
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 VALIDATION = ("valid", "val", "dev", "development")  # other names of the validation split
+
+
+def counted(number: int, thing: str) -> str:
+    """A number and what it counts, for log, errors and cards: "1 row", "2 rows", "2 processes"."""
+    plural = "" if number == 1 else "es" if thing.endswith("s") else "s"
+    return f"{number:,} {thing}{plural}"
 
 
 def load_source(args: TrainingOptions, read_file: Callable | None = None) -> Mapping[str, Rows]:
@@ -203,6 +209,15 @@ def checked_texts(
     return texts
 
 
+class Measures(NamedTuple):
+    """What predictions are measured by, where the options do not say."""
+
+    metrics: Sequence[str]  # their names
+    predictions: Sequence[Any]  # those of two rows, on which metrics are tried, to learn the names of their results
+    references: Sequence[Any]  # likewise
+    best_by: str = "loss"  # the figure that picks the best model
+
+
 @dataclass
 class Data:
     """Splits "train", "validation" and perhaps "test", with notes on them."""
@@ -212,6 +227,7 @@ class Data:
     notes: list[str]  # what a reader of the figures must know of the data
 
     text_columns: ClassVar[Sequence[str]]
+    measures: ClassVar[Measures]
 
     def texts(self) -> Iterator[str]:
         """The training texts. Read when iterated."""
@@ -225,6 +241,18 @@ class Data:
             values = chain(*self.splits[split].to_dict().values())
             facts[name] = digest(value if isinstance(value, str) else json.dumps(value) for value in values)
         return facts
+
+
+def rows_by_role(
+    args: TrainingOptions,
+    splits: Mapping[str, Dataset],
+    columns_of: Callable[[str, Dataset], Dataset],
+    filled: Sequence[str] = (),
+) -> tuple[dict[str, Dataset], list[str], list[str]]:
+    """What [`by_role`] returns, for the columns of each split that the task reads, and for rows in which those of
+    `filled` are not empty."""
+    rows, own_splits, notes = by_role({name: columns_of(name, split) for name, split in splits.items()}, args)
+    return without_empty(rows, filled, notes) if filled else rows, own_splits, notes
 
 
 def by_role(splits: Mapping[str, Rows], args: TrainingOptions) -> tuple[dict[str, Rows], list[str], list[str]]:
@@ -271,13 +299,13 @@ def _is_filled(value: str | list) -> bool:
     return bool(value.strip() if isinstance(value, str) else value)
 
 
-def divide(rows: Mapping[str, Dataset], args: TrainingOptions, seed: int, notes: list[str]) -> DatasetDict:
+def divide(rows: Mapping[str, Dataset], args: TrainingOptions, notes: list[str]) -> DatasetDict:
     """The splits "train", "validation" and, if there is one or a share is asked for, "test".
 
     Those that are missing are cut from train, and a sentence about it is added to `notes`. Splits with more rows than
     `max_train_samples` or `max_eval_samples` keep that many, which the seed picks.
     """
-    train = rows["train"]
+    train, seed = rows["train"], args.seed
     shares = {"validation": args.validation_split_percentage, "test": args.test_split_percentage}
     missing = {role: share for role, share in shares.items() if role not in rows and share > 0}
     sizes = {role: max(1, round(len(train) * share / 100)) for role, share in missing.items()}
@@ -309,7 +337,26 @@ def class_names(feature: Any) -> list[str] | None:
     return feature.names if isinstance(feature, ClassLabel) else None
 
 
-def tell_labels(labels: Iterable[str], names: Sequence[str], number: int, thing: str = "row") -> None:
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names in order: whole numbers by value, and after them all others by the alphabet."""
+    return sorted(names, key=lambda name: (0, int(name), "") if re.fullmatch(r"-?\d+", name) else (1, 0, name))
+
+
+def each_label(labels: Iterable[str | list[str]]) -> list[str]:
+    """The labels of all rows, each of which has one or a list of them."""
+    return list(chain.from_iterable(label if isinstance(label, list) else [label] for label in labels))
+
+
+def known_labels(rows: Mapping[str, Dataset], column: str, names: list[str] | None) -> list[str]:
+    """The names of the labels that a column holds, by default those in the train split. Refuses others elsewhere."""
+    names = names or in_order(set(each_label(rows["train"][column])))
+    for name, split in rows.items():
+        if unknown := sorted(set(each_label(split[column])) - set(names)):
+            raise ValueError(f"split {name!r} has labels that train lacks: {unknown}; train has {names}")
+    return names
+
+
+def tell_labels(labels: Sequence[str], number: int, names: Sequence[str], thing: str = "row") -> None:
     """Log how often each label occurs among the `number` rows (or words) to train on; warn of what cannot be meant."""
     counts, shown = Counter(labels), 12
     found = ", ".join(f"{name} {counts[name]:,}" for name in names[:shown])

@@ -20,16 +20,15 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from tfm_zoo.hub.gathering import own_class, whole
+from tfm_zoo.training import checkpoints
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
-from tfm_zoo.training.checkpoints import STATE_FILE, TrainState, complete_checkpoints, save_checkpoint, staged
-from tfm_zoo.training.identity import check_identity, identity
+from tfm_zoo.training.data import counted
 from tfm_zoo.training.optimization import GradualUnfreezing, create_optimizer, create_schedules, freeze, what_learns
 from tfm_zoo.training.report import Report
 from tfm_zoo.training.run import Run, end_training, open_output, tracker_values
 from tfm_zoo.training.sharding import check_processes, load_saved, shard_shared_tables, unwrapped, whole_weights
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task, with_prefix
-from tfm_zoo.training.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +60,7 @@ class Loop:
     """Trains the model of a task, and saves it in `output_dir` whenever it is the best by `metric_for_best_model`."""
 
     def __init__(self, run: Run, task: Task):
+        run = replace(run, args=task.args)
         self.run, self.task = run, task
         self.accelerator, self.args = run.accelerator, run.args
         self.output_dir = Path(run.args.output_dir)
@@ -100,15 +100,17 @@ class Loop:
             "warmup_steps": warmup_steps,
             **task.facts,
         }
-        self.state = TrainState(run=identity(facts, self.args))
+        self.state = checkpoints.TrainState(run=checkpoints.identity(facts, self.args))
         if run.checkpoint:
             # With several phases the size of batches has to stay: the number of steps in a phase follows from it.
             may_differ = ["global_batch_size"] if self.batches.may_change and len(phases) == 1 else []
-            state = TrainState.read(run.checkpoint)
-            check_identity(state, self.state.run, may_differ)  # before the weights of another run are loaded
+            state = checkpoints.TrainState.read(run.checkpoint)
+            # Before the weights of another run are loaded.
+            checkpoints.check_identity(state, self.state.run, may_differ)
             check_processes(self.accelerator, state.run.get("num_processes"))
             self.accelerator.load_state(str(run.checkpoint))
-            kept_step = TrainState.read(self.output_dir).best_step if (self.output_dir / STATE_FILE).exists() else None
+            kept = self.output_dir / checkpoints.STATE_FILE
+            kept_step = checkpoints.TrainState.read(self.output_dir).best_step if kept.exists() else None
             if state.best_step not in (None, broadcast_object_list([kept_step])[0]):
                 logger.warning(
                     f"{self.output_dir} no longer holds the best model of {run.checkpoint.name}, that of step"
@@ -197,7 +199,7 @@ class Loop:
                 if args.is_checkpoint_due(state.step, end_of_epoch):
                     state.window_loss = accelerator.reduce(window_loss, "sum").item()
                     window_loss.fill_(state.window_loss if accelerator.is_main_process else 0)  # as a resumed run does
-                    save_checkpoint(accelerator, state, self.output_dir, keep=args.save_total_limit)
+                    checkpoints.save_checkpoint(accelerator, state, self.output_dir, keep=args.save_total_limit)
                 clock = perf_counter()
                 if self.is_finished:
                     break
@@ -209,7 +211,7 @@ class Loop:
 
     def how_to_go_on(self) -> str:
         """The command with which a run that was stopped goes on."""
-        found = [int(path.name.split("-")[1]) for path in complete_checkpoints(self.output_dir)]
+        found = [int(path.name.split("-")[1]) for path in checkpoints.complete_checkpoints(self.output_dir)]
         place = f"goes on from step {found[-1]}" if found else "begins again, as no checkpoint was saved yet"
         launcher = ["accelerate", "launch"] if "ACCELERATE_MIXED_PRECISION" in os.environ else ["python"]
         parser = ArgumentParser(add_help=False, allow_abbrev=False)
@@ -254,7 +256,7 @@ class Loop:
             model = unwrapped(self.accelerator, self.model)
             if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
                 model = whole(model, weights)  # whose dtype may differ from the wrapped model's
-            with staged(self.output_dir) as folder:
+            with checkpoints.staged(self.output_dir) as folder:
                 model.save_pretrained(folder, state_dict=weights)
                 self.task.save_tokenizer(folder)
                 self.state.write(folder)  # names the step of this model

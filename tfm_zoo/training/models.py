@@ -2,11 +2,10 @@
 
 import difflib
 import logging
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import transformers
@@ -21,15 +20,18 @@ from tfm_zoo.converters.tensor_matching import new_weights
 from tfm_zoo.limits import positions_of
 from tfm_zoo.packing.configuration import METHOD
 from tfm_zoo.quiet import quiet_loading
-from tfm_zoo.training.options import TrainingOptions, is_zoo
+from tfm_zoo.training.options import FineTuningOptions, TrainingOptions, is_zoo
 from tfm_zoo.training.parsing import nearest
 
 logger = logging.getLogger(__name__)
-ModelAndTokenizer = tuple[PreTrainedModel, PreTrainedTokenizerBase]
-
 # Weights are float32 in training, also those of half-precision checkpoints: half precision would round AdamW's small
 # steps away. With `mixed_precision`, the model computes in half precision where that does no harm.
 WEIGHTS = torch.float32
+
+
+class ModelAndTokenizer(NamedTuple):
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -86,22 +88,60 @@ class Head:
                 logger.warning(new_weights(name, sorted(fresh)))
         tokenizer = load_tokenizer(args)
         check_vocabulary(tokenizer, model.config)
-        return model, tokenizer
+        return ModelAndTokenizer(model, tokenizer)
+
+    def load_with_labels(self, args: FineTuningOptions, labels: Sequence[str], **fields: Any) -> ModelAndTokenizer:
+        """The checkpoint with a head for these labels, and its tokenizer. Its own head is kept if it has as many
+        labels; any other is refused, or replaced if `ignore_mismatched_sizes`."""
+        name, config = args.model_name_or_path, self.config_of_checkpoint(args)
+        suffix = self.auto_class.__name__.removeprefix("AutoModel")  # such as "ForSequenceClassification"
+        has_head = any(suffix in architecture for architecture in config.architectures or [])
+        is_misfit = has_head and config.num_labels != len(labels)
+        if is_misfit and not args.ignore_mismatched_sizes:
+            raise ValueError(
+                f"{name!r} classifies into {config.num_labels} labels {list(config.label2id)} and the data have"
+                f" {len(labels)}: {labels}; ignore_mismatched_sizes replaces its head"
+            )
+        if has_head and set(config.label2id) == set(labels):
+            labels = [config.id2label[index] for index in range(len(labels))]
+        elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in config.label2id):
+            logger.warning(f"{name!r} classifies into {list(config.label2id)}: its head now learns {labels}")
+        replace_head = args.ignore_mismatched_sizes and (is_misfit or not has_head)
+        return self.load(args, replace_head, **label_fields(labels), **fields)
+
+    def for_texts(
+        self, args: FineTuningOptions, texts: Iterable[str], labels: Sequence[str], **fields: Any
+    ) -> ModelAndTokenizer:
+        """The checkpoint with a head for these labels and its tokenizer; or a new model for texts of at most
+        `max_seq_length` tokens, and the tokenizer named, or one made from the texts. `fields` are set in the
+        configuration."""
+        if not args.is_new:
+            return self.load_with_labels(args, labels, **fields)
+        tokenizer = new_tokenizer(args, texts)
+        if not args.tokenizer_name:
+            tokenizer.model_max_length = args.max_seq_length
+        positions = {} if args.is_named else {"max_position_embeddings": args.max_seq_length}
+        config = self.new_config(args, tokenizer, **label_fields(labels), **positions)
+        return ModelAndTokenizer(self.new(args, config, **fields), tokenizer)
 
     def new(self, args: TrainingOptions, config: PreTrainedConfig, **fields: Any) -> PreTrainedModel:
-        """A model of this configuration with new weights. `fields` are set only if it is converted to a zoo model."""
+        """A model of this configuration with new weights. `fields` are set in it or, if the model is converted to a
+        zoo model, in that one's."""
+        becomes_zoo = args.becomes_zoo(config)
+        if not becomes_zoo:
+            config.update(fields)
         # With the same seed the official model and the converted one start with the same weights.
         model = self.auto_class.from_config(config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code)
         if args.tokenizer_name is None and args.tokenizer_vocab_size is None:
             weigh_embeddings(model)
-        return tfm_zoo.from_official(model, self.zoo_class(config), **fields) if args.becomes_zoo(config) else model
+        return tfm_zoo.from_official(model, self.zoo_class(config), **fields) if becomes_zoo else model
 
     def new_config(self, args: TrainingOptions, tokenizer: PreTrainedTokenizerBase, **fields: Any) -> PreTrainedConfig:
         """The configuration of a new model, as the options name it; `fields` change it, and `config_overrides` win."""
         fields = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **fields}
         if not args.is_named:
             fields = {**args.small_fields, **fields}
-        overrides, known = args.overrides(), _known_config(args)
+        overrides, known = args.overrides(), known_config(args)
         for name in ("bos_token_id", "eos_token_id"):
             if isinstance(known_id := getattr(known, name, None), int) and known_id >= len(tokenizer):
                 fields.setdefault(name, getattr(tokenizer, name))  # the vocabulary has no such token
@@ -184,11 +224,11 @@ def tokens_to_learn(args: TrainingOptions, default: int) -> int:
     """The number of tokens of a tokenizer made for a new model: as the options say, or as its configuration has."""
     if args.tokenizer_vocab_size is not None:
         return args.tokenizer_vocab_size
-    usual = getattr(_known_config(args), "vocab_size", default) if args.is_named else default
+    usual = getattr(known_config(args), "vocab_size", default) if args.is_named else default
     return args.overrides().get("vocab_size", usual)
 
 
-def _known_config(args: TrainingOptions) -> PreTrainedConfig:
+def known_config(args: TrainingOptions) -> PreTrainedConfig:
     """The configuration that the options name, before any of its fields is changed."""
     if args.config_name in tfm_zoo.NAMED_CONFIGS:
         return tfm_zoo.named_config(args.config_name)
@@ -221,54 +261,7 @@ def with_padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def new_config_and_tokenizer(
-    head: Head, args: TrainingOptions, texts: Iterable[str], max_length: int, **fields: object
-) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:
-    """The configuration of a new model for texts of at most `max_length` tokens, with these fields; and the tokenizer
-    named, or one made from the texts."""
-    tokenizer = new_tokenizer(args, texts)
-    if not args.tokenizer_name:
-        tokenizer.model_max_length = max_length
-    if not args.is_named:
-        fields["max_position_embeddings"] = max_length
-    return head.new_config(args, tokenizer, **fields), tokenizer
-
-
-def load_with_labels(
-    head: Head,
-    args: TrainingOptions,
-    config: PreTrainedConfig,
-    label_names: list[str],
-    replace_misfit: bool = False,
-    **fields: Any,
-) -> ModelAndTokenizer:
-    """The checkpoint with a head for these labels, and its tokenizer. Its own head is kept if it has as many labels;
-    any other is refused, or replaced if `replace_misfit`. `config` is the checkpoint's configuration, in which `fields`
-    are set."""
-    name = args.model_name_or_path
-    suffix = head.auto_class.__name__.removeprefix("AutoModel")  # such as "ForSequenceClassification"
-    has_head = any(suffix in architecture for architecture in config.architectures or [])
-    is_misfit = has_head and config.num_labels != len(label_names)
-    if is_misfit and not replace_misfit:
-        raise ValueError(
-            f"{name!r} classifies into {config.num_labels} labels {list(config.label2id)} and the data have"
-            f" {len(label_names)}: {label_names}; ignore_mismatched_sizes replaces its head"
-        )
-    if has_head and set(config.label2id) == set(label_names):
-        label_names = [config.id2label[index] for index in range(len(label_names))]
-    elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in config.label2id):
-        logger.warning(f"{name!r} classifies into {list(config.label2id)}: its head now learns {label_names}")
-
-    replace_head = replace_misfit and (is_misfit or not has_head)
-    return head.load(args, replace_head, **label_fields(label_names), **fields)
-
-
-def label_fields(names: list[str]) -> dict[str, Any]:
+def label_fields(names: Sequence[str]) -> dict[str, Any]:
     """The fields of a configuration that name the labels."""
     ids = {name: index for index, name in enumerate(names)}
     return {"num_labels": len(names), "id2label": dict(enumerate(names)), "label2id": ids}
-
-
-def in_order(names: Iterable[str]) -> list[str]:
-    """Names in order: whole numbers by value, and after them all others by the alphabet."""
-    return sorted(names, key=lambda name: (0, int(name), "") if re.fullmatch(r"-?\d+", name) else (1, 0, name))

@@ -73,6 +73,10 @@ class Options:
 given = partial(option, compare="free")
 #: an option that says how a run is kept, resumed, stopped or published
 managing = partial(option, resume=False, compare="never")
+#: an option that a resumed run may change, such as how a batch is divided
+changeable = partial(option, resume=False)
+#: likewise, and results do not depend on it
+free = partial(option, resume=False, compare="free")
 
 
 @dataclass(frozen=True)
@@ -111,73 +115,44 @@ class TrainingOptions(Options):
     test_split_percentage: ClassVar[float] = 0
 
     # The model
-    model_name_or_path: str | None = managing(
-        None, "Zoo or official checkpoint, Hub id or folder; default: a new model."
-    )
+    model_name_or_path: str | None = managing(None, "Zoo or official checkpoint, Hub id or folder; else a new model.")
     model_type: str | None = given(None, "Type of a new model in its default size (llama); default: a small model.")
     config_name: str | None = given(
-        None, f"Configuration of a new model: a Hub id, a folder, or one of {', '.join(NAMED_CONFIGS)}."
+        None, f"Configuration of a new model: Hub id, folder or {', '.join(NAMED_CONFIGS)}."
     )
     config_overrides: str | None = given(None, "Fields of a new model: 'hidden_size=256,mlp_type=gated' or a mapping.")
-    tokenizer_name: str | None = given(
-        None, "Default: the checkpoint's, or one made from the training text.", resume=False
-    )
+    tokenizer_name: str | None = given(None, "Default: the checkpoint's, or one made from the texts.", resume=False)
     tokenizer_vocab_size: int | None = given(
-        None,
-        "The most tokens of a tokenizer made from the training text; default: as many as the named configuration has,"
-        " or those of a small model.",
+        None, "The most tokens of a tokenizer made from the texts; default: as the named configuration, or small model."
     )
-    model_class: Literal["zoo", "native"] = option(
-        "zoo", "'native' keeps an official checkpoint's own class.", compare="never"
-    )
-    trust_remote_code: bool = given(
-        False, "Run code that a checkpoint or a metric on the Hub brings along.", resume=False
-    )
+    model_class: Literal["zoo", "native"] = option("zoo", "'native' keeps an official class.", compare="never")
+    trust_remote_code: bool = given(False, "Run code that a checkpoint or metric on the Hub brings.", resume=False)
 
     # The data
-    dataset_name: str | None = given(
-        None, "Hub id or local folder; default: 'generated', the built-in data set.", resume=False
-    )
+    dataset_name: str | None = given(None, "Hub id or folder; default: 'generated', the built-in one.", resume=False)
     dataset_config_name: str | None = given(None, "Configuration of the data set.")
-    train_file: str | None = given(
-        None, "CSV, TSV, JSON (lines) or Parquet file, instead of dataset_name.", resume=False
-    )
+    train_file: str | None = given(None, "CSV, TSV, JSON (lines) or Parquet, instead of dataset_name.", resume=False)
     validation_file: str | None = given(None, "Such a file to validate on.", resume=False)
-    validation_split_percentage: float = given(
-        10, "Percentage of train to validate on if there is no validation split.", at_least=0
-    )
+    validation_split_percentage: float = given(10, "Of train, if there is no validation split.", at_least=0)
     max_train_samples: int | None = given(None, "Use this many training examples, picked by the seed.", at_least=1)
     max_eval_samples: int | None = given(None, "Likewise for each split to evaluate on.", at_least=1)
     preprocessing_num_workers: int | None = given(None, "Processes that tokenize.", at_least=1, resume=False)
 
     # The run
-    output_dir: str = option(
-        "output",
-        "Folder for the best model, its card, the figures and the checkpoints.",
-        resume=False,
-        compare="free",
-    )
-    overwrite_output_dir: bool = option(False, "Replace the run that `output_dir` holds.", resume=False, compare="free")
+    output_dir: str = free("output", "Folder for the best model, its card, the figures and the checkpoints.")
+    overwrite_output_dir: bool = free(False, "Replace the run that `output_dir` holds.")
     seed: int = option(42, "Seed of splits, shuffling, new weights and dropout.")
 
-    per_device_train_batch_size: int = option(
-        16, "Training examples per process and forward pass.", at_least=1, resume=False
-    )
-    per_device_eval_batch_size: int = option(
-        32, "Evaluation examples per process and forward pass.", at_least=1, resume=False
-    )
-    gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.", at_least=1, resume=False)
-    dataloader_num_workers: int | None = option(
-        None,
-        "Workers per process that prepare batches; default: 0, for a stream up to 4, as cores allow.",
-        at_least=0,
-        resume=False,
-        compare="free",
+    per_device_train_batch_size: int = changeable(16, "Training examples per process and forward pass.", at_least=1)
+    per_device_eval_batch_size: int = changeable(32, "Evaluation examples per process and forward pass.", at_least=1)
+    gradient_accumulation_steps: int = changeable(1, "Forward passes per optimiser step.", at_least=1)
+    dataloader_num_workers: int | None = free(
+        None, "Workers per process that prepare batches; default: 0, for a stream up to 4, as cores allow.", at_least=0
     )
 
     learning_rate: float | None = option(
         None,
-        "Highest learning rate; default: 5e-5, 1e-3 for a new model. For 'noam' a factor, by default 1.",
+        "Highest rate; default: 5e-5, 1e-3 for a new model. For 'noam' a factor, usually 1.",
         above=0,
         compare="own",
     )
@@ -187,62 +162,39 @@ class TrainingOptions(Options):
     adam_epsilon: float = option(1e-8, "AdamW's epsilon.", above=0)
     max_grad_norm: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", at_least=0)
     num_train_epochs: float = managing(3.0, "Passes over the training data; may be a fraction.", above=0)
-    max_train_steps: int | None = option(
-        None, "Optimiser steps; overrides num_train_epochs.", "max_steps", at_least=1, resume=False
-    )
+    max_train_steps: int | None = changeable(None, "Steps; overrides num_train_epochs.", "max_steps", at_least=1)
     lr_scheduler_type: Literal[SCHEDULES] = option(
         "linear", "A schedule of transformers, or 'noam' (Vaswani et al. 2017), set by model width and warmup_steps."
     )
     warmup_steps: float = option(
-        0.1,
-        "Steps of warm-up; below 1, a share of all steps.",
-        "num_warmup_steps",
-        "warmup_ratio",
-        at_least=0,
-        compare="own",
+        0.1, "Steps of warm-up; below 1, a share of all.", "num_warmup_steps", "warmup_ratio", at_least=0, compare="own"
     )
     layerwise_lr_decay: float | None = option(
         None, "Learning rate of each layer, as a share of that of the layer above it.", above=0, at_most=1
     )
     freeze: list[str] | None = option(
         None,
-        "Parameters that do not learn: names of modules or parameters, or whole parts of such names, with *, ? and"
-        " [...] as in a shell, such as embeddings 'layers.[0-3]'.",
+        "Parameters that do not learn, by whole parts of their names, with *, ? and [...]: embeddings 'layers.[0-3]'.",
         compare="never",
     )
     gradual_unfreezing: str | None = option(
-        None,
-        "At first only the head learns; every N steps, or 'epoch', one more layer does, the embeddings last.",
-        compare="never",
+        None, "First only the head learns; every N steps, or 'epoch', one more layer, embeddings last.", compare="never"
     )
-    gradient_checkpointing: bool = option(
-        False, "Recompute activations in the backward pass to save memory.", resume=False
-    )
-    sync_each_batch: bool = option(
-        False,
-        "Sum gradients over processes after each forward pass, not once per step: more traffic, but less memory.",
-        resume=False,
+    gradient_checkpointing: bool = changeable(False, "Recompute activations in the backward pass: less memory.")
+    sync_each_batch: bool = changeable(
+        False, "Sum gradients over processes after each pass: less memory, more traffic."
     )
     mixed_precision: Literal["no", "fp16", "bf16"] | None = option(
         None,
         "Precision of the forward pass; default: that of `accelerate launch`. bf16 is faster on GPUs, and on CPUs with"
         " AVX512_BF16 or AMX.",
     )
-    torch_compile: bool = option(
-        False, "Compile the model: takes minutes, and pays off if batches have few different lengths."
-    )
+    torch_compile: bool = option(False, "Compile the model: takes minutes, and pays off with few different lengths.")
     torch_compile_backend: str = option("inductor", "torch's name for the compiler.")
-    ddp_timeout: int = option(
-        1800,
-        "Seconds that a process waits for others, such as for the first one to tokenize.",
-        at_least=1,
-        resume=False,
-    )
+    ddp_timeout: int = changeable(1800, "Seconds that a process waits for others, as while one tokenizes.", at_least=1)
 
     logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1)
-    eval_steps: int | None = option(
-        None, "Steps between two evaluations; default: after each epoch.", at_least=1, resume=False
-    )
+    eval_steps: int | None = changeable(None, "Steps between evaluations; default: after each epoch.", at_least=1)
     metric_for_best_model: str | None = option(
         None, "Validation figure that picks the best model; the lower loss decides a tie.", compare="never"
     )
@@ -254,15 +206,11 @@ class TrainingOptions(Options):
     checkpointing_steps: str | None = managing(None, "Steps between two checkpoints, or 'epoch'; default: none.")
     save_total_limit: int | None = managing(2, "How many checkpoints to keep.", at_least=1)
     resume_from_checkpoint: str | None = managing(
-        None,
-        "A checkpoint, or 'auto': the newest complete one in output_dir. If a run was killed before it saved one, it"
-        " begins again.",
+        None, "A checkpoint, or 'auto': the newest in output_dir, and if there is none yet, from the beginning."
     )
 
-    with_tracking: bool = option(False, "Log to the trackers of Accelerate.", resume=False, compare="free")
-    report_to: str | None = option(
-        None, "Which tracker (tensorboard, wandb, ...); default: all installed.", resume=False, compare="free"
-    )
+    with_tracking: bool = free(False, "Log to the trackers of Accelerate.")
+    report_to: str | None = free(None, "Which tracker (tensorboard, wandb, ...); default: all installed.")
 
     push_to_hub: bool = managing(False, "Upload the best model to the Hub.")
     hub_model_id: str | None = managing(None, "Repository to push to; default: the name of output_dir.")
@@ -397,6 +345,12 @@ class TrainingOptions(Options):
 class SplitOptions(TrainingOptions):
     """The options of tasks whose data are rows, from which a validation and a test split can be cut, and whose
     predictions are measured by metrics."""
+
+    lengths: ClassVar[Sequence[str]] = ("max_seq_length",)  # the options that limit the tokens of a row
+    #: what stands for options that only some of these tasks have
+    pad_to_max_length: ClassVar[bool] = False
+    group_by_length: ClassVar[bool] = False
+    ignore_mismatched_sizes: ClassVar[bool] = False
 
     test_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file to test on.", resume=False)
     test_split_percentage: float = option(0, "Percentage of train to test on if there is no test split.", at_least=0)

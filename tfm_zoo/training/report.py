@@ -21,9 +21,9 @@ from transformers import PreTrainedModel
 from tfm_zoo.hub import push
 from tfm_zoo.hub.cards import facts_of_zoo_model, licence_of, tags_of, write_card
 from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
+from tfm_zoo.training.data import counted
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Task
-from tfm_zoo.training.wording import counted
 from tfm_zoo.visualization import plot_training
 
 logger = logging.getLogger(__name__)

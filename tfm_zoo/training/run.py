@@ -35,15 +35,7 @@ from transformers.integrations import unset_hf_deepspeed_config
 from tfm_zoo.hub import PushError
 from tfm_zoo.hub.uploading import open_repository
 from tfm_zoo.quiet import hush_deepspeed, hush_downloads, hush_progress_bars, hush_tokenizers
-from tfm_zoo.training.checkpoints import (
-    RESULTS_FILE,
-    STAGING,
-    asks_to_resume,
-    complete_checkpoints,
-    find_checkpoint,
-    holds_a_dead_run,
-    holds_a_run,
-)
+from tfm_zoo.training import checkpoints
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.parsing import parse_options
 from tfm_zoo.training.sharding import is_sharded
@@ -224,15 +216,16 @@ def check_output_dir(accelerator: Accelerator, args: TrainingOptions) -> Path | 
     """
     output_dir, resume_from = Path(args.output_dir), args.resume_from_checkpoint
     # The main process finds it: others may see a shared folder as it was before.
-    checkpoint = broadcast_object_list([find_checkpoint(resume_from, output_dir)])[0]
+    checkpoint = broadcast_object_list([checkpoints.find_checkpoint(resume_from, output_dir)])[0]
     if checkpoint and checkpoint.resolve().parent != output_dir.resolve():
         where = f"output_dir {args.output_dir!r}, where the best model of its run is"
         raise ValueError(f"resume_from_checkpoint {resume_from!r} is not in {where}")
-    resumes = asks_to_resume(resume_from)
-    may_replace = args.overwrite_output_dir or (resumes and holds_a_dead_run(output_dir))
-    if checkpoint is None and holds_a_run(output_dir) and not may_replace:
+    resumes = checkpoints.asks_to_resume(resume_from)
+    may_replace = args.overwrite_output_dir or (resumes and checkpoints.holds_a_dead_run(output_dir))
+    if checkpoint is None and checkpoints.holds_a_run(output_dir) and not may_replace:
         lacks = " and no checkpoint to go on from" if resumes else ""
-        resume = " --resume_from_checkpoint auto to go on with it," if complete_checkpoints(output_dir) else ""
+        has_checkpoint = checkpoints.complete_checkpoints(output_dir)
+        resume = " --resume_from_checkpoint auto to go on with it," if has_checkpoint else ""
         raise FileExistsError(
             f"output_dir {args.output_dir!r} holds a run{lacks}: give another folder,{resume} or --overwrite_output_dir"
             " to replace it"
@@ -266,9 +259,10 @@ def open_output(run: Run) -> Run:
             repository = open_repository(api, repository, args.hub_private_repo, args.hub_revision)
             args = replace(args, hub_model_id=repository)
         if run.checkpoint is None:
-            for leftover in (*output_dir.glob("checkpoint-*"), *output_dir.glob(f"{STAGING}*")):
+            for leftover in (*output_dir.glob("checkpoint-*"), *output_dir.glob(f"{checkpoints.STAGING}*")):
                 shutil.rmtree(leftover)
-            (output_dir / RESULTS_FILE).unlink(missing_ok=True)  # else the new run, if killed, would pass for finished
+            # With old results the new run, if killed, would pass for finished.
+            (output_dir / checkpoints.RESULTS_FILE).unlink(missing_ok=True)
         output_dir.mkdir(parents=True, exist_ok=True)
     accelerator.wait_for_everyone()
     if args.checkpointing_steps and not output_dir.is_dir():

@@ -12,12 +12,15 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.metrics import Metrics
-from tfm_zoo.training.options import FineTuningOptions, TrainingOptions, is_zoo
+from tfm_zoo.training.data import Data, vocabulary_digest
+from tfm_zoo.training.metrics import Metrics, load_metrics
+from tfm_zoo.training.models import ModelAndTokenizer, longest_input
+from tfm_zoo.training.options import TrainingOptions, fitted, is_zoo
+from tfm_zoo.training.run import Run
 
 Batch = dict[str, Tensor]
 
@@ -36,7 +39,7 @@ class Task(ABC):
     facts: dict[str, Any] = field(default_factory=dict)  # about the data, for the identity of the run
     data: Any = None  # where the examples come from: with `notes` on them, and its `own_splits`, which were not cut
     metrics: Metrics | None = None  # of predictions, if the task makes any
-    figure_names: Sequence[str] = ("loss",)  # what an evaluation gives
+    score_names: Sequence[str] = ()  # the figures that these give
 
     #: tokens per process and forward pass; None: batches of `per_device_train_batch_size` examples
     batch_tokens: int | None = None
@@ -44,6 +47,7 @@ class Task(ABC):
     lengths: Sequence[Any] | None = None
 
     pipeline_tag: ClassVar[str]
+    collator_class: ClassVar[type] = DataCollatorWithPadding  # of tasks whose data are rows
     languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows
     titles: ClassVar[dict[str, str]]  # name of a figure -> its name in the card; others go by their own name
     name_of_examples: ClassVar[str] = "examples"  # in the log and the card
@@ -61,10 +65,15 @@ class Task(ABC):
             if name != "train"
         }
 
+    @classmethod
+    def figures_of(cls, args: TrainingOptions, scores: Sequence[str]) -> list[str]:
+        """The names of what an evaluation gives, where metrics give these scores."""
+        return ["loss", *scores]
+
     @property
     def headline(self) -> Sequence[str]:
-        """The figures that the card's metadata name: all but the loss, if there are others."""
-        return self.figure_names[1:] or self.figure_names
+        """The figures that the card's metadata name, by default those of the metrics."""
+        return self.score_names
 
     @property
     def drawn(self) -> Sequence[str]:
@@ -140,21 +149,46 @@ def collator(
     return collator_class(tokenizer, pad_to_multiple_of=multiple, **length, **options)
 
 
-def batched(
-    splits: Mapping[str, Any],
-    collator_class: type,
-    tokenizer: PreTrainedTokenizerBase,
-    accelerator: Accelerator,
-    longest: int,
-    args: FineTuningOptions,
-) -> dict[str, Any]:
-    """The fields of a [`Task`] that make batches of encoded texts; `longest` as for [`collator`]."""
-    options = {"max_length": args.max_seq_length, "pad_to_max_length": args.pad_to_max_length}
-    return {
-        "splits": splits,
-        "collate": collator(collator_class, tokenizer, accelerator, longest, **options),
-        "lengths": [*map(len, splits["train"]["input_ids"])] if args.group_by_length else None,
+def task_of_rows(
+    run: Run,
+    task_class: type[Task],
+    load: Callable[[Any], Data],
+    build: Callable[[Any, Any], ModelAndTokenizer],
+) -> Task:
+    """The task of a run whose data are rows: its metrics, its data, its model and its tokens, read in this order.
+
+    Args:
+        load: the data, from the options.
+        build: the model and its tokenizers, from the options and the data. By their names they are fields of the task.
+    """
+    args, accelerator = run.args, run.accelerator
+    metrics = load_metrics(args.metrics, args.trust_remote_code) if args.metrics else None
+    with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
+        data = load(args)
+        usual, predictions, references, best_by = data.measures
+        metrics = metrics or load_metrics(usual)
+        scores = metrics.result_names(predictions, references)
+        args = args.choosing_by(task_class.figures_of(args, scores), best_by)
+        made = build(args, data)
+        longest = longest_input(made.model.config, made.tokenizer)
+        args = fitted(args, longest, *args.lengths)
+        splits = data.encode(made.tokenizer, args, made.model.config, *made[2:])
+    padding = {
+        "max_length": max(getattr(args, name) for name in args.lengths),
+        "pad_to_max_length": args.pad_to_max_length,
     }
+    return task_class(
+        **made._asdict(),
+        accelerator=accelerator,
+        args=args,
+        data=data,
+        splits=splits,
+        facts={"tokenizer": vocabulary_digest(made.tokenizer), **data.facts},
+        metrics=metrics,
+        score_names=scores,
+        collate=collator(task_class.collator_class, made.tokenizer, accelerator, longest, **padding),
+        lengths=[*map(len, splits["train"]["input_ids"])] if args.group_by_length else None,
+    )
 
 
 def with_prefix(figures: Mapping[str, Any], split: str) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def load_documents(args: DocumentOptions) -> Documents:
         for role, split in splits.items():
             if not any(map(str.strip, split[column])):
                 raise ValueError(f"there is no text in the {role} split")
-        splits = divide(splits, args, args.seed, notes)
+        splits = divide(splits, args, notes)
         train, validation = (TextSource(splits[role], column) for role in ("train", "validation"))
     return Documents(train, validation, str.splitlines if is_text else split_sentences, own_splits, notes)
 

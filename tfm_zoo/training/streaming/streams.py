@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from tfm_zoo.training.batches import Division
+from tfm_zoo.training.data import counted
 from tfm_zoo.training.streaming.texts import CHARACTERS, Lane, Place, TextSource
-from tfm_zoo.training.wording import counted
 
 logger = logging.getLogger(__name__)
 

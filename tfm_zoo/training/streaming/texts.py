@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, IterableDataset
 
-from tfm_zoo.training.data import digest
-from tfm_zoo.training.wording import counted
+from tfm_zoo.training.data import counted, digest
 
 #: characters at which a chunk of texts ends, which bounds its memory
 CHARACTERS = 2_000_000

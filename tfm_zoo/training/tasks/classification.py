@@ -4,9 +4,8 @@ Read from top to bottom: the options, the data, the model, the task (its loss is
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import isfinite, isnan
 from typing import Any, ClassVar, Literal
 
@@ -15,47 +14,20 @@ from datasets import ClassLabel, Dataset, DatasetDict, List, Value, load_dataset
 from torch import Tensor, nn
 from transformers import (
     AutoModelForSequenceClassification,
-    DataCollatorWithPadding,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 from typing_extensions import Self
 
-from tfm_zoo import built_in_data
-from tfm_zoo.training.data import (
-    Data,
-    by_role,
-    check_column,
-    checked_texts,
-    class_names,
-    divide,
-    find_columns,
-    load_file,
-    load_source,
-    names_in,
-    row_error,
-    tell_labels,
-    vocabulary_digest,
-)
+from tfm_zoo.training import data, generated
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.metrics import load_metrics, predicted
-from tfm_zoo.training.models import (
-    Head,
-    ModelAndTokenizer,
-    family_of,
-    in_order,
-    label_fields,
-    load_with_labels,
-    longest_input,
-    new_config_and_tokenizer,
-    with_padding,
-)
+from tfm_zoo.training.metrics import predicted
+from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, known_config, with_padding
 from tfm_zoo.training.optimization import freeze, freeze_base_model, what_learns
-from tfm_zoo.training.options import FineTuningOptions, fitted, option
+from tfm_zoo.training.options import FineTuningOptions, changeable, option
 from tfm_zoo.training.run import start_run
-from tfm_zoo.training.task import Batch, Task, batched, inputs_of
-from tfm_zoo.training.wording import counted
+from tfm_zoo.training.task import Batch, Task, inputs_of, task_of_rows
 
 logger = logging.getLogger(__name__)
 
@@ -80,22 +52,21 @@ class ClassificationOptions(FineTuningOptions):
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
     classifier_pooling: Literal["cls", "mean", "attention"] | None = option(
         None,
-        "What the head of a zoo encoder reads: 'cls', the first position; 'mean', the mean of all tokens, which is"
-        " better after a short pre-training; 'attention', a mean weighted by a learned query; default: as the"
-        " configuration has it.",
+        "What the head of a zoo encoder reads: the first position, the mean of all tokens (better after a short"
+        " pre-training), or a mean weighted by a learned query; default: as configured.",
     )
 
     # The data
-    dataset_name: str | None = option(
-        None, f"Hub id, folder or 'generated' (built-in); default: {DEFAULT_DATASET}.", resume=False
+    dataset_name: str | None = changeable(
+        None, f"Hub id, folder or 'generated' (built-in); default: {DEFAULT_DATASET}."
     )
     text_column_name: list[str] | None = option(
-        None, f"One text column or two; default: first of {names_in(TEXT_COLUMNS)}.", "text_column_names"
+        None, f"One text column or two; default: first of {data.names_in(TEXT_COLUMNS)}.", "text_column_names"
     )
     label_column_name: list[str] | None = option(
         None,
-        "Column of the labels, or of lists of labels; or several columns: of numbers, or of labels that a row has (1)"
-        " or lacks (0); default: 'label' or 'labels'.",
+        "Labels, lists of labels or numbers; or several columns, of numbers or of labels that a row has (1) or lacks"
+        " (0); default: 'label' or 'labels'.",
         "label_column_names",
     )
     problem_type: Literal[ONE_LABEL, ANY_LABELS, NUMBERS] | None = option(
@@ -104,9 +75,7 @@ class ClassificationOptions(FineTuningOptions):
 
     # The run
     freeze_epochs: int = option(0, "Train only the head for this many epochs, then the whole model.", at_least=0)
-    frozen_learning_rate: float | None = option(
-        None, "Highest rate of the frozen epochs, with a schedule of their own; default: one schedule for all.", above=0
-    )
+    frozen_learning_rate: float | None = option(None, "Rate of these epochs, with a schedule of their own.", above=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,14 +100,6 @@ class ClassificationOptions(FineTuningOptions):
             return super().with_default_data()
         return replace(self, dataset_name=DEFAULT_DATASET)
 
-    def pooling(self, config: PreTrainedConfig) -> dict[str, str]:
-        """`classifier_pooling` as a field of the model's configuration; empty if it is not given."""
-        if self.classifier_pooling is None:
-            return {}
-        if (family_of(config) if self.becomes_zoo(config) else config.model_type) != "tfm_bert":
-            raise ValueError(f"classifier_pooling is for encoders, and {config.model_type!r} is not one")
-        return {"classifier_pooling": self.classifier_pooling}
-
     def phases(self, total_steps: int, steps_per_epoch: int) -> list[tuple[float, int]]:
         frozen = min(self.freeze_epochs * steps_per_epoch, total_steps)
         if not self.frozen_learning_rate:
@@ -147,22 +108,35 @@ class ClassificationOptions(FineTuningOptions):
 
 
 @dataclass
-class LabelledTexts(Data):
+class LabelledTexts(data.Data):
     """Splits whose columns are `text_columns` and "label": a label's name, a list of names, or a list of numbers."""
 
     text_columns: list[str]
     label_names: list[str]  # of numbers, the names of their columns
     problem: str
 
+    @property
+    def measures(self) -> data.Measures:
+        number = len(self.label_names)
+        if self.problem == NUMBERS and number == 1:
+            metrics, rows = ["mse", "pearsonr"], [0.5, 1.5]
+        elif self.problem == NUMBERS:
+            metrics, rows = ["mse"], [[0.5] * number, [1.5] * number]
+        else:
+            metrics, rows = ["accuracy", "f1"], [0, 1] if self.problem == ONE_LABEL else [[1, 0], [0, 1]]
+        return data.Measures(metrics, rows, rows, best_by=metrics[0])
+
     def encode(
-        self, tokenizer: PreTrainedTokenizerBase, args: ClassificationOptions, label2id: Mapping[str, int]
+        self, tokenizer: PreTrainedTokenizerBase, args: ClassificationOptions, config: PreTrainedConfig
     ) -> DatasetDict:
         """The splits as token ids, with the column "labels" as the model reads it."""
 
+        columns, problem, label2id = self.text_columns, self.problem, config.label2id
+
         def encode_batch(rows: dict[str, list]) -> dict[str, list]:
-            texts = [rows[column] for column in self.text_columns]
+            texts = [rows[column] for column in columns]
             encoded = tokenizer(*texts, truncation=True, max_length=args.max_seq_length)
-            return {**encoded, "labels": encoded_labels(rows["label"], self.problem, label2id)}
+            return {**encoded, "labels": encoded_labels(rows["label"], problem, label2id)}
 
         options = {"remove_columns": [*self.text_columns, "label"], "num_proc": args.preprocessing_num_workers}
         return self.splits.map(encode_batch, batched=True, **options)
@@ -170,29 +144,21 @@ class LabelledTexts(Data):
 
 def load_texts(args: ClassificationOptions) -> LabelledTexts:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
-    raw = load_source(args)
+    raw = data.load_source(args)
     first = raw.get("train", next(iter(raw.values())))
-    text_columns = find_columns(first, args.text_column_name, TEXT_COLUMNS, "text_column_name")
-    columns = find_columns(first, args.label_column_name, LABEL_COLUMNS, "label_column_name")
-    if both := set(columns).intersection(text_columns):
-        raise ValueError(f"column {both.pop()!r} cannot be both a text and the label")
-    problem = problem_of(args, first, columns)
-
+    text_columns, columns, problem = columns_and_problem(args, first)
     labelled = {name: labelled_rows(args, name, split, text_columns, columns, problem) for name, split in raw.items()}
-    rows, own_splits, notes = by_role({name: split for name, split in labelled.items() if split is not None}, args)
+    rows, own_splits, notes = data.by_role({name: split for name, split in labelled.items() if split is not None}, args)
     notes += [f"Split {name!r} is not labelled and was not used." for name, split in labelled.items() if split is None]
+    if problem == NUMBERS:
+        return LabelledTexts(data.divide(rows, args, notes), own_splits, notes, text_columns, columns, problem)
 
-    names = columns if problem == NUMBERS or len(columns) > 1 else class_names(first.features[columns[0]])
-    names = names or in_order(each_label(rows["train"]["label"]))
-    for name, split in rows.items() if problem != NUMBERS else ():
-        if unknown := sorted(each_label(split["label"]) - set(names)):
-            raise ValueError(f"split {name!r} has labels that train lacks: {unknown}; train has {names}")
+    names = columns if len(columns) > 1 else data.class_names(first.features[columns[0]])
+    names = data.known_labels(rows, "label", names)
     if len(names) < 2 and problem == ONE_LABEL:
         raise ValueError(f"classification needs two labels or more; {columns[0]!r} holds only {names}")
-    splits = divide(rows, args, args.seed, notes)
-    if problem != NUMBERS:
-        labels = splits["train"]["label"]
-        tell_labels(chain.from_iterable(map(as_list, labels)), names, len(labels))
+    splits = data.divide(rows, args, notes)
+    data.tell_labels(data.each_label(splits["train"]["label"]), len(splits["train"]), names)
     return LabelledTexts(splits, own_splits, notes, text_columns, names, problem)
 
 
@@ -201,41 +167,43 @@ def labelled_rows(
 ) -> Dataset | None:
     """The columns of texts of a split, and its labels in the column "label"; None if it has no labels."""
     for column in texts:
-        checked_texts(args, name, split, column)
+        data.checked_texts(args, name, split, column)
     for column in columns:
-        check_column(name, split, column)
+        data.check_column(name, split, column)
     labels = READERS[problem](args, name, split, columns)
     missing = labels.count(None)
     if 0 < missing < len(labels):
-        found = f"split {name!r} has {counted(missing, 'row')} without a label, the first is {{row}}"
-        raise row_error(args, name, labels.index(None), found, columns[0])
+        found = f"split {name!r} has {data.counted(missing, 'row')} without a label, the first is {{row}}"
+        raise data.row_error(args, name, labels.index(None), found, columns[0])
     return None if missing else split.select_columns([*texts]).add_column("label", labels)
 
 
 def labelled_file(args: ClassificationOptions, label2id: Mapping[str, int]) -> tuple[list[list[str]], list[Any]]:
     """The texts in the columns of `train_file`, and its labels, as a model with these ids reads them."""
-    rows = load_file(args, "train", args.train_file)
-    text_columns = find_columns(rows, args.text_column_name, TEXT_COLUMNS, "text_column_name")
-    columns = find_columns(rows, args.label_column_name, LABEL_COLUMNS, "label_column_name")
-    problem = problem_of(args, rows, columns)
+    rows = data.load_file(args, "train", args.train_file)
+    text_columns, columns, problem = columns_and_problem(args, rows)
     labelled = labelled_rows(args, "train", rows, text_columns, columns, problem)
     if labelled is None:
         raise ValueError(f"{args.train_file!r} has no label in {columns}")
-    if problem != NUMBERS and (unknown := sorted(each_label(labelled["label"]) - set(label2id))):
+    if problem != NUMBERS and (unknown := sorted(set(data.each_label(labelled["label"])) - set(label2id))):
         raise ValueError(f"{args.train_file!r} has labels that the model lacks: {unknown}; it has {list(label2id)}")
     texts = [labelled[column][:] for column in text_columns]
     return texts, encoded_labels(labelled["label"], problem, label2id)
 
 
-def problem_of(args: ClassificationOptions, split: Dataset, columns: Sequence[str]) -> str:
-    """The problem that the options name, or that the columns of labels show."""
-    is_list = isinstance(split.features[columns[0]], List)
-    problem = args.problem_type or (ANY_LABELS if is_list or len(columns) > 1 else ONE_LABEL)
-    if problem == ONE_LABEL and (is_list or len(columns) > 1):
-        raise ValueError(f"problem_type {problem!r} takes one column with one label in each row, not {columns}")
-    if problem == ANY_LABELS and not is_list and len(columns) == 1:
-        raise ValueError(f"problem_type {problem!r} takes a column of lists, or several columns, not {columns[0]!r}")
-    return problem
+def columns_and_problem(args: ClassificationOptions, split: Dataset) -> tuple[list[str], list[str], str]:
+    """The columns of texts, the columns of labels, and the problem that the options name or these columns show."""
+    texts = data.find_columns(split, args.text_column_name, TEXT_COLUMNS, "text_column_name")
+    labels = data.find_columns(split, args.label_column_name, LABEL_COLUMNS, "label_column_name")
+    if both := set(labels).intersection(texts):
+        raise ValueError(f"column {both.pop()!r} cannot be both a text and the label")
+    are_many = isinstance(split.features[labels[0]], List) or len(labels) > 1
+    problem = args.problem_type or (ANY_LABELS if are_many else ONE_LABEL)
+    if problem == ONE_LABEL and are_many:
+        raise ValueError(f"problem_type {problem!r} takes one column with one label in each row, not {labels}")
+    if problem == ANY_LABELS and not are_many:
+        raise ValueError(f"problem_type {problem!r} takes a column of lists, or several columns, not {labels[0]!r}")
+    return texts, labels, problem
 
 
 def single_labels(args: ClassificationOptions, name: str, split: Dataset, columns: Sequence[str]) -> list[str | None]:
@@ -262,30 +230,17 @@ def single_labels(args: ClassificationOptions, name: str, split: Dataset, column
 def sets_of_labels(args: ClassificationOptions, name: str, split: Dataset, columns: Sequence[str]) -> list[list | None]:
     """The names of each row's labels: those in its list, or those of the columns that hold a 1."""
     if len(columns) == 1:
-        names = class_names(split.features[columns[0]])
+        names = data.class_names(split.features[columns[0]])
         lists = split[columns[0]][:]
         return [each and [names[label] if names else str(label) for label in each] for each in lists]
-    marks = list(zip(*(split[column] for column in columns), strict=True))
-    for row, values in enumerate(marks):
-        wrong = next((pair for pair in zip(columns, values, strict=True) if pair[1] not in (0, 1, None)), None)
-        if wrong:
-            raise row_error(args, name, row, f"split {name!r}, {{row}}: a label is 1 or 0, not {wrong[1]!r}", wrong[0])
-    return [
-        None if None in values else [column for column, value in zip(columns, values, strict=True) if value]
-        for values in marks
-    ]
+    rows = checked_values(args, name, split, columns, lambda value: value in (0, 1), "a label is 1 or 0")
+    return [row and [column for column, value in zip(columns, row, strict=True) if value] for row in rows]
 
 
 def numbers(args: ClassificationOptions, name: str, split: Dataset, columns: Sequence[str]) -> list[list | None]:
     """The numbers of each row."""
-    rows: list[list[float] | None] = []
-    for row, values in enumerate(zip(*(split[column] for column in columns), strict=True)):
-        for column, value in zip(columns, values, strict=True):
-            if value is not None and not is_number(value):
-                found = f"split {name!r}, {{row}}: problem_type 'regression' needs a number, not {value!r}"
-                raise row_error(args, name, row, found, column)
-        rows.append(None if None in values else [*map(float, values)])
-    return rows
+    rows = checked_values(args, name, split, columns, is_number, "problem_type 'regression' needs a number")
+    return [row and [*map(float, row)] for row in rows]
 
 
 def is_number(value: Any) -> bool:
@@ -294,6 +249,23 @@ def is_number(value: Any) -> bool:
         return isfinite(float(value))
     except (TypeError, ValueError):
         return False
+
+
+def checked_values(
+    args: ClassificationOptions,
+    name: str,
+    split: Dataset,
+    columns: Sequence[str],
+    is_right: Callable[[Any], bool],
+    wanted: str,
+) -> list[tuple | None]:
+    """The values of each row in these columns, or None if one is missing. Refuses one that is not what is `wanted`."""
+    rows = [*zip(*(split[column] for column in columns), strict=True)]
+    for row, values in enumerate(rows):
+        for column, value in zip(columns, values, strict=True):
+            if value is not None and not is_right(value):
+                raise data.row_error(args, name, row, f"split {name!r}, {{row}}: {wanted}, not {value!r}", column)
+    return [None if None in row else row for row in rows]
 
 
 READERS = {ONE_LABEL: single_labels, ANY_LABELS: sets_of_labels, NUMBERS: numbers}
@@ -309,43 +281,19 @@ def encoded_labels(labels: Iterable[Any], problem: str, label2id: Mapping[str, i
     return [numbers if len(numbers) > 1 else numbers[0] for numbers in labels]
 
 
-def as_list(label: str | list[str]) -> list[str]:
-    return label if isinstance(label, list) else [label]
-
-
-def each_label(labels: Iterable[str | list[str]]) -> set[str]:
-    return set(chain.from_iterable(map(as_list, labels)))
-
-
-def build_classifier(
-    args: ClassificationOptions, label_names: list[str], texts: Iterable[str] = (), problem: str = ONE_LABEL
-) -> ModelAndTokenizer:
-    """The checkpoint with a head for these labels, and its tokenizer; or a new model for texts of at most
-    `max_seq_length` tokens, and the tokenizer named, or one made from the texts."""
-    fields = {"problem_type": problem}
-    if args.is_new:
-        labels = label_fields(label_names) | fields
-        config, tokenizer = new_config_and_tokenizer(HEAD, args, texts, args.max_seq_length, **labels)
-        pooling = args.pooling(config)
-        if not args.becomes_zoo(config):
-            config.update(pooling)
-        model = HEAD.new(args, config, **pooling)
-    else:
-        config = HEAD.config_of_checkpoint(args)
-        fields |= args.pooling(config)
-        model, tokenizer = load_with_labels(HEAD, args, config, label_names, args.ignore_mismatched_sizes, **fields)
+def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> ModelAndTokenizer:
+    """The model for the labels, a checkpoint or a new one, and its tokenizer."""
+    fields = {"problem_type": texts.problem}
+    if args.classifier_pooling:
+        fields["classifier_pooling"] = args.classifier_pooling
+        config = known_config(args) if args.is_new else HEAD.config_of_checkpoint(args)
+        if family_of(config) != "tfm_bert":
+            raise ValueError(f"classifier_pooling is for encoders, and {config.model_type!r} is not one")
+    model, tokenizer = HEAD.for_texts(args, texts.texts(), texts.label_names, **fields)
     tokenizer = with_padding(tokenizer)
     if model.config.pad_token_id is None:  # by which the classifier of a decoder finds a text's last token
         model.config.pad_token_id = tokenizer.pad_token_id
-    return model, tokenizer
-
-
-def usual_metrics(problem: str, number: int) -> tuple[list[str], list]:
-    """The usual metrics of this number of labels; and the labels of two texts, on which metrics are tried to learn the
-    names of their results."""
-    if problem == NUMBERS:
-        return (["mse", "pearsonr"], [0.5, 1.5]) if number == 1 else (["mse"], [[0.5] * number, [1.5] * number])
-    return ["accuracy", "f1"], [0, 1] if problem == ONE_LABEL else [[1, 0], [0, 1]]
+    return ModelAndTokenizer(model, tokenizer)
 
 
 @dataclass(kw_only=True)
@@ -362,6 +310,11 @@ class ClassificationTask(Task):
         "mse": "mean squared error",
         "pearsonr": "correlation (Pearson)",
     }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pooling = getattr(self.model.config, "classifier_pooling", "cls")
+        self.facts["classifier_pooling"] = None if pooling in ("cls", "late") else pooling
 
     def count(self, batch: Batch) -> int:
         return len(batch["labels"])
@@ -404,33 +357,4 @@ class ClassificationTask(Task):
 def prepare(argv: list[str] | None = None) -> Loop:
     """Read options, data and model: all that a user can get wrong."""
     run = start_run("finetune_classification", ClassificationOptions, argv)
-    args, accelerator = run.args, run.accelerator
-    metrics = load_metrics(args.metrics, args.trust_remote_code) if args.metrics else None
-    with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
-        data = load_texts(args)
-        usual, two_rows = usual_metrics(data.problem, len(data.label_names))
-        metrics = metrics or load_metrics(usual)
-        figure_names = ["loss", *metrics.result_names(two_rows, two_rows)]
-        args = args.choosing_by(figure_names, usual[0])
-        model, tokenizer = build_classifier(args, data.label_names, data.texts(), data.problem)
-        longest = longest_input(model.config, tokenizer)
-        args = fitted(args, longest, "max_seq_length")
-        encoded = data.encode(tokenizer, args, model.config.label2id)
-
-    pooling = getattr(model.config, "classifier_pooling", "cls")
-    task = ClassificationTask(
-        accelerator=accelerator,
-        model=model,
-        tokenizer=tokenizer,
-        args=args,
-        data=data,
-        metrics=metrics,
-        figure_names=figure_names,
-        facts={
-            "classifier_pooling": None if pooling in ("cls", "late") else pooling,
-            "tokenizer": vocabulary_digest(tokenizer),
-            **data.facts,
-        },
-        **batched(encoded, DataCollatorWithPadding, tokenizer, accelerator, longest, args),
-    )
-    return Loop(replace(run, args=args), task)
+    return Loop(run, task_of_rows(run, ClassificationTask, load_texts, build_classifier))

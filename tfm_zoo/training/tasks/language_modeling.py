@@ -34,6 +34,7 @@ from tfm_zoo.training.data import (
     Data,
     by_role,
     checked_texts,
+    counted,
     digest,
     files_identity,
     find_columns,
@@ -50,7 +51,6 @@ from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import TextSource, hold_out
 from tfm_zoo.training.task import Batch, Task, loss_and_perplexity
 from tfm_zoo.training.tokenizers import TOKENIZER_TEXT, byte_level_bpe
-from tfm_zoo.training.wording import counted
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ Read from top to bottom: the options, the data, the model, the task with its los
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,43 +14,23 @@ import torch
 import torch.nn.functional as F
 from datasets import Dataset, DatasetDict
 from torch import Tensor, nn
-from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding, PreTrainedTokenizerBase
+from transformers import AutoModelForQuestionAnswering, PreTrainedTokenizerBase
 
-from tfm_zoo import built_in_data
+from tfm_zoo.training import data, generated
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.data import (
-    Data,
-    by_role,
-    checked_texts,
-    divide,
-    find_columns,
-    load_file,
-    load_source,
-    row_error,
-    vocabulary_digest,
-    without_empty,
-)
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.metrics import load_metrics
-from tfm_zoo.training.models import (
-    Head,
-    ModelAndTokenizer,
-    longest_input,
-    new_config_and_tokenizer,
-    with_padding,
-)
-from tfm_zoo.training.options import FineTuningOptions, fitted, option
+from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
+from tfm_zoo.training.options import FineTuningOptions, option
 from tfm_zoo.training.run import start_run
-from tfm_zoo.training.task import Batch, Task, batched, with_prefix
+from tfm_zoo.training.task import Batch, Task, task_of_rows, with_prefix
 from tfm_zoo.windows import Window, Windows
 
 HEAD = Head(AutoModelForQuestionAnswering, "question answerer")
-SCORES = 2  # of each token: as the first and as the last of an answer
+SCORES = ("LABEL_0", "LABEL_1")  # of each token: as the first and as the last of an answer
 #: what a window has beyond the model's inputs: where the answer stands, and where the context and "no answer" stand
 LABELS = ("start_positions", "end_positions")
 CONTEXT = ("context_start", "context_end", "no_answer")
 ANSWER = ("text", "answer_start")  # lists, of the same length
-DEFAULT_METRICS = ["squad"]
 
 
 @dataclass(frozen=True)
@@ -75,12 +55,13 @@ class AnsweringOptions(FineTuningOptions):
 
 
 @dataclass
-class Questions(Data):
+class Questions(data.Data):
     """Splits whose columns are "id", "question", "context" and "answers" (texts and where they begin)."""
 
     text_columns = ("question", "context")
+    measures = data.Measures(["squad"], ["a", "b"], [["a"], []], "f1")
 
-    def encode(self, tokenizer: PreTrainedTokenizerBase, args: AnsweringOptions) -> DatasetDict:
+    def encode(self, tokenizer: PreTrainedTokenizerBase, args: AnsweringOptions, config: Any = None) -> DatasetDict:
         """The windows of each split: the model's inputs, `LABELS`, `CONTEXT`, "row" (the question's number) and
         "places" (where in the context each of its tokens begins and ends, in characters)."""
         longest = args.max_seq_length
@@ -142,28 +123,27 @@ def labelled(window: Window, answers: Mapping[str, list], cls_token_id: int | No
     return {**window.inputs, **values, "places": [window.places[index] for index in context]}
 
 
-def load_rows(args: AnsweringOptions, split: str, file: str) -> Dataset:
+def load_questions(args: AnsweringOptions) -> Questions:
+    """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
+    splits, filled = data.load_source(args, _read), ["question", "context"]
+    rows, own_splits, notes = data.rows_by_role(args, splits, partial(_questions, args), filled)
+    return Questions(data.divide(rows, args, notes), own_splits, notes)
+
+
+def _read(args: AnsweringOptions, split: str, file: str) -> Dataset:
     """The rows of a file, which may be SQuAD's own JSON."""
-    rows = load_file(args, split, file)
+    rows = data.load_file(args, split, file)
     return squad_rows(rows["data"][0]) if {*rows.column_names} in ({"data"}, {"version", "data"}) else rows
 
 
-def load_questions(args: AnsweringOptions) -> Questions:
-    """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
-    splits = {name: _questions(name, split, args) for name, split in load_source(args, load_rows).items()}
-    rows, own_splits, notes = by_role(splits, args)
-    rows = without_empty(rows, ("question", "context"), notes)
-    return Questions(divide(rows, args, args.seed, notes), own_splits, notes)
-
-
-def _questions(name: str, split: Dataset, args: AnsweringOptions) -> Dataset:
+def _questions(args: AnsweringOptions, name: str, split: Dataset) -> Dataset:
     """The questions of a split, in columns of known names."""
-    questions = checked_texts(args, name, split, args.question_column, "question_column")
-    contexts = checked_texts(args, name, split, args.context_column, "context_column")
-    (answer_column,) = find_columns(split, args.answer_column, [], "answer_column")
+    questions = data.checked_texts(args, name, split, args.question_column, "question_column")
+    contexts = data.checked_texts(args, name, split, args.context_column, "context_column")
+    (answer_column,) = data.find_columns(split, args.answer_column, [], "answer_column")
     answers = split[answer_column][:]
     for row, (context, answer) in enumerate(zip(contexts, answers, strict=True)):
-        where, error = f"split {name!r}, {{row}}", partial(row_error, args, name, row)
+        where, error = f"split {name!r}, {{row}}", partial(data.row_error, args, name, row)
         if not isinstance(answer, Mapping) or not all(isinstance(answer.get(key), list) for key in ANSWER):
             raise error(f"{where}: answer_column needs lists `text` and `answer_start`, not {answer!r}")
         if not answer["text"] and not args.version_2_with_negative:
@@ -171,25 +151,15 @@ def _questions(name: str, split: Dataset, args: AnsweringOptions) -> Dataset:
         for text, start in zip(answer["text"], answer["answer_start"], strict=True):
             if not text or not context.startswith(text, start):
                 raise error(f"{where}: the answer {text!r} does not stand at character {start} of its context")
-    ids = split["id"] if "id" in split.column_names else range(len(split))
-    columns = {
-        "id": [str(each) for each in ids],
-        "question": questions,
-        "context": contexts,
-        "answers": [{key: answer[key] for key in ANSWER} for answer in answers],
-    }
-    return Dataset.from_dict(columns)
+    ids = map(str, split["id"] if "id" in split.column_names else range(len(split)))
+    answers = [{key: answer[key] for key in ANSWER} for answer in answers]
+    return Dataset.from_dict({"id": [*ids], "question": questions, "context": contexts, "answers": answers})
 
 
-def build_answerer(args: AnsweringOptions, texts: Iterable[str]) -> ModelAndTokenizer:
-    """The checkpoint with a head for answers, its own if it has one, and its tokenizer; or a new model for windows of
-    at most `max_seq_length` tokens, and the tokenizer named, or one made from the texts."""
-    if args.is_new:
-        config, tokenizer = new_config_and_tokenizer(HEAD, args, texts, args.max_seq_length, num_labels=SCORES)
-        model = HEAD.new(args, config)
-    else:
-        model, tokenizer = HEAD.load(args, num_labels=SCORES)
-    return model, padded_at_right(tokenizer)
+def build_answerer(args: AnsweringOptions, questions: Questions) -> ModelAndTokenizer:
+    """The model, a checkpoint or a new one, and its tokenizer."""
+    model, tokenizer = HEAD.for_texts(args, questions.texts(), SCORES)
+    return ModelAndTokenizer(model, padded_at_right(tokenizer))
 
 
 def padded_at_right(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
@@ -333,26 +303,4 @@ def best_spans(
 def prepare(argv: list[str] | None = None) -> Loop:
     """Read options, data and model: all that a user can get wrong."""
     run = start_run("finetune_question_answering", AnsweringOptions, argv)
-    args, accelerator = run.args, run.accelerator
-    metrics = load_metrics(args.metrics or DEFAULT_METRICS, args.trust_remote_code)
-    figure_names = ["loss", *metrics.result_names(["a", "b"], [["a"], []])]
-    args = args.choosing_by(figure_names, "f1")
-    with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
-        data = load_questions(args)
-        model, tokenizer = build_answerer(args, data.texts())
-        longest = longest_input(model.config, tokenizer)
-        args = fitted(args, longest, "max_seq_length")
-        encoded = data.encode(tokenizer, args)
-
-    task = AnsweringTask(
-        accelerator=accelerator,
-        model=model,
-        tokenizer=tokenizer,
-        args=args,
-        data=data,
-        metrics=metrics,
-        figure_names=figure_names,
-        facts={"tokenizer": vocabulary_digest(tokenizer), **data.facts},
-        **batched(encoded, DataCollatorWithPadding, tokenizer, accelerator, longest, args),
-    )
-    return Loop(replace(run, args=args), task)
+    return Loop(run, task_of_rows(run, AnsweringTask, load_questions, build_answerer))

@@ -4,55 +4,34 @@ Read from top to bottom: the options, the data, the model, the task (its loss is
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import Any, ClassVar
 
 import tokenizers.pre_tokenizers as splitting
 import torch.nn.functional as F
 from datasets import Dataset, DatasetDict
 from torch import Tensor, nn
-from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForTokenClassification,
+    DataCollatorForTokenClassification,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+)
 
 from tfm_zoo import built_in_data
 from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.training import data, generated
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.data import (
-    Data,
-    by_role,
-    check_column,
-    class_names,
-    divide,
-    find_columns,
-    load_source,
-    names_in,
-    row_error,
-    tell_labels,
-    vocabulary_digest,
-    without_empty,
-)
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.metrics import load_metrics
-from tfm_zoo.training.models import (
-    Head,
-    ModelAndTokenizer,
-    in_order,
-    label_fields,
-    load_with_labels,
-    longest_input,
-    new_config_and_tokenizer,
-    with_padding,
-)
-from tfm_zoo.training.options import FineTuningOptions, fitted, option
+from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
+from tfm_zoo.training.options import FineTuningOptions, option
 from tfm_zoo.training.run import start_run
-from tfm_zoo.training.task import Batch, Task, batched, inputs_of, with_prefix
-from tfm_zoo.training.wording import counted
+from tfm_zoo.training.task import Batch, Task, inputs_of, task_of_rows, with_prefix
 
 HEAD = Head(AutoModelForTokenClassification, "token classifier")
 WORD_COLUMNS = [["tokens"], ["words"]]
 TAG_COLUMNS = [["ner_tags"], ["pos_tags"], ["chunk_tags"], ["tags"], ["labels"]]
-DEFAULT_METRICS = ["seqeval"]
 TWO_ROWS = [["B-A", "O"], ["O", "O"]]  # tags of two texts, on which metrics are tried
 
 
@@ -63,33 +42,35 @@ class TaggingOptions(FineTuningOptions):
     built_in: ClassVar = staticmethod(built_in_data.tagged_sentences)
 
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
-    text_column_name: str | None = option(None, f"Column of word lists; default: first of {names_in(WORD_COLUMNS)}.")
-    label_column_name: str | None = option(None, f"Column of tag lists; default: first of {names_in(TAG_COLUMNS)}.")
-    label_all_tokens: bool = option(
-        False,
-        "Let all tokens of a word learn its tag, not the first one alone. Figures count words by their first token.",
-    )
+    text_column_name: str | None = option(None, f"Column of word lists; default: {data.names_in(WORD_COLUMNS)}.")
+    label_column_name: str | None = option(None, f"Column of tag lists; default: {data.names_in(TAG_COLUMNS)}.")
+    label_all_tokens: bool = option(False, "All tokens of a word learn its tag; figures count the first alone.")
 
 
 @dataclass
-class TaggedTexts(Data):
+class TaggedTexts(data.Data):
     """Splits whose columns are "words" and "tags", lists of the same length."""
 
     label_names: list[str]
+
+    measures = data.Measures(["seqeval"], TWO_ROWS, TWO_ROWS, "f1")
 
     def texts(self) -> Iterator[str]:
         """The training texts. Read when iterated."""
         return map(" ".join, self.splits["train"]["words"])
 
-    def encode(self, tokenizer: PreTrainedTokenizerBase, args: TaggingOptions, label2id: dict[str, int]) -> DatasetDict:
+    def encode(self, tokenizer: PreTrainedTokenizerBase, args: TaggingOptions, config: PreTrainedConfig) -> DatasetDict:
         """The splits as token ids, with label ids in the column "labels", -100 where a token has no label; `notes`
         then say how many words had to be left out."""
+
+        label2id = config.label2id
 
         def encode_batch(rows: dict[str, list], all_tokens: bool) -> dict[str, list]:
             options = {"is_split_into_words": True, "truncation": True, "max_length": args.max_seq_length}
             encoded = tokenizer(rows["words"], **options)
             words = [encoded.word_ids(row) for row in range(len(rows["words"]))]
-            labels = [labels_of_tokens(*pair, label2id, all_tokens) for pair in zip(words, rows["tags"], strict=True)]
+            pairs = zip(words, rows["tags"], strict=True)
+            labels = [labels_of_tokens(*pair, label2id, all_tokens) for pair in pairs]
             left_out = [len(tags) - len({*each} - {None}) for each, tags in zip(words, rows["tags"], strict=True)]
             return {**encoded, "labels": labels, "left_out": left_out}
 
@@ -125,39 +106,34 @@ def labels_of_tokens(
 
 def load_tagged_texts(args: TaggingOptions) -> TaggedTexts:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
-    raw = load_source(args)
-    first = next(iter(raw.values()))
-    (words,) = find_columns(first, args.text_column_name, WORD_COLUMNS, "text_column_name")
-    (tags,) = find_columns(first, args.label_column_name, TAG_COLUMNS, "label_column_name")
-    splits = {name: _tagged(args, name, split, words, tags) for name, split in raw.items()}
-    rows, own_splits, notes = by_role(splits, args)
-    rows = without_empty(rows, ["words"], notes)
-    names = class_names(first.features[tags]) or in_order(set(chain.from_iterable(rows["train"]["tags"])))
+    splits = data.load_source(args)
+    first = next(iter(splits.values()))
+    (words,) = data.find_columns(first, args.text_column_name, WORD_COLUMNS, "text_column_name")
+    (tags,) = data.find_columns(first, args.label_column_name, TAG_COLUMNS, "label_column_name")
+    rows, own_splits, notes = data.rows_by_role(args, splits, partial(_tagged, args, words, tags), ["words"])
+    names = data.known_labels(rows, "tags", data.class_names(first.features[tags]))
     if len(names) < 2:
         raise ValueError(f"two tags or more are needed; {tags!r} holds only {names}")
-    for name, split in rows.items():
-        if unknown := sorted(set(chain.from_iterable(split["tags"])) - set(names)):
-            raise ValueError(f"split {name!r} has tags that train lacks: {unknown}; train has {names}")
-    splits = divide(rows, args, args.seed, notes)
-    train = [*chain.from_iterable(splits["train"]["tags"])]
-    tell_labels(train, names, len(train), "word")
-    return TaggedTexts(splits, own_splits, notes, names)
+    texts = TaggedTexts(data.divide(rows, args, notes), own_splits, notes, names)
+    train = data.each_label(texts.splits["train"]["tags"])
+    data.tell_labels(train, len(train), names, "word")
+    return texts
 
 
-def _tagged(args: TaggingOptions, name: str, split: Dataset, word_column: str, tag_column: str) -> Dataset:
+def _tagged(args: TaggingOptions, word_column: str, tag_column: str, name: str, split: Dataset) -> Dataset:
     """The words and tags of a split, in the columns "words" and "tags"; tags by their names."""
     for column in (word_column, tag_column):
-        check_column(name, split, column)
-    names = class_names(split.features[tag_column])
+        data.check_column(name, split, column)
+    names = data.class_names(split.features[tag_column])
     found: dict[str, list[list[str]]] = {"words": [], "tags": []}
     for row, (words, tags) in enumerate(zip(split[word_column], split[tag_column], strict=True)):
-        where, error = f"split {name!r}, {{row}}", partial(row_error, args, name, row)
+        where, error = f"split {name!r}, {{row}}", partial(data.row_error, args, name, row)
         if not _is_list_of(str, words):
             raise error(f"{where}: text_column_name {word_column!r} needs a list of words, not {words!r}")
         if not _is_list_of((str, int), tags):
             raise error(f"{where}: label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
         if len(words) != len(tags):
-            sizes = f"{counted(len(words), 'word')} and {counted(len(tags), 'tag')}"
+            sizes = f"{data.counted(len(words), 'word')} and {data.counted(len(tags), 'tag')}"
             raise error(f"{where}: {sizes}; each word needs one")
         found["words"].append(words)
         found["tags"].append([names[tag] if names else str(tag) for tag in tags])
@@ -168,18 +144,10 @@ def _is_list_of(types: type | tuple[type, ...], values: object) -> bool:
     return isinstance(values, Iterable) and not isinstance(values, str) and all(isinstance(v, types) for v in values)
 
 
-def build_tagger(args: TaggingOptions, label_names: list[str], texts: Iterable[str] = ()) -> ModelAndTokenizer:
-    """The checkpoint with a head for these labels, and its tokenizer; or a new model for texts of at most
-    `max_seq_length` tokens, and the tokenizer named, or one made from the texts."""
-    if args.is_new:
-        config, tokenizer = new_config_and_tokenizer(
-            HEAD, args, texts, args.max_seq_length, **label_fields(label_names)
-        )
-        model = HEAD.new(args, config)
-    else:
-        config = HEAD.config_of_checkpoint(args)
-        model, tokenizer = load_with_labels(HEAD, args, config, label_names, args.ignore_mismatched_sizes)
-    return model, reads_words(tokenizer)
+def build_tagger(args: TaggingOptions, texts: TaggedTexts) -> ModelAndTokenizer:
+    """The model for the tags, a checkpoint or a new one, and its tokenizer."""
+    model, tokenizer = HEAD.for_texts(args, texts.texts(), texts.label_names)
+    return ModelAndTokenizer(model, reads_words(tokenizer))
 
 
 def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
@@ -203,9 +171,9 @@ class TaggingTask(Task):
 
     args: TaggingOptions
     data: TaggedTexts
-    width: int  # the most tokens in a row
 
     pipeline_tag = "token-classification"
+    collator_class = DataCollatorForTokenClassification
     titles = {
         "f1": "F1 (entities)",
         "precision": "precision (entities)",
@@ -220,7 +188,8 @@ class TaggingTask(Task):
         logits = model(**inputs_of(batch)).logits.float()
         losses = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
         values = {"loss": losses, "predictions": logits.argmax(-1), "references": labels}
-        gap = (0, self.width - labels.shape[1])
+        width = -(-self.args.max_seq_length // 8) * 8  # the most tokens in a row
+        gap = (0, width - labels.shape[1])
         return {name: F.pad(each, gap, value=IGNORED) for name, each in values.items()}
 
     def figures(self, measured: dict[str, Tensor], split: str) -> dict[str, float]:
@@ -249,27 +218,4 @@ class TaggingTask(Task):
 def prepare(argv: list[str] | None = None) -> Loop:
     """Read options, data and model: all that a user can get wrong."""
     run = start_run("finetune_token_classification", TaggingOptions, argv)
-    args, accelerator = run.args, run.accelerator
-    metrics = load_metrics(args.metrics or DEFAULT_METRICS, args.trust_remote_code)
-    figure_names = ["loss", *metrics.result_names(TWO_ROWS, TWO_ROWS)]
-    args = args.choosing_by(figure_names, "f1")
-    with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
-        data = load_tagged_texts(args)
-        model, tokenizer = build_tagger(args, data.label_names, data.texts())
-        longest = longest_input(model.config, tokenizer)
-        args = fitted(args, longest, "max_seq_length")
-        encoded = data.encode(tokenizer, args, model.config.label2id)
-
-    task = TaggingTask(
-        accelerator=accelerator,
-        model=model,
-        tokenizer=tokenizer,
-        args=args,
-        data=data,
-        metrics=metrics,
-        figure_names=figure_names,
-        facts={"tokenizer": vocabulary_digest(tokenizer), **data.facts},
-        width=-(-args.max_seq_length // 8) * 8,
-        **batched(encoded, DataCollatorForTokenClassification, tokenizer, accelerator, longest, args),
-    )
-    return Loop(replace(run, args=args), task)
+    return Loop(run, task_of_rows(run, TaggingTask, load_tagged_texts, build_tagger))

@@ -1,12 +1,12 @@
 """Texts to read and texts to write: what translation and summarization share.
 
-Read from top to bottom: the options, the data, the model, the task with its loss, and `prepare_pairs`.
+Read from top to bottom: the options, the data, the model, and the task with its loss.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch.nn.functional as F
 from accelerate.utils import gather_object
@@ -26,29 +26,24 @@ from typing_extensions import Self
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.pipelines.text_to_text import field_of_original, load_target_tokenizer
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.data import Data, vocabulary_digest
-from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.metrics import load_metrics
-from tfm_zoo.training.models import Head, longest_input, new_tokenizer
-from tfm_zoo.training.options import SplitOptions, TrainingOptions, fitted, option
-from tfm_zoo.training.run import Run
+from tfm_zoo.training.data import Data, Measures, vocabulary_digest
+from tfm_zoo.training.models import Head, new_tokenizer
+from tfm_zoo.training.options import SplitOptions, TrainingOptions, changeable, option
 from tfm_zoo.training.sharding import is_sharded, unwrapped
-from tfm_zoo.training.task import (
-    Batch,
-    Task,
-    collator,
-    inputs_of,
-    loss_and_perplexity,
-    sums_of_rows,
-    with_prefix,
-)
+from tfm_zoo.training.task import Batch, Task, inputs_of, loss_and_perplexity, sums_of_rows, with_prefix
 from tfm_zoo.training.tokenizers import joint_bpe
 
 HEAD = Head(AutoModelForSeq2SeqLM, "sequence-to-sequence language model")
 SIDES = ("source", "target")  # the columns of pairs
 TARGET_TOKENIZER = "target_tokenizer"  # the folder, beside the model, of a tokenizer that targets have of their own
-#: a model, and the tokenizers of what it reads and of what it writes, which are most often one
-Writer = tuple[PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerBase]
+
+
+class Writer(NamedTuple):
+    """A model, and the tokenizers of what it reads and of what it writes, which are most often one."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    target_tokenizer: PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -61,7 +56,8 @@ class TextToTextOptions(SplitOptions):
         **{"hidden_size": 128, "num_attention_heads": 4, "hidden_dropout": 0.0},  # the generated data have no noise
     }
     make_tokenizer: ClassVar = staticmethod(joint_bpe)
-    usual_metrics: ClassVar[Sequence[str]]
+    lengths: ClassVar = ("max_source_length", "max_target_length")
+    writes: ClassVar[str]  # what the model writes, such as a "translation"
     counted_by: ClassVar[str]  # the option that says how many texts each evaluation writes
     separate_vocabularies: ClassVar[bool] = False  # what stands for an option that translation alone has
 
@@ -71,25 +67,18 @@ class TextToTextOptions(SplitOptions):
     max_target_length: int = option(128, "Likewise for targets; the model writes no longer ones, either.", at_least=1)
 
     # The run
-    per_device_train_batch_tokens: int = option(
-        0,
-        "Tokens per process and forward pass, padding included; 0: batches by examples.",
-        "max_tokens",
-        at_least=0,
-        resume=False,
+    per_device_train_batch_tokens: int = changeable(
+        0, "Tokens per process and forward pass, padding included; 0: batches by examples.", "max_tokens", at_least=0
     )
-    label_smoothing_factor: float = option(
-        0.0, "Label smoothing: probability that is spread over the vocabulary; 0: none.", at_least=0, below=1
-    )
+    label_smoothing_factor: float = option(0.0, "Probability that labels share with others.", at_least=0, below=1)
     label_smoothing_over: Literal["others", "all"] = option(
-        "others",
-        "Classes that share it: all 'others' than the label (Tensor2Tensor, the paper) or 'all' (torch).",
+        "others", "Classes that share it: all 'others' than the label (Tensor2Tensor, the paper) or 'all' (torch)."
     )
     num_beams: int | None = option(None, "Width of the beam search; default: the checkpoint's; 4 if new.", at_least=1)
     length_penalty: float | None = option(
-        None, "Above 0 favours long texts, below 0 short ones; default: the checkpoint's, or 1."
+        None, "Above 0 for long texts, below 0 for short; default: as num_beams', or 1."
     )
-    num_samples: int = option(4, "Samples printed at each evaluation, and put into the card.", at_least=0, resume=False)
+    num_samples: int = changeable(4, "Samples printed at each evaluation, and put into the card.", at_least=0)
 
     @property
     def num_eval_texts(self) -> int:
@@ -116,11 +105,13 @@ class TextPairs(Data):
     """Splits whose columns "source" and "target" hold texts."""
 
     text_columns = SIDES
+    measures = Measures([], predictions=["a text", "another"], references=["a text", "others"])
 
     def encode(
         self,
         tokenizer: PreTrainedTokenizerBase,
         args: TextToTextOptions,
+        config: Any = None,
         target_tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> DatasetDict:
         """The splits as token ids, "input_ids" and "labels"; `notes` then say how many had to be truncated."""
@@ -149,19 +140,19 @@ class TextPairs(Data):
         return encoded.remove_columns("truncated")
 
 
-def build_writer(args: TextToTextOptions, pairs: TextPairs, writes: str) -> Writer:
-    """The checkpoint with its tokenizers; or a new model with those named, or made from the texts. An error says what
-    the model `writes`, such as a "translation"."""
+def build_writer(args: TextToTextOptions, pairs: TextPairs) -> Writer:
+    """The checkpoint with its tokenizers; or a new model with those named, or made from the texts."""
     if not args.is_new:
         model, tokenizer = HEAD.load(args)
-        return model, tokenizer, load_target_tokenizer(model, trust_remote_code=args.trust_remote_code) or tokenizer
+        target_tokenizer = load_target_tokenizer(model, trust_remote_code=args.trust_remote_code)
+        return Writer(model, tokenizer, target_tokenizer or tokenizer)
     if args.separate_vocabularies:
         tokenizer, target_tokenizer = (new_tokenizer(args, pairs.splits["train"][side]) for side in SIDES)
         sizes = {"decoder_vocab_size": len(target_tokenizer), "share_encoder_decoder_embeddings": False}
     else:
         tokenizer = target_tokenizer = new_tokenizer(args, pairs.texts())
         sizes = {}
-    return new_writer(args, tokenizer, writes, **sizes), tokenizer, target_tokenizer
+    return Writer(new_writer(args, tokenizer, args.writes, **sizes), tokenizer, target_tokenizer)
 
 
 def new_writer(args: TrainingOptions, tokenizer: PreTrainedTokenizerBase, writes: str, **sizes: int) -> PreTrainedModel:
@@ -190,24 +181,32 @@ class TextToTextTask(Task):
     args: TextToTextOptions
     data: TextPairs
     target_tokenizer: PreTrainedTokenizerBase
-    max_length: int  # the most tokens of a written text, its start token included
-    score_names: Sequence[str]  # the figures that rate written texts
 
-    writes: ClassVar[str]  # what is written, such as "translation"
+    collator_class = DataCollatorForSeq2Seq
     titles = {"loss": "loss per token", "perplexity": "perplexity"}
     drawn = ("perplexity",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.args.num_eval_texts and is_sharded(self.accelerator):
-            raise ValueError(f"{self.args.counted_by}: a sharded model does not write in training; it does with DDP")
+        args, config = self.args, self.model.config
+        if args.num_eval_texts and is_sharded(self.accelerator):
+            raise ValueError(f"{args.counted_by}: a sharded model does not write in training; it does with DDP")
+        self.collate.model = self.model  # which makes the decoder's inputs of the labels
         lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
-        self.batch_tokens = self.args.per_device_train_batch_tokens
+        self.batch_tokens = args.per_device_train_batch_tokens
         self.lengths = lengths if self.batch_tokens else list(map(sum, lengths))
+        self.max_length = args.max_target_length + 1  # of a written text, with the token that every one starts with
+        args.set_generation(self.model.generation_config, self.max_length)
+        self.has_two = self.target_tokenizer is not self.tokenizer
+        if self.has_two:
+            self.facts["target tokenizer"] = vocabulary_digest(self.target_tokenizer)
+        if args.source_prefix or self.has_two or field_of_original(config, "task_specific_params"):
+            folder = {"target_tokenizer": TARGET_TOKENIZER} if self.has_two else {}
+            config.task_specific_params = {self.pipeline_tag: {"prefix": args.source_prefix, **folder}}
 
-    @property
-    def headline(self) -> Sequence[str]:
-        return self.score_names
+    @classmethod
+    def figures_of(cls, args: TextToTextOptions, scores: Sequence[str]) -> list[str]:
+        return ["loss", "perplexity", *(scores if args.num_eval_texts else ())]
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean loss over the target's tokens, with smoothed labels."""
@@ -232,7 +231,7 @@ class TextToTextTask(Task):
         pairs = self.data.splits[split][:count]
         self.texts = self.write(model, self.splits[split][:count]["input_ids"])
         rows = zip(pairs["source"][:num_samples], pairs["target"], self.texts, strict=False)
-        names = ("source", "reference", self.writes)
+        names = ("source", "reference", self.args.writes)
         self.samples = ["\n".join(map("  {:<11}  {}".format, names, row)) for row in rows]
         if not num_scored:
             return {}
@@ -279,7 +278,7 @@ class TextToTextTask(Task):
 
     def save_tokenizer(self, folder: Path) -> None:
         super().save_tokenizer(folder)
-        if self.target_tokenizer is not self.tokenizer:
+        if self.has_two:
             self.target_tokenizer.save_pretrained(folder / TARGET_TOKENIZER)
 
     def for_card(self) -> dict[str, Any]:
@@ -290,7 +289,7 @@ class TextToTextTask(Task):
             "example": self.args.source_prefix + self.data.splits[self.final_split][0]["source"],
             "samples": self.samples,
             "is_part_scored": 0 < self.args.num_eval_texts < num_validated,
-            "target_tokenizer": TARGET_TOKENIZER if self.target_tokenizer is not self.tokenizer else None,
+            "target_tokenizer": TARGET_TOKENIZER if self.has_two else None,
             "signatures": [text for name, text in self.scores.others.items() if name.endswith("_signature")],
         }
 
@@ -344,51 +343,3 @@ def label_smoothed_loss(
     if not 0 <= spread <= 1:
         raise ValueError(f"epsilon={epsilon} cannot be spread over {classes} classes ({over!r}): 0.1 is usual")
     return F.cross_entropy(logits.float(), labels, reduction=reduction, label_smoothing=spread)
-
-
-def prepare_pairs(
-    run: Run,
-    task_class: type[TextToTextTask],
-    load_pairs: Callable[[TextToTextOptions], TextPairs],
-    build: Callable[[TextToTextOptions, TextPairs, str], Writer] = build_writer,
-) -> Loop:
-    """Read metrics, data and model of a task: all that a user can get wrong."""
-    args, accelerator = run.args, run.accelerator
-    metrics = load_metrics(args.metrics or args.usual_metrics, args.trust_remote_code)
-    score_names = metrics.result_names(["a text", "another"], ["a text", "others"])
-    figure_names = ["loss", "perplexity", *(score_names if args.num_eval_texts else ())]
-    args = args.choosing_by(figure_names)
-    with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
-        pairs = load_pairs(args)
-        model, tokenizer, target_tokenizer = build(args, pairs, task_class.writes)
-        longest = longest_input(model.config, tokenizer)
-        args = fitted(args, longest, "max_source_length", "max_target_length")
-        encoded = pairs.encode(tokenizer, args, target_tokenizer)
-    max_length = args.max_target_length + 1  # with the token that every text starts with
-    args.set_generation(model.generation_config, max_length)
-    is_joint = target_tokenizer is tokenizer
-    if args.source_prefix or not is_joint or field_of_original(model.config, "task_specific_params"):
-        folder = {} if is_joint else {"target_tokenizer": TARGET_TOKENIZER}
-        model.config.task_specific_params = {task_class.pipeline_tag: {"prefix": args.source_prefix, **folder}}
-
-    lengths = {"max_length": max(args.max_source_length, args.max_target_length)}
-    task = task_class(
-        accelerator=accelerator,
-        model=model,
-        tokenizer=tokenizer,
-        target_tokenizer=target_tokenizer,
-        args=args,
-        data=pairs,
-        metrics=metrics,
-        figure_names=figure_names,
-        score_names=score_names,
-        splits=encoded,
-        max_length=max_length,
-        collate=collator(DataCollatorForSeq2Seq, tokenizer, accelerator, longest, model=model, **lengths),
-        facts={
-            "tokenizer": vocabulary_digest(tokenizer),
-            **({} if is_joint else {"target tokenizer": vocabulary_digest(target_tokenizer)}),
-            **pairs.facts,
-        },
-    )
-    return Loop(replace(run, args=args), task)

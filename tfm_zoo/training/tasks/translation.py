@@ -7,26 +7,18 @@ shares with summarization: the loss, what an evaluation writes, and most of the 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from tfm_zoo import built_in_data
-from tfm_zoo.training.data import (
-    by_role,
-    checked_texts,
-    divide,
-    find_columns,
-    listed,
-    load_file,
-    load_source,
-    row_error,
-)
+from tfm_zoo.training import data, generated
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.options import option
+from tfm_zoo.training.options import changeable, option
 from tfm_zoo.training.run import start_run
+from tfm_zoo.training.task import task_of_rows
 from tfm_zoo.training.tasks.text_to_text import (
     SIDES,
     TextPairs,
@@ -34,7 +26,6 @@ from tfm_zoo.training.tasks.text_to_text import (
     TextToTextTask,
     Writer,
     build_writer,
-    prepare_pairs,
 )
 
 NESTED = "translation"  # a column of mappings from language to text, as many data sets on the Hub have it
@@ -47,20 +38,17 @@ class TranslationOptions(TextToTextOptions):
 
     built_in: ClassVar = staticmethod(built_in_data.reversed_sequences)
     built_in_note: ClassVar = "The data set is generated: letters, to be put in the reverse order."
-    usual_metrics: ClassVar = ("sacrebleu", "chrf", "exact_match")
+    writes: ClassVar = "translation"
     counted_by: ClassVar = "num_eval_translations"
 
     # The model
-    separate_vocabularies: bool = option(
-        False, "Make a tokenizer from each side, of tokenizer_vocab_size tokens at most, and not one from both."
-    )
+    separate_vocabularies: bool = option(False, "Make a tokenizer from each side, and not one from both.")
 
     # The data
-    train_file: str | None = option(
+    train_file: str | None = changeable(
         None,
-        "Instead of dataset_name: a CSV, TSV, JSON (lines) or Parquet file with a column for each language, or one"
+        "CSV, TSV, JSON (lines) or Parquet with a column for each language, or one"
         f" {NESTED!r}; or 'corpus/train', for two text files of sentences, 'corpus/train.en' and 'corpus/train.de'.",
-        resume=False,
     )
     source_lang: str | None = option(
         None, "Language to translate from: the name of its column, or a tokenizer's code that begins with it (en_XX)."
@@ -68,22 +56,14 @@ class TranslationOptions(TextToTextOptions):
     target_lang: str | None = option(None, "The language to translate into, likewise.")
 
     # The run
-    per_device_train_batch_tokens: int = option(
-        4096,
-        "Tokens per process and forward pass, padding included; 0: batches by examples.",
-        "max_tokens",
-        at_least=0,
-        resume=False,
+    per_device_train_batch_tokens: int = changeable(
+        4096, "Tokens per process and forward pass, padding included; 0: batches by examples.", "max_tokens", at_least=0
     )
-    label_smoothing_factor: float = option(
-        0.1, "Label smoothing: probability that is spread over the vocabulary; 0: none.", at_least=0, below=1
-    )
+    label_smoothing_factor: float = option(0.1, "Probability that labels share with others.", at_least=0, below=1)
     adam_beta2: float = option(0.98, "AdamW's decay of the mean of squared gradients.", at_least=0, below=1)
     adam_epsilon: float = option(1e-9, "AdamW's epsilon.", above=0)
     weight_decay: float = option(0.0, "AdamW's weight decay; 0: it is Adam.", at_least=0)
-    num_eval_translations: int = option(
-        0, "Validation pairs that each evaluation translates, for BLEU and its like: the first; 0: none.", at_least=0
-    )
+    num_eval_translations: int = option(0, "The first validation pairs, to be translated for BLEU.", at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,22 +79,24 @@ class ParallelTexts(TextPairs):
 
     languages: tuple[str, str]  # of source and target: names of columns, or codes that begin with them
 
+    measures = TextPairs.measures._replace(metrics=["sacrebleu", "chrf", "exact_match"])
+
 
 def load_parallel_texts(args: TranslationOptions) -> ParallelTexts:
     """Load and check the pairs; the seed decides which rows a missing split and `max_*_samples` take."""
     languages = args.source_lang, args.target_lang
     if args.is_generated:
         languages = tuple(given or usual for given, usual in zip(languages, SIDES, strict=True))
-    splits = {name: _pairs(args, name, split, languages) for name, split in load_source(args, load_pairs).items()}
-    rows, own_splits, notes = by_role(splits, args)
-    return ParallelTexts(divide(rows, args, args.seed, notes), own_splits, notes, languages)
+    splits = data.load_source(args, load_pairs)
+    rows, own_splits, notes = data.rows_by_role(args, splits, partial(_pairs, args, languages))
+    return ParallelTexts(data.divide(rows, args, notes), own_splits, notes, languages)
 
 
 def load_pairs(args: TranslationOptions, split: str, file: str) -> Dataset:
     """The rows of a split's file, or of two text files, one for each language."""
     sides = {language: Path(f"{file}.{language}") for language in (args.source_lang, args.target_lang)}
     if Path(file).is_file() or not all(path.is_file() for path in sides.values()):
-        return load_file(args, split, file)
+        return data.load_file(args, split, file)
     try:
         texts = {language: path.read_text("utf-8") for language, path in sides.items()}
     except UnicodeDecodeError as error:
@@ -127,30 +109,30 @@ def load_pairs(args: TranslationOptions, split: str, file: str) -> Dataset:
     return Dataset.from_dict(lines)
 
 
-def _pairs(args: TranslationOptions, name: str, split: Dataset, languages: Sequence[str | None]) -> Dataset:
+def _pairs(args: TranslationOptions, languages: Sequence[str | None], name: str, split: Dataset) -> Dataset:
     """The texts of a split, in the columns "source" and "target"."""
     split = split.flatten()  # a column of mappings from language to text becomes a column for each language
     split = split.rename_columns({column: column.removeprefix(f"{NESTED}.") for column in split.column_names})
     texts = {}
     for side, option_name, language in zip(SIDES, ("source_lang", "target_lang"), languages, strict=True):
         if language is None:
-            raise ValueError(f"give source_lang and target_lang: the columns are {listed(split.column_names)}")
+            raise ValueError(f"give source_lang and target_lang: the columns are {data.listed(split.column_names)}")
         short = language.split("_")[0]
         asked = short if short in split.column_names and language not in split.column_names else language
-        (column,) = find_columns(split, asked, [], option_name)
-        texts[side] = checked_texts(args, name, split, column, "column")
+        (column,) = data.find_columns(split, asked, [], option_name)
+        texts[side] = data.checked_texts(args, name, split, column, "column")
         empty = next((row for row, text in enumerate(texts[side]) if not text.strip()), None)
         if empty is not None:
-            raise row_error(args, name, empty, f"split {name!r} has an empty text in {{row}}", column)
+            raise data.row_error(args, name, empty, f"split {name!r} has an empty text in {{row}}", column)
     return Dataset.from_dict(texts)
 
 
-def build_translator(args: TranslationOptions, pairs: ParallelTexts, writes: str) -> Writer:
+def build_translator(args: TranslationOptions, pairs: ParallelTexts) -> Writer:
     """The model and its tokenizers, set to the pair of languages if they know many."""
-    model, tokenizer, target_tokenizer = build_writer(args, pairs, writes)
+    writer = build_writer(args, pairs)
     if not args.is_new:
-        set_languages(model, tokenizer, *pairs.languages)
-    return model, tokenizer, target_tokenizer
+        set_languages(writer.model, writer.tokenizer, *pairs.languages)
+    return writer
 
 
 def set_languages(
@@ -180,7 +162,6 @@ class TranslationTask(TextToTextTask):
     args: TranslationOptions
     data: ParallelTexts
 
-    writes = "translation"
     pipeline_tag = "translation"
     titles = {"bleu": "BLEU", "chrf": "chrF", "exact_match": "exact match", **TextToTextTask.titles}
 
@@ -205,4 +186,4 @@ def language_codes(names: Iterable[str]) -> list[str] | None:
 def prepare(argv: list[str] | None = None) -> Loop:
     """Read options, data and model: all that a user can get wrong."""
     run = start_run("train_translation", TranslationOptions, argv)
-    return prepare_pairs(run, TranslationTask, load_parallel_texts, build_translator)
+    return Loop(run, task_of_rows(run, TranslationTask, load_parallel_texts, build_translator))
