@@ -10,7 +10,6 @@ from transformers import ByT5Tokenizer, PreTrainedConfig
 
 from tfm_zoo import built_in_data
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training import generated
 from tfm_zoo.training.models import label_fields
 from tfm_zoo.training.tasks.tagging import TaggingOptions, labels_of_tokens, load_tagged_texts, reads_words
 from tfm_zoo.training.tokenizers import byte_level_bpe, word_piece_tokenizer

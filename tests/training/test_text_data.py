@@ -4,7 +4,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from transformers import PreTrainedConfig
 
-from tfm_zoo.training import generated
+from tfm_zoo import built_in_data
 from tfm_zoo.training.data import in_order
 from tfm_zoo.training.models import label_fields
 from tfm_zoo.training.tasks import classification as text_data

@@ -20,7 +20,8 @@ from transformers import (
 )
 from typing_extensions import Self
 
-from tfm_zoo.training import data, generated
+from tfm_zoo import built_in_data
+from tfm_zoo.training import data
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.metrics import predicted
 from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, known_config, with_padding

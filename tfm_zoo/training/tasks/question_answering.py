@@ -16,7 +16,8 @@ from datasets import Dataset, DatasetDict
 from torch import Tensor, nn
 from transformers import AutoModelForQuestionAnswering, PreTrainedTokenizerBase
 
-from tfm_zoo.training import data, generated
+from tfm_zoo import built_in_data
+from tfm_zoo.training import data
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding

@@ -10,7 +10,8 @@ from typing import ClassVar
 
 from datasets import Dataset
 
-from tfm_zoo.training import data, generated
+from tfm_zoo import built_in_data
+from tfm_zoo.training import data
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import start_run
@@ -25,7 +26,7 @@ SUMMARY_COLUMNS = [["summary"], ["highlights"]]
 class SummarizationOptions(TextToTextOptions):
     """The options of a writer of summaries. Names are those of transformers' `run_summarization.py`."""
 
-    built_in: ClassVar = staticmethod(generated.summarised_passages)
+    built_in: ClassVar = staticmethod(built_in_data.summarised_passages)
     writes: ClassVar = "summary"
     counted_by: ClassVar = "num_eval_summaries"
 

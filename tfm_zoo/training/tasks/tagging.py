@@ -21,7 +21,7 @@ from transformers import (
 
 from tfm_zoo import built_in_data
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training import data, generated
+from tfm_zoo.training import data
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding

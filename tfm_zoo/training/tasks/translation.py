@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from tfm_zoo.training import data, generated
+from tfm_zoo import built_in_data
+from tfm_zoo.training import data
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.options import changeable, option
 from tfm_zoo.training.run import start_run
