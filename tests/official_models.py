@@ -17,7 +17,7 @@ from tfm_zoo.converters.official_names import is_converted
 SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 LIKE_LLAMA = (
     *("llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite"),
-    *("phi", "phi3", "starcoder2", "gpt_neox", "mixtral", "qwen3_moe"),
+    *("phi", "phi3", "starcoder2", "gpt_neox", "mixtral", "qwen3_moe", "embedding_gemma"),
 )
 LIKE_BART = ("marian", "bart", "mbart", "fsmt", "m2m_100", "pegasus", "blenderbot")
 LIKE_T5 = ("t5", "mt5", "umt5")
@@ -154,6 +154,7 @@ TINY_OF = {
     "gemma": TINY_LLAMA | {"head_dim": 10, "attention_bias": True},
     "gemma2": TINY_GEMMA | {"attn_logit_softcapping": 2.0},
     "gemma3_text": TINY_GEMMA | {"rope_parameters": BY_KIND},
+    "embedding_gemma": TINY_GEMMA | {"rope_parameters": BY_KIND, "use_bidirectional_attention": True},
     "smollm3": TINY_LLAMA | {"no_rope_layers": [1, 0, 1], "use_sliding_window": True, "sliding_window": 4},
     "granite": TINY_LLAMA
     | {
@@ -318,7 +319,8 @@ class OfficialClass:
         return self.has_windows and self.head.official.endswith(heads)
 
     def __str__(self) -> str:
-        return self.head.official
+        prefix = f"{self.architecture.model_type}-" if self.architecture.variant_of else ""
+        return prefix + self.head.official
 
 
 OFFICIAL_CLASSES = [
@@ -332,7 +334,7 @@ LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
     *("phi", "phi3", "gpt_bigcode", "starcoder2", "gpt_neox", "gptj", "opt", "falcon", "bloom", "mpt"),
     *("qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite", "pegasus", "blenderbot"),
-    *("mpnet", "mt5", "umt5", "mixtral", "qwen3_moe"),
+    *("mpnet", "mt5", "umt5", "mixtral", "qwen3_moe", "embedding_gemma"),
 )
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 
@@ -345,7 +347,7 @@ def build(
     has_two_labels = official_class.head.official.endswith(("QuestionAnswering", "AlbertForPreTraining"))
     labels = labels or (2 if has_two_labels else 3)
     # Copied, since some official configurations write into what they are given.
-    config = CONFIG_MAPPING[official_class.architecture.model_type](num_labels=labels, **deepcopy(config))
+    config = CONFIG_MAPPING[official_class.architecture.official_type](num_labels=labels, **deepcopy(config))
     model_class = getattr(transformers, official_class.head.official)
     if not official_class.chooses_attention:
         config._attn_implementation = "eager"

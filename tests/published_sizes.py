@@ -66,6 +66,17 @@ PUBLISHED = {
         "max_position_embeddings": 32768,
         "sliding_window": 512,
     },
+    "embeddinggemma-300m": {
+        "vocab_size": 262144,
+        "hidden_size": 768,
+        "intermediate_size": 1152,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 3,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": 2048,
+        "sliding_window": 512,
+        "use_bidirectional_attention": True,
+    },
     "olmo-2-1b": {
         "vocab_size": 100352,
         "hidden_size": 2048,

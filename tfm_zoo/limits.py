@@ -5,6 +5,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from .converters import ARCHITECTURES
+from .converters.choosing import table_for
 from .converters.config_rules import Free
 
 POSITIONS, FROM_PADDING = "max_position_embeddings", "position_ids_from_padding"
@@ -25,7 +26,7 @@ def in_zoo_terms(config: PreTrainedConfig) -> dict[str, Any]:
     """The zoo's fields of positions: those of a zoo configuration, or what the tables make of an official one."""
     origin = (getattr(config, "official", None) or {}).get("model_type")
     zoo = {POSITIONS: getattr(config, POSITIONS, None), FROM_PADDING: getattr(config, FROM_PADDING, False)}
-    table = ARCHITECTURES.get(origin or config.model_type)
+    table = ARCHITECTURES[origin] if origin in ARCHITECTURES else table_for(config.to_dict())
     rules = [rule for rule in table.config if rule.zoo in zoo] if table else []
     if origin is None and rules:
         official = config.to_dict()

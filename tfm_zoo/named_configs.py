@@ -77,20 +77,17 @@ QWEN3_600M = LLAMA | {
     "norm_eps": 1e-6,
     **tokens(bos=151643, eos=151645),
 }
-#: Gemma 3 (Gemma team 2025) in its smallest size
-GEMMA3_270M = LLAMA | {
+#: Gemma 3 (Gemma team 2025): what its decoder and its encoder share
+GEMMA3 = {
     "vocab_size": 262144,
-    **size(width=640, layers=18, heads=4, inner=2048),
     "num_key_value_heads": 1,
     "head_dim": 256,
     "hidden_act": "gelu_pytorch_tanh",
-    "max_position_embeddings": 32768,
+    "position_embedding_type": "rotary",
     "rope_parameters": {
         "full_attention": {"rope_type": "default", "rope_theta": 1000000.0},
         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
     },
-    "layer_types": [("sliding_attention" if (layer + 1) % 6 else "full_attention") for layer in range(18)],
-    "sliding_window": 512,
     "scale_embedding": True,
     "round_embedding_scale": True,
     "norm_position": "both",
@@ -98,6 +95,25 @@ GEMMA3_270M = LLAMA | {
     "norm_eps": 1e-6,
     "qk_norm": "head",
     **tokens(pad=0, bos=2, eos=1),
+}
+
+
+def gemma3_layers(count: int) -> list[str]:
+    """Every sixth layer sees everything."""
+    return ["full_attention" if layer % 6 == 0 else "sliding_attention" for layer in range(1, count + 1)]
+
+
+GEMMA3_270M = LLAMA | GEMMA3 | size(width=640, layers=18, heads=4, inner=2048)
+GEMMA3_270M |= {"max_position_embeddings": 32768, "sliding_window": 512, "layer_types": gemma3_layers(18)}
+#: EmbeddingGemma (Vera et al. 2025), as it differs from BERT
+EMBEDDING_GEMMA = {
+    **GATED_ENCODER,
+    **NO_DROPOUT,
+    **GEMMA3,
+    **size(width=768, layers=24, heads=3, inner=1152),
+    **{"max_position_embeddings": 2048, "sliding_window": 256, "layer_types": gemma3_layers(24)},
+    **{"embedding_norm": False, "type_vocab_size": 0, "train_padding_embedding": False},
+    **{"lm_head_transform": False, "lm_head_bias": False},
 }
 #: GPT-NeoX (Black et al. 2022) in the size of Pythia-160M (Biderman et al. 2023), as it differs from GPT-2
 PYTHIA_160M = {
@@ -365,6 +381,7 @@ NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
     "gte-multilingual-base": (TfmBertConfig, GTE_BASE),
     "jina-embeddings-v3": (TfmBertConfig, JINA_V3),
     "eurobert-210m": (TfmBertConfig, EUROBERT),
+    "embeddinggemma-300m": (TfmBertConfig, EMBEDDING_GEMMA),
     "openai-gpt": (TfmGPTConfig, OPENAI_GPT),
     "gpt2": (TfmGPTConfig, {}),
     "gpt2-medium": (TfmGPTConfig, size(width=1024, layers=24, heads=16)),

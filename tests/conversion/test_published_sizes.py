@@ -21,6 +21,7 @@ NAMED = {
     "gte-multilingual-base": ("GteModel", 305_368_320),
     "jina-embeddings-v3": ("JinaEmbeddingsV3Model", 559_364_096),
     "eurobert-210m": ("EuroBertModel", 211_766_016),
+    "embeddinggemma-300m": ("embedding_gemma-Gemma3TextModel", 302_863_104),
     "qwen3-0.6b": ("Qwen3ForCausalLM", 596_049_920),
     "gemma-3-270m": ("Gemma3ForCausalLM", 268_098_176),
     "pythia-160m": ("GPTNeoXForCausalLM", 162_322_944),
@@ -60,7 +61,7 @@ def test_parameters(name):
     model_class, parameters = COUNTS[name]
     official_class = BY_NAME[model_class]
     architecture, head = official_class.architecture, official_class.head
-    config = completed(architecture, CONFIG_MAPPING[architecture.model_type](**PUBLISHED[name]).to_dict())
+    config = completed(architecture, CONFIG_MAPPING[architecture.official_type](**PUBLISHED[name]).to_dict())
     with torch.device("meta"):
         model = head.zoo(to_zoo_config(architecture, config, head.zoo, {}))
     assert count(model, official_class) == parameters
@@ -71,7 +72,7 @@ def test_named_configuration(name):
     model_class, parameters = NAMED[name]
     official_class = BY_NAME[model_class]
     architecture, head = official_class.architecture, official_class.head
-    config = CONFIG_MAPPING[architecture.model_type](**PUBLISHED[name])
+    config = CONFIG_MAPPING[architecture.official_type](**PUBLISHED[name])
     # Its checkpoint has a projection of its own, as others of its kind, but official configurations cannot say so.
     untied = {"tie_word_embeddings": False} if name == "flan-t5-base" else {}
     zoo_config = to_zoo_config(architecture, completed(architecture, config.to_dict()), head.zoo, untied)
@@ -79,7 +80,7 @@ def test_named_configuration(name):
     for each in architecture.heads:
         assert effective_values(zoo_config, each) == effective_values(named, each)
     with torch.device("meta"):
-        models = head.zoo(named), getattr(transformers, model_class)(config)
+        models = head.zoo(named), getattr(transformers, head.official)(config)
     if untied:
         models[1].config.tie_word_embeddings, models[1]._tied_weights_keys = False, None
         models[1].lm_head.weight = nn.Parameter(torch.empty_like(models[1].lm_head.weight))

@@ -75,6 +75,8 @@ ODD_CONFIG = {
         "cache_implementation": "hybrid",
     },
     "gemma3_text": {"attention_bias": True, "layer_types": None, "sliding_window_pattern": 2, "sliding_window": 9},
+    "embedding_gemma": {"attention_bias": True, "layer_types": None, "sliding_window_pattern": 2, "sliding_window": 9}
+    | {"final_logit_softcapping": None, "query_pre_attn_scalar": 24, "pad_token_id": None},
     "smollm3": {"no_rope_layers": None, "no_rope_layer_interval": 2, "use_sliding_window": False, "mlp_bias": True},
     "granite": {"logits_scaling": 6.0, "attention_bias": True, "mlp_bias": False, "tie_word_embeddings": True},
     "phi": {"qk_layernorm": False, "num_key_value_heads": 4, "tie_word_embeddings": True, "eos_token_id": [2, 3]},

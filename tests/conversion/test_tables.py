@@ -80,7 +80,7 @@ def test_tables_say_how_many_tokens_a_model_takes(model_type):
     if table.library == "torch":
         pytest.skip("a module of torch has no configuration")
     chosen, most = POSITIONS.get(model_type, (None, None))
-    official = CONFIG_MAPPING[model_type](**TINY_OF.get(model_type, TINY) | (chosen or {}))
+    official = CONFIG_MAPPING[table.official_type](**TINY_OF.get(model_type, TINY) | (chosen or {}))
     zoo = to_zoo_config(table, completed(table, official.to_dict()), table.heads[0].zoo, {})
     assert positions_of(official) == positions_of(zoo)
     assert chosen is None or positions_of(zoo) == most

@@ -84,7 +84,7 @@ def add_architecture(architecture: Architecture) -> None:
     """Adds the tests of its official classes, and of the zoo's classes with the config that a conversion makes."""
     fields = TINY_OF.get(architecture.model_type, TINY)
     fields = {name: SIZES.get(name, value) for name, value in fields.items()}
-    official = CONFIG_MAPPING[architecture.model_type](**fields)
+    official = CONFIG_MAPPING[architecture.official_type](**fields)
     fields = completed(architecture, official.to_dict())
     zoo = to_zoo_config(architecture, fields, architecture.heads[0].zoo, overrides={})
     classes = [getattr(transformers, head.official) for head in architecture.heads]

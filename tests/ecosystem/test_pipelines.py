@@ -3,13 +3,16 @@
 import numbers
 
 import pytest
-import sentence_transformers
 import torch
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import pipeline
 from transformers.pipelines import get_supported_tasks
+from typer.testing import CliRunner
 
 import tfm_zoo
+from tfm_zoo.cli import app
 
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import tiny_model
@@ -109,7 +112,7 @@ def test_sentence_transformer(tmp_path):
     model, tokenizer = tiny_model(tfm_zoo.TfmBertModel), make_tokenizer()
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    encoder = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu", trust_remote_code=True)
+    encoder = SentenceTransformer(str(tmp_path), device="cpu", trust_remote_code=True)
     batch = tokenizer(SENTENCES, padding=True, return_tensors="pt")
     with torch.no_grad():
         states = model(**batch).last_hidden_state
@@ -127,7 +130,7 @@ def test_sentence_transformer_of_a_converted_model(name, tmp_path):
     embedded, losses = [], []
     for folder in (tmp_path / "official", tmp_path / "zoo"):
         tokenizer.save_pretrained(folder)
-        encoder = sentence_transformers.SentenceTransformer(str(folder), device="cpu", trust_remote_code=True)
+        encoder = SentenceTransformer(str(folder), device="cpu", trust_remote_code=True)
         embedded.append(encoder.encode(SENTENCES, convert_to_tensor=True))
         ranking = MultipleNegativesRankingLoss(encoder.train())
         optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-3)
@@ -139,3 +142,18 @@ def test_sentence_transformer_of_a_converted_model(name, tmp_path):
         losses.append(loss.item())
     torch.testing.assert_close(*embedded, rtol=1e-5, atol=1e-5)
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_dense_heads_of_a_sentence_transformer(tmp_path):
+    """EmbeddingGemma: what stands behind the model is sentence-transformers' own, and comes along."""
+    official, tokenizer = build_tiny(BY_NAME["embedding_gemma-Gemma3TextModel"]), make_tokenizer()
+    official.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    transformer = Transformer(str(tmp_path / "model"), model_kwargs={"device_map": "cpu"})
+    dense = Dense(32, 48, bias=False), Dense(48, 16, bias=False)
+    whole = SentenceTransformer(modules=[transformer, Pooling(32), *dense, Normalize()], device="cpu")
+    whole.save(str(tmp_path / "official"))
+    code = CliRunner().invoke(app, ["convert", str(tmp_path / "official"), str(tmp_path / "zoo")]).exit_code
+    ours = SentenceTransformer(str(tmp_path / "zoo"), device="cpu", trust_remote_code=True)
+    assert code == 0 and ours[0].auto_model.config.model_type == "tfm_bert" and len(ours) == 5
+    torch.testing.assert_close(*(each.encode(SENTENCES, convert_to_tensor=True) for each in (ours, whole)))

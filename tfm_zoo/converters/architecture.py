@@ -1,12 +1,12 @@
 """What a table says about one official architecture."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
-from .config_rules import ConfigRule, amended
+from .config_rules import ConfigRule, Fields, amended
 from .tensor_rules import TensorRule
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ FAMILIES = {"TfmBert": "bert", "TfmGPT": "gpt", "TfmEncoderDecoder": "encoder_de
 class Architecture:
     """One official architecture."""
 
-    model_type: str  # its name in `config.json`
+    model_type: str  # its name in `config.json`; a variant, which shares that with another table, has its own
+    variant_of: str | None = None  # the name that it shares
+    is_variant: Callable[[Fields], bool] = lambda fields: False  # whether a configuration of that name is one of it
     title: str  # its name in messages and lists
     prefix: str  # the attribute in which an official class with a head holds its base model
     other_prefixes: tuple[str, ...] = ()  # what some of its classes, or old versions of them, have in place of `prefix`
@@ -52,6 +54,11 @@ class Architecture:
     heads: tuple[Head, ...]  # every head that both sides have; the base model, if both have that, first
     tokenizer: str | None = None  # its class, for checkpoints that do not say
     library: Literal["transformers", "torch"] = "transformers"  # modules of torch have settings, no configuration
+
+    @property
+    def official_type(self) -> str:
+        """The `model_type` in `config.json`."""
+        return self.variant_of or self.model_type
 
     @property
     def family(self) -> str:

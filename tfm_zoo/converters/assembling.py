@@ -26,7 +26,7 @@ def official_skeleton(architecture: Architecture, head: Head, fields: Fields) ->
     """A skeleton of an official class, whose configuration has these fields."""
     if architecture.library == "torch":
         return torch_modules.make_module(head.official, fields)
-    return skeleton_of(getattr(transformers, head.official), CONFIG_MAPPING[architecture.model_type](**fields))
+    return skeleton_of(getattr(transformers, head.official), CONFIG_MAPPING[architecture.official_type](**fields))
 
 
 def assemble(

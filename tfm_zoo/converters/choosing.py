@@ -9,6 +9,7 @@ from .architecture import Architecture, Head
 from .architectures import ARCHITECTURES
 from .checkpoint import Checkpoint
 from .config_comparison import Differences, differences, is_decisive
+from .config_rules import Fields
 from .errors import OTHER_MODELS, ConversionError
 
 
@@ -22,9 +23,10 @@ def architecture_of(checkpoint: Checkpoint) -> Architecture:
     if model_type is None:  # a configuration from before transformers 2.3
         heads = ((name, head.official) for name, table in ARCHITECTURES.items() for head in table.heads)
         model_type = next((name for name, official in heads if official in classes), None)
-    if model_type in ARCHITECTURES and is_installed(ARCHITECTURES[model_type]):
-        return ARCHITECTURES[model_type]
-    if model_type in ARCHITECTURES:
+    table = table_for(checkpoint.config | {"model_type": model_type})
+    if table and is_installed(table):
+        return table
+    if table:
         needs = f"which transformers {transformers.__version__} does not have: a later release does"
         raise ConversionError(f"{checkpoint.title} is of architecture {model_type!r}, {needs}.")
     if str(model_type).startswith("tfm_"):
@@ -33,9 +35,16 @@ def architecture_of(checkpoint: Checkpoint) -> Architecture:
     raise ConversionError(f"{title}, which the zoo does not convert; it converts {known}. {OTHER_MODELS}")
 
 
+def table_for(fields: Fields) -> Architecture | None:
+    """The table for an official configuration with these fields: that of a variant, or else of its `model_type`."""
+    model_type = fields.get("model_type")
+    tables = (each for each in ARCHITECTURES.values() if each.variant_of == model_type and each.is_variant(fields))
+    return next(tables, ARCHITECTURES.get(model_type))
+
+
 def is_installed(architecture: Architecture) -> bool:
     """Whether the release of transformers that is installed has the architecture."""
-    return architecture.library == "torch" or architecture.model_type in CONFIG_MAPPING
+    return architecture.library == "torch" or architecture.official_type in CONFIG_MAPPING
 
 
 def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, tuple[Any, str]]]:

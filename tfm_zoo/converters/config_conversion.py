@@ -21,7 +21,7 @@ SET_ANEW = {"transformers_version", "model_type", "architectures", "dtype", "_na
 def completed(architecture: Architecture, fields: Fields) -> dict[str, Any]:
     """These fields of an official configuration, completed by its defaults."""
     if architecture.library == "transformers":
-        fields = CONFIG_MAPPING[architecture.model_type].from_dict(dict(fields)).to_dict()
+        fields = CONFIG_MAPPING[architecture.official_type].from_dict(dict(fields)).to_dict()
     return {name: value for name, value in fields.items() if name not in SET_ANEW}
 
 

@@ -106,6 +106,18 @@ class Requires(ConfigRule):
 
 
 @dataclass(frozen=True)
+class Always(ConfigRule):
+    """An official field with the same value in every model of a variant."""
+
+    official: str
+    value: Any
+    zoo = None
+
+    def to_official(self, zoo: Fields, official: Fields) -> dict[str, Any]:
+        return {self.official: self.value}
+
+
+@dataclass(frozen=True)
 class LabelCount(ConfigRule):
     """An official head that must have this many labels; the zoo's head does not read their number."""
 

@@ -14,7 +14,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrain
 from transformers.models.auto.auto_factory import _get_model_class
 
 import tfm_zoo
-from tfm_zoo.converters import ARCHITECTURES
+from tfm_zoo.converters.choosing import table_for
 from tfm_zoo.converters.sources import download, is_path, which_is_meant
 from tfm_zoo.converters.tensor_matching import new_weights
 from tfm_zoo.limits import positions_of
@@ -161,7 +161,7 @@ def family_of(config: PreTrainedConfig) -> str | None:
     """The `model_type` of the zoo model that a model is, or is converted to; `None` if the zoo cannot convert it."""
     if is_zoo(config):
         return config.model_type
-    table = ARCHITECTURES.get(config.model_type)
+    table = table_for(config.to_dict())
     return table and table.family
 
 

@@ -10,7 +10,7 @@ from .eleuther import GPT_NEOX, GPTJ
 from .eurobert import EUROBERT
 from .experts import MIXTRAL, QWEN3_MOE
 from .falcon import FALCON
-from .gemma import GEMMA, GEMMA2, GEMMA3
+from .gemma import EMBEDDING_GEMMA, GEMMA, GEMMA2, GEMMA3
 from .gpt import GPT2, OPENAI_GPT
 from .granite import GRANITE
 from .llama import LLAMA, MISTRAL, QWEN2, QWEN3
@@ -25,13 +25,13 @@ from .starcoder import GPT_BIGCODE, STARCODER2
 from .t5 import MT5, T5, UMT5
 from .torch_nn import TORCH_DECODER, TORCH_ENCODER, TORCH_TRANSFORMER
 
-#: the tables by `model_type`. A zoo model that never was official is exported to the
+#: the tables by `model_type`, or a variant's name. A zoo model that never was official is exported to the
 #: nearest of them, or to the first of those that are equally near.
 ARCHITECTURES: dict[str, Architecture] = {
     architecture.model_type: architecture
     for architecture in (
         *(BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, XLM_ROBERTA_XL, DISTILBERT, ELECTRA, ALBERT),
-        *(MPNET, MODERNBERT, NOMIC_BERT, GTE, JINA_V3, EUROBERT, TORCH_ENCODER),
+        *(MPNET, MODERNBERT, NOMIC_BERT, GTE, JINA_V3, EUROBERT, EMBEDDING_GEMMA, TORCH_ENCODER),
         *(GPT2, OPENAI_GPT, LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, OLMO2, OLMO3, GEMMA, GEMMA2, GEMMA3, GRANITE),
         *(PHI, PHI3, GPT_BIGCODE, STARCODER2, GPT_NEOX, GPTJ, OPT, FALCON, BLOOM, MPT, MIXTRAL, QWEN3_MOE),
         *(MARIAN, BART, MBART, FSMT, M2M100, PEGASUS, BLENDERBOT, T5, MT5, UMT5, TORCH_DECODER, TORCH_TRANSFORMER),
