@@ -46,7 +46,7 @@ class Window(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Who attends to whom in the layers of one kind; [`choose_kernel`] reads in it how attention runs.
+    """Who attends to whom in the layers of one type; [`choose_kernel`] reads in it how attention runs.
 
     Args:
         mask: made by transformers' mask functions for the attention implementation; for linear attention
@@ -92,7 +92,7 @@ class Batch(NamedTuple):
 
     Args:
         tokens: of shape `(1, tokens)` where only some are `kept`.
-        layouts: who attends to whom, for each kind of layer.
+        layouts: who attends to whom, for each type of layer.
         kept: the tokens that are computed. `None`: all.
         cache: keys and values of earlier positions.
         returns_cache: whether the cache is in the outputs.

@@ -258,5 +258,5 @@ class TfmGenerationMixin(GenerationMixin):
 
     @staticmethod
     def create_masks_for_generate(config, **kwargs) -> dict:
-        """A mask for each kind of layer of the decoder, made before a step that may be compiled."""
+        """A mask for each type of layer of the decoder, made before a step that may be compiled."""
         return create_masks_for_generate(config=config.get_text_config(decoder=True), **kwargs)

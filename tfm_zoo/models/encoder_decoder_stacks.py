@@ -19,7 +19,8 @@ from .norms import norm_heads
 from .padding import restore, restore_outputs
 from .position_bias import TfmBiasTable
 from .pretrained import TfmPreTrainedModel
-from .source import check_encoder_states, check_source, fitting_cache, read_source, real_tokens
+from .source import check_encoder_states, check_source, read_source, real_tokens
+from .source_cache import fitting_cache
 from .stack import TfmStack
 from .vocabularies import TwoVocabularies
 

@@ -27,7 +27,8 @@ from .entrance import encoder_batch
 from .inputs import IGNORED, check_labels, check_sequence_labels, one_of
 from .losses import answers, labelled
 from .next_tokens import next_tokens, positions_to_read, read_states
-from .source import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right, with_source_cache
+from .source import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right
+from .source_cache import with_source_cache
 from .stack import passed_on
 from .vocabularies import TfmOutputProjection
 

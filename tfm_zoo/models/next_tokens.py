@@ -31,7 +31,7 @@ def next_tokens(
         hidden_states = hidden_states * model.config.logit_scale
     softcap, logits, kept = model.config.final_logit_softcapping, None, None
     if makes_logits(model, labels, return_logits):
-        kept = find_read(read_positions)
+        kept = None if read_positions is None else find_read(read_positions)
         if kept is not None:
             hidden_states, labels = keep(hidden_states, kept), keep(labels, kept)
         logits = soft_capped(model.lm_head(select_positions(hidden_states, logits_to_keep)), softcap)

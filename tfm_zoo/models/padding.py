@@ -37,7 +37,7 @@ def has_hooks(*parts: nn.Module | None) -> bool:
         if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
             hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
             # A method written in C has no `__module__`, or `None`.
-            modules = (getattr(hook, "__module__", None) or "" for kind in hooks for hook in kind.values())
+            modules = (getattr(hook, "__module__", None) or "" for some in hooks for hook in some.values())
             if not all(module.startswith(LIBRARIES) for module in modules):
                 return True
     return False

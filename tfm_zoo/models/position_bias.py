@@ -98,7 +98,7 @@ class BiasedLayouts:
         given = batch.tokens.ids_or_embeddings
         self.sequences, self.queries = given.shape[:2] if batch.kept is None else batch.kept.shape
         # Found before the layers run: they add to the cache.
-        self.spans = {kind: self.span(batch.cache, layer_types.index(kind)) for kind in dict.fromkeys(layer_types)}
+        self.spans = {each: self.span(batch.cache, layer_types.index(each)) for each in dict.fromkeys(layer_types)}
         self.device = given.device
 
     def span(self, cache, layer: int) -> tuple[int, int, int | torch.Tensor]:
@@ -109,9 +109,9 @@ class BiasedLayouts:
         return keys, first, first - cache.get_seq_length(layer)
 
     def layouts_of(self, layer: int) -> dict[str, Layout]:
-        """The layouts of layer number `layer`, by kind of layer."""
+        """The layouts of layer number `layer`, by type of layer."""
         if not (self.is_shared and self.current):
-            self.current = {kind: self.biased(self.layouts[kind], layer, *span) for kind, span in self.spans.items()}
+            self.current = {each: self.biased(self.layouts[each], layer, *span) for each, span in self.spans.items()}
         return self.current
 
     def biased(self, layout: Layout, layer: int, keys: int, first: int, distance: int | torch.Tensor) -> Layout:

@@ -29,14 +29,14 @@ class TfmSinusoidalPositions(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.width, self.kind = config.position_size, config.sinusoid_type
+        self.width, self.sinusoid_type = config.position_size, config.sinusoid_type
         self.padding_position = config.pad_token_id if config.position_ids_from_padding else None
         self.register_buffer("table", self.sinusoids(torch.arange(self.ROWS)), persistent=False)
 
     def sinusoids(self, position_ids: torch.LongTensor) -> torch.Tensor:
         """Positions `(...)` to `(..., width)`, zero at the position that is reserved for padding."""
         half, device = self.width // 2, position_ids.device
-        if self.kind == "tensor2tensor":  # in float32, as in tensor2tensor: far positions differ otherwise
+        if self.sinusoid_type == "tensor2tensor":  # in float32, as in tensor2tensor: far positions differ otherwise
             pairs = torch.arange(half, device=device, dtype=torch.float)
             frequencies = (pairs * -(math.log(10000.0) / max(half - 1, 1))).exp()
         else:
@@ -44,7 +44,8 @@ class TfmSinusoidalPositions(nn.Module):
             frequencies = 10000.0 ** (-torch.arange(half, device=device, dtype=dtype) / half)
         angles = position_ids[..., None].to(frequencies.dtype) * frequencies
         waves = (angles.sin(), angles.cos())
-        sinusoids = torch.stack(waves, dim=-1).flatten(-2) if self.kind == "interleaved" else torch.cat(waves, dim=-1)
+        in_pairs = self.sinusoid_type == "interleaved"
+        sinusoids = torch.stack(waves, dim=-1).flatten(-2) if in_pairs else torch.cat(waves, dim=-1)
         if self.padding_position is not None:
             sinusoids = sinusoids.masked_fill((position_ids == self.padding_position)[..., None], 0.0)
         return sinusoids.float()
@@ -62,7 +63,7 @@ class TfmSinusoidalPositions(nn.Module):
 
 
 class TfmRotaryEmbedding(nn.Module):
-    """Cosines and sines of rotary positions (Su et al. 2021), with every scaling kind that transformers knows.
+    """Cosines and sines of rotary positions (Su et al. 2021), with every scaling that transformers knows.
 
     transformers' `dynamic_rope_update` and weight initialisation, which fills the buffers after loading, need these
     attribute names.
@@ -96,8 +97,8 @@ class TfmRotaryEmbedding(nn.Module):
         return torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1)
 
 
-class TfmRotaryByKind(nn.ModuleDict):
-    """A [`TfmRotaryEmbedding`] for each kind of layer, where their parameters differ (ModernBERT)."""
+class TfmRotaryByLayerType(nn.ModuleDict):
+    """A [`TfmRotaryEmbedding`] for each type of layer, where their parameters differ (ModernBERT)."""
 
     def __init__(self, config, layer_types: list[str]):
         super().__init__()
@@ -107,15 +108,15 @@ class TfmRotaryByKind(nn.ModuleDict):
             self[layer_type] = TfmRotaryEmbedding(part)
 
     def forward(self, *inputs: torch.Tensor) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """Cosines and sines by kind of layer."""
+        """Cosines and sines by type of layer."""
         return {layer_type: rotary(*inputs) for layer_type, rotary in self.items()}
 
 
 def make_rotary(config, layer_types: list[str]) -> nn.Module | None:
     if config.position_embedding_type != "rotary":
         return None
-    kinds = [layer_type for layer_type in dict.fromkeys(layer_types) if layer_type in config.rope_parameters]
-    return TfmRotaryByKind(config, kinds) if kinds else TfmRotaryEmbedding(config)
+    own = [layer_type for layer_type in dict.fromkeys(layer_types) if layer_type in config.rope_parameters]
+    return TfmRotaryByLayerType(config, own) if own else TfmRotaryEmbedding(config)
 
 
 def rotate_together(query: torch.Tensor, key: torch.Tensor, *waves: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -35,11 +35,11 @@ class TfmPreTrainedModel(PreTrainedModel):
     head_fields: tuple[str, ...] = ()
 
     def __init__(self, config, *inputs, **kwargs):
-        kind, expected = getattr(config, "model_type", None), self.config_class
-        if kind != expected.model_type:  # not by class: a checkpoint's own code defines another class
+        given, expected = getattr(config, "model_type", None), self.config_class
+        if given != expected.model_type:  # not by class: a checkpoint's own code defines another class
             raise ValueError(
                 f"{type(self).__name__} is made from a {expected.__name__}, not from a {type(config).__name__} of type "
-                f"{kind!r}."
+                f"{given!r}."
             )
         config.validate_fields()
         quantization = getattr(config, "quantization_config", None)

@@ -88,7 +88,7 @@ class TfmStack:
     biased_layouts = BiasedLayouts
 
     def add_stack(self, layer_types: list[str], vocab_size: int, is_causal: bool = False) -> None:
-        """Makes the modules; `layer_types` names the kind of attention of each layer (see [`TfmAttention`])."""
+        """Makes the modules; `layer_types` names the type of attention of each layer (see [`TfmAttention`])."""
         config, sizes = self.config, self.config.get_text_config(decoder=is_causal)
         self.layer_types, self.vocab_size, self.input_width = layer_types, vocab_size, config.embedding_size
         self.is_causal = is_causal
@@ -130,12 +130,12 @@ class TfmStack:
         layers = [*self.layers]  # found sooner in a list
         for index in (self.order or range(len(layers)))[: self.depth]:
             layer, layouts = layers[index], batch.layouts if biased is None else biased.layouts_of(index)
-            kind = getattr(layer, "layer_type", None)  # an engine's stand-in has none
+            layer_type = getattr(layer, "layer_type", None)  # an engine's stand-in has none
             hidden_states = layer(
                 hidden_states,
                 *source,  # by position: gradient checkpointing looks for gradients there
-                layout=layouts.get(kind),
-                position_embeddings=rotary.get(kind) if isinstance(rotary, dict) else rotary,
+                layout=layouts.get(layer_type),
+                position_embeddings=rotary.get(layer_type) if isinstance(rotary, dict) else rotary,
                 past_key_values=batch.cache,
                 **kwargs,
             )
