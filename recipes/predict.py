@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
-from trained import add_model_arguments, loading, open_config
+from trained import add_model_arguments, loading, open_config, positions_of
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 #: what a model does, by its head; and what models of other heads do not do
@@ -71,10 +71,7 @@ class Classifier:
         model = AutoModelForSequenceClassification.from_pretrained(args.model, **loading(args))
         self.model, self.config = model.eval().to(self.device), model.config
         self.problem = model.config.problem_type or "single_label_classification"
-        positions = getattr(model.config, "max_position_embeddings", None) or self.tokenizer.model_max_length
-        if getattr(model.config, "position_ids_from_padding", False):  # RoBERTa's positions begin after the padding's
-            positions -= model.config.pad_token_id + 1
-        self.longest = min(positions, self.tokenizer.model_max_length)
+        self.longest = positions_of(model.config, self.tokenizer)
 
     def logits(self, *texts: Sequence[str]) -> Iterator[tuple[Sequence[str], torch.Tensor]]:
         """Batches of the texts, of the first column where there are two, and their logits."""

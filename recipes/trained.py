@@ -14,7 +14,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
 #: loggers that warn when transformers imports torchao, where that is installed, downloads a checkpoint's code, or tries
@@ -34,6 +34,14 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 def loading(args: argparse.Namespace) -> dict[str, str | bool | None]:
     """The arguments of `from_pretrained` that [`add_model_arguments`] asks for."""
     return {"revision": args.revision, "trust_remote_code": args.trust_remote_code}
+
+
+def positions_of(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
+    """How many tokens a model reads."""
+    positions = getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length
+    if getattr(config, "position_ids_from_padding", False):  # RoBERTa's and FSMT's begin after the padding's
+        positions -= config.pad_token_id + 1
+    return min(positions, tokenizer.model_max_length)
 
 
 def open_config(args: argparse.Namespace, script: str, does_not: str, error: Callable[[str], None]) -> PreTrainedConfig:

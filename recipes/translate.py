@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import torch
-from trained import add_model_arguments, loading, open_config
+from trained import add_model_arguments, loading, open_config, positions_of
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 
@@ -48,9 +48,7 @@ def main(argv: list[str] | None = None) -> None:
         model = AutoModelForSeq2SeqLM.from_pretrained(args.model, **loading(args)).eval().to(device)
     except (OSError, ValueError) as error:
         parser.error(f"{args.model} holds no model that translates: {str(error).splitlines()[0]}")
-    room = min(getattr(model.config, "max_position_embeddings", None) or sys.maxsize, tokenizer.model_max_length)
-    if getattr(model.config, "position_ids_from_padding", False):  # FSMT's positions begin after the padding's
-        room -= model.config.pad_token_id + 1
+    room = positions_of(model.config, tokenizer)
     options = {name: getattr(args, name) for name in ("num_beams", "max_length") if getattr(args, name) is not None}
 
     for start in range(0, len(sentences), args.batch_size):
