@@ -40,22 +40,17 @@ class CountedLayouts(BiasedLayouts):
         has_gaps = known is not None and (is_traced(known) or has_holes(known))
         self.reads_positions = isinstance(self.bias, TfmCountedAlibi) and (self.bias.is_rounded or has_gaps)
 
-    def of_pairs(self, distances, is_later, layer: int, keys: int, *starts: int) -> torch.Tensor:
+    def of_pairs(self, distances, is_later, layer: int, keys: int, *starts: int | torch.Tensor) -> torch.Tensor:
         if not self.reads_positions:
             return super().of_pairs(distances, is_later, layer, keys, *starts)
-        bias = self.bias(distances, layer, self.positions(keys, *starts)).to(self.device)
+        counts, known = (keys, self.queries), self.known
+        places = [torch.arange(n, device=self.device) + start for n, start in zip(counts, starts, strict=True)]
+        # A static cache has room for more keys than there are.
+        positions = (each[None] if known is None else known[:, each.clamp(max=known.shape[1] - 1)] for each in places)
+        bias = self.bias(distances, layer, tuple(positions)).to(self.device)
         if is_later is None:
             return bias
         return bias.masked_fill(spread(is_later[None], self.queries, keys), torch.finfo(bias.dtype).min)
-
-    def positions(self, keys: int, *starts: int | torch.Tensor) -> tuple[torch.LongTensor, ...]:
-        """Positions of keys, `(batch or 1, keys)`, and of queries; `starts` are the numbers of the first ones."""
-        counts = (keys, self.queries)
-        places = [torch.arange(n, device=self.device) + start for n, start in zip(counts, starts, strict=True)]
-        if self.known is None:
-            return tuple(each[None] for each in places)
-        # A static cache has room for more keys than there are.
-        return tuple(self.known[:, each.clamp(max=self.known.shape[1] - 1)] for each in places)
 
 
 def has_holes(positions: torch.LongTensor) -> bool:

@@ -110,8 +110,9 @@ def decoder_layouts(
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
         return {each: Layout(pairs_as_read(config, mask, states)) for each, mask in attention_mask.items()}
     layer_types, mask = dict.fromkeys(model.layer_types), pairs_as_read(config, attention_mask, states)
-    options = {"past_key_values": cache, "position_ids": packed}
-    options |= {"is_causal": True, "in_blocks": is_new(cache) and packed is None}
+    has_past = cache is not None and not (isinstance(cache, DynamicCache) and cache.get_seq_length() == 0)
+    options = {"is_causal": True, "in_blocks": packed is None and not has_past}
+    options |= {"past_key_values": cache, "position_ids": packed}
     make = partial(make_layout, config, DECODER_MASKS, states, **options)
     if kept is None:
         return {layer_type: make(layer_type, mask) for layer_type in layer_types}
@@ -173,12 +174,9 @@ def only_last(positions: torch.BoolTensor) -> torch.BoolTensor:
     return places == (positions * places).argmax(dim=1, keepdim=True)
 
 
-def find_read(read_positions: torch.Tensor | None) -> KeptTokens | None:
-    """The positions of each row up to the last one that is read; `None` if they are all.
-
-    `read_positions`: `(batch, length)`, true where somebody reads a result. `None`: everywhere.
-    """
-    if read_positions is None or is_traced(read_positions):
+def find_read(read_positions: torch.Tensor) -> KeptTokens | None:
+    """The positions of each row up to the last one that is read, which are true; `None` if they are all."""
+    if is_traced(read_positions):
         return None
     is_needed = up_to_last(read_positions)
     is_needed[:, 0] = True  # a row without any position would have no output
@@ -204,23 +202,13 @@ def wants_cache(model, use_cache: bool | None, is_packed: bool = False) -> bool:
     return use_cache
 
 
-def is_new(cache: Cache | None) -> bool:
-    """Whether attention reads only the positions of this pass: there is no cache, or an empty one that grows."""
-    return cache is None or (isinstance(cache, DynamicCache) and cache.get_seq_length() == 0)
-
-
-def begins(position_ids: torch.LongTensor) -> torch.BoolTensor:
-    """`(batch, length)`: where a new sequence begins within a row, into which several may be packed: where positions do
-    not rise. One that jumps forward goes on with its sequence."""
-    return F.pad(position_ids[:, 1:] <= position_ids[:, :-1], (1, 0))
-
-
 def positions_if_packed(position_ids: torch.LongTensor | None) -> torch.LongTensor | None:
     """The positions of each token within its own sequence, if several are packed into a row (a graph, in which nobody
-    can tell, counts them too); or else `None`."""
+    can tell, counts them too); or else `None`. One begins where positions do not rise; where they jump forward, it goes
+    on."""
     if position_ids is None or position_ids.shape[1] < 2:
         return None
-    is_first = begins(position_ids)
+    is_first = F.pad(position_ids[:, 1:] <= position_ids[:, :-1], (1, 0))
     if not is_traced(position_ids) and not is_first.any():
         return None
     places = torch.arange(position_ids.shape[1], device=position_ids.device)

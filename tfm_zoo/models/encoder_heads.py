@@ -31,11 +31,6 @@ class TfmPredictionHead(nn.Module):
         return self.norm(self.act_fn(self.dense(hidden_states)))
 
 
-def make_transform(config, exists: bool, width: int) -> nn.Module:
-    """A [`TfmPredictionHead`], or nothing."""
-    return TfmPredictionHead(config, width) if exists else nn.Identity()
-
-
 def masked_tokens(
     model: nn.Module,
     hidden_states: torch.Tensor,
@@ -99,26 +94,23 @@ def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
 
 def check_engine_pools(config) -> None:
     """Raises a `ValueError` where a serving engine would pool another position than the model."""
-    if config._attn_implementation not in ENGINES:
-        return
-    if config.classifier_pooling == "mean":
-        raise ValueError(
-            "classifier_pooling='mean': an engine pools by its own settings, the first position if they name none. "
-            """Serve it with --pooler-config '{"seq_pooling_type": "MEAN"}' and, to say that this is done, """
-            """--hf-overrides '{"classifier_pooling": "cls"}'."""
-        )
-    if config.classifier_pooling in ("attention", "late"):
-        raise ValueError(
-            f"classifier_pooling={config.classifier_pooling!r}: no engine pools in this way, so serve the model with "
-            "transformers."
-        )
+    pooling = config.classifier_pooling
+    if config._attn_implementation in ENGINES and pooling != "cls":
+        hint = "no engine pools in this way, so serve the model with transformers."
+        if pooling == "mean":
+            hint = (
+                "an engine pools by its own settings, the first position if they name none. Serve it with "
+                """--pooler-config '{"seq_pooling_type": "MEAN"}' and, to say that this is done, """
+                """--hf-overrides '{"classifier_pooling": "cls"}'."""
+            )
+        raise ValueError(f"classifier_pooling={pooling!r}: {hint}")
 
 
-def make_pooler(config, activation: str, dropout: float, bias: bool = True, has_norm: bool = False) -> nn.Sequential:
+def make_pooler(config) -> nn.Sequential:
     """The layers that read a pooled state, `(..., hidden_size)` in and out."""
-    dense = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)
-    layers = OrderedDict(dropout=nn.Dropout(dropout), dense=dense, act_fn=ACT2FN[activation])
-    return nn.Sequential(layers | {"norm": make_norm(config)} if has_norm else layers)
+    dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.classifier_bias)
+    layers = OrderedDict(dropout=nn.Dropout(config.pooler_dropout), dense=dense, act_fn=ACT2FN[config.pooler_act])
+    return nn.Sequential(layers | {"norm": make_norm(config)} if config.classifier_norm else layers)
 
 
 def make_pooler_query(config) -> nn.Linear | None:
@@ -126,9 +118,10 @@ def make_pooler_query(config) -> nn.Linear | None:
     return nn.Linear(config.hidden_size, 1, bias=False) if config.classifier_pooling == "attention" else None
 
 
-def make_classifier(config, pooler: nn.Sequential, dropout: float) -> nn.Sequential:
+def make_classifier(config, pooler: nn.Sequential) -> nn.Sequential:
     """A pooler (or its dropout alone) and a projection, `(..., width)` to `(rows, num_labels)`; an engine gives it
     `(rows, 1, width)`."""
+    check_engine_pools(config)
     read = dict((pooler if config.classifier_dense else pooler[:1]).named_children())
-    layers = {"flatten": nn.Flatten(0, -2), **read, "out_dropout": nn.Dropout(dropout)}
+    layers = {"flatten": nn.Flatten(0, -2), **read, "out_dropout": nn.Dropout(config.classifier_dropout)}
     return nn.Sequential(OrderedDict(layers, out_proj=nn.Linear(config.hidden_size, config.num_labels)))

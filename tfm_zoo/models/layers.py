@@ -11,7 +11,7 @@ from transformers import Cache, GradientCheckpointingLayer
 from .batch import EVERYTHING, Layout
 from .compat import ACT2FN, ALL_ATTENTION_FUNCTIONS
 from .kernels import choose_kernel, eager_attention_forward
-from .norms import make_head_norm, make_norm, multiplier, norm_heads, norm_or_identity
+from .norms import make_head_norm, make_norm, multiplier, norm_heads
 from .positions import rotate_together
 
 #: activations that transformers computes in many steps -> the same function as one kernel
@@ -60,7 +60,7 @@ class TfmLayer(GradientCheckpointingLayer):
         has_output_norm = config.norm_position in ("output", "both")
         output_norm = make_norm(config) if has_output_norm else multiplier(config.residual_multiplier)
         self.add_module(name, module)
-        self.add_module(f"{name}_norm", norm_or_identity(config, config.norm_position != "output"))
+        self.add_module(f"{name}_norm", nn.Identity() if config.norm_position == "output" else make_norm(config))
         setattr(self, f"{name}_output_norm", output_norm)  # `None` as a plain attribute is found faster
         self.add_module(f"{name}_dropout", nn.Dropout(dropout))
 

@@ -21,11 +21,10 @@ from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
 from .encoder_heads import (
     POOLING,
-    check_engine_pools,
+    TfmPredictionHead,
     make_classifier,
     make_pooler,
     make_pooler_query,
-    make_transform,
     masked_tokens,
     pool,
     pools_first,
@@ -75,8 +74,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         super().__init__(config)
         self.add_stack(config.layer_types, config.vocab_size)
         self.pools = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
-        options = (config.pooler_act, config.pooler_dropout, config.classifier_bias, config.classifier_norm)
-        self.pooler = make_pooler(config, *options) if self.pools else None
+        self.pooler = make_pooler(config) if self.pools else None
         self.pooler_query = make_pooler_query(config) if self.pools else None
         self.post_init()
 
@@ -119,8 +117,7 @@ class TfmBertForSequenceClassification(TfmBertHead):
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        check_engine_pools(config)
-        self.classifier = make_classifier(config, self.model.pooler, config.classifier_dropout)
+        self.classifier = make_classifier(config, self.model.pooler)
         self.model.pooler = None
         self.post_init()
 
@@ -157,7 +154,7 @@ class TfmBertForTokenClassification(TfmBertHead):
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        self.head = make_transform(config, config.classifier_transform, config.hidden_size)
+        self.head = TfmPredictionHead(config, config.hidden_size) if config.classifier_transform else nn.Identity()
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
@@ -198,7 +195,7 @@ class TfmBertForQuestionAnswering(TfmBertHead):
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        self.head = make_transform(config, config.classifier_transform, config.hidden_size)
+        self.head = TfmPredictionHead(config, config.hidden_size) if config.classifier_transform else nn.Identity()
         self.dropout = nn.Dropout(config.qa_dropout)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
@@ -318,7 +315,7 @@ class TfmBertForMaskedLM(TfmBertHead):
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         width = config.embedding_size if config.lm_head_transform else config.hidden_size
-        self.head = make_transform(config, config.lm_head_transform, width)
+        self.head = TfmPredictionHead(config, width) if config.lm_head_transform else nn.Identity()
         self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 

@@ -18,11 +18,7 @@ from .batch import Tokens
 from .cache import TfmGenerationMixin
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
-from .encoder_decoder_stacks import (
-    TfmDecoderStack,
-    TfmEncoderDecoderPreTrainedModel,
-    TfmEncoderStack,
-)
+from .encoder_decoder_stacks import TfmDecoderStack, TfmEncoderDecoderPreTrainedModel, TfmEncoderStack
 from .entrance import encoder_batch
 from .inputs import IGNORED, check_labels, check_sequence_labels, one_of
 from .losses import answers, labelled
@@ -323,16 +319,8 @@ class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """Inputs and outputs as for [`TfmBertModel`]; without a mask, `pad_token_id` says what is padding."""
-        return self.encoder(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            position_ids=position_ids,
-            token_type_ids=token_type_ids,
-            read_positions=read_positions,
-            return_dict=True,
-            **kwargs,
-        )
+        inputs = (input_ids, attention_mask, inputs_embeds, position_ids, token_type_ids)
+        return self.encoder(*inputs, read_positions, return_dict=True, **kwargs)
 
 
 class TfmEncoderDecoderDecoder(TfmDecoderStack):

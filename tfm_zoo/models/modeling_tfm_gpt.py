@@ -273,8 +273,7 @@ class TfmGPTForTokenClassification(TfmGPTHead):
         loss = None
         if labels is not None:
             loss = self.loss_function(logits, labels, config=self.config, num_items_in_batch=num_items_in_batch)
-        shown = {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
-        return TokenClassifierOutput(loss=loss, logits=logits, **shown)
+        return TokenClassifierOutput(loss=loss, logits=logits, **passed_on(outputs, "past_key_values"))
 
 
 class TfmGPTForQuestionAnswering(TfmGPTHead):
@@ -311,8 +310,7 @@ class TfmGPTForQuestionAnswering(TfmGPTHead):
         inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids, use_cache)
         outputs = self.model(*inputs, return_dict=True, **kwargs)
         found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
-        shown = {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
-        return QuestionAnsweringModelOutput(**found, **shown)
+        return QuestionAnsweringModelOutput(**found, **passed_on(outputs, "past_key_values"))
 
 
 __all__ = ["TfmGPTConfig", *TfmGPTConfig.auto_classes.values(), "TfmGPTPreTrainedModel"]

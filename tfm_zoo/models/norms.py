@@ -47,10 +47,6 @@ def make_norm(config, width: int | None = None) -> nn.Module:
     return NORMS[config.norm_type](width or config.hidden_size, eps=config.norm_eps, **options)
 
 
-def norm_or_identity(config, has_norm: bool) -> nn.Module:
-    return make_norm(config) if has_norm else nn.Identity()
-
-
 class TfmMultiplier(nn.Module):
     """Multiplies its input by a number. It stands in the place of a norm (Granite)."""
 

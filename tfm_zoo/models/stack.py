@@ -11,11 +11,9 @@ from transformers.utils import ModelOutput
 from .batch import Batch
 from .compat import capture_outputs
 from .layers import TfmLayer, TfmMLP
-from .norms import make_norm, multiplier, norm_or_identity
+from .norms import make_norm, multiplier
 from .position_bias import BiasedLayouts, make_position_bias
 from .positions import TfmSinusoidalPositions, make_rotary
-
-NOT_PASSED_ON = ("last_hidden_state", "pooler_output", "router_logits")
 
 
 class TfmScaledEmbedding(nn.Embedding):
@@ -107,7 +105,7 @@ class TfmStack:
             for index, layer_type in enumerate(groups)
         )
         self.position_bias = make_position_bias(sizes, len(groups), is_causal)
-        self.norm = norm_or_identity(config, config.final_norm)
+        self.norm = make_norm(config) if config.final_norm else nn.Identity()
         narrow = (config.hidden_size, config.output_size)
         self.projection = nn.Linear(*narrow, bias=False) if config.project_tokens else None
         self.dropout = nn.Dropout(config.final_dropout) if config.final_dropout else None
@@ -144,6 +142,7 @@ class TfmStack:
         return BaseModelOutputWithPastAndCrossAttentions(hidden_states, batch.cache if batch.returns_cache else None)
 
 
-def passed_on(outputs: ModelOutput) -> dict[str, object]:
-    """The outputs of a base model that a head returns as they are."""
-    return {name: value for name, value in outputs.items() if name not in NOT_PASSED_ON}
+def passed_on(outputs: ModelOutput, *left_out: str) -> dict[str, object]:
+    """The outputs of a base model that a head returns as they are: all but its states, and what is `left_out`."""
+    left_out += ("last_hidden_state", "pooler_output", "router_logits")
+    return {name: value for name, value in outputs.items() if name not in left_out}
