@@ -16,7 +16,6 @@ from tests.conversion.comparison import assert_same_model, assert_same_weights
 from tests.official_models import BY_NAME, build_tiny
 from tfm_zoo.cli import app
 from tfm_zoo.converters import ARCHITECTURES
-from tfm_zoo.converters.folders import new_folder
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "."]
 #: what sentence-transformers puts beside a model, and what generation reads
@@ -316,13 +315,6 @@ def test_conversion_onto_its_source(source):
     code, output = run("convert", source, source, "--overwrite")
     assert code == 0, output
     assert tfm_zoo.TfmBertForMaskedLM.from_pretrained(source)
-
-
-def test_an_interrupt_leaves_nothing(tmp_path):
-    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "out") as folder:
-        (folder / "half").write_text("")
-        raise KeyboardInterrupt
-    assert not list(tmp_path.iterdir())
 
 
 def test_version():

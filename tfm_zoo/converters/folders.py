@@ -2,15 +2,16 @@
 
 import json
 import shutil
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
 from transformers import AutoTokenizer
 
 from .checkpoint import COMPANIONS, read_json
 from .errors import ConversionError
+from .sources import OLD, UNFINISHED
 
 #: at least one of these makes a tokenizer
 VOCABULARIES = ("tokenizer.json", "vocab.*", "vocab-*.json", "*.model", "*.spm")
@@ -51,30 +52,50 @@ def class_of_tokenizer(source: Path) -> str | None:
 def new_folder(out: Path, overwrite: bool = False) -> Iterator[Path]:
     """A temporary folder to write to, which becomes `out`, or replaces it, at the end; an error leaves nothing behind.
 
+    It lies in a hidden folder beside `out`, which one process holds at a time. If that process is killed, the next one
+    clears the hidden folder, and puts an `out` that was about to be replaced back into its place.
+
     Raises:
-        ConversionError: if `out` is a file, or holds files and `overwrite` is false.
+        ConversionError: if another process is writing `out`, and if `out` is a file, or holds files and `overwrite` is
+            false.
     """
     out = out.resolve()
+    # Beside the first parent that exists: on the same file system, a folder is moved by renaming it.
+    beside = next(parent for parent in out.parents if parent.exists())
+    workplace = beside / f".{'-'.join(out.relative_to(beside).parts)}{UNFINISHED}"
+    new, old, lock = workplace / "new", workplace / OLD, FileLock(workplace / "lock", blocking=False)
+    workplace.mkdir(exist_ok=True)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise ConversionError(f"Another process is writing {out}: wait until it has ended.") from error
+    try:
+        put_back(old, out)
+        shutil.rmtree(new, ignore_errors=True)
+        check_replaceable(out, overwrite)
+        new.mkdir()
+        yield new
+        check_replaceable(out, overwrite)  # again: this may have taken hours
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.exists():
+            out.rename(old)
+        new.rename(out)
+    finally:
+        put_back(old, out)
+        shutil.rmtree(workplace, ignore_errors=True)
+        lock.release()
+
+
+def put_back(old: Path, out: Path) -> None:
+    """Gives a folder that was about to be replaced its name back, unless the new one has it."""
+    if old.exists() and not out.exists():
+        old.rename(out)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def check_replaceable(out: Path, overwrite: bool) -> None:
+    """Refuses a file, and a folder that holds files unless they may be replaced."""
     if out.exists() and not out.is_dir():
         raise ConversionError(f"{out} exists and is no folder.")
     if out.exists() and any(out.iterdir()) and not overwrite:
         raise ConversionError(f"{out} exists and is not empty: give --overwrite to replace it.")
-    # Beside the first parent that exists: on the same file system, a folder is moved by renaming it.
-    beside = next(parent for parent in out.parents if parent.exists())
-    temporary = beside / f".{out.name}.{uuid.uuid4().hex[:8]}.partial"
-    temporary.mkdir()
-    try:
-        yield temporary
-        out.parent.mkdir(parents=True, exist_ok=True)
-        replaced = temporary.with_suffix(".replaced")
-        if out.exists():
-            out.rename(replaced)
-        try:
-            temporary.rename(out)
-        except OSError:
-            if replaced.exists():
-                replaced.rename(out)
-            raise
-        shutil.rmtree(replaced, ignore_errors=True)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

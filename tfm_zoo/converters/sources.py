@@ -16,6 +16,9 @@ from huggingface_hub.errors import (
 
 from ..quiet import quiet_retrying
 
+#: what is written to OUT lies in `.OUT.partial` until it is whole, and the OUT that it replaces in `old` there
+UNFINISHED, OLD = ".partial", "old"
+
 
 def is_path(source: str | Path, token: str | None = None) -> bool:
     """Whether `source` names a folder, which may be missing, and not a Hub id. A name that could be both is a misspelt
@@ -46,7 +49,9 @@ def similar_folder(source: str | Path) -> Path | None:
 
 def which_is_meant(source: str | Path) -> str:
     """The end of the error for a missing folder: the folder with the most similar name, if there is one."""
-    similar = similar_folder(source)
+    similar, replaced = similar_folder(source), Path(source).parent / f".{Path(source).name}{UNFINISHED}" / OLD
+    if replaced.is_dir():
+        return f": the process that was to replace it was killed, and it lies in {str(replaced)!r}."
     return f"; is it {str(similar)!r} that is meant?" if similar else "."
 
 
