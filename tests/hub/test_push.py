@@ -1,5 +1,7 @@
 """Models on their way to the Hub and back: all in one commit, or nothing."""
 
+import threading
+
 import pytest
 from huggingface_hub import ModelCard, close_session
 from transformers import Trainer, TrainingArguments
@@ -240,3 +242,23 @@ def test_trainer_pushes_a_whole_checkpoint_at_its_end(online, tmp_path, hub_serv
     trainer.train()
     trainer.push_to_hub()
     assert verify(REPOSITORY, token="hf_user").ok
+
+
+def test_a_commit_whose_answer_is_lost(online, folder, hub_server):
+    """The Hub made it: it is asked, and nothing is sent a second time."""
+    hub_server.fail("commit", "cut", times=1)
+    commit = push(folder, REPOSITORY)
+    repository = hub_server.repositories[REPOSITORY]
+    assert commit.oid == repository.branches["main"] and commit.oid in commit.commit_url
+    assert len(repository.commits) == 2 and hub_server.served["upload"] == 1
+
+
+@pytest.mark.parametrize("action", ["create", "preupload", "commit"])
+def test_a_hub_that_hangs(online, folder, hub_server, monkeypatch, action):
+    monkeypatch.setattr("tfm_zoo.hub.uploading.PATIENCE", 0.3)
+    hangs = threading.Event()
+    hub_server.fail(action, lambda: hangs.wait(60))
+    with pytest.raises(PushError, match=r"there was no answer for 0\.3 seconds\. (Nothing was sent|The repository does not)"):
+        push(folder, REPOSITORY)
+    hangs.set()
+    assert hub_server.served[action] <= 2

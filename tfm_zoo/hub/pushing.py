@@ -16,7 +16,7 @@ from .comparisons import Verdict, compare_code, compare_weights
 from .contents import INDEX
 from .manifest import FILE
 from .model_card import CARD, card_of_model
-from .uploading import open_repository, upload
+from .uploading import is_unreachable, open_repository, patiently, upload
 from .verifying import read_json, read_manifest
 
 #: what a run leaves in a folder beside its model
@@ -82,14 +82,9 @@ def push(
     except Exception as error:  # of the network, of the Hub, or of the disk
         reason = " ".join(str(error).split()).rstrip(".")
         raise PushError(
-            f"The upload to {repo_id} failed: {reason}. {lacking(api, files, repo_id, revision)}: "
+            f"The upload to {repo_id} failed: {reason}. {lacking(error, api, files, repo_id, revision)}: "
             f"a push changes all or nothing. Push again ({command}): what is there is not sent a second time."
         ) from error
-
-
-def is_unreachable(error: Exception) -> bool:
-    """Whether there was no answer. (The Hub's client raises errors of httpx or of httpx2, by its release.)"""
-    return isinstance(error, ConnectionError) or any(base.__name__ == "TransportError" for base in type(error).mro())
 
 
 def files_of(folder: Path) -> dict[str, Path]:
@@ -140,10 +135,14 @@ def card_of_folder(folder: Path, repo_id: str) -> ModelCard | None:
     return None
 
 
-def lacking(api: HfApi, files: dict[str, Path], repo_id: str, revision: str | None) -> str:
-    """A sentence on which of the files are not on the Hub."""
+@patiently()
+def lacking(error: Exception, api: HfApi, files: dict[str, Path], repo_id: str, revision: str | None) -> str:
+    """A sentence on which of the files are not on the Hub after an error."""
     try:
+        if isinstance(error, TimeoutError):  # it would take as long again
+            raise error
         missing = sorted(files.keys() - set(api.list_repo_files(repo_id, revision=revision)))
+        last = api.list_repo_commits(repo_id, revision=revision)[0]
     except Exception:
         return "The repository does not answer"
-    return f"It lacks {', '.join(missing)}" if missing else "Its files are as before"
+    return f"It lacks {', '.join(missing)}" if missing else f"Its last commit is {last.commit_id[:8]}, {last.title!r}"

@@ -2,20 +2,56 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard
+from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard, get_session
 
 from .manifest import FILE
 from .model_card import CARD, source_of
 
 #: files that not every save writes; left from an earlier push, they would load in place of the new weights
 SAVED = ("model*.safetensors", "model.safetensors.index.json", "generation_config.json")
+#: seconds after which a request without an answer is given up
+PATIENCE = 60
 
 
+@contextmanager
+def patiently() -> Iterator[None]:
+    """While it is open, a request that the Hub leaves without an answer ends in a `TimeoutError`. The Hub's client
+    would wait for ever, or try again."""
+    session, send = get_session(), get_session().send
+
+    def send_or_give_up(request: Any, **options: Any) -> Any:
+        request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), PATIENCE)
+        try:
+            return send(request, **options)
+        except Exception as error:
+            if "TimeoutException" not in names_of(error):
+                raise
+            raise TimeoutError(f"there was no answer for {PATIENCE} seconds") from error
+
+    session.send = send_or_give_up
+    try:
+        yield
+    finally:
+        session.send = send
+
+
+def is_unreachable(error: Exception) -> bool:
+    """Whether there was no answer."""
+    return isinstance(error, (ConnectionError, TimeoutError)) or "TransportError" in names_of(error)
+
+
+def names_of(error: Exception) -> set[str]:
+    """What an error is called, which the Hub's client raises as one of httpx or of httpx2, by its release."""
+    return {base.__name__ for base in type(error).mro()}
+
+
+@patiently()
 def open_repository(api: HfApi, repo_id: str, private: bool | None = None, revision: str | None = None) -> str:
     """Makes a repository on the Hub, and a branch in it, if missing; returns its full name, `"user/name"`.
 
@@ -34,7 +70,19 @@ def open_repository(api: HfApi, repo_id: str, private: bool | None = None, revis
     return repo_id
 
 
-def upload(
+@patiently()
+def upload(api: HfApi, repo_id: str, *contents: Any, **options: Any) -> CommitInfo:
+    """Uploads files as [`commit`] does. If there is no answer, the Hub may have done it: what is there is not sent a
+    second time, and no commit is made of it."""
+    try:
+        return commit(api, repo_id, *contents, **options)
+    except Exception as error:
+        if not is_unreachable(error):
+            raise
+    return commit(api, repo_id, *contents, **options)
+
+
+def commit(
     api: HfApi, repo_id: str, files: dict[str, Path], card: ModelCard | None, tags: Sequence[str] = (), **options: Any
 ) -> CommitInfo:
     """Uploads files, keyed by their names in the repository, in one commit that deletes earlier weights and code.
