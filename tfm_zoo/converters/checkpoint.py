@@ -19,7 +19,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 
 from ..quiet import quiet_retrying
 from .errors import OTHER_MODELS, ConversionError
-from .sources import is_path, no_folder, not_on_hub
+from .sources import check_inside, is_path, no_folder, not_on_hub
 from .torch_modules import MODULES
 
 #: the files that hold weights or say which do, in the order in which they are looked for
@@ -113,9 +113,13 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
     Raises:
         ConversionError: if `source` is neither a folder nor a model on the Hub (without a connection: in its cache).
     """
-    if Path(source).is_dir():
-        return Path(source)
-    if Path(source).is_file():
+    if (folder := Path(source)).is_dir():
+        patterns = ("config.json", *WEIGHTS, *COMPANIONS)
+        check_inside(folder, (file.relative_to(folder) for pattern in patterns for file in folder.glob(pattern)))
+        for index in (folder / name for name in WEIGHTS if name.endswith(".json") and (folder / name).is_file()):
+            shards_of(index)
+        return folder
+    if folder.is_file():
         raise ConversionError(
             f"{str(source)!r} is a file, and a checkpoint is a folder with a config.json. {OTHER_MODELS}"
         )
@@ -147,6 +151,7 @@ def shards_of(index: Path) -> list[str]:
     files = read_json(index).get("weight_map")
     if not isinstance(files, dict):
         raise ConversionError(f"{index} has no weight_map, which should say in which file each tensor lies.")
+    check_inside(index.parent, files.values())
     return sorted(set(files.values()))
 
 

@@ -1,6 +1,6 @@
 """Tells whether a model's name is a folder or a Hub id; the errors for a name that is neither."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from huggingface_hub.errors import (
 )
 
 from ..quiet import quiet_retrying
+from .errors import ConversionError
 
 #: what is written to OUT lies in `.OUT.partial` until it is whole, and the OUT that it replaces in `old` there
 UNFINISHED, OLD = ".partial", "old"
@@ -58,6 +59,21 @@ def which_is_meant(source: str | Path) -> str:
 def no_folder(source: str | Path) -> str:
     """The error for a missing folder."""
     return f"There is no folder {str(source)!r}{which_is_meant(source)}"
+
+
+def check_inside(folder: Path, names: Iterable[str | Path]) -> None:
+    """Raises a `ConversionError` for a name that leads out of a folder: from the root, by `..`, or through a link.
+
+    A folder of the Hub's cache consists of links, to the `blobs` of its repository.
+    """
+    folder = folder.resolve()
+    roots = (folder, folder.parents[1] / "blobs") if folder.parent.name == "snapshots" else (folder,)
+    for name in names:
+        if not isinstance(name, (str, Path)):
+            raise ConversionError(f"{folder} names {name!r} as a file, and that is no name.")
+        place = (folder / name).resolve()
+        if not any(place.is_relative_to(root) for root in roots):
+            raise ConversionError(f"{name} leads out of {folder}, to {place}: files of a checkpoint lie in its folder.")
 
 
 def check_folder(source: str | Path, token: str | None = None) -> None:

@@ -8,7 +8,7 @@ import torch
 from huggingface_hub import CommitInfo, HfApi, ModelCard
 
 from .. import __version__
-from ..converters.sources import no_folder
+from ..converters.sources import check_inside, no_folder
 from ..plugin.families import FAMILIES
 from ..quiet import quiet_retrying
 from .cards import with_source
@@ -61,6 +61,7 @@ def push(
     if not folder.is_dir():
         raise FileNotFoundError(no_folder(folder))
     files = files_of(folder)
+    check_inside(folder, files)
     check_whole(folder, files, native)
     if not native:
         check_unchanged(folder)

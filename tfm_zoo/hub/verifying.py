@@ -11,10 +11,11 @@ from typing import Any
 from huggingface_hub import hf_hub_download, snapshot_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-from ..converters.sources import check_folder, download, not_on_hub
+from ..converters.sources import check_folder, check_inside, download, not_on_hub
 from ..quiet import quiet_retrying
 from . import comparisons
 from .comparisons import TOLERANCE, Verdict
+from .contents import weight_files_in
 from .manifest import FILE
 
 #: what every manifest has
@@ -88,6 +89,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if missing := [name for name in FIELDS if name not in saved]:
         missing = ", no ".join(missing)
         raise ValueError(f"{folder / FILE} has no {missing}: it is no manifest, or has the format of another version.")
+    check_inside(folder, (*saved["code"], *weight_files_in(folder)))
     return saved
 
 
