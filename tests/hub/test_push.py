@@ -258,7 +258,8 @@ def test_a_hub_that_hangs(online, folder, hub_server, monkeypatch, action):
     monkeypatch.setattr("tfm_zoo.hub.uploading.PATIENCE", 0.3)
     hangs = threading.Event()
     hub_server.fail(action, lambda: hangs.wait(60))
-    with pytest.raises(PushError, match=r"there was no answer for 0\.3 seconds\. (Nothing was sent|The repository does not)"):
+    message = r"there was no answer for 0\.3 seconds\. (Nothing was sent|The repository does not)"
+    with pytest.raises(PushError, match=message):
         push(folder, REPOSITORY)
     hangs.set()
     assert hub_server.served[action] <= 2

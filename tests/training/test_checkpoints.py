@@ -1,5 +1,6 @@
 """Only what is complete passes for a checkpoint."""
 
+import json
 import os
 from contextlib import suppress
 from math import nan
@@ -43,18 +44,41 @@ def test_newest_complete_checkpoint_is_found(saved, tmp_path):
     assert find_checkpoint("auto", tmp_path / "empty") is None
 
 
-@pytest.mark.parametrize("damage", ["truncated", "missing", "no list of files"])
+@pytest.mark.parametrize("damage", ["truncated", "missing", "zeroed", "no list of files"])
 def test_damaged_checkpoint_is_passed_over(saved, tmp_path, damage):
     broken = saved[-1] / "model.safetensors"
     if damage == "truncated":
         broken.write_bytes(broken.read_bytes()[:-1])
     elif damage == "missing":
         (saved[-1] / "random_states_0.pkl").unlink()
+    elif damage == "zeroed":
+        states = saved[-1] / "random_states_0.pkl"
+        states.write_bytes(bytes(states.stat().st_size))
     else:
         (saved[-1] / checkpoints.MANIFEST_FILE).unlink()
     assert find_checkpoint("auto", tmp_path) == saved[1]
     with pytest.raises(FileNotFoundError, match="checkpoint-100': not a complete checkpoint"):
         find_checkpoint(str(saved[-1]), tmp_path)
+
+
+def test_a_checkpoint_of_0_2_is_found(saved, tmp_path):
+    """It records the lengths of its files alone."""
+    path = saved[-1] / checkpoints.MANIFEST_FILE
+    path.write_text(json.dumps(json.loads(path.read_text())["sizes"]))
+    assert find_checkpoint("auto", tmp_path) == saved[-1]
+
+
+def test_a_pickle_that_holds_code_is_not_loaded(accelerator, tmp_path):
+    class Bomb:
+        def state_dict(self):
+            return {"calls": print}
+
+        load_state_dict = None
+
+    accelerator.register_for_checkpointing(Bomb())
+    save_checkpoint(accelerator, TrainState(step=5), tmp_path)
+    with pytest.raises(ValueError, match=r"custom_checkpoint_0.pkl holds code, and should hold numbers alone"):
+        find_checkpoint("auto", tmp_path)
 
 
 def test_only_a_killed_run_may_begin_again(tmp_path):

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
 from transformers import AutoTokenizer
 
+from ..locking import hold
 from .checkpoint import COMPANIONS, read_json
 from .errors import ConversionError
 from .sources import OLD, UNFINISHED
@@ -56,19 +56,16 @@ def new_folder(out: Path, overwrite: bool = False) -> Iterator[Path]:
     clears the hidden folder, and puts an `out` that was about to be replaced back into its place.
 
     Raises:
-        ConversionError: if another process is writing `out`, and if `out` is a file, or holds files and `overwrite` is
-            false.
+        ConversionError: if `out` is a file, or holds files and `overwrite` is false.
+        FileExistsError: if another process is writing `out`.
     """
     out = out.resolve()
     # Beside the first parent that exists: on the same file system, a folder is moved by renaming it.
     beside = next(parent for parent in out.parents if parent.exists())
     workplace = beside / f".{'-'.join(out.relative_to(beside).parts)}{UNFINISHED}"
-    new, old, lock = workplace / "new", workplace / OLD, FileLock(workplace / "lock", blocking=False)
+    new, old = workplace / "new", workplace / OLD
     workplace.mkdir(exist_ok=True)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise ConversionError(f"Another process is writing {out}: wait until it has ended.") from error
+    lock = hold(out, workplace / "lock")
     try:
         put_back(old, out)
         shutil.rmtree(new, ignore_errors=True)

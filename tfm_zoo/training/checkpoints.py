@@ -1,7 +1,7 @@
 """Checkpoints from which a killed run continues exactly where it was, and saving that leaves nothing half-written.
 
-A checkpoint is written under a temporary name, and renamed when it is complete. It records the sizes of its files. So
-neither a killed run nor a broken copy leaves a folder that passes for a checkpoint.
+A checkpoint is written under a temporary name, and renamed when it is complete. It records the sizes and digests of its
+files. So neither a killed run nor a broken copy leaves a folder that passes for a checkpoint.
 """
 
 import json
@@ -15,11 +15,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from itertools import chain
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
+import torch
 from accelerate import Accelerator
 
 from tfm_zoo.hub import manifest
+from tfm_zoo.hub.contents import digests_of_files
 from tfm_zoo.quiet import quiet_checkpoint
 from tfm_zoo.training.options import TrainingOptions, about
 
@@ -125,7 +128,8 @@ def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Pat
     if accelerator.is_main_process:
         state.write(staging)
         sizes = {str(path.relative_to(staging)): path.stat().st_size for path in _files(staging)}
-        (staging / MANIFEST_FILE).write_text(json.dumps(sizes, indent=1) + "\n", encoding="utf-8")
+        files = {"sizes": sizes, "sha256": digests_of_files(staging, sizes)}
+        (staging / MANIFEST_FILE).write_text(json.dumps(files, indent=1) + "\n", encoding="utf-8")
         _sync(_files(staging))  # on the disk before the folder gets its name
         shutil.rmtree(folder, ignore_errors=True)
         staging.rename(folder)
@@ -135,11 +139,14 @@ def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Pat
     return folder
 
 
-def is_complete(folder: Path) -> bool:
-    """Whether every file that was written into a checkpoint still has its full length."""
+def is_complete(folder: Path, is_read: bool = False) -> bool:
+    """Whether every file that was written into a checkpoint still has its full length and, if it `is_read`, holds what
+    was written. (Version 0.2 recorded lengths alone.)"""
     try:
-        sizes = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
-        return all((folder / name).stat().st_size == size for name, size in sizes.items())
+        files = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
+        sizes, digests = files.get("sizes", files), files.get("sha256", {})
+        has_sizes = all((folder / name).stat().st_size == size for name, size in sizes.items())
+        return has_sizes and (not is_read or digests_of_files(folder, digests) == digests)
     except (OSError, ValueError):
         return False
 
@@ -156,14 +163,20 @@ def asks_to_resume(resume_from: str | None) -> bool:
 
 
 def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
-    """The checkpoint to continue from, if any: the folder named, or, for "auto" and "true", the newest complete one."""
+    """The checkpoint to continue from, if any: the folder named, or, for "auto" and "true", the newest whole one."""
     if not asks_to_resume(resume_from):
         return None
-    if resume_from.lower() in ("auto", "true"):
-        return (complete_checkpoints(output_dir) or [None])[-1]
-    if not is_complete(Path(resume_from)):
+    named = [] if resume_from.lower() in ("auto", "true") else [Path(resume_from)]
+    folders = named or reversed(complete_checkpoints(output_dir))
+    folder = next((folder for folder in folders if is_complete(folder, is_read=True)), None)
+    if named and folder is None:
         raise FileNotFoundError(f"resume_from_checkpoint {resume_from!r}: not a complete checkpoint of a recipe")
-    return Path(resume_from)
+    for path in folder.glob("custom_checkpoint_*.pkl") if folder else ():
+        try:  # Accelerate would run what else it holds
+            torch.load(path, weights_only=True)
+        except UnpicklingError as error:
+            raise ValueError(f"resume_from_checkpoint: {path} holds code, and should hold numbers alone") from error
+    return folder
 
 
 def holds_a_run(output_dir: Path) -> bool:

@@ -28,12 +28,14 @@ from accelerate.utils import (
     set_seed,
 )
 from datasets.exceptions import DatasetsError
+from filelock import FileLock
 from huggingface_hub import HfApi
 from huggingface_hub.errors import StrictDataclassError
 from transformers.integrations import unset_hf_deepspeed_config
 
 from tfm_zoo.hub import PushError
 from tfm_zoo.hub.uploading import open_repository
+from tfm_zoo.locking import hold
 from tfm_zoo.quiet import hush_deepspeed, hush_downloads, hush_progress_bars, hush_tokenizers
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.options import TrainingOptions
@@ -58,6 +60,7 @@ class Run:
     accelerator: Accelerator
     args: TrainingOptions
     checkpoint: Path | None = None  # to continue from
+    lock: FileLock | None = None  # on its folder, as long as it is referred to
 
 
 def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:
@@ -258,12 +261,13 @@ def open_output(run: Run) -> Run:
             api, repository = HfApi(token=args.hub_token), args.hub_model_id or output_dir.resolve().name
             repository = open_repository(api, repository, args.hub_private_repo, args.hub_revision)
             args = replace(args, hub_model_id=repository)
+        output_dir.mkdir(parents=True, exist_ok=True)
+        run = replace(run, lock=hold(output_dir, output_dir / ".lock"))
         if run.checkpoint is None:
             for leftover in (*output_dir.glob("checkpoint-*"), *output_dir.glob(f"{checkpoints.STAGING}*")):
                 shutil.rmtree(leftover)
             # With old results the new run, if killed, would pass for finished.
             (output_dir / checkpoints.RESULTS_FILE).unlink(missing_ok=True)
-        output_dir.mkdir(parents=True, exist_ok=True)
     accelerator.wait_for_everyone()
     if args.checkpointing_steps and not output_dir.is_dir():
         raise ValueError(f"checkpointing_steps needs an output_dir that all machines share, not {args.output_dir!r}")
