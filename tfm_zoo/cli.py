@@ -6,7 +6,7 @@ import typer
 
 from . import __version__
 from .commands import conversion, hub, show
-from .quiet import hush_deepspeed, hush_downloads, quiet_imports
+from .quiet import hush_control_codes, hush_deepspeed, hush_downloads, quiet_imports
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -61,5 +61,6 @@ app.add_typer(pictures, name="show", short_help="Draw attention, decisions, posi
 def main() -> None:
     hush_deepspeed()  # no command trains
     hush_downloads()
+    hush_control_codes()
     with quiet_imports():  # of subcommands
         app(prog_name="tfm-zoo")

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 
 @contextmanager
@@ -129,6 +130,23 @@ def hush_downloads() -> None:
     tell of each attempt to reach the Hub: an error tells of the last."""
     for name in ("transformers.dynamic_module_utils", "huggingface_hub.utils._http"):
         logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def printable(text: str) -> str:
+    """A text that a terminal only shows: what would move its cursor, or name its window, is spelt out."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)
+
+
+def hush_control_codes() -> None:
+    """Log messages as `printable` text: they may name what a checkpoint, a card or a data set holds."""
+    make_record = logging.getLogRecordFactory()
+
+    def make_printable(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = make_record(*args, **kwargs)
+        record.msg, record.args = printable(record.getMessage()), ()
+        return record
+
+    logging.setLogRecordFactory(make_printable)
 
 
 def hush_tokenizers() -> None:

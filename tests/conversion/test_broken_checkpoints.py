@@ -1,5 +1,6 @@
 """What is wrong with some checkpoints: each is refused, with the file, the value or the tensors named."""
 
+import json
 import shutil
 import sys
 from functools import partial
@@ -13,6 +14,9 @@ import tfm_zoo
 from tests.conversion.comparison import assert_same_model
 from tests.conversion.folders import edit_config, rewrite
 from tests.official_models import BY_NAME, build_tiny
+from tests.tiny import tiny_model
+from tfm_zoo.commands import screen
+from tfm_zoo.commands.models import load
 from tfm_zoo.converters import ConversionError, checkpoint, from_official, sources, to_official
 from tfm_zoo.hub import push, verify
 
@@ -155,6 +159,62 @@ def test_weights_that_are_no_dict_or_have_no_index(folder):
     assert "pytorch_model.bin holds a Tensor; it should hold a dict" in error_of(folder)
     (folder / "model.safetensors.index.json").write_text("{}")
     assert "model.safetensors.index.json has no weight_map" in error_of(folder)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"num_hidden_layers": 100_000},
+        {"model_type": ["bert"]},
+        {"architectures": [["BertModel"]]},
+        {"id2label": [1]},
+        {"rope_parameters": "x"},
+        {"pad_token_id": {}},
+        {"dtype": 3},
+    ],
+)
+def test_what_no_configuration_holds_is_named(folder, field):
+    """At once, too: a model of so many layers would take hours to build."""
+    name, value = next(iter(field.items()))
+    edit_config(folder, **field)
+    assert f"{name}={value!r}" in error_of(folder)
+
+
+def test_files_that_are_no_weights_and_settings_that_are_no_object(folder):
+    (folder / "generation_config.json").write_text("[]")
+    assert "generation_config.json holds a list" in error_of(folder)
+    (folder / "model.safetensors").unlink()
+    for name, wanted in (("notes.txt", "notes.txt' as a file of weights"), (["x"], "['x'] as a file")):
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+        assert wanted in error_of(folder)
+
+
+def test_a_zoo_model_that_is_not_as_its_configuration_says(tmp_path):
+    tiny_model(tfm_zoo.TfmBertForMaskedLM).save_pretrained(tmp_path)
+    tensors = len(checkpoint.open_weights(tmp_path))
+    for fields, wanted in {
+        "num_hidden_layers=100000": f"num_hidden_layers=100000, and weights of {tensors} tensors only",
+        "intermediate_size=7": r"model.layers.0.mlp.up_proj.weight of shape \(\d+, \d+\), not \(7, ",
+        "rope_parameters=x": "rope_parameters='x' is no value",
+    }.items():
+        name, _, value = fields.partition("=")
+        before = (tmp_path / "config.json").read_text()
+        edit_config(tmp_path, **{name: int(value) if value.isdigit() else value})
+        with pytest.raises(ConversionError, match=wanted):
+            load(tmp_path)
+        if "layers" in name:
+            with pytest.raises(ValueError, match=wanted):
+                verify(tmp_path)
+        (tmp_path / "config.json").write_text(before)
+
+
+def test_control_codes_do_not_reach_the_terminal(capsys):
+    """As they may stand in labels, cards, names of tensors, and tokens."""
+    screen.report("a \x1b[31mred\x07 label\nand \u202eanother, \N{LATIN SMALL LETTER U WITH DIAERESIS}")
+    assert (
+        capsys.readouterr().out
+        == "a \\x1b[31mred\\x07 label\nand \\u202eanother, \N{LATIN SMALL LETTER U WITH DIAERESIS}\n"
+    )
 
 
 def test_other_architectures(folder):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from .options import Debug, Token, ZooModel
-from .screen import errors_in_one_line, in_one_line, notes, report, working
+from .screen import errors_in_one_line, in_one_line, notes, printable, report, working
 
 DType = Literal["auto", "float32", "float64", "float16", "bfloat16"]
 
@@ -45,7 +45,8 @@ def verify(
             if as_json:
                 print(json.dumps({"source": zoo_dir, "ok": False, "error": in_one_line(error)}, indent=1))
             raise
-        print(json.dumps({"source": zoo_dir, "ok": verdict.ok} | asdict(verdict), indent=1) if as_json else verdict)
+        result = {"source": zoo_dir, "ok": verdict.ok} | asdict(verdict)
+        print(json.dumps(result, indent=1) if as_json else printable(str(verdict)))
     raise typer.Exit(0 if verdict.ok else 1)
 
 

@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.dynamic_module_utils import custom_object_save
 
 from ..converters import ConversionError, from_official
-from ..converters.checkpoint import fetch, read_json
+from ..converters.checkpoint import fetch, open_weights, read_json, read_settings
+from ..converters.config_reading import check_depth, made_of
+from ..converters.tensor_matching import enumerated
 from ..plugin.families import FAMILIES
 from ..quiet import quiet_loading
 from .screen import notes
@@ -36,12 +39,26 @@ def is_zoo(folder: Path) -> bool:
 
 def load(folder: Path, **options: Any) -> PreTrainedModel:
     """A zoo model, by the class that its `config.json` names."""
-    config = read_json(folder / "config.json")
+    config, _ = read_settings(folder)
     if not is_zoo(folder):
         raise ConversionError(f"{folder} holds a model of type {config.get('model_type')!r}, not one of the zoo.")
+    tensors = open_weights(folder)
+    check_depth(folder, config, tensors)
     model_class = find_class((config.get("architectures") or ["None"])[0])
-    with quiet_loading():
-        return model_class.from_pretrained(folder, **options)
+    made_of(lambda fields: model_class.config_class.from_dict(fields).to_dict(), config)
+    try:
+        with quiet_loading():
+            return model_class.from_pretrained(folder, **options)
+    except RuntimeError as error:  # which does not say what does not fit
+        with torch.device("meta"):
+            wanted = model_class(model_class.config_class.from_dict(config)).state_dict()
+        shapes = {
+            name: (tuple(tensors[name].meta.shape), tuple(wanted[name].shape)) for name in wanted if name in tensors
+        }
+        wrong = [f"{name} of shape {one}, not {other}" for name, (one, other) in shapes.items() if one != other]
+        if not wrong:
+            raise
+        raise ConversionError(f"{folder} has weights that do not fit its config.json: {enumerated(wrong)}.") from error
 
 
 def load_any(source: str) -> PreTrainedModel:

@@ -7,6 +7,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from ..quiet import printable
+
 results, notes = Console(), Console(stderr=True)
 
 
@@ -23,7 +25,7 @@ def working(stage: str) -> Iterator[None]:
 
 def report(result: str) -> None:
     """Prints a result on one line, however long, so that programs can read it."""
-    results.print(result, soft_wrap=True, highlight=False, markup=False)
+    results.print(printable(result), soft_wrap=True, highlight=False, markup=False)
 
 
 @contextmanager
@@ -39,4 +41,4 @@ def errors_in_one_line(debug: bool) -> Iterator[None]:
 
 
 def in_one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return printable(" ".join(str(error).split())) or type(error).__name__

@@ -18,6 +18,7 @@ from torch import nn
 from transformers import GenerationConfig, PreTrainedConfig
 
 from ..quiet import quiet_retrying
+from .config_reading import check_names, made_of
 from .errors import OTHER_MODELS, ConversionError
 from .sources import check_inside, is_path, no_folder, not_on_hub
 from .torch_modules import MODULES
@@ -71,12 +72,18 @@ def open_checkpoint(source: str | Path | nn.Module, mapped: bool = False) -> Che
     if isinstance(source, nn.Module):
         return checkpoint_of(source)
     folder = fetch(source)
-    config = read_json(folder / "config.json")
-    if (folder / "generation_config.json").is_file():
-        generation = GenerationConfig.from_pretrained(folder)
-    else:  # an older checkpoint, which has these settings in `config.json`
-        generation = GenerationConfig.from_model_config({**config})
+    config, generation = read_settings(folder)
     return Checkpoint(str(source), config, open_weights(folder, mapped), generation)
+
+
+def read_settings(folder: Path) -> tuple[dict[str, Any], GenerationConfig]:
+    """The fields of a checkpoint's `config.json`, and its settings for `generate`."""
+    config, file = read_json(folder / "config.json"), folder / "generation_config.json"
+    check_names(folder / "config.json", config)
+    if not file.is_file():  # an older checkpoint, which has these settings in `config.json`
+        return config, made_of(GenerationConfig.from_model_config, config)
+    made_of(GenerationConfig.from_dict, read_json(file))
+    return config, GenerationConfig.from_pretrained(folder)
 
 
 def checkpoint_of(model: nn.Module) -> Checkpoint:
@@ -152,6 +159,8 @@ def shards_of(index: Path) -> list[str]:
     if not isinstance(files, dict):
         raise ConversionError(f"{index} has no weight_map, which should say in which file each tensor lies.")
     check_inside(index.parent, files.values())
+    if odd := [name for name in files.values() if not name.endswith((".safetensors", ".bin"))]:
+        raise ConversionError(f"{index} names {odd[0]!r} as a file of weights; those end in .safetensors or .bin.")
     return sorted(set(files.values()))
 
 

@@ -9,6 +9,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
 from .architecture import Architecture, Head
+from .config_reading import made_of
 from .config_rules import ConfigRule, Field, Fields, only
 from .errors import ConversionError
 
@@ -21,7 +22,8 @@ SET_ANEW = {"transformers_version", "model_type", "architectures", "dtype", "_na
 def completed(architecture: Architecture, fields: Fields) -> dict[str, Any]:
     """These fields of an official configuration, completed by its defaults."""
     if architecture.library == "transformers":
-        fields = CONFIG_MAPPING[architecture.official_type].from_dict(dict(fields)).to_dict()
+        config_class = CONFIG_MAPPING[architecture.official_type]
+        fields = made_of(lambda fields: config_class.from_dict(fields).to_dict(), fields)
     return {name: value for name, value in fields.items() if name not in SET_ANEW}
 
 

@@ -15,6 +15,7 @@ from .assembling import as_dtype, assemble, attention_of, common_dtype, official
 from .checkpoint import Checkpoint, open_checkpoint
 from .choosing import architecture_of, official_for
 from .config_conversion import completed, to_official_fields, to_zoo_config
+from .config_reading import check_depth
 from .errors import ConversionError
 from .official_names import canonical_name, checkpoint_head, is_converted, rule_of
 from .scratch import Scratch
@@ -66,6 +67,7 @@ def convert(
     """
     dtype = None if dtype is None else as_dtype(dtype)
     architecture = architecture_of(checkpoint)
+    check_depth(checkpoint.title, checkpoint.config, checkpoint.tensors)
     head = checkpoint_head(architecture, checkpoint.config.get("architectures"), checkpoint.tensors)
     model_class = model_class or head.zoo
     if model_class.config_class.model_type != architecture.family:

@@ -69,8 +69,8 @@ def check_inside(folder: Path, names: Iterable[str | Path]) -> None:
     folder = folder.resolve()
     roots = (folder, folder.parents[1] / "blobs") if folder.parent.name == "snapshots" else (folder,)
     for name in names:
-        if not isinstance(name, (str, Path)):
-            raise ConversionError(f"{folder} names {name!r} as a file, and that is no name.")
+        if not isinstance(name, (str, Path)) or not str(name) or "\0" in str(name):
+            raise ConversionError(f"{folder} names {name!r} as a file, and that is no name of one.")
         place = (folder / name).resolve()
         if not any(place.is_relative_to(root) for root in roots):
             raise ConversionError(f"{name} leads out of {folder}, to {place}: files of a checkpoint lie in its folder.")

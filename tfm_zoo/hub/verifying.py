@@ -11,6 +11,7 @@ from typing import Any
 from huggingface_hub import hf_hub_download, snapshot_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
+from ..converters.config_reading import check_depth
 from ..converters.sources import check_folder, check_inside, download, not_on_hub
 from ..quiet import quiet_retrying
 from . import comparisons
@@ -90,6 +91,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         missing = ", no ".join(missing)
         raise ValueError(f"{folder / FILE} has no {missing}: it is no manifest, or has the format of another version.")
     check_inside(folder, (*saved["code"], *weight_files_in(folder)))
+    check_depth(folder, read_json(folder / "config.json"), saved["weights"])
     return saved
 
 
