@@ -18,7 +18,7 @@ from tfm_zoo.schedules import SCHEDULES
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 logger = logging.getLogger(__name__)
-AnyOptions = TypeVar("AnyOptions", bound="Options")
+AnyOptions = TypeVar("AnyOptions", bound="TrainingOptions")
 #: comparisons by the name of a bound (`at_least=1`); errors use the same names
 BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
 
@@ -57,18 +57,6 @@ def about(option_field: Any, name: str, default: Any = None) -> Any:
     return option_field.metadata.get("own", {}).get(name, default)
 
 
-@dataclass(frozen=True)
-class Options:
-    """Options of a recipe. Raises a `ValueError` for a value outside of its bounds; None is always allowed."""
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            value, bounds = getattr(self, each.name), about(each, "bounds", {})
-            if value is not None and not all(BOUNDS[name](value, bound) for name, bound in bounds.items()):
-                expected = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items())
-                raise ValueError(f"{each.name} must be {expected}, not {value}")
-
-
 #: an option that says which model or data: a comparison records its configurations and tokens instead
 given = partial(option, compare="free")
 #: an option that says how a run is kept, resumed, stopped or published
@@ -80,7 +68,7 @@ free = partial(option, resume=False, compare="free")
 
 
 @dataclass(frozen=True)
-class TrainingOptions(Options):
+class TrainingOptions:
     """The options of every recipe that trains: of its model, its data and its loop. Names are those of transformers'
     examples.
 
@@ -219,7 +207,11 @@ class TrainingOptions(Options):
     hub_revision: str | None = managing(None, "Branch to push to, created if it does not exist; default: the main one.")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        for each in fields(self):
+            value, bounds = getattr(self, each.name), about(each, "bounds", {})  # None is always allowed
+            if value is not None and not all(BOUNDS[name](value, bound) for name, bound in bounds.items()):
+                expected = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items())
+                raise ValueError(f"{each.name} must be {expected}, not {value}")
         if self.model_name_or_path and (names := self.new_model_options):
             raise ValueError(f"{names[0]} makes a new model and cannot go with model_name_or_path")
         if self.model_type and self.config_name:

@@ -28,14 +28,12 @@ class SummarizationOptions(TextToTextOptions):
 
     built_in: ClassVar = staticmethod(built_in_data.summarised_passages)
     writes: ClassVar = "summary"
-    counted_by: ClassVar = "num_eval_summaries"
 
     text_column: str | None = option(None, f"Column of texts; default: first of {data.names_in(TEXT_COLUMNS)}.")
     summary_column: str | None = option(
         None, f"Column of summaries; default: first of {data.names_in(SUMMARY_COLUMNS)}."
     )
     max_source_length: int = option(512, "Longer texts are truncated to this many tokens.", at_least=1)
-    num_eval_summaries: int = option(0, "The first validation texts, to be summarised for ROUGE.", at_least=0)
 
 
 class Summaries(TextPairs):

@@ -58,7 +58,6 @@ class TextToTextOptions(SplitOptions):
     make_tokenizer: ClassVar = staticmethod(joint_bpe)
     lengths: ClassVar = ("max_source_length", "max_target_length")
     writes: ClassVar[str]  # what the model writes, such as a "translation"
-    counted_by: ClassVar[str]  # the option that says how many texts each evaluation writes
     separate_vocabularies: ClassVar[bool] = False  # what stands for an option that translation alone has
 
     # The data
@@ -78,12 +77,13 @@ class TextToTextOptions(SplitOptions):
     length_penalty: float | None = option(
         None, "Above 0 for long texts, below 0 for short; default: as num_beams', or 1."
     )
+    num_eval_texts: int = option(
+        0,
+        "Validation pairs for which each evaluation writes a text, to be scored: the first; 0: none.",
+        *("num_eval_translations", "num_eval_summaries"),
+        at_least=0,
+    )
     num_samples: int = changeable(4, "Samples printed at each evaluation, and put into the card.", at_least=0)
-
-    @property
-    def num_eval_texts(self) -> int:
-        """For how many of the validation split's pairs a text is written at each evaluation."""
-        return getattr(self, self.counted_by)
 
     def resolved(self) -> Self:
         args = super().resolved()
@@ -190,7 +190,9 @@ class TextToTextTask(Task):
         super().__post_init__()
         args, config = self.args, self.model.config
         if args.num_eval_texts and is_sharded(self.accelerator):
-            raise ValueError(f"{args.counted_by}: a sharded model does not write in training; it does with DDP")
+            raise ValueError(
+                f"num_eval_texts {args.num_eval_texts}: a sharded model does not write in training; it does with DDP"
+            )
         self.collate.model = self.model  # which makes the decoder's inputs of the labels
         lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
         self.batch_tokens = args.per_device_train_batch_tokens

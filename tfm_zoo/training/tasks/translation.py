@@ -40,7 +40,6 @@ class TranslationOptions(TextToTextOptions):
     built_in: ClassVar = staticmethod(built_in_data.reversed_sequences)
     built_in_note: ClassVar = "The data set is generated: letters, to be put in the reverse order."
     writes: ClassVar = "translation"
-    counted_by: ClassVar = "num_eval_translations"
 
     # The model
     separate_vocabularies: bool = option(False, "Make a tokenizer from each side, and not one from both.")
@@ -64,7 +63,6 @@ class TranslationOptions(TextToTextOptions):
     adam_beta2: float = option(0.98, "AdamW's decay of the mean of squared gradients.", at_least=0, below=1)
     adam_epsilon: float = option(1e-9, "AdamW's epsilon.", above=0)
     weight_decay: float = option(0.0, "AdamW's weight decay; 0: it is Adam.", at_least=0)
-    num_eval_translations: int = option(0, "The first validation pairs, to be translated for BLEU.", at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
