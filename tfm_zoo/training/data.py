@@ -61,18 +61,6 @@ def load_source(args: TrainingOptions, read_file: Callable | None = None) -> Map
         raise ValueError(f"dataset_name {name!r} cannot be read: {error.__cause__ or error}") from error
 
 
-def row_error(args: TrainingOptions, split: str, row: int, message: str, column: str | None = None) -> ValueError:
-    """The error for a row. `{row}` in the message becomes its place: a line, if the split is one file of lines."""
-    files = matching_files(args.files().get(split, ""))
-    line = line_of(files[0], row) if len(files) == 1 else None
-    if line is None:
-        place, note = f"row {row}", " (rows are counted from 0, without a header)"
-    else:
-        place, note = f"line {line} of {files[0].name}", ""
-    place += f"{' of' if line is None else ','} column {column!r}" if column else ""
-    return ValueError(message.replace("{row}", place) + note)
-
-
 def load_file(args: TrainingOptions, split: str, file: str) -> Dataset | IterableDataset:
     """The rows of a split's file, or of all files that fit a pattern."""
     files, file_types = matching_files(file), TEXT_FILES if args.reads_text_files else TABLES
@@ -189,24 +177,48 @@ def listed(columns: list[str]) -> str:
     return f"{columns}{hint}"
 
 
-def check_column(name: str, split: Dataset, column: str) -> None:
-    """Refuse a split without this column."""
-    if column not in split.column_names:
-        raise ValueError(f"split {name!r} has no column {column!r}; its columns: {listed(split.column_names)}")
+@dataclass(frozen=True)
+class Table:
+    """A split as it was found, and what is wrong with it."""
 
+    args: TrainingOptions
+    name: str
+    rows: Dataset
 
-def checked_texts(
-    args: TrainingOptions, name: str, split: Dataset, column: str, option_name: str = "text_column_name"
-) -> list[str]:
-    """The texts of a column. Refuses a column that is missing or holds anything else, and a text that is missing."""
-    check_column(name, split, column)
-    feature = split.features[column]
-    if getattr(feature, "dtype", None) not in ("string", "large_string"):
-        raise ValueError(f"{option_name} {column!r} holds {feature}, not text")
-    texts = split[column][:]
-    if None in texts:
-        raise row_error(args, name, texts.index(None), f"split {name!r} has no text in {{row}}", column)
-    return texts
+    def __str__(self) -> str:
+        return f"split {self.name!r}"
+
+    def check(self, column: str) -> None:
+        """Refuse a split without this column."""
+        if column not in self.rows.column_names:
+            columns = listed(self.rows.column_names)
+            raise ValueError(f"{self} has no column {column!r}; its columns: {columns}")
+
+    def texts(self, column: str, option_name: str = "text_column_name") -> list[str]:
+        """The texts of a column. Refuses one that is missing or holds anything else, and a text that is missing."""
+        self.check(column)
+        feature = self.rows.features[column]
+        if getattr(feature, "dtype", None) not in ("string", "large_string"):
+            raise ValueError(f"{option_name} {column!r} holds {feature}, not text")
+        texts = self.rows[column][:]
+        if None in texts:
+            raise self.error(texts.index(None), f"{self} has no text in {{row}}", column)
+        return texts
+
+    def error(self, row: int, message: str, column: str | None = None) -> ValueError:
+        """The error for a row. `{row}` in the message becomes its place: a line, if the split is one file of lines."""
+        files = matching_files(self.args.files().get(self.name, ""))
+        line = line_of(files[0], row) if len(files) == 1 else None
+        if line is None:
+            place, note = f"row {row}", " (rows are counted from 0, without a header)"
+        else:
+            place, note = f"line {line} of {files[0].name}", ""
+        place += f"{' of' if line is None else ','} column {column!r}" if column else ""
+        return ValueError(message.replace("{row}", place) + note)
+
+    def wrong(self, row: int, what: str, column: str | None = None) -> ValueError:
+        """The error for a row of which this is wrong."""
+        return self.error(row, f"{self}, {{row}}: {what}", column)
 
 
 class Measures(NamedTuple):
@@ -246,12 +258,14 @@ class Data:
 def rows_by_role(
     args: TrainingOptions,
     splits: Mapping[str, Dataset],
-    columns_of: Callable[[str, Dataset], Dataset],
+    columns_of: Callable[[Table], Dataset | None],
     filled: Sequence[str] = (),
 ) -> tuple[dict[str, Dataset], list[str], list[str]]:
-    """What [`by_role`] returns, for the columns of each split that the task reads, and for rows in which those of
-    `filled` are not empty."""
-    rows, own_splits, notes = by_role({name: columns_of(name, split) for name, split in splits.items()}, args)
+    """What [`by_role`] returns, for the columns of each split that the task reads (None: it has no labels), and for
+    rows in which those of `filled` are not empty."""
+    found = {name: columns_of(Table(args, name, split)) for name, split in splits.items()}
+    rows, own_splits, notes = by_role({name: split for name, split in found.items() if split is not None}, args)
+    notes += [f"Split {name!r} is not labelled and was not used." for name, split in found.items() if split is None]
     return without_empty(rows, filled, notes) if filled else rows, own_splits, notes
 
 

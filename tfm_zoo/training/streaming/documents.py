@@ -12,7 +12,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 
 from tfm_zoo import built_in_data
-from tfm_zoo.training.data import by_role, checked_texts, divide, files_identity, load_source, text_column
+from tfm_zoo.training.data import Table, by_role, divide, files_identity, load_source, text_column
 from tfm_zoo.training.options import StreamOptions, option
 from tfm_zoo.training.streaming.sentences import split_sentences
 from tfm_zoo.training.streaming.streams import Stream
@@ -79,7 +79,7 @@ def load_documents(args: DocumentOptions) -> Documents:
     sources = {}
     for role, split in rows.items():
         if isinstance(split, Dataset):
-            checked_texts(args, role, split, column)
+            Table(args, role, split).texts(column)
         sources[role] = TextSource(split.select_columns(column), column)
 
     if args.streaming:

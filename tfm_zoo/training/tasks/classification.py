@@ -6,6 +6,7 @@ Read from top to bottom: the options, the data, the model, the task (its loss is
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite, isnan
 from typing import Any, ClassVar, Literal
 
@@ -147,12 +148,10 @@ def load_texts(args: ClassificationOptions) -> LabelledTexts:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
     raw = data.load_source(args)
     first = raw.get("train", next(iter(raw.values())))
-    text_columns, columns, problem = columns_and_problem(args, first)
-    labelled = {name: labelled_rows(args, name, split, text_columns, columns, problem) for name, split in raw.items()}
-    rows, own_splits, notes = data.by_role({name: split for name, split in labelled.items() if split is not None}, args)
-    notes += [f"Split {name!r} is not labelled and was not used." for name, split in labelled.items() if split is None]
+    texts, columns, problem = found = columns_and_problem(args, first)
+    rows, own_splits, notes = data.rows_by_role(args, raw, partial(labelled_rows, *found))
     if problem == NUMBERS:
-        return LabelledTexts(data.divide(rows, args, notes), own_splits, notes, text_columns, columns, problem)
+        return LabelledTexts(data.divide(rows, args, notes), own_splits, notes, texts, columns, problem)
 
     names = columns if len(columns) > 1 else data.class_names(first.features[columns[0]])
     names = data.known_labels(rows, "label", names)
@@ -160,36 +159,33 @@ def load_texts(args: ClassificationOptions) -> LabelledTexts:
         raise ValueError(f"classification needs two labels or more; {columns[0]!r} holds only {names}")
     splits = data.divide(rows, args, notes)
     data.tell_labels(data.each_label(splits["train"]["label"]), len(splits["train"]), names)
-    return LabelledTexts(splits, own_splits, notes, text_columns, names, problem)
+    return LabelledTexts(splits, own_splits, notes, texts, names, problem)
 
 
-def labelled_rows(
-    args: ClassificationOptions, name: str, split: Dataset, texts: Sequence[str], columns: Sequence[str], problem: str
-) -> Dataset | None:
+def labelled_rows(texts: Sequence[str], columns: Sequence[str], problem: str, table: data.Table) -> Dataset | None:
     """The columns of texts of a split, and its labels in the column "label"; None if it has no labels."""
     for column in texts:
-        data.checked_texts(args, name, split, column)
+        table.texts(column)
     for column in columns:
-        data.check_column(name, split, column)
-    labels = READERS[problem](args, name, split, columns)
+        table.check(column)
+    labels = READERS[problem](table, columns)
     missing = labels.count(None)
     if 0 < missing < len(labels):
-        found = f"split {name!r} has {data.counted(missing, 'row')} without a label, the first is {{row}}"
-        raise data.row_error(args, name, labels.index(None), found, columns[0])
-    return None if missing else split.select_columns([*texts]).add_column("label", labels)
+        found = f"{table} has {data.counted(missing, 'row')} without a label, the first is {{row}}"
+        raise table.error(labels.index(None), found, columns[0])
+    return None if missing else table.rows.select_columns([*texts]).add_column("label", labels)
 
 
 def labelled_file(args: ClassificationOptions, label2id: Mapping[str, int]) -> tuple[list[list[str]], list[Any]]:
     """The texts in the columns of `train_file`, and its labels, as a model with these ids reads them."""
     rows = data.load_file(args, "train", args.train_file)
-    text_columns, columns, problem = columns_and_problem(args, rows)
-    labelled = labelled_rows(args, "train", rows, text_columns, columns, problem)
+    texts, columns, problem = found = columns_and_problem(args, rows)
+    labelled = labelled_rows(*found, data.Table(args, "train", rows))
     if labelled is None:
         raise ValueError(f"{args.train_file!r} has no label in {columns}")
     if problem != NUMBERS and (unknown := sorted(set(data.each_label(labelled["label"])) - set(label2id))):
         raise ValueError(f"{args.train_file!r} has labels that the model lacks: {unknown}; it has {list(label2id)}")
-    texts = [labelled[column][:] for column in text_columns]
-    return texts, encoded_labels(labelled["label"], problem, label2id)
+    return [labelled[column][:] for column in texts], encoded_labels(labelled["label"], problem, label2id)
 
 
 def columns_and_problem(args: ClassificationOptions, split: Dataset) -> tuple[list[str], list[str], str]:
@@ -207,10 +203,10 @@ def columns_and_problem(args: ClassificationOptions, split: Dataset) -> tuple[li
     return texts, labels, problem
 
 
-def single_labels(args: ClassificationOptions, name: str, split: Dataset, columns: Sequence[str]) -> list[str | None]:
+def single_labels(table: data.Table, columns: Sequence[str]) -> list[str | None]:
     """The name of each row's label."""
     (column,) = columns
-    feature, labels = split.features[column], split[column][:]
+    feature, labels = table.rows.features[column], table.rows[column][:]
     if isinstance(feature, ClassLabel):
         return [feature.int2str(label) if label is not None and label >= 0 else None for label in labels]
     if not isinstance(feature, Value):
@@ -228,19 +224,19 @@ def single_labels(args: ClassificationOptions, name: str, split: Dataset, column
     return [None if label is None else str(label) for label in labels]
 
 
-def sets_of_labels(args: ClassificationOptions, name: str, split: Dataset, columns: Sequence[str]) -> list[list | None]:
+def sets_of_labels(table: data.Table, columns: Sequence[str]) -> list[list[str] | None]:
     """The names of each row's labels: those in its list, or those of the columns that hold a 1."""
     if len(columns) == 1:
-        names = data.class_names(split.features[columns[0]])
-        lists = split[columns[0]][:]
+        names = data.class_names(table.rows.features[columns[0]])
+        lists = table.rows[columns[0]][:]
         return [each and [names[label] if names else str(label) for label in each] for each in lists]
-    rows = checked_values(args, name, split, columns, lambda value: value in (0, 1), "a label is 1 or 0")
+    rows = values_of(table, columns, lambda value: value in (0, 1), "a label is 1 or 0")
     return [row and [column for column, value in zip(columns, row, strict=True) if value] for row in rows]
 
 
-def numbers(args: ClassificationOptions, name: str, split: Dataset, columns: Sequence[str]) -> list[list | None]:
+def numbers(table: data.Table, columns: Sequence[str]) -> list[list[float] | None]:
     """The numbers of each row."""
-    rows = checked_values(args, name, split, columns, is_number, "problem_type 'regression' needs a number")
+    rows = values_of(table, columns, is_number, "problem_type 'regression' needs a number")
     return [row and [*map(float, row)] for row in rows]
 
 
@@ -252,20 +248,15 @@ def is_number(value: Any) -> bool:
         return False
 
 
-def checked_values(
-    args: ClassificationOptions,
-    name: str,
-    split: Dataset,
-    columns: Sequence[str],
-    is_right: Callable[[Any], bool],
-    wanted: str,
+def values_of(
+    table: data.Table, columns: Sequence[str], is_right: Callable[[Any], bool], wanted: str
 ) -> list[tuple | None]:
-    """The values of each row in these columns, or None if one is missing. Refuses one that is not what is `wanted`."""
-    rows = [*zip(*(split[column] for column in columns), strict=True)]
+    """The values of each row in these columns; None if one is missing. Refuses one that is not what is `wanted`."""
+    rows = [*zip(*(table.rows[column] for column in columns), strict=True)]
     for row, values in enumerate(rows):
         for column, value in zip(columns, values, strict=True):
             if value is not None and not is_right(value):
-                raise data.row_error(args, name, row, f"split {name!r}, {{row}}: {wanted}, not {value!r}", column)
+                raise table.wrong(row, f"{wanted}, not {value!r}", column)
     return [None if None in row else row for row in rows]
 
 

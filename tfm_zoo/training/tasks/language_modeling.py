@@ -32,8 +32,8 @@ from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.conversations import Conversations, PackedConversations, load_conversations
 from tfm_zoo.training.data import (
     Data,
+    Table,
     by_role,
-    checked_texts,
     counted,
     digest,
     files_identity,
@@ -225,7 +225,7 @@ def load_corpus(args: LanguageModelingOptions) -> Corpus | Conversations:
         return Corpus(DatasetDict(validation=held_out), own_splits, notes, train)
 
     for role, split in rows.items():
-        checked_texts(args, role, split, column)
+        Table(args, role, split).texts(column)
     splits = DatasetDict(rows).select_columns(column).rename_columns({column: "text"}).filter(len, input_columns="text")
     if "validation" not in splits:
         share = args.validation_split_percentage

@@ -6,7 +6,6 @@ Read from top to bottom: the options, the data, the model, the task with its los
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -127,7 +126,7 @@ def labelled(window: Window, answers: Mapping[str, list], cls_token_id: int | No
 def load_questions(args: AnsweringOptions) -> Questions:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
     splits, filled = data.load_source(args, _read), ["question", "context"]
-    rows, own_splits, notes = data.rows_by_role(args, splits, partial(_questions, args), filled)
+    rows, own_splits, notes = data.rows_by_role(args, splits, _questions, filled)
     return Questions(data.divide(rows, args, notes), own_splits, notes)
 
 
@@ -137,22 +136,24 @@ def _read(args: AnsweringOptions, split: str, file: str) -> Dataset:
     return squad_rows(rows["data"][0]) if {*rows.column_names} in ({"data"}, {"version", "data"}) else rows
 
 
-def _questions(args: AnsweringOptions, name: str, split: Dataset) -> Dataset:
+def _questions(table: data.Table) -> Dataset:
     """The questions of a split, in columns of known names."""
-    questions = data.checked_texts(args, name, split, args.question_column, "question_column")
-    contexts = data.checked_texts(args, name, split, args.context_column, "context_column")
-    (answer_column,) = data.find_columns(split, args.answer_column, [], "answer_column")
-    answers = split[answer_column][:]
+    args, rows = table.args, table.rows
+    questions = table.texts(args.question_column, "question_column")
+    contexts = table.texts(args.context_column, "context_column")
+    (answer_column,) = data.find_columns(rows, args.answer_column, [], "answer_column")
+    answers = rows[answer_column][:]
     for row, (context, answer) in enumerate(zip(contexts, answers, strict=True)):
-        where, error = f"split {name!r}, {{row}}", partial(data.row_error, args, name, row)
         if not isinstance(answer, Mapping) or not all(isinstance(answer.get(key), list) for key in ANSWER):
-            raise error(f"{where}: answer_column needs lists `text` and `answer_start`, not {answer!r}")
+            raise table.wrong(row, f"answer_column needs lists `text` and `answer_start`, not {answer!r}")
         if not answer["text"] and not args.version_2_with_negative:
-            raise error(f"{where} has no answer: give version_2_with_negative if questions may have none")
+            raise table.error(
+                row, f"{table}, {{row}} has no answer: give version_2_with_negative if questions may have none"
+            )
         for text, start in zip(answer["text"], answer["answer_start"], strict=True):
             if not text or not context.startswith(text, start):
-                raise error(f"{where}: the answer {text!r} does not stand at character {start} of its context")
-    ids = map(str, split["id"] if "id" in split.column_names else range(len(split)))
+                raise table.wrong(row, f"the answer {text!r} does not stand at character {start} of its context")
+    ids = map(str, rows["id"] if "id" in rows.column_names else range(len(rows)))
     answers = [{key: answer[key] for key in ANSWER} for answer in answers]
     return Dataset.from_dict({"id": [*ids], "question": questions, "context": contexts, "answers": answers})
 

@@ -5,7 +5,6 @@ with translation: the loss, the model, what an evaluation writes, and most of th
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 from datasets import Dataset
@@ -44,16 +43,16 @@ class Summaries(TextPairs):
 
 def load_summaries(args: SummarizationOptions) -> Summaries:
     """Load and check the pairs; the seed decides which rows a missing split and `max_*_samples` take."""
-    rows, own_splits, notes = data.rows_by_role(args, data.load_source(args), partial(_pairs, args), SIDES)
+    rows, own_splits, notes = data.rows_by_role(args, data.load_source(args), _pairs, SIDES)
     return Summaries(data.divide(rows, args, notes), own_splits, notes)
 
 
-def _pairs(args: SummarizationOptions, name: str, split: Dataset) -> Dataset:
+def _pairs(table: data.Table) -> Dataset:
     """The texts of a split, in the columns "source" and "target"."""
-    (text,) = data.find_columns(split, args.text_column, TEXT_COLUMNS, "text_column")
-    (summary,) = data.find_columns(split, args.summary_column, SUMMARY_COLUMNS, "summary_column")
-    texts = data.checked_texts(args, name, split, text, "text_column")
-    summaries = data.checked_texts(args, name, split, summary, "summary_column")
+    args = table.args
+    (text,) = data.find_columns(table.rows, args.text_column, TEXT_COLUMNS, "text_column")
+    (summary,) = data.find_columns(table.rows, args.summary_column, SUMMARY_COLUMNS, "summary_column")
+    texts, summaries = table.texts(text, "text_column"), table.texts(summary, "summary_column")
     return Dataset.from_dict({"source": texts, "target": summaries})
 
 

@@ -110,7 +110,7 @@ def load_tagged_texts(args: TaggingOptions) -> TaggedTexts:
     first = next(iter(splits.values()))
     (words,) = data.find_columns(first, args.text_column_name, WORD_COLUMNS, "text_column_name")
     (tags,) = data.find_columns(first, args.label_column_name, TAG_COLUMNS, "label_column_name")
-    rows, own_splits, notes = data.rows_by_role(args, splits, partial(_tagged, args, words, tags), ["words"])
+    rows, own_splits, notes = data.rows_by_role(args, splits, partial(_tagged, words, tags), ["words"])
     names = data.known_labels(rows, "tags", data.class_names(first.features[tags]))
     if len(names) < 2:
         raise ValueError(f"two tags or more are needed; {tags!r} holds only {names}")
@@ -120,21 +120,20 @@ def load_tagged_texts(args: TaggingOptions) -> TaggedTexts:
     return texts
 
 
-def _tagged(args: TaggingOptions, word_column: str, tag_column: str, name: str, split: Dataset) -> Dataset:
+def _tagged(word_column: str, tag_column: str, table: data.Table) -> Dataset:
     """The words and tags of a split, in the columns "words" and "tags"; tags by their names."""
     for column in (word_column, tag_column):
-        data.check_column(name, split, column)
-    names = data.class_names(split.features[tag_column])
+        table.check(column)
+    names = data.class_names(table.rows.features[tag_column])
     found: dict[str, list[list[str]]] = {"words": [], "tags": []}
-    for row, (words, tags) in enumerate(zip(split[word_column], split[tag_column], strict=True)):
-        where, error = f"split {name!r}, {{row}}", partial(data.row_error, args, name, row)
+    for row, (words, tags) in enumerate(zip(table.rows[word_column], table.rows[tag_column], strict=True)):
         if not _is_list_of(str, words):
-            raise error(f"{where}: text_column_name {word_column!r} needs a list of words, not {words!r}")
+            raise table.wrong(row, f"text_column_name {word_column!r} needs a list of words, not {words!r}")
         if not _is_list_of((str, int), tags):
-            raise error(f"{where}: label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
+            raise table.wrong(row, f"label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
         if len(words) != len(tags):
             sizes = f"{data.counted(len(words), 'word')} and {data.counted(len(tags), 'tag')}"
-            raise error(f"{where}: {sizes}; each word needs one")
+            raise table.wrong(row, f"{sizes}; each word needs one")
         found["words"].append(words)
         found["tags"].append([names[tag] if names else str(tag) for tag in tags])
     return Dataset.from_dict(found)

@@ -6,7 +6,7 @@ shares with summarization: the loss, what an evaluation writes, and most of the 
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -87,7 +87,7 @@ def load_parallel_texts(args: TranslationOptions) -> ParallelTexts:
     if args.is_generated:
         languages = tuple(given or usual for given, usual in zip(languages, SIDES, strict=True))
     splits = data.load_source(args, load_pairs)
-    rows, own_splits, notes = data.rows_by_role(args, splits, partial(_pairs, args, languages))
+    rows, own_splits, notes = data.rows_by_role(args, splits, partial(_pairs, languages))
     return ParallelTexts(data.divide(rows, args, notes), own_splits, notes, languages)
 
 
@@ -108,21 +108,21 @@ def load_pairs(args: TranslationOptions, split: str, file: str) -> Dataset:
     return Dataset.from_dict(lines)
 
 
-def _pairs(args: TranslationOptions, languages: Sequence[str | None], name: str, split: Dataset) -> Dataset:
+def _pairs(languages: Sequence[str | None], table: data.Table) -> Dataset:
     """The texts of a split, in the columns "source" and "target"."""
-    split = split.flatten()  # a column of mappings from language to text becomes a column for each language
+    split = table.rows.flatten()  # a column of mappings from language to text becomes a column for each language
     split = split.rename_columns({column: column.removeprefix(f"{NESTED}.") for column in split.column_names})
-    texts = {}
+    table, texts = replace(table, rows=split), {}
     for side, option_name, language in zip(SIDES, ("source_lang", "target_lang"), languages, strict=True):
         if language is None:
             raise ValueError(f"give source_lang and target_lang: the columns are {data.listed(split.column_names)}")
         short = language.split("_")[0]
         asked = short if short in split.column_names and language not in split.column_names else language
         (column,) = data.find_columns(split, asked, [], option_name)
-        texts[side] = data.checked_texts(args, name, split, column, "column")
+        texts[side] = table.texts(column, "column")
         empty = next((row for row, text in enumerate(texts[side]) if not text.strip()), None)
         if empty is not None:
-            raise data.row_error(args, name, empty, f"split {name!r} has an empty text in {{row}}", column)
+            raise table.error(empty, f"{table} has an empty text in {{row}}", column)
     return Dataset.from_dict(texts)
 
 
