@@ -196,7 +196,8 @@ class Loop:
 
                 if end or (state.step % args.eval_steps == 0 if args.eval_steps else end_of_epoch):
                     self.evaluate()
-                if args.is_checkpoint_due(state.step, end_of_epoch):
+                every = args.checkpointing_steps
+                if every and (end_of_epoch if every == "epoch" else state.step % int(every) == 0):
                     state.window_loss = accelerator.reduce(window_loss, "sum").item()
                     window_loss.fill_(state.window_loss if accelerator.is_main_process else 0)  # as a resumed run does
                     checkpoints.save_checkpoint(accelerator, state, self.output_dir, keep=args.save_total_limit)

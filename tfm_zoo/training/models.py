@@ -172,34 +172,30 @@ def load_config(args: TrainingOptions, option_name: str) -> PreTrainedConfig:
         raise FileNotFoundError(f"{option_name} {name!r}: no such folder{which_is_meant(name).rstrip('.')}")
     if Path(name).is_dir() and not (Path(name) / "config.json").exists():
         raise FileNotFoundError(f"{option_name} {name!r}: the folder has no config.json, and so holds no model")
-    try:
-        if not Path(name).exists():
-            download(name, ["config.json"])
-        return AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
-    except OSError as error:
-        advice = "without a connection, give a folder, or --model_type for a new model"
-        if option_name == "config_name" and (near := difflib.get_close_matches(name, tfm_zoo.NAMED_CONFIGS, n=1)):
-            advice = f"is it the published size {near[0]!r} that is meant?"
-        named = f"{option_name} {name!r}{', the default' if name == args.default_model else ''}"
-        raise OSError(f"{named}: neither a checkpoint's folder nor {on_hub(error)}; {advice}") from error
+    advice = "; without a connection, give a folder, or --model_type for a new model"
+    if option_name == "config_name" and (near := difflib.get_close_matches(name, tfm_zoo.NAMED_CONFIGS, n=1)):
+        advice = f"; is it the published size {near[0]!r} that is meant?"
+    return _loaded(args, option_name, AutoConfig, "config.json", "checkpoint", advice)
 
 
 def load_tokenizer(args: TrainingOptions) -> PreTrainedTokenizerBase:
     """The tokenizer that the options name, else that of the checkpoint."""
     option_name = "tokenizer_name" if args.tokenizer_name else "model_name_or_path"
+    return _loaded(args, option_name, transformers.AutoTokenizer, "tokenizer_config.json", "tokenizer")
+
+
+def _loaded(args: TrainingOptions, option_name: str, auto_class: type, file: str, kind: str, advice: str = "") -> Any:
+    """What an option names, loaded from a folder or from the Hub, of which `file` is asked for first."""
     name = getattr(args, option_name)
     try:
         if not Path(name).exists():
-            download(name, ["tokenizer_config.json"])
-        return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=args.trust_remote_code)
+            download(name, [file])
+        return auto_class.from_pretrained(name, trust_remote_code=args.trust_remote_code)
     except OSError as error:
-        raise OSError(f"{option_name} {name!r}: neither a tokenizer's folder nor {on_hub(error)}") from error
-
-
-def on_hub(error: Exception) -> str:
-    """The end of an error message: "found on the Hub", and whether the Hub could not be reached, as `error` tells."""
-    is_reached = not isinstance(error.__cause__, LocalEntryNotFoundError)
-    return f"found on the Hub{'' if is_reached else ', which cannot be reached (or HF_HUB_OFFLINE is set)'}"
+        named = f"{option_name} {name!r}{', the default' if name == args.default_model else ''}"
+        is_reached = not isinstance(error.__cause__, LocalEntryNotFoundError)
+        where = f"the Hub{'' if is_reached else ', which cannot be reached (or HF_HUB_OFFLINE is set)'}"
+        raise OSError(f"{named}: neither a {kind}'s folder nor found on {where}{advice}") from error
 
 
 def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedTokenizerBase:

@@ -61,6 +61,8 @@ def about(option_field: Any, name: str, default: Any = None) -> Any:
 given = partial(option, compare="free")
 #: an option that says how a run is kept, resumed, stopped or published
 managing = partial(option, resume=False, compare="never")
+#: an option that comparisons do not offer
+single = partial(option, compare="never")
 #: an option that a resumed run may change, such as how a batch is divided
 changeable = partial(option, resume=False)
 #: likewise, and results do not depend on it
@@ -113,7 +115,7 @@ class TrainingOptions:
     tokenizer_vocab_size: int | None = given(
         None, "The most tokens of a tokenizer made from the texts; default: as the named configuration, or small model."
     )
-    model_class: Literal["zoo", "native"] = option("zoo", "'native' keeps an official class.", compare="never")
+    model_class: Literal["zoo", "native"] = single("zoo", "'native' keeps an official checkpoint's own class.")
     trust_remote_code: bool = given(False, "Run code that a checkpoint or metric on the Hub brings.", resume=False)
 
     # The data
@@ -161,12 +163,10 @@ class TrainingOptions:
         None, "Learning rate of each layer, as a share of that of the layer above it.", above=0, at_most=1
     )
     freeze: list[str] | None = option(
-        None,
-        "Parameters that do not learn, by whole parts of their names, with *, ? and [...]: embeddings 'layers.[0-3]'.",
-        compare="never",
+        None, "Parameters that do not learn: whole parts of names, with *, ?, [...]: 'layers.[0-3]'.", compare="never"
     )
-    gradual_unfreezing: str | None = option(
-        None, "First only the head learns; every N steps, or 'epoch', one more layer, embeddings last.", compare="never"
+    gradual_unfreezing: str | None = single(
+        None, "At first only the head learns; every N steps, or 'epoch', one more layer does, the embeddings last."
     )
     gradient_checkpointing: bool = changeable(False, "Recompute activations in the backward pass: less memory.")
     sync_each_batch: bool = changeable(
@@ -183,12 +183,8 @@ class TrainingOptions:
 
     logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1)
     eval_steps: int | None = changeable(None, "Steps between evaluations; default: after each epoch.", at_least=1)
-    metric_for_best_model: str | None = option(
-        None, "Validation figure that picks the best model; the lower loss decides a tie.", compare="never"
-    )
-    greater_is_better: bool | None = option(
-        None, "Default: false for a loss, an error (mse, mae) and perplexity, else true.", compare="never"
-    )
+    metric_for_best_model: str | None = single(None, "Figure that picks the best model; of a tie, the lower loss.")
+    greater_is_better: bool | None = single(None, "Default: false for loss, mse, mae and perplexity, else true.")
     early_stopping_patience: int | None = managing(None, "Stop after this many evaluations without a gain.", at_least=1)
 
     checkpointing_steps: str | None = managing(None, "Steps between two checkpoints, or 'epoch'; default: none.")
@@ -313,12 +309,6 @@ class TrainingOptions:
             return self.greater_is_better
         return not self.metric_for_best_model.endswith(("loss", "perplexity", "mse", "mae"))
 
-    def is_checkpoint_due(self, step: int, end_of_epoch: bool) -> bool:
-        """Whether `checkpointing_steps` asks for a checkpoint after optimiser step `step`."""
-        if self.checkpointing_steps is None:
-            return False
-        return end_of_epoch if self.checkpointing_steps == "epoch" else step % int(self.checkpointing_steps) == 0
-
     def number_of_steps(self, steps_per_epoch: int) -> tuple[int, int]:
         """Optimiser steps of the whole run, and how many of them warm up."""
         total = self.max_train_steps or max(1, round(self.num_train_epochs * steps_per_epoch))
@@ -376,7 +366,7 @@ class StreamOptions(TrainingOptions):
     reads_text_files: ClassVar = True
 
     text_column_name: str | None = given(None, "Column of the texts; default: 'text', or the only one.")
-    streaming: bool = option(False, "Read the training texts while training; needs max_train_steps.", compare="never")
+    streaming: bool = single(False, "Read the training texts while training; needs max_train_steps.")
     train_split_name: str | None = given(None, "Split to train on; default: the one that begins with 'train'.")
 
     def resolved(self) -> Self:

@@ -7,18 +7,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite, isnan
+from math import isfinite
 from typing import Any, ClassVar, Literal
 
 import torch.nn.functional as F
 from datasets import ClassLabel, Dataset, DatasetDict, List, Value, load_dataset
 from torch import Tensor, nn
-from transformers import (
-    AutoModelForSequenceClassification,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from typing_extensions import Self
 
 from tfm_zoo import built_in_data
@@ -211,17 +206,14 @@ def single_labels(table: data.Table, columns: Sequence[str]) -> list[str | None]
         return [feature.int2str(label) if label is not None and label >= 0 else None for label in labels]
     if not isinstance(feature, Value):
         raise ValueError(f"label_column_name {column!r} holds {feature}; expected text, whole numbers or booleans")
-    if feature.dtype.startswith(("float", "double")):  # also whole numbers, if the column has an empty cell
-        labels = [None if label is None or isnan(label) else label for label in labels]
-        real = next((label for label in labels if label is not None and not label.is_integer()), None)
-        if real is not None:
-            raise ValueError(
-                f"label_column_name {column!r} holds {feature}, such as {real}; expected text, whole numbers or"
-                " booleans: to learn numbers, give problem_type 'regression'; to learn ranges of numbers, write them as"
-                " names, such as 'low' and 'high'"
-            )
-        labels = [None if label is None else int(label) for label in labels]
-    return [None if label is None else str(label) for label in labels]
+    labels = [None if label != label else label for label in labels]  # an empty cell among numbers is not a number
+    if real := [label for label in labels if isinstance(label, float) and not label.is_integer()]:
+        raise ValueError(
+            f"label_column_name {column!r} holds {feature}, such as {real[0]}; expected text, whole numbers or"
+            " booleans: to learn numbers, give problem_type 'regression'; to learn ranges of numbers, write them as"
+            " names, such as 'low' and 'high'"
+        )
+    return [None if label is None else str(int(label) if isinstance(label, float) else label) for label in labels]
 
 
 def sets_of_labels(table: data.Table, columns: Sequence[str]) -> list[list[str] | None]:
