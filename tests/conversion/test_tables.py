@@ -6,15 +6,20 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import CONFIG_MAPPING
 
 import tfm_zoo
-from tfm_zoo.converters import ARCHITECTURES
-from tfm_zoo.converters.config_conversion import completed, to_zoo_config
+from tfm_zoo.converters import ARCHITECTURES, ConversionError, from_official
+from tfm_zoo.converters.choosing import is_installed
+from tfm_zoo.converters.config_comparison import WITHOUT_EFFECT, effective_values
+from tfm_zoo.converters.config_conversion import COMMON, completed, to_zoo_config
 from tfm_zoo.converters.config_rules import Field
 from tfm_zoo.limits import positions_of
 
-from ..official_models import TINY, TINY_OF
+from ..equivalence.comparison import ragged_batch
+from ..official_models import BY_NAME, TINY, TINY_OF, OfficialClass, build_tiny
 from ..tiny import HEADS
 
 #: imports the tables without `tfm_zoo/__init__.py`, which registers classes with transformers
@@ -90,3 +95,54 @@ def test_tables_say_how_many_tokens_a_model_takes(model_type):
 def test_fields_of_heads_are_fields(head):
     """`to_official` compares a field of heads only where the head reads it."""
     assert set(head.head_fields) <= {field.name for field in fields(head.config_class)}
+
+
+@pytest.mark.parametrize(
+    "table",
+    [each for each in ARCHITECTURES.values() if each.library == "transformers" and is_installed(each)],
+    ids=lambda table: table.model_type,
+)
+def test_no_official_field_that_changes_outputs_is_overlooked(table):
+    """Each field that is not simply copied is changed in turn. Either the conversion fails, or the zoo's configuration
+    changes, or the official class computes the same."""
+    official_class = OfficialClass(table, table.heads[0])
+    original = build_tiny(official_class)
+    batch, fields = ragged_batch(official_class, original, "right", [7, 4]), original.config.to_dict()
+    before, copied = zoo_values(official_class, fields), {rule.official for rule in table.config if is_copy(rule)}
+    for name in (type(original.config).__dataclass_fields__.keys() & fields.keys()) - COMMON - copied:
+        for value in other_values(fields[name]):
+            try:
+                config = type(original.config).from_dict(fields | {name: value})
+                if zoo_values(official_class, config.to_dict()) != before:
+                    continue
+                changed = type(original)(config).eval()
+                changed.load_state_dict(original.state_dict())
+            except (ValueError, TypeError, KeyError, RuntimeError, AttributeError, StrictDataclassError):
+                continue  # there is no such official model, or it is not converted
+            with torch.no_grad():
+                one, other = (model(**batch)[0] for model in (original, changed))
+            assert torch.equal(one, other), f"{name}={value}"
+
+
+def is_copy(rule) -> bool:
+    return isinstance(rule, Field) and rule.zoo not in WITHOUT_EFFECT
+
+
+def other_values(value) -> tuple:
+    """Values that a field might have, beside its own."""
+    if isinstance(value, bool):
+        return (not value,)
+    if isinstance(value, int | float):
+        return (value + 1, value / 2 + 0.1)
+    return ("relu", "mean", True, None, 3, 0.3)
+
+
+def zoo_values(official_class, fields: dict) -> dict:
+    table, head = official_class.architecture, official_class.head
+    return effective_values(to_zoo_config(table, completed(table, fields), head.zoo, {}), head)
+
+
+def test_a_field_that_no_rule_reads_is_refused():
+    official = build_tiny(BY_NAME["ModernBertForMaskedLM"], sparse_pred_ignore_index=7)
+    with pytest.raises(ConversionError, match="ModernBERT with sparse_pred_ignore_index=7"):
+        from_official(official)

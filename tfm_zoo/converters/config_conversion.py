@@ -17,6 +17,31 @@ from .errors import ConversionError
 COMMON = {field.name for field in fields(PreTrainedConfig)} | {"output_attentions", "task_specific_params"}
 #: those of them that transformers sets anew in each configuration: they say nothing about the model
 SET_ANEW = {"transformers_version", "model_type", "architectures", "dtype", "_name_or_path", "auto_map"}
+#: official fields that change no output: of caches, initialisation, special tokens, and generation
+WITHOUT_EFFECT = {
+    *("use_cache", "pretraining_tp", "initializer_factor", "mask_token_id", "cls_token_id", "sep_token_id"),
+    *("max_length", "num_beams", "length_penalty", "early_stopping", "forced_eos_token_id"),
+    *("encoder_no_repeat_ngram_size",),
+}
+
+
+KEPT = "kept_tensors"  # the name of `Kept` tensors in `official`
+
+
+class Recorded(dict):
+    """Fields that record which of them are read."""
+
+    def __init__(self, fields: Fields):
+        super().__init__(fields)
+        self.read = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
 
 
 def completed(architecture: Architecture, fields: Fields) -> dict[str, Any]:
@@ -41,6 +66,7 @@ def to_zoo_config(
     check_overrides(overrides, config_class)
     rules = architecture.config_rules(architecture.head(zoo_class))
     check_official(architecture, rules, official)
+    check_unread(architecture, official)
     zoo = dict(overrides)
     for rule in rules:
         zoo = rule.to_zoo(official, zoo) | zoo
@@ -70,7 +96,7 @@ def to_official_fields(architecture: Architecture, config: PreTrainedConfig, hea
     """The official fields nearest to a zoo configuration."""
     zoo_names = {field.name for field in fields(config)} - COMMON
     zoo = config.to_dict() | {name: getattr(config, name) for name in zoo_names}
-    official = {name: value for name, value in (config.official or {}).items() if name != "model_type"}
+    official = {name: value for name, value in (config.official or {}).items() if name not in ("model_type", KEPT)}
     official |= {name: zoo[name] for name in (COMMON - SET_ANEW) & zoo.keys()}
     for rule in architecture.config_rules(head):
         official |= rule.to_official(zoo, official)
@@ -83,6 +109,24 @@ def check_official(architecture: Architecture, rules: Iterable[ConfigRule], offi
         values = ", ".join(f"{name}={official[name]!r}" for name in wanted)
         choices = ", ".join(dict.fromkeys(f"{name}: {value}" for name, value in wanted.items()))
         raise ConversionError(f"{architecture.title} with {values} is not converted. What is converted: {choices}.")
+
+
+def check_unread(architecture: Architecture, official: Fields) -> None:
+    """Refuses an official configuration with a field that no rule reads, unless it is what it is by default, given the
+    fields that are read, or is known to change no output. What the rules of any head read counts."""
+    if architecture.library == "torch":  # the zoo itself lists the settings of modules
+        return
+    fields, zoo = Recorded(official), {}
+    for rule in (*architecture.config, *(rule for head in architecture.heads for rule in head.config)):
+        rule.refused(fields)
+        zoo |= rule.to_zoo(fields, zoo)
+    known = fields.read | COMMON | WITHOUT_EFFECT
+    default = completed(architecture, {name: official[name] for name in known & official.keys()})
+    names = CONFIG_MAPPING[architecture.model_type].__dataclass_fields__.keys() & default.keys() - known
+    unread = {name: default[name] for name in sorted(names) if official[name] != default[name]}
+    if unread:
+        values = ", ".join(f"{name}={official[name]!r} (by default {value!r})" for name, value in unread.items())
+        raise ConversionError(f"{architecture.title} with {values} is not converted: the zoo does not read this.")
 
 
 def refused(rules: Iterable[ConfigRule], official: Fields) -> dict[str, str]:

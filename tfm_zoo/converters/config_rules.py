@@ -166,3 +166,8 @@ def choice(official: str, zoo: str, values: Mapping[Any, Any], default: Any) -> 
 def only(**values: Any) -> tuple[Requires, ...]:
     """`official_field=value`, which is the one value that the zoo converts."""
     return tuple(Requires(name, (value,).__contains__, repr(value)) for name, value in values.items())
+
+
+def ignored(*names: str) -> tuple[Requires, ...]:
+    """Official fields that change no output: they are kept, whatever their values are."""
+    return tuple(Requires(name, lambda value: True, "any value") for name in names)

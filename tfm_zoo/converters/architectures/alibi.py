@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..architecture import Architecture
-from ..config_rules import ConfigRule, Field, Fields, Free, constants, only, same
+from ..config_rules import ConfigRule, Field, Fields, Free, constants, ignored, only, same
 from ..tensor_rules import Rename, Split
 from .decoder_family import CONFIG, OLDER, generic_heads, megatron_block
 from .projections import QKV
@@ -30,6 +30,7 @@ BLOOM = Architecture(
         Free("position_ids_from_mask"),  # models that were converted earlier count all tokens
         Free("max_position_embeddings"),
         *only(apply_residual_connection_post_layernorm=False),
+        *ignored("slow_but_exact"),
     ),
     tensors=(
         Rename("word_embeddings", "embeddings.embed_tokens"),
@@ -91,6 +92,8 @@ MPT = Architecture(
         MptAttention(),
         *constants(hidden_act="gelu", attention_bias=False, mlp_bias=False, norm_bias=False),
         *only(logit_scale=None, no_bias=True),
+        *ignored("learned_pos_emb", "init_device", "embedding_fraction", "norm_type", "expansion_ratio"),
+        *ignored("resid_pdrop", "emb_pdrop"),
     ),
     tensors=(
         Rename("wte", "embeddings.embed_tokens"),

@@ -2,7 +2,19 @@
 Blenderbot."""
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, ConfigRule, Field, Fields, Free, LabelCount, amended, constants, only, same
+from ..config_rules import (
+    Computed,
+    ConfigRule,
+    Field,
+    Fields,
+    Free,
+    LabelCount,
+    amended,
+    constants,
+    ignored,
+    only,
+    same,
+)
 from ..tensor_rules import NotConverted, Rename, Row, Sinusoids, TensorRule
 from .decoder_family import LM_HEAD
 
@@ -160,6 +172,7 @@ FSMT = Architecture(
         *constants(position_embedding_type="sinusoidal", sinusoid_type="tensor2tensor"),
         *constants(position_ids_from_padding=True, start_with_last_token=True),
         *ALL_TIED,
+        *ignored("langs"),
     ),
     tensors=(
         *(Rename(f"{side}.embed_tokens", f"{side}.embeddings.embed_tokens") for side in SIDES),
@@ -178,6 +191,7 @@ M2M100 = bart_relative(
     config=(
         *PRE_NORM,
         *constants(position_embedding_type="sinusoidal", sinusoid_type="tensor2tensor", position_ids_from_padding=True),
+        *ignored("encoder_layerdrop", "decoder_layerdrop"),
     ),
     tensors=(*NORMS, *(Sinusoids(f"{side}.embed_positions.weights") for side in SIDES)),
     language_model=(LM_HEAD,),

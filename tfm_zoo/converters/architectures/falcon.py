@@ -1,7 +1,7 @@
 """Falcon (Almazrouei et al. 2023): attention beside feed-forward, with one key-value head or groups."""
 
 from ..architecture import Architecture
-from ..config_rules import Computed, Field, Fields, choice, constants, only, same
+from ..config_rules import Computed, Field, Fields, choice, constants, ignored, only, same
 from ..tensor_rules import NotConverted, When
 from .alibi import BLOOM
 from .decoder_family import CONFIG, OLDER, generic_heads
@@ -62,6 +62,7 @@ FALCON = Architecture(
         *constants(embedding_dropout=0.0, attention_output_dropout=output_dropout, scaled_residual_init=False),
         ROTATES_WHOLE_HEADS,
         *only(hidden_dropout=0.0),
+        *ignored("multi_query", "num_kv_heads", "num_ln_in_parallel_attn"),  # each of one form of Falcon
     ),
     tensors=(
         When("h.{i}.ln_attn", "layers.{i}.self_attn_norm", condition=has_two_parallel_norms),

@@ -1,7 +1,7 @@
 """GPT-2 (Radford et al. 2019), and the first OpenAI GPT (Radford et al. 2018), whose blocks have the same names."""
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, Field, Fields, choice, constants, only, same
+from ..config_rules import Computed, Field, Fields, choice, constants, ignored, only, same
 from ..tensor_rules import NotConverted, Rename, Split, Transpose
 from .decoder_family import CONFIG as DECODER_CONFIG
 from .decoder_family import LM_HEAD, OLDER, generic_heads
@@ -18,6 +18,9 @@ CONFIG = (
     Field("attn_pdrop", "attention_dropout"),
     Field("layer_norm_epsilon", "norm_eps"),
     *constants(token_types_as_tokens=True),
+    # of a head that the zoo has not, and of rounding
+    *ignored("summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels"),
+    *ignored("summary_first_dropout", "reorder_and_upcast_attn"),
 )
 BLOCK = (
     Rename("h.{i}.ln_1", "layers.{i}.self_attn_norm"),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, ConfigRule, Field, Fields, Requires, amended, constants, only, same
+from ..config_rules import Computed, ConfigRule, Field, Fields, Requires, amended, constants, ignored, only, same
 from ..tensor_rules import NotConverted, Rename, TensorRule
 from .decoder_family import CONFIG, GENERIC, generic_heads
 from .projections import ATTENTION, GATED
@@ -82,7 +82,8 @@ def llama(
 
 
 def window(official: Fields) -> int | None:
-    return official.get("sliding_window") if official.get("use_sliding_window") else None
+    size = official.get("sliding_window")
+    return size if official.get("use_sliding_window") else None
 
 
 def layer_types(official: Fields) -> list[str] | None:
@@ -106,7 +107,7 @@ MISTRAL = llama(
 WINDOW = Computed(
     "sliding_window", window, lambda size: {"sliding_window": size, "use_sliding_window": size is not None}
 )
-WINDOWS = (WINDOW, Computed("layer_types", layer_types))
+WINDOWS = (WINDOW, Computed("layer_types", layer_types), *ignored("max_window_layers"))
 #: for classes that need a window to make masks, even if no layer slides
 ALWAYS_A_WINDOW = (*same("sliding_window"), Requires("sliding_window", lambda size: size is not None, "a number"))
 #: Yang et al. 2024: with biases of queries, keys and values, and a window in some layers

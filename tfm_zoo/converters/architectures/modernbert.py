@@ -1,7 +1,7 @@
 """ModernBERT (Warner et al. 2024): windows in most layers, with rotary positions of their own; norms without bias."""
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, Field, Fields, LabelCount, constants, same
+from ..config_rules import Computed, Field, Fields, LabelCount, constants, ignored, same
 from ..tensor_rules import NotConverted, Rename, Split
 from .bert import CLASSIFIER, SEQUENCE_CLASSIFIER
 from .llama import ROTATES_WHOLE_HEADS
@@ -59,6 +59,7 @@ MODERNBERT = Architecture(
         *constants(position_embedding_type="rotary", mlp_type="gated", add_pooling_layer=False),
         *constants(classifier_norm=True, classifier_transform=True, qa_dropout=lambda zoo: zoo["classifier_dropout"]),
         ROTATES_WHOLE_HEADS,
+        *ignored("initializer_cutoff_factor", "deterministic_flash_attn", "sparse_prediction"),
     ),
     tensors=TENSORS,
     heads=(

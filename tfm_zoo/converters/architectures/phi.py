@@ -1,7 +1,7 @@
 """Phi 1 and 2 (Gunasekar et al. 2023), with attention beside feed-forward; Phi 3 and 4 (Abdin et al. 2024)."""
 
 from ..architecture import Head
-from ..config_rules import Field, Free, choice, constants, same
+from ..config_rules import Field, Free, choice, constants, ignored, same
 from ..tensor_rules import Rename, Split, SplitHeads
 from .decoder_family import ROTARY_SHARE
 from .llama import FIELDS, TENSORS, llama
@@ -37,6 +37,7 @@ PHI3 = llama(
     *same("sliding_window"),
     Field("resid_pdrop", "hidden_dropout"),
     *constants(attention_bias=False, mlp_bias=False, embedding_dropout=0.0),
+    *ignored("embd_pdrop", "original_max_position_embeddings"),  # a part of `rope_parameters`
     *constants(renew_longrope_cache=lambda zoo: zoo["rope_parameters"]["rope_type"] == "longrope"),
     Free("renew_longrope_cache"),  # models that were converted earlier keep their cache
     base=FIELDS,

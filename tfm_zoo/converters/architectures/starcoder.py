@@ -4,7 +4,7 @@ The first is GPT-2 with one key-value head, the second LLaMA with LayerNorm, bia
 """
 
 from ..architecture import Architecture
-from ..config_rules import Computed, Field, constants, only, same
+from ..config_rules import Computed, Field, constants, ignored, only, same
 from ..tensor_rules import NotConverted, Rename, SplitHeads
 from .decoder_family import OLDER, WITHOUT_ANSWERS, generic_heads
 from .gpt import GPT2, LATER_CONFIG
@@ -24,6 +24,7 @@ GPT_BIGCODE = Architecture(
         ),
         *constants(scaled_residual_init=True),
         *only(scale_attn_weights=True, add_cross_attention=False),
+        *ignored("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32"),
     ),
     tensors=(
         SplitHeads("h.{i}.attn.c_attn", QKV, by_group=True),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, ConfigRule, Field, Fields, Free, constants, only, same
+from ..config_rules import Computed, ConfigRule, Field, Fields, Free, constants, ignored, only, same
 from ..tensor_rules import NotConverted, Rename
 from .bart import ANSWERS, CLASSIFIER, SHARED_EMBEDDINGS, SIDES
 from .decoder_family import LM_HEAD
@@ -49,6 +49,7 @@ CONFIG = (
     Computed("tie_word_embeddings", lambda official: True, lambda is_tied: {"tie_word_embeddings": True}),
     Free("tie_word_embeddings"),
     *only(is_decoder=False),
+    *ignored("feed_forward_proj", "tie_word_embeddings"),  # other fields follow from the first
 )
 
 BLOCK = "block.{i}.layer"
