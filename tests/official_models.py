@@ -190,6 +190,9 @@ TINY_OF = {
     "mt5": TINY_T5 | {"feed_forward_proj": "gated-silu"},
     "umt5": TINY_T5,
     "mpnet": TINY,
+    "ernie": TINY | {"use_task_id": True, "task_type_vocab_size": 4},
+    "roformer": TINY | {"embedding_size": 16, "rotary_value": True},
+    "esm": TINY | {"token_dropout": True, "mask_token_id": 9, "pad_token_id": 1, "position_embedding_type": "rotary"},
     "fsmt": {name: value for name, value in TINY_BART.items() if name != "vocab_size"}
     | {"src_vocab_size": 99, "tgt_vocab_size": 91},
 }
@@ -299,7 +302,7 @@ class OfficialClass:
     @property
     def chooses_attention(self) -> bool:
         """Whether the official class has more than one implementation of attention."""
-        return self.architecture.model_type not in ("openai-gpt", "fsmt", "mpnet", "gemma2", "gptj", "bloom", "mpt")
+        return self.architecture.model_type not in WITHOUT_CHOICE
 
     @property
     def ignores_padding(self) -> bool:
@@ -329,12 +332,15 @@ OFFICIAL_CLASSES = [
     if architecture.library == "transformers" and is_installed(architecture)
     for head in architecture.heads
 ]
+#: architectures whose official classes have one implementation of attention
+WITHOUT_CHOICE = ("openai-gpt", "fsmt", "mpnet", "gemma2", "gptj", "bloom", "mpt", "megatron-bert", "roformer")
 #: architectures made of parts of those above: their heads are tested in fewer ways
 LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
     *("phi", "phi3", "gpt_bigcode", "starcoder2", "gpt_neox", "gptj", "opt", "falcon", "bloom", "mpt"),
     *("qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite", "pegasus", "blenderbot"),
     *("mpnet", "mt5", "umt5", "mixtral", "qwen3_moe", "embedding_gemma"),
+    *("megatron-bert", "roberta-prelayernorm", "data2vec-text", "bert-generation", "ernie", "roformer", "esm"),
 )
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 

@@ -13,6 +13,26 @@ PUBLISHED = {
     "albert-base-v2": {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
     "electra-small": {},
     "xlm-roberta-xl": {},
+    "megatron-bert-345m": {},
+    "efficient-mlm-m0.40": {
+        **{"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
+        **{"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    },
+    "data2vec-text-base": {
+        **{"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    },
+    "ernie-3.0-base-zh": {
+        **{"vocab_size": 40000, "max_position_embeddings": 2048, "type_vocab_size": 4, "use_task_id": True},
+        **{"layer_norm_eps": 1e-5},
+    },
+    "bert-for-seq-generation": {},
+    "roformer-chinese-base": {},
+    "esm2-8m": {
+        **{"vocab_size": 33, "hidden_size": 320, "num_hidden_layers": 6, "num_attention_heads": 20},
+        **{"intermediate_size": 1280, "position_embedding_type": "rotary", "token_dropout": True},
+        **{"mask_token_id": 32, "pad_token_id": 1, "emb_layer_norm_before": False, "layer_norm_eps": 1e-5},
+        **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    },
     "mpnet-base": {"max_position_embeddings": 514, "layer_norm_eps": 1e-5},
     "modernbert-base": {},
     "nomic-embed-text-v1.5": {},

@@ -36,8 +36,15 @@ NAMED = {
     "pegasus-large": ("PegasusForConditionalGeneration", 568_699_904),
     "blenderbot-400m-distill": ("BlenderbotForConditionalGeneration", 364_802_560),
 }
-#: the same of other published decoders
+#: the same of other published models
 COUNTS = {
+    "megatron-bert-345m": ("MegatronBertForMaskedLM", 333_671_808),
+    "efficient-mlm-m0.40": ("RobertaPreLayerNormForMaskedLM", 355_414_105),
+    "data2vec-text-base": ("Data2VecTextForMaskedLM", 124_697_433),
+    "ernie-3.0-base-zh": ("ErnieForMaskedLM", 117_986_368),
+    "bert-for-seq-generation": ("BertGenerationEncoder", 354_402_304),
+    "roformer-chinese-base": ("RoFormerForMaskedLM", 124_099_664),
+    "esm2-8m": ("EsmForMaskedLM", 7_512_353),
     "gemma-2b": ("GemmaForCausalLM", 2_506_172_416),
     "gemma-2-2b": ("Gemma2ForCausalLM", 2_614_341_888),
     "olmo-2-1b": ("Olmo2ForCausalLM", 1_484_916_736),

@@ -224,7 +224,7 @@ def assert_same_gradients(
 ) -> None:
     """The gradient of every parameter, which the converter's table takes to where the official model has it."""
     unseen_of = {"MultipleChoice": UNSEEN_OF_CHOICES, "QuestionAnswering": UNSEEN_OF_ANSWERS}
-    rounded = unseen_of.get(official_class.head.official.partition("For")[2], UNSEEN) + (ALIKE if deep else ())
+    rounded = unseen_of.get(official_class.head.official.rpartition("For")[2], UNSEEN) + (ALIKE if deep else ())
     expected = {
         name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         for name, parameter in official.named_parameters(remove_duplicate=False)

@@ -1,6 +1,7 @@
 """Official fields that make another architecture, beyond those of the tiny models that all other tests are run with."""
 
 import pytest
+import torch
 
 from tests.equivalence.comparison import (
     Pair,
@@ -32,6 +33,9 @@ VARIATIONS = [
     ("NomicBertForMaskedLM", {"head_dim": 8, "rope_parameters": ROPE["yarn"]}),
     ("GteForTokenClassification", {"type_vocab_size": 0}),
     ("JinaEmbeddingsV3ForMaskedLM", {"type_vocab_size": 1, "rope_parameters": ROPE["dynamic"]}),
+    ("RoFormerForMaskedLM", {"rotary_value": False, "embedding_size": 32}),
+    ("EsmForMaskedLM", {"position_embedding_type": "absolute", "emb_layer_norm_before": True}),
+    ("EsmForMaskedLM", {"token_dropout": False}),
     ("XLMRobertaXLForMultipleChoice", {"tie_word_embeddings": False, "pad_token_id": 3}),
     ("M2M100ForConditionalGeneration", {"scale_embedding": True, "pad_token_id": 0, "encoder_layers": 1}),
     ("T5ForConditionalGeneration", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "d_kv": 8}),
@@ -76,3 +80,12 @@ def check_as_official(pair: Pair, side: str) -> None:
         loss.backward()
     assert_same_loss(*losses)
     assert_same_gradients(zoo, official, official_class)
+
+
+def test_tasks_of_ernie():
+    official = build_tiny(BY_NAME["ErnieModel"])
+    zoo, batch = from_official(official), ragged_batch(BY_NAME["ErnieModel"], official, "right", [9, 4])
+    batch["task_type_ids"] = torch.tensor([[2], [3]]).expand_as(batch["input_ids"])
+    assert_same_outputs(zoo(**batch), official(**batch), batch["attention_mask"])
+    with pytest.raises(ValueError, match="task_type_ids holds 4"):
+        zoo(**batch | {"task_type_ids": batch["task_type_ids"] + 1})

@@ -122,7 +122,7 @@ def check_unread(architecture: Architecture, official: Fields) -> None:
         zoo |= rule.to_zoo(fields, zoo)
     known = fields.read | COMMON | WITHOUT_EFFECT
     default = completed(architecture, {name: official[name] for name in known & official.keys()})
-    names = CONFIG_MAPPING[architecture.model_type].__dataclass_fields__.keys() & default.keys() - known
+    names = CONFIG_MAPPING[architecture.official_type].__dataclass_fields__.keys() & default.keys() - known
     unread = {name: default[name] for name in sorted(names) if official[name] != default[name]}
     if unread:
         values = ", ".join(f"{name}={official[name]!r} (by default {value!r})" for name, value in unread.items())

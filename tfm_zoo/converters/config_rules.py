@@ -113,6 +113,9 @@ class Always(ConfigRule):
     value: Any
     zoo = None
 
+    def refused(self, official: Fields) -> dict[str, str]:
+        return {} if official.get(self.official) == self.value else {self.official: repr(self.value)}
+
     def to_official(self, zoo: Fields, official: Fields) -> dict[str, Any]:
         return {self.official: self.value}
 

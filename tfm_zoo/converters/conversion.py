@@ -10,18 +10,18 @@ import transformers
 from torch import nn
 from transformers import PreTrainedModel
 
-from .architecture import Head
+from .architecture import Architecture, Head
 from .assembling import as_dtype, assemble, attention_of, common_dtype, official_skeleton, skeleton_of
-from .checkpoint import Checkpoint, open_checkpoint
+from .checkpoint import Checkpoint, LazyTensor, open_checkpoint
 from .choosing import architecture_of, official_for
-from .config_conversion import completed, to_official_fields, to_zoo_config
+from .config_conversion import KEPT, completed, to_official_fields, to_zoo_config
 from .config_reading import check_depth
 from .errors import ConversionError
 from .official_names import canonical_name, checkpoint_head, is_converted, rule_of
 from .scratch import Scratch
-from .sinusoids import check_sinusoids
+from .sinusoids import check_frequencies, check_sinusoids
 from .tensor_matching import by_canonical_name, enumerated, match, new_weights, zoo_names
-from .tensor_rules import Sinusoids, Step, plan
+from .tensor_rules import Frequencies, Kept, Sinusoids, Step, TensorRule, plan
 from .torch_modules import settings_of
 
 logger = logging.getLogger(__name__)
@@ -81,9 +81,12 @@ def convert(
     skeleton = skeleton_of(model_class, config)
     matched = match(architecture, head, checkpoint, skeleton)
     if config.position_embedding_type == "sinusoidal":
-        tensors = checkpoint.tensors.items()
-        tables = {name: tensor for name, tensor in tensors if isinstance(rule_of(architecture, name), Sinusoids)}
-        check_sinusoids(tables, config, checkpoint.title)
+        check_sinusoids(of_kind(Sinusoids, architecture, checkpoint), config, checkpoint.title)
+    if config.position_embedding_type == "rotary":
+        check_frequencies(of_kind(Frequencies, architecture, checkpoint), config, checkpoint.title)
+    if kept := of_kind(Kept, architecture, checkpoint):
+        values = {canonical_name(architecture, name): tensor.read().tolist() for name, tensor in kept.items()}
+        config.official[KEPT] = values
 
     in_float32 = kept_in_float32(head)
     tensors, names_in_model = by_canonical_name(architecture, checkpoint), zoo_names(skeleton)
@@ -160,12 +163,22 @@ def to_official(model: PreTrainedModel) -> nn.Module:
         for name, full_name in canonical.items()
         if full_name in values
     }
+    for full_name, values in (model.config.official or {}).get(KEPT, {}).items():
+        name = full_name if full_name in skeleton.state_dict() else full_name.removeprefix(f"{architecture.prefix}.")
+        weights[name] = torch.tensor(values, dtype=model.dtype)
     official = assemble(skeleton, weights, model.dtype, attention_of(model))
     if isinstance(official, PreTrainedModel):
         if official.can_generate():
             official.generation_config = copy.deepcopy(model.generation_config)
         official.name_or_path, official.config.name_or_path = "", model.config.name_or_path
     return official.to(model.device)
+
+
+def of_kind(kind: type[TensorRule], architecture: Architecture, checkpoint: Checkpoint) -> dict[str, LazyTensor]:
+    """The tensors of a checkpoint whose rule is of this kind."""
+    return {
+        name: tensor for name, tensor in checkpoint.tensors.items() if isinstance(rule_of(architecture, name), kind)
+    }
 
 
 def kept_in_float32(head: Head) -> set[str]:

@@ -5,9 +5,20 @@ from collections.abc import Mapping
 import torch
 from transformers import PreTrainedConfig
 
-from ..models.positions import TfmSinusoidalPositions
+from ..models.positions import TfmRotaryEmbedding, TfmSinusoidalPositions
 from .checkpoint import LazyTensor
 from .errors import ConversionError
+
+
+def check_frequencies(tables: Mapping[str, LazyTensor], config: PreTrainedConfig, title: str) -> None:
+    """Raises a `ConversionError` for rotary frequencies, `(channels / 2,)`, that are not those of the configuration."""
+    for name, tensor in tables.items():
+        expected, _ = TfmRotaryEmbedding.compute_default_rope_parameters(config)
+        if not torch.allclose(tensor.read().float().cpu(), expected, rtol=1e-5):
+            raise ConversionError(
+                f"{name} of {title} holds other frequencies than those of rope_parameters={config.rope_parameters}, "
+                "such as rounded ones: the zoo computes its own."
+            )
 
 
 def check_sinusoids(tables: Mapping[str, LazyTensor], config: PreTrainedConfig, title: str) -> None:

@@ -11,7 +11,7 @@ from .architecture import Architecture, Head
 from .checkpoint import Checkpoint, LazyTensor
 from .errors import ConversionError
 from .official_names import canonical_name, is_converted, is_of_a_head
-from .tensor_rules import Step, find, plan
+from .tensor_rules import NotConverted, Step, find, plan
 
 SHOWN = 10  # names of a kind in a message
 LAYER = re.compile(r"(?<![^.\s])\d+(?=\.)")  # the number of a layer or a head in a name
@@ -77,7 +77,8 @@ def match(architecture: Architecture, head: Head, checkpoint: Checkpoint, skelet
             missing += [name for name in step.reads if name not in tensors]
     needed = {name for step in all_steps for name in step.reads} | declined_by(skeleton, architecture, tensors)
     for name in tensors:
-        if name not in needed and is_converted(architecture, name):
+        left_out = (own := find(rules, name, "official")) is not None and isinstance(own[0], NotConverted)
+        if name not in needed and not left_out and is_converted(architecture, name):
             (unused if is_of_a_head(architecture, name) else unexpected).append(name)
     check_fit(checkpoint.title, skeleton, {"missing": missing, "unexpected": unexpected, "misshapen": misshapen})
     return Match(steps, [names[name] for name in fresh if name not in tied], unused)

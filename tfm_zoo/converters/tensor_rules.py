@@ -235,6 +235,14 @@ class Sinusoids(NotConverted):
     """A table of sinusoidal positions, which both sides make for themselves; a trained one is refused."""
 
 
+class Frequencies(NotConverted):
+    """Frequencies of rotary positions, which both sides make for themselves; rounded ones are refused."""
+
+
+class Kept(NotConverted):
+    """A few official numbers that the zoo does not read: they stay in its configuration, and come back."""
+
+
 class ZooOnly(TensorRule):
     """A tensor that the zoo's class has and the official one has not: the zoo initialises it."""
 

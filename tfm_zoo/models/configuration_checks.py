@@ -206,6 +206,7 @@ RULES = (
     Idle("sinusoid_type", lambda config: config.position_embedding_type == "sinusoidal", "sinusoidal positions"),
     positions,
     needs("rope_parameters", "position_embedding_type", "rotary"),
+    needs("rotary_value", "position_embedding_type", "rotary"),
     needs("rope_theta", "position_embedding_type", "rotary"),
     rotary_positions,
     Idle("relative_attention_max_distance", *BUCKETS),

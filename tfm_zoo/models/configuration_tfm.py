@@ -40,7 +40,8 @@ ALIASES = {
 #: names that one family alone has; each is in the `lacks` of the other two
 ENCODER_HEADS = (
     *("add_pooling_layer", "pooler_act", "pooler_dropout", "classifier_pooling", "classifier_bias", "classifier_norm"),
-    *("classifier_transform", "sentence_dropout", "qa_dropout", "lm_head_act"),
+    *("classifier_transform", "sentence_dropout", "qa_dropout", "lm_head_act", "rotary_value", "task_type_vocab_size"),
+    "dropped_token_id",
 )
 EXPERTS = (
     *("num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "mlp_layer_types"),
@@ -164,6 +165,7 @@ class TfmConfig(PreTrainedConfig):
     #: counts distances in the same way (BLOOM), except in a static cache if every layer slides
     position_ids_from_mask: bool = False
     sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"  # see [`TfmSinusoidalPositions`]
+    rotary_value: bool = False  # rotary positions turn values too (RoFormer)
     #: for each layer, 1: rotary positions, 0: none (SmolLM3; the name is transformers')
     no_rope_layers: list[int] | None = follows(lambda config: [1] * config.num_hidden_layers)
     #: buckets of distances, each with a learned bias for each head, which self-attention adds to scores (T5, MPNet)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_checks import ACTIVATION, RATE, RULES, SCORES, Idle, Rule, each, needs
+from .configuration_checks import ACTIVATION, RATE, RULES, SCORES, Idle, Rule, each, needs, tokens
 from .configuration_tfm import ENGINES, EXPERTS, TWO_STACKS, TfmConfig, follows, stored
 
 
@@ -24,6 +24,12 @@ def shared_layers(config: Any) -> Iterator[str]:
             "$num_hidden_groups makes layers share their weights, but $layer_types, $no_rope_layers and $first_norm "
             "make them differ."
         )
+
+
+def tasks(config: Any) -> Iterator[str]:
+    """Tasks stand beside segments."""
+    if config.task_type_vocab_size and not config.type_vocab_size:
+        yield "$task_type_vocab_size embeds tasks beside segments: $type_vocab_size should be at least 1."
 
 
 @strict
@@ -52,6 +58,9 @@ class TfmBertConfig(TfmConfig):
     )
     rules: ClassVar[tuple[Rule, ...]] = (
         *(*RULES, *SCORES),
+        each("task_type_vocab_size", lambda count: count >= 0, "0 (none) or more"),
+        tasks,
+        tokens("dropped_token_id", "vocab_size", "the vocabulary"),
         each("pooler_dropout sentence_dropout qa_dropout", *RATE),
         each("pooler_act lm_head_act", *ACTIVATION),
         needs("classifier_norm", "classifier_dense", True),
@@ -65,6 +74,8 @@ class TfmBertConfig(TfmConfig):
     type_vocab_size: int = 2
     lm_head_bias: bool = True
     lm_head_transform: bool = True
+    task_type_vocab_size: int = 0  # number of tasks, each with an embedding beside that of the segment (ERNIE)
+    dropped_token_id: int | None = None  # a mask whose embedding is zero; others grow with their number (ESM-2)
     num_hidden_groups: int | None = follows("num_hidden_layers")
     # transformers iterates over it for an Auto class with two classes (`other_auto_classes`), even where it is `None`.
     architectures: list[str] | None = follows(lambda config: [])

@@ -6,6 +6,7 @@ import torch
 
 from .batch import Batch, KeptTokens, Tokens
 from .compat import create_bidirectional_mask, create_bidirectional_sliding_window_mask
+from .encoder_inputs import with_masks_dropped, with_tasks
 from .inputs import asks_for, check_inputs, count_positions
 from .linear_attention import padding_mask
 from .masks import empty_states, lay_out, make_layout, pairs_as_read
@@ -24,11 +25,15 @@ def encoder_batch(model, tokens: Tokens, attention_mask, options: dict, read=Non
     if options.get("past_key_values") is not None:
         raise ValueError("past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; use prompt tuning.")
     check_inputs(model, tokens, attention_mask)
+    if model.config.task_type_vocab_size:
+        tokens = with_tasks(model.config, tokens, options.pop("task_type_ids", None))
     given, mask = tokens.ids_or_embeddings, attention_mask
     if isinstance(mask, torch.Tensor):
         mask = mask.to(given.device)
     if tokens.position_ids is None:
         tokens = tokens._replace(position_ids=count_positions(model, given))
+    if model.config.dropped_token_id is not None:
+        tokens = with_masks_dropped(model, tokens, mask)
     kept, states = unread_padding(model, mask, read, reads_first, options), empty_states(model, given)
     layer_types, make = dict.fromkeys(model.layer_types), partial(make_layout, model.config, ENCODER_MASKS, states)
     if kept is None:

@@ -12,7 +12,7 @@ from .batch import EVERYTHING, Layout
 from .compat import ACT2FN, ALL_ATTENTION_FUNCTIONS
 from .kernels import choose_kernel, eager_attention_forward
 from .norms import make_head_norm, make_norm, multiplier, norm_heads
-from .positions import rotate_together
+from .positions import rotate, rotate_together
 
 #: activations that transformers computes in many steps -> the same function as one kernel
 FUSED = {"gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh"}
@@ -148,6 +148,7 @@ class TfmAttention(nn.Module):
             query, key = norm_heads(self.q_norm, query), norm_heads(self.k_norm, key)
         if position_embeddings is not None and self.is_rotary:
             query, key = rotate_together(query, key, *position_embeddings)
+            value = rotate(value, *position_embeddings) if self.config.rotary_value else value
         if past_key_values is not None and self.layer_type == "linear_attention":
             kwargs["state"] = past_key_values.layers[self.layer_idx]
         elif past_key_values is not None:

@@ -29,6 +29,7 @@ from .encoder_heads import (
     pool,
     pools_first,
 )
+from .encoder_inputs import TfmTaskEmbedding
 from .entrance import encoder_batch
 from .inputs import IGNORED, VOCABULARY, check_labels, check_sequence_labels, marks_padding, one_of
 from .losses import answers, labelled
@@ -55,7 +56,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
 
     - `input_ids` `(batch, length)`, or `inputs_embeds` `(batch, length, embedding_size)` in their place;
     - `attention_mask` `(batch, length)`, 1 at real tokens and 0 at padding, or `(batch, 1, length, length)`;
-    - `token_type_ids` `(batch, length)`, the segment of each token. `None`: the first;
+    - `token_type_ids` `(batch, length)`, the segment of each token. `None`: the first; and, with
+      `config.task_type_vocab_size`, `task_type_ids` of this shape. `None`: the first;
     - `position_ids` `(batch or 1, length)`, from 0. `None`: counted from the left, padding included (BERT), or over
       real tokens, with -1 at padding (`config.position_ids_from_padding`);
     - `read_positions` `(batch, length)`, true where the caller reads the last hidden state: padding is computed if some
@@ -73,6 +75,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
     def __init__(self, config: TfmBertConfig, add_pooling_layer: bool | None = None):
         super().__init__(config)
         self.add_stack(config.layer_types, config.vocab_size)
+        if config.task_type_vocab_size:
+            self.embeddings.embed_token_types = TfmTaskEmbedding(config)
         self.pools = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
         self.pooler = make_pooler(config) if self.pools else None
         self.pooler_query = make_pooler_query(config) if self.pools else None

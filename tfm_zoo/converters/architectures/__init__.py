@@ -5,8 +5,10 @@ from .albert import ALBERT
 from .alibi import BLOOM, MPT
 from .bart import BART, BLENDERBOT, FSMT, M2M100, MARIAN, MBART, PEGASUS
 from .bert import BERT, CAMEMBERT, DISTILBERT, ROBERTA, XLM_ROBERTA, XLM_ROBERTA_XL
+from .bert_relatives import BERT_GENERATION, DATA2VEC_TEXT, ERNIE, MEGATRON_BERT, ROBERTA_PRELAYERNORM
 from .electra import ELECTRA
 from .eleuther import GPT_NEOX, GPTJ
+from .esm import ESM
 from .eurobert import EUROBERT
 from .experts import MIXTRAL, QWEN3_MOE
 from .falcon import FALCON
@@ -20,6 +22,7 @@ from .nomic_bert import GTE, JINA_V3, NOMIC_BERT
 from .olmo import OLMO2, OLMO3
 from .opt import OPT
 from .phi import PHI, PHI3
+from .roformer import ROFORMER
 from .smollm import SMOLLM3
 from .starcoder import GPT_BIGCODE, STARCODER2
 from .t5 import MT5, T5, UMT5
@@ -32,6 +35,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     for architecture in (
         *(BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, XLM_ROBERTA_XL, DISTILBERT, ELECTRA, ALBERT),
         *(MPNET, MODERNBERT, NOMIC_BERT, GTE, JINA_V3, EUROBERT, EMBEDDING_GEMMA, TORCH_ENCODER),
+        *(MEGATRON_BERT, ROBERTA_PRELAYERNORM, DATA2VEC_TEXT, ERNIE, BERT_GENERATION, ROFORMER, ESM),
         *(GPT2, OPENAI_GPT, LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, OLMO2, OLMO3, GEMMA, GEMMA2, GEMMA3, GRANITE),
         *(PHI, PHI3, GPT_BIGCODE, STARCODER2, GPT_NEOX, GPTJ, OPT, FALCON, BLOOM, MPT, MIXTRAL, QWEN3_MOE),
         *(MARIAN, BART, MBART, FSMT, M2M100, PEGASUS, BLENDERBOT, T5, MT5, UMT5, TORCH_DECODER, TORCH_TRANSFORMER),

@@ -11,6 +11,7 @@ from ..config_rules import (
     Requires,
     amended,
     constants,
+    ignored,
     only,
     same,
 )
@@ -33,9 +34,11 @@ FIELDS = (
     Following("classifier_dropout", classifier_rate),
 )
 HAS_SEGMENTS = Requires("type_vocab_size", lambda size: size > 0, "at least 1")
+ENCODER = only(is_decoder=False, add_cross_attention=False)
 CONFIG = (
     *FIELDS,
-    *only(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False),
+    *only(position_embedding_type="absolute"),
+    *ENCODER,
     HAS_SEGMENTS,
 )
 EMBEDDINGS = (
@@ -73,31 +76,43 @@ def masked_lm(head: str, dense: str, norm: str) -> tuple[TensorRule, ...]:
     )
 
 
-BERT_POOLER = Rename("bert.pooler.dense", "model.pooler.dense")
-BERT_CLASSIFIER = (Rename("bert.pooler.dense", "classifier.dense"), SEQUENCE_CLASSIFIER)
 NEXT_SENTENCE = Rename("cls.seq_relationship", "seq_relationship")
 BERT_MASKED_LM = masked_lm("cls.predictions", "transform.dense", "transform.LayerNorm")
 
-BERT = Architecture(
-    model_type="bert",
-    title="BERT",
-    prefix="bert",
-    config=CONFIG,
-    tensors=TENSORS,
-    heads=(
-        Head("BertModel", "TfmBertModel", (BERT_POOLER,)),
-        Head("BertForPreTraining", "TfmBertForPreTraining", (BERT_POOLER, *BERT_MASKED_LM, NEXT_SENTENCE)),
-        Head("BertForMaskedLM", "TfmBertForMaskedLM", BERT_MASKED_LM),
-        Head("BertForNextSentencePrediction", "TfmBertForNextSentencePrediction", (BERT_POOLER, NEXT_SENTENCE)),
-        Head("BertForSequenceClassification", "TfmBertForSequenceClassification", BERT_CLASSIFIER),
-        Head("BertForMultipleChoice", "TfmBertForMultipleChoice", (BERT_POOLER, CLASSIFIER)),
-        Head("BertForTokenClassification", "TfmBertForTokenClassification", (CLASSIFIER,)),
-        Head("BertForQuestionAnswering", "TfmBertForQuestionAnswering", (QUESTION_ANSWERING,), (LabelCount(2),)),
-    ),
-    tokenizer="BertTokenizer",
-)
 
-ROBERTA_POOLER = Rename("roberta.pooler.dense", "model.pooler.dense")
+def bert(
+    model_type: str,
+    title: str,
+    name: str,
+    prefix: str,
+    config: tuple[ConfigRule, ...] = CONFIG,
+    tensors: tuple[TensorRule, ...] = TENSORS,
+) -> Architecture:
+    """The table of BERT, for official classes whose names begin with `name`."""
+    pooler = Rename(f"{prefix}.pooler.dense", "model.pooler.dense")
+    text_classifier = (Rename(f"{prefix}.pooler.dense", "classifier.dense"), SEQUENCE_CLASSIFIER)
+    return Architecture(
+        model_type=model_type,
+        title=title,
+        prefix=prefix,
+        config=config,
+        tensors=tensors,
+        heads=(
+            Head(f"{name}Model", "TfmBertModel", (pooler,)),
+            Head(f"{name}ForPreTraining", "TfmBertForPreTraining", (pooler, *BERT_MASKED_LM, NEXT_SENTENCE)),
+            Head(f"{name}ForMaskedLM", "TfmBertForMaskedLM", BERT_MASKED_LM),
+            Head(f"{name}ForNextSentencePrediction", "TfmBertForNextSentencePrediction", (pooler, NEXT_SENTENCE)),
+            Head(f"{name}ForSequenceClassification", "TfmBertForSequenceClassification", text_classifier),
+            Head(f"{name}ForMultipleChoice", "TfmBertForMultipleChoice", (pooler, CLASSIFIER)),
+            Head(f"{name}ForTokenClassification", "TfmBertForTokenClassification", (CLASSIFIER,)),
+            Head(f"{name}ForQuestionAnswering", "TfmBertForQuestionAnswering", (QUESTION_ANSWERING,), (LabelCount(2),)),
+        ),
+        tokenizer="BertTokenizer",
+    )
+
+
+BERT = bert("bert", "BERT", "Bert", "bert")
+
 ROBERTA_MASKED_LM = masked_lm("lm_head", "dense", "layer_norm")
 ROBERTA_CLASSIFIER = tuple(Rename(f"classifier.{name}", f"classifier.{name}") for name in ("dense", "out_proj"))
 
@@ -120,25 +135,27 @@ def roberta(
     config: tuple[ConfigRule, ...] = CONFIG,
     tensors: tuple[TensorRule, ...] = TENSORS,
     tokenizer: str | None = None,
+    prefix: str = "roberta",
 ) -> Architecture:
     """The table of RoBERTa, for official classes whose names begin with `name`."""
+    pooler = Rename(f"{prefix}.pooler.dense", "model.pooler.dense")
     no_pooler_dropout = constants(pooler_dropout=0.0)
     #: this official class uses the dropout of hidden states, whatever `classifier_dropout` says
     multiple_choice = (*no_pooler_dropout, *constants(classifier_dropout=roberta_choice_dropout))
     return Architecture(
         model_type=model_type,
         title=title,
-        prefix="roberta",
+        prefix=prefix,
         config=(
             *config,
             *constants(position_ids_from_padding=True, lm_head_act="gelu", pooler_dropout=classifier_dropout),
         ),
         tensors=tensors,
         heads=(
-            Head(f"{name}Model", "TfmBertModel", (ROBERTA_POOLER,), no_pooler_dropout),
+            Head(f"{name}Model", "TfmBertModel", (pooler,), no_pooler_dropout),
             Head(f"{name}ForMaskedLM", "TfmBertForMaskedLM", ROBERTA_MASKED_LM),
             Head(f"{name}ForSequenceClassification", "TfmBertForSequenceClassification", ROBERTA_CLASSIFIER),
-            Head(f"{name}ForMultipleChoice", "TfmBertForMultipleChoice", (ROBERTA_POOLER, CLASSIFIER), multiple_choice),
+            Head(f"{name}ForMultipleChoice", "TfmBertForMultipleChoice", (pooler, CLASSIFIER), multiple_choice),
             Head(f"{name}ForTokenClassification", "TfmBertForTokenClassification", (CLASSIFIER,)),
             Head(f"{name}ForQuestionAnswering", "TfmBertForQuestionAnswering", (QUESTION_ANSWERING,), (LabelCount(2),)),
         ),
@@ -196,6 +213,7 @@ DISTILBERT = Architecture(
         Field("seq_classif_dropout", "classifier_dropout"),
         *constants(norm_eps=1e-12, type_vocab_size=0, attention_output_dropout=0.0),
         *constants(add_pooling_layer=False, pooler_act="relu"),
+        *ignored("sinusoidal_pos_embds"),  # what positions start from
     ),
     tensors=(
         *EMBEDDINGS,

@@ -12,7 +12,6 @@ from .bert import (
     QUESTION_ANSWERING,
     ROBERTA_CLASSIFIER,
     ROBERTA_MASKED_LM,
-    ROBERTA_POOLER,
     SEQUENCE_CLASSIFIER,
     classifier_dropout,
     masked_lm,
@@ -124,6 +123,7 @@ GTE = Architecture(
 )
 
 JINA = "JinaEmbeddingsV3"
+JINA_POOLER = Rename("roberta.pooler.dense", "model.pooler.dense")
 #: without its adapters: a checkpoint holds them apart from the model
 JINA_V3 = Architecture(
     model_type="jina_embeddings_v3",
@@ -140,7 +140,7 @@ JINA_V3 = Architecture(
         Rename("encoder.layers.{i}.mlp.fc1", "layers.{i}.mlp.up_proj"),
     ),
     heads=(
-        Head(f"{JINA}Model", "TfmBertModel", (ROBERTA_POOLER,), constants(pooler_dropout=0.0)),
+        Head(f"{JINA}Model", "TfmBertModel", (JINA_POOLER,), constants(pooler_dropout=0.0)),
         Head(f"{JINA}ForMaskedLM", "TfmBertForMaskedLM", ROBERTA_MASKED_LM),
         Head(f"{JINA}ForSequenceClassification", "TfmBertForSequenceClassification", ROBERTA_CLASSIFIER),
         Head(f"{JINA}ForTokenClassification", "TfmBertForTokenClassification", (CLASSIFIER,)),
