@@ -7,7 +7,7 @@ EmbeddingGemma (2025) is a Gemma 3 that reads in both directions. Its official c
 """
 
 from ..architecture import Architecture, Head
-from ..config_rules import Always, Computed, Field, Fields, Requires, constants, only, same
+from ..config_rules import Always, Computed, Field, Fields, Requires, constants, ignored, only, same
 from ..tensor_rules import Rename
 from .decoder_family import LM_HEAD, ROTARY_BY_TYPE, SCORE, WITHOUT_ANSWERS
 from .llama import ALWAYS_A_WINDOW, BODY, HEAD_NORMS, ROTATES_WHOLE_HEADS, llama
@@ -88,6 +88,7 @@ EMBEDDING_GEMMA = Architecture(
         ROTATES_WHOLE_HEADS,
         Always("use_bidirectional_attention", True),
         *only(attn_logit_softcapping=None),
+        *ignored("final_logit_softcapping"),  # it has no logits
         *constants(norm_position="both", norm_type="zero_centered_rmsnorm", qk_norm="head"),
         *constants(scale_embedding=True, round_embedding_scale=True, embedding_norm=False, type_vocab_size=0),
         *constants(train_padding_embedding=False, position_embedding_type="rotary", mlp_type="gated", mlp_bias=False),
