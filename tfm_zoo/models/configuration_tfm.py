@@ -129,6 +129,8 @@ class TfmConfig(PreTrainedConfig):
 
     # embeddings
     type_vocab_size: int = 0  # number of segments, each with an embedding; without any, `token_type_ids` are ignored
+    task_type_vocab_size: int = 0  # number of tasks, each with an embedding beside that of the segment (ERNIE)
+    dropped_token_id: int | None = None  # a mask whose embedding is zero; others grow with their number (ESM-2)
     token_types_as_tokens: bool = False  # look `token_type_ids` up among the tokens, as GPT and GPT-2 do
     scale_embedding: bool = False  # multiply those of tokens by the square root of their width (Vaswani et al. 2017)
     round_embedding_scale: bool = False  # to the dtype of the embeddings, which matters in half precision (Gemma)

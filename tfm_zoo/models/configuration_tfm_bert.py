@@ -74,8 +74,6 @@ class TfmBertConfig(TfmConfig):
     type_vocab_size: int = 2
     lm_head_bias: bool = True
     lm_head_transform: bool = True
-    task_type_vocab_size: int = 0  # number of tasks, each with an embedding beside that of the segment (ERNIE)
-    dropped_token_id: int | None = None  # a mask whose embedding is zero; others grow with their number (ESM-2)
     num_hidden_groups: int | None = follows("num_hidden_layers")
     # transformers iterates over it for an Auto class with two classes (`other_auto_classes`), even where it is `None`.
     architectures: list[str] | None = follows(lambda config: [])
