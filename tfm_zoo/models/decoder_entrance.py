@@ -3,7 +3,6 @@
 from functools import partial
 
 import torch
-from torch.nn import functional as F
 from transformers import Cache, DynamicCache
 
 from .batch import EVERYTHING, Batch, KeptTokens, Layout, Tokens
@@ -12,8 +11,8 @@ from .compat import create_causal_mask, create_sliding_window_causal_mask
 from .inputs import asks_for, check_inputs, check_positions, count_positions, is_traced, marks_padding
 from .layers import is_checkpointing
 from .linear_attention import padding_mask
-from .masks import empty_states, lay_out, make_layout, pairs_as_read
-from .padding import find_kept, has_hooks, keep
+from .masks import documents_of, empty_states, lay_out, make_layout, pairs_as_read
+from .padding import find_kept, has_hooks, keep, unread_padding
 from .positions import TfmRotaryEmbedding
 
 DECODER_MASKS = {
@@ -43,13 +42,12 @@ def decoder_batch(
     seen = count_cached(model, cache, batch=given.shape[0])
     # (Even without a cache here: continuous batching keeps one of its own.)
     check_inputs(model, tokens, attention_mask, seen=seen, is_decoder=True)
-    # As in transformers, sequences are packed into a row only if there is neither a mask nor a cache.
-    packed = positions_if_packed(passed) if attention_mask is None and cache is None else None
-    is_packed = packed is not None and not is_traced(packed)
-    if is_packed and "linear_attention" in model.layer_types:
+    documents = documents_of(model, tokens, attention_mask)
+    is_packed = documents is not None and not is_traced(documents)
+    if is_packed and (cache is not None or use_cache):
         raise ValueError(
-            f"{model.argument_prefix}position_ids begin anew within a row: the state of linear attention would carry "
-            "one sequence into the next. They should be rows of their own, padded."
+            f"{model.argument_prefix}position_ids begin anew within a row, and a cache does not keep apart what is "
+            "packed into a row: pass use_cache=False and no cache, or give each sequence a row of its own."
         )
     is_counted = config.position_ids_from_mask and marks_padding(attention_mask)
     key_positions = count_in_mask(attention_mask, given) if is_counted else None
@@ -63,9 +61,12 @@ def decoder_batch(
         cache = new_cache(config)
 
     kept = None
-    if passed is None and cache is None and not any(asks_for(config, options, name) for name in SHOWN):
-        kept = unread_positions(model, attention_mask, read)
-    layouts = decoder_layouts(model, given, attention_mask, cache, packed, kept)
+    if cache is None and not any(asks_for(config, options, name) for name in SHOWN):
+        if passed is None:
+            kept = unread_positions(model, attention_mask, read)
+        elif is_packed and not follows_length(model.rotary_emb, given.shape[1]):
+            kept = unread_padding(model, attention_mask, read, options, documents)
+    layouts = decoder_layouts(model, given, attention_mask, cache, documents, kept)
     if kept is not None:
         tokens = Tokens(*(each if each is None else keep(each, kept) for each in tokens))
     return Batch(tokens, layouts, kept, cache, use_cache, key_positions)
@@ -100,10 +101,10 @@ def decoder_layouts(
     given: torch.Tensor,
     attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
     cache: Cache | None,
-    packed: torch.LongTensor | None,
+    documents: torch.LongTensor | None,
     kept: KeptTokens | None,
 ) -> dict[str, Layout]:
-    """Who attends to whom, for each type of layer; `packed` are [`positions_if_packed`]."""
+    """Who attends to whom, for each type of layer; `documents` are [`documents_of`] the batch."""
     if given.shape[1] == 1 and sees_all(model, given, cache, attention_mask):
         return dict.fromkeys(model.layer_types, EVERYTHING)  # a single token sees itself and all before it
     config, states = model.config, empty_states(model, given)
@@ -111,8 +112,7 @@ def decoder_layouts(
         return {each: Layout(pairs_as_read(config, mask, states)) for each, mask in attention_mask.items()}
     layer_types, mask = dict.fromkeys(model.layer_types), pairs_as_read(config, attention_mask, states)
     has_past = cache is not None and not (isinstance(cache, DynamicCache) and cache.get_seq_length() == 0)
-    options = {"is_causal": True, "in_blocks": packed is None and not has_past}
-    options |= {"past_key_values": cache, "position_ids": packed}
+    options = {"past_key_values": cache, "documents": documents, "is_causal": True, "in_blocks": not has_past}
     make = partial(make_layout, config, DECODER_MASKS, states, **options)
     if kept is None:
         return {layer_type: make(layer_type, mask) for layer_type in layer_types}
@@ -200,16 +200,3 @@ def wants_cache(model, use_cache: bool | None, is_packed: bool = False) -> bool:
         # Training does not decode, and a cache would hold all keys and values a second time.
         return not model.training and not is_packed and model.config.use_cache
     return use_cache
-
-
-def positions_if_packed(position_ids: torch.LongTensor | None) -> torch.LongTensor | None:
-    """The positions of each token within its own sequence, if several are packed into a row (a graph, in which nobody
-    can tell, counts them too); or else `None`. One begins where positions do not rise; where they jump forward, it goes
-    on."""
-    if position_ids is None or position_ids.shape[1] < 2:
-        return None
-    is_first = F.pad(position_ids[:, 1:] <= position_ids[:, :-1], (1, 0))
-    if not is_traced(position_ids) and not is_first.any():
-        return None
-    places = torch.arange(position_ids.shape[1], device=position_ids.device)
-    return places - (places * is_first).cummax(dim=1).values

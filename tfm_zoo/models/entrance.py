@@ -4,13 +4,13 @@ from functools import partial
 
 import torch
 
-from .batch import Batch, KeptTokens, Tokens
+from .batch import Batch, Tokens
 from .compat import create_bidirectional_mask, create_bidirectional_sliding_window_mask
 from .encoder_inputs import with_masks_dropped, with_tasks
 from .inputs import asks_for, check_inputs, count_positions
 from .linear_attention import padding_mask
-from .masks import empty_states, lay_out, make_layout, pairs_as_read
-from .padding import find_kept, has_hooks, keep
+from .masks import documents_of, empty_states, lay_out, make_layout, pairs_as_read
+from .padding import keep, unread_padding
 
 ENCODER_MASKS = {
     "full_attention": create_bidirectional_mask,
@@ -30,26 +30,17 @@ def encoder_batch(model, tokens: Tokens, attention_mask, options: dict, read=Non
     given, mask = tokens.ids_or_embeddings, attention_mask
     if isinstance(mask, torch.Tensor):
         mask = mask.to(given.device)
+    documents = documents_of(model, tokens, mask)
     if tokens.position_ids is None:
         tokens = tokens._replace(position_ids=count_positions(model, given))
     if model.config.dropped_token_id is not None:
         tokens = with_masks_dropped(model, tokens, mask)
-    kept, states = unread_padding(model, mask, read, reads_first, options), empty_states(model, given)
-    layer_types, make = dict.fromkeys(model.layer_types), partial(make_layout, model.config, ENCODER_MASKS, states)
+    kept, states = unread_padding(model, mask, read, options, documents, reads_first), empty_states(model, given)
+    make = partial(make_layout, model.config, ENCODER_MASKS, states, documents=documents)
+    layer_types = dict.fromkeys(model.layer_types)
     if kept is None:
         mask = pairs_as_read(model.config, mask, states)
         return Batch(tokens, {layer_type: make(layer_type, mask) for layer_type in layer_types})
     shows_weights = asks_for(model.config, options, "output_attentions")
     layouts = {each: lay_out(model, each, make, mask, states, kept, shows_weights) for each in layer_types}
     return Batch(Tokens(*(each if each is None else keep(each, kept) for each in tokens)), layouts, kept)
-
-
-def unread_padding(model, attention_mask, read, reads_first: bool, options: dict) -> KeptTokens | None:
-    """The real tokens of a batch; `None` if they are all, or if the caller or a hook reads hidden states of others."""
-    # A caller who asks for hidden states gets copies with the padding restored, to which no gradient would flow.
-    is_copied = torch.is_grad_enabled() and asks_for(model.config, options, "output_hidden_states")
-    kept = find_kept(attention_mask) if model.config.skip_padding and not is_copied else None
-    if kept is None or (reads_first and not attention_mask[:, 0].all()) or has_hooks(*model._modules.values()):
-        return None
-    is_read = read is not None and read.to(attention_mask.device)[attention_mask == 0].any()
-    return None if is_read else kept

@@ -3,10 +3,13 @@
 from collections.abc import Callable
 
 import torch
+from torch.nn import functional as F
 
-from .batch import EVERYTHING, FAR, KeptTokens, Layout, Window
+from .batch import EVERYTHING, FAR, KeptTokens, Layout, Tokens, Window
 from .inputs import is_traced, marks_padding
 
+#: attention implementations, and how those of flash attention begin, that keep sequences of a row apart as told here
+SEPARATED = ("eager", "sdpa", "flex_attention", "flash", "kernels-community/")
 BLOCKS_FROM = 4  # attention runs in blocks for inputs at least this many windows long
 
 
@@ -37,6 +40,7 @@ def make_layout(
     states: torch.Tensor,
     layer_type: str,
     mask: torch.Tensor | None,
+    documents: torch.LongTensor | None = None,
     is_causal: bool = False,
     in_blocks: bool = True,
     **options,
@@ -47,12 +51,49 @@ def make_layout(
         masks: type of layer -> transformers' function that makes a mask for it, and takes `options`.
         states: [`empty_states`].
         mask: the caller's, as [`pairs_as_read`].
-        in_blocks: whether attention may run in blocks: where there are no earlier positions and no packed sequences.
+        documents: [`documents_of`] the batch.
+        in_blocks: whether attention may run in blocks: where there are no earlier positions.
     """
-    window = find_window(config, states, mask, is_causal) if in_blocks and layer_type == "sliding_attention" else None
-    if window is not None:
-        return Layout(window=window)
+    if documents is not None:
+        options["and_mask_function"] = lambda row, head, query, key: documents[row, query] == documents[row, key]
+    elif in_blocks and layer_type == "sliding_attention":
+        window = find_window(config, states, mask, is_causal)
+        if window is not None:
+            return Layout(window=window)
     return Layout(masks[layer_type](config=config, inputs_embeds=states, attention_mask=mask, **options))
+
+
+def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTensor | None:
+    """The number of each token's document, `(batch, length)`, where several are packed into a row, so that none sees
+    another. `None` if none are, if a mask of pairs says who attends to whom, and in an engine, which knows it itself.
+
+    A document begins where the positions of real tokens return to 0; in a decoder, which has no use for positions in
+    another order, wherever they do not rise. (A graph, in which nobody can tell, numbers them too.)
+
+    Raises:
+        ValueError: for linear attention, whose state would carry one document into the next.
+    """
+    position_ids, shape = tokens.position_ids, tokens.ids_or_embeddings.shape[:2]
+    implementation = model.config._attn_implementation or "eager"
+    is_limited = attention_mask is not None and not marks_padding(attention_mask)
+    if position_ids is None or shape[1] < 2 or is_limited or not implementation.startswith(SEPARATED):
+        return None
+    position_ids = position_ids.expand(shape)
+    real = torch.ones_like(position_ids) if attention_mask is None else attention_mask[:, -shape[1] :].to(position_ids)
+    begins = position_ids == 0
+    if model.is_causal:
+        begins = begins | F.pad(position_ids[:, 1:] <= position_ids[:, :-1], (1, 0)) | (real.cumsum(dim=1) == 1)
+    documents = (begins & (real != 0)).cumsum(dim=1)
+    is_packed = (documents[:, -1:] > 1) & (position_ids > 0).any(dim=1, keepdim=True)
+    if not is_traced(documents):
+        if not is_packed.any():
+            return None
+        if "linear_attention" in model.layer_types:
+            raise ValueError(
+                f"{model.argument_prefix}position_ids begin anew within a row: the state of linear attention would "
+                "carry one sequence into the next. They should be rows of their own, padded."
+            )
+    return documents * is_packed
 
 
 def find_window(
@@ -105,10 +146,16 @@ def lay_out(
 def together(queries: KeptTokens, keys: KeptTokens, dtype: torch.dtype, is_causal: bool = False) -> torch.Tensor:
     """A mask `(1, 1, queries, keys)` for the tokens of two batches, each in one row, in which a token sees those of its
     own sequence. `dtype` is that of the model."""
-    sees = (queries.indices // queries.shape[1])[:, None] == keys.indices // keys.shape[1]
+    sees = numbers_of(queries)[:, None] == numbers_of(keys)
     sees = sees.tril() if is_causal else sees
     # Without an error, sdpa misreads a mask in single precision if its queries are in double precision.
     return added_to_scores(sees[None, None], torch.promote_types(dtype, torch.float))
+
+
+def numbers_of(kept: KeptTokens) -> torch.LongTensor:
+    """The number of each token's sequence."""
+    lengths = torch.tensor(kept.lengths, device=kept.indices.device)
+    return torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)
 
 
 def are_few(config, queries: KeptTokens, keys: KeptTokens) -> bool:
@@ -123,8 +170,9 @@ def apart(layout: Layout, kept: KeptTokens) -> Layout:
     if layout.window is not None:  # distances are those in the padded batch
         parts = [Layout(window=layout.window._replace(positions=places.unsqueeze(0))) for places in columns]
     elif layout.mask is not None:
-        masks = layout.mask.expand(len(parts), -1, -1, -1).split(1)
-        parts = [Layout(among(mask, places)) for mask, places in zip(masks, columns, strict=True)]
+        masks = layout.mask.expand(kept.shape[0], -1, -1, -1).split(1)
+        rows = [int(indices[0]) // kept.shape[1] for indices in kept.indices.split(kept.lengths)]
+        parts = [Layout(among(masks[row], places)) for row, places in zip(rows, columns, strict=True)]
     return Layout(queries=kept, keys=kept, parts=parts)
 
 

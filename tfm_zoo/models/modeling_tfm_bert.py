@@ -59,7 +59,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
     - `token_type_ids` `(batch, length)`, the segment of each token. `None`: the first; and, with
       `config.task_type_vocab_size`, `task_type_ids` of this shape. `None`: the first;
     - `position_ids` `(batch or 1, length)`, from 0. `None`: counted from the left, padding included (BERT), or over
-      real tokens, with -1 at padding (`config.position_ids_from_padding`);
+      real tokens, with -1 at padding (`config.position_ids_from_padding`). Where those of real tokens return to 0
+      within a row, another document begins, and none sees another, unless a mask of pairs says so;
     - `read_positions` `(batch, length)`, true where the caller reads the last hidden state: padding is computed if some
       of it is read. `None`: the caller reads real tokens only;
     - `output_hidden_states`, `output_attentions` and `return_dict`.

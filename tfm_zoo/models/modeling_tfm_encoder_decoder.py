@@ -23,7 +23,7 @@ from .entrance import encoder_batch
 from .inputs import IGNORED, check_labels, check_sequence_labels, one_of
 from .losses import answers, labelled
 from .next_tokens import next_tokens, positions_to_read, read_states
-from .source import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right
+from .source import as_encoder_outputs, check_encoder_states, check_unpacked, last_ends, real_tokens, shift_right
 from .source_cache import with_source_cache
 from .stack import passed_on
 from .vocabularies import TfmOutputProjection
@@ -101,6 +101,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         source = None
         if encoder_outputs is None:
             tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
+            check_unpacked(self.encoder, tokens, attention_mask)
             source = encoder_batch(self.encoder, tokens, attention_mask, kwargs)
             source_shape = tokens.ids_or_embeddings.shape[:2]
         else:

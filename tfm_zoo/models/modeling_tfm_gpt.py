@@ -88,8 +88,9 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
             attention_mask: `(batch, seen + length)`, 1 at real tokens and 0 at padding, those `seen` in the cache
                 first; or `(batch, 1, length, seen + length)`; or a dict of those by type of layer.
             position_ids: `(batch or 1, length)`. `None`: counted from the cache's length over all tokens, padding
-                included (but see `position_ids_from_mask`). Where they do not rise within a row, and there is neither
-                mask nor cache, another sequence begins, packed into the same row; such sequences do not see each other.
+                included (but see `position_ids_from_mask`). Where those of real tokens do not rise within a row,
+                another document begins, and none sees another, unless a mask of pairs says so. A cache takes no such
+                row.
             past_key_values: any cache of transformers; it is written to.
             inputs_embeds: `(batch, length, embedding_size)`, in place of `input_ids`.
             token_type_ids: `(batch, length)`, read where the configuration gives them embeddings.

@@ -8,22 +8,45 @@ import torch
 from torch import nn
 
 from .batch import KeptTokens
-from .inputs import is_traced, marks_padding
+from .inputs import asks_for, is_traced, marks_padding
 
 #: packages whose hooks take hidden states of any shape
 LIBRARIES = ("torch.", "transformers.", "accelerate.", "deepspeed.", "peft.")
 
 
-def find_kept(attention_mask: torch.Tensor | None) -> KeptTokens | None:
-    """The real tokens by a mask `(batch, length)`, 0 at padding. `None` if all tokens are kept, as they are in a graph,
-    and where a sequence has no real token (the official classes define an output for it)."""
+def find_kept(attention_mask: torch.Tensor | None, documents: torch.LongTensor | None = None) -> KeptTokens | None:
+    """The real tokens by a mask `(batch, length)`, 0 at padding; each of [`documents_of`] a batch is a sequence.
+
+    `None` if all tokens are kept, as they are in a graph, and no row is divided; and where a row has no real token (the
+    official classes define an output for it).
+    """
     if not marks_padding(attention_mask) or is_traced(attention_mask):
         return None
     real = attention_mask.bool()
     lengths = real.sum(dim=1).tolist()
-    if min(lengths) == 0 or min(lengths) == real.shape[1]:
+    if min(lengths) == 0 or (min(lengths) == real.shape[1] and documents is None):
         return None
+    if documents is not None:
+        rows = torch.arange(len(real), device=real.device)[:, None] * real.shape[1]
+        lengths = (rows + documents)[real].unique_consecutive(return_counts=True)[1].tolist()
     return KeptTokens(real.flatten().nonzero().flatten(), tuple(real.shape), lengths)
+
+
+def unread_padding(
+    model, attention_mask, read, options: dict, documents: torch.LongTensor | None = None, reads_first: bool = False
+) -> KeptTokens | None:
+    """The real tokens of a batch; `None` if they are all, or if the caller or a hook reads hidden states of others."""
+    # A caller who asks for hidden states gets copies with the padding restored, to which no gradient would flow.
+    is_copied = torch.is_grad_enabled() and asks_for(model.config, options, "output_hidden_states")
+    if not model.config.skip_padding or is_copied or (documents is not None and model.position_bias is not None):
+        return None
+    if documents is not None and attention_mask is None:
+        attention_mask = torch.ones_like(documents)
+    kept = find_kept(attention_mask, documents)
+    if kept is None or (reads_first and not attention_mask[:, 0].all()) or has_hooks(*model._modules.values()):
+        return None
+    is_read = read is not None and read.to(attention_mask.device)[attention_mask == 0].any()
+    return None if is_read else kept
 
 
 def has_hooks(*parts: nn.Module | None) -> bool:

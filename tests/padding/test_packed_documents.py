@@ -1,0 +1,142 @@
+"""Several documents in one row, whose positions begin anew: none sees another, or the call is refused."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from tfm_zoo import (
+    TfmBertModel,
+    TfmEncoderDecoderEncoder,
+    TfmEncoderDecoderForConditionalGeneration,
+    TfmGPTModel,
+)
+
+from ..tiny import NO_DROPOUT, tiny_model
+
+IDS = torch.randint(5, 61, (2, 12), generator=torch.Generator().manual_seed(0))
+POSITIONS = torch.tensor([[*range(5), *range(4), *range(3)], [*range(2), 0, *range(9)]])
+PADDED = torch.ones_like(IDS)
+PADDED[0, 9:] = PADDED[1, :2] = 0
+#: of padding; `None`: there is none
+MASKS = {"no mask": None, "a mask of ones": torch.ones_like(IDS), "padding": PADDED}
+LAYERS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}
+RELATIVE = {"position_embedding_type": "none", "relative_attention_num_buckets": 8}
+MODELS = {
+    "BERT": (TfmBertModel, {"add_pooling_layer": False}),
+    "ModernBERT": (TfmBertModel, LAYERS | {"position_embedding_type": "rotary", "add_pooling_layer": False}),
+    "GPT-2": (TfmGPTModel, {}),
+    "Mistral": (TfmGPTModel, LAYERS | {"position_embedding_type": "rotary"}),
+    "BLOOM": (TfmGPTModel, {"position_embedding_type": "alibi"}),
+    "T5's encoder": (TfmEncoderDecoderEncoder, RELATIVE),
+}
+
+
+def documents() -> list[tuple[int, slice]]:
+    """The row and the places of each document."""
+    starts = [[*(row == 0).nonzero().flatten().tolist(), len(row)] for row in POSITIONS]
+    return [(row, slice(*ends)) for row, places in enumerate(starts) for ends in pairwise(places)]
+
+
+def differences(model: nn.Module, mask: torch.Tensor | None, with_gradients: bool = True, **options) -> list[float]:
+    """How far documents that share rows are from each alone: states, and, as shares of the largest, gradients."""
+    embeddings = model.get_input_embeddings()(IDS).detach().requires_grad_(with_gradients)
+    given = {"inputs_embeds": embeddings, "position_ids": POSITIONS, "attention_mask": mask, **options}
+    together = model(**given).last_hidden_state
+    found = []
+    for row, places in documents():
+        if mask is not None and mask.dim() == 2 and not mask[row, places].all():
+            continue
+        alone = embeddings[row : row + 1, places].detach().requires_grad_(with_gradients)
+        states = model(inputs_embeds=alone, **options).last_hidden_state[0]
+        found.append((together[row, places] - states).abs().max().item())
+        if with_gradients:
+            weights = torch.randn(states.shape, generator=torch.Generator().manual_seed(1))
+            [expected] = torch.autograd.grad((states * weights).sum(), alone)
+            [gradient] = torch.autograd.grad((together[row, places] * weights).sum(), embeddings, retain_graph=True)
+            found.append(((gradient[row, places] - expected[0]).abs().max() / expected.abs().max()).item())
+            assert gradient.count_nonzero() <= expected.numel(), "other documents have a gradient too"
+    return found
+
+
+def pairs(is_causal: bool, dtype: torch.dtype = torch.bool) -> torch.Tensor:
+    """`(rows, 1, length, length)`: who sees whom, as a caller may say it himself."""
+    numbers = (POSITIONS == 0).cumsum(dim=1)
+    sees = (numbers[:, :, None] == numbers[:, None, :]).unsqueeze(1)
+    sees = sees.tril() if is_causal else sees
+    return torch.zeros(sees.shape).masked_fill(~sees, torch.finfo().min) if dtype.is_floating_point else sees.to(dtype)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", MODELS)
+def test_documents_of_a_row_do_not_see_each_other(name, mask, attention):
+    head, fields = MODELS[name]
+    for skip_padding in (True, False):
+        model = tiny_model(head, skip_padding=skip_padding, **NO_DROPOUT, **fields)
+        model.set_attn_implementation(attention)
+        for training in (False, True):
+            assert max(differences(model.train(training), MASKS[mask])) < 1e-5
+
+
+@torch.no_grad()
+@pytest.mark.slow  # transformers compiles the making of such a mask
+@pytest.mark.parametrize("name", MODELS)
+def test_flex_attention_keeps_them_apart(name):
+    head, fields = MODELS[name]
+    model = tiny_model(head, **fields)
+    model.set_attn_implementation("flex_attention")
+    for mask in MASKS.values():
+        assert max(differences(model, mask, with_gradients=False)) < 1e-5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.bool, torch.long, torch.float])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])  # (torch's flex kernel for CPUs reads past such a mask)
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "BLOOM", "T5's encoder"])
+def test_a_mask_of_pairs_keeps_them_apart(name, attention, dtype):
+    head, fields = MODELS[name]
+    model = tiny_model(head, **fields)
+    model.set_attn_implementation(attention)
+    together = model(IDS, position_ids=POSITIONS, attention_mask=pairs(head is TfmGPTModel, dtype)).last_hidden_state
+    for row, places in documents():
+        alone = model(IDS[row : row + 1, places]).last_hidden_state[0]
+        torch.testing.assert_close(together[row, places], alone, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@torch.no_grad()
+def test_a_cache_takes_no_documents_that_share_a_row(mask):
+    model = tiny_model(TfmGPTModel)
+    given = {"position_ids": POSITIONS, "attention_mask": MASKS[mask]}
+    assert model.eval()(IDS, **given).past_key_values is None
+    with pytest.raises(ValueError, match="a cache does not keep apart what is packed into a row: pass use_cache=False"):
+        model(IDS, **given, use_cache=True)
+
+
+def test_sources_do_not_share_a_row():
+    """The decoder would read all of them; targets of one source may share a row."""
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration)
+    with pytest.raises(ValueError, match="each source should be a row of its own"):
+        model(IDS, position_ids=POSITIONS, decoder_input_ids=IDS)
+    mask = torch.ones_like(IDS)
+    logits = model(IDS, mask, decoder_input_ids=IDS, decoder_position_ids=POSITIONS).logits
+    for row, places in documents():
+        alone = model(IDS[row : row + 1], mask[:1], decoder_input_ids=IDS[row : row + 1, places]).logits[0]
+        torch.testing.assert_close(logits[row, places], alone, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_other_orders_of_positions_are_no_documents():
+    """Padding whose positions are arbitrary, tokens in another order, and positions that are all the same."""
+    decoder, encoder = tiny_model(TfmGPTModel), tiny_model(TfmBertModel)
+    left = PADDED.flip(1)
+    counted = (left.cumsum(dim=1) - 1).clamp(min=1).masked_fill(left.cumsum(dim=1) == 1, 0)  # as `generate` counts
+    assert decoder(IDS, attention_mask=left, position_ids=counted, use_cache=True).past_key_values is not None
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
+    expected = encoder(IDS).last_hidden_state[:, order]
+    shuffled = encoder(IDS[:, order], position_ids=order[None]).last_hidden_state
+    torch.testing.assert_close(shuffled, expected, atol=1e-5, rtol=0)
+    same = encoder(IDS, position_ids=torch.zeros_like(IDS)).last_hidden_state
+    assert not torch.allclose(same[0, 0], encoder(IDS[:1, :1]).last_hidden_state[0, 0], atol=1e-3)
