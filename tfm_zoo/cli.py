@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from . import __version__
-from .commands import conversion, hub, show
+from .commands import conversion, hub, listing, show
 from .quiet import hush_control_codes, hush_deepspeed, hush_downloads, quiet_imports
 
 app = typer.Typer(
@@ -34,7 +34,7 @@ def options(
 # Each with a line that fits into a terminal: a longer first sentence would be cut off.
 app.command(short_help="Make a zoo model of an official checkpoint.")(conversion.convert)
 app.command(short_help="Make an official checkpoint of a zoo model.")(conversion.export)
-app.command("list", short_help="List the architectures that the zoo converts.")(conversion.list_architectures)
+app.command("list", short_help="List the architectures that the zoo converts, or show one.")(listing.list_architectures)
 app.command(short_help="Check that a zoo model still is what was saved.")(hub.verify)
 app.command(short_help="Upload a zoo model to the Hub in one commit.")(hub.push)
 # `transformers serve` reads all options itself, --help too.

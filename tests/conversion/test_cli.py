@@ -322,17 +322,18 @@ def test_version():
 
 
 def test_list(monkeypatch):
-    """Every architecture of the tables and no other, with its heads in a cell of their own."""
-    monkeypatch.setattr("tfm_zoo.commands.conversion.results", Console(width=250))
+    """A line for each architecture of the tables, with a mark under each of its heads; the classes of one."""
+    monkeypatch.setattr("tfm_zoo.commands.listing.results", Console(width=250))
     code, output = run("list")
     assert code == 0
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.splitlines() if "│" in line]
-    listed = {title: set(heads.split(", ")) for title, heads in rows}
     for architecture in ARCHITECTURES.values():
-        heads = {head.zoo.__name__.partition("For")[2] for head in architecture.heads} - {""}
-        assert listed[architecture.title] == (heads or {"in memory; blocks without a head"})
-        assert any(title.startswith(f"{architecture.model_type} - ") for title in listed)
-    assert len(listed) == 2 * len(ARCHITECTURES)  # of each its name and, a line below, its type
+        [line] = [line.split() for line in output.splitlines() if architecture.model_type in line.split()[-12:]]
+        assert line.count("●") == len({head.zoo_name.partition("For")[2] for head in architecture.heads} - {""})
+    assert "MLM MaskedLM" in output
+    code, output = run("list", "Roberta")
+    assert code == 0 and "RobertaForMaskedLM" in output and "TfmBertForMaskedLM" in output
+    code, output = run("list", "robertta")
+    assert code == 1 and "named 'robertta'. Did you mean 'roberta'?" in output
 
 
 @pytest.mark.slow

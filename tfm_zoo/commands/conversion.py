@@ -1,4 +1,4 @@
-"""`tfm-zoo convert`, `export` and `list`: official checkpoints to zoo models and back."""
+"""`tfm-zoo convert` and `export`: official checkpoints to zoo models and back."""
 
 from contextlib import ExitStack
 from functools import partial
@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.progress import track
-from rich.table import Table
 
-from ..converters import ARCHITECTURES
 from .options import Debug, Out, Overwrite, ZooModel
-from .screen import errors_in_one_line, notes, report, results
+from .screen import errors_in_one_line, notes, report
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -142,15 +140,3 @@ def write_onnx(zoo_folder: Path, folder: Path) -> str:
     with notes.status("Exporting, and comparing with the model"):
         difference = export_onnx(model, folder / "onnx")
     return f"{type(model).__name__} as ONNX, which differs by at most {difference:.0e},"
-
-
-def list_architectures() -> None:
-    """List the official architectures that the zoo converts, with the heads that both sides have."""
-    caption = "A class has both in its name, as TfmBertForMaskedLM; convert --head takes a head's name."
-    table = Table("architecture", "heads", show_lines=True, caption=caption)
-    for architecture in ARCHITECTURES.values():
-        family = architecture.heads[0].zoo_name.partition("For")[0].removesuffix("Model")
-        names = f"{architecture.title}\n[dim]{architecture.model_type} - {family}[/dim]"
-        heads = ", ".join(head.zoo_name.partition("For")[2] for head in architecture.heads if not head.is_bare)
-        table.add_row(names, heads or "in memory; blocks without a head")
-    results.print(table)

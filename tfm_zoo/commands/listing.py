@@ -1,0 +1,87 @@
+"""`tfm-zoo list`: the architectures that the zoo converts, and what one of them becomes."""
+
+from difflib import get_close_matches
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+
+from ..converters import ARCHITECTURES
+from ..converters.architecture import FAMILIES, Architecture, Head
+from .options import Debug
+from .screen import errors_in_one_line, report, results
+
+
+def list_architectures(
+    name: Annotated[
+        str | None, typer.Argument(help="One architecture, such as bert or xlm-roberta: all of its classes.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """List the official architectures that the zoo converts, with the heads that both sides have; or one of them."""
+    with errors_in_one_line(debug):
+        if name is not None:
+            results.print(classes_of(find(name)))
+            return
+        for table in tables():
+            results.print(table)
+        report("`tfm-zoo list NAME` names the classes of one of them; `tfm-zoo convert --head` takes a head's name.")
+
+
+def tables() -> list[Table]:
+    """A table for each family: a row for each architecture, a column for each head."""
+    families: dict[str, list[Architecture]] = {}
+    for architecture in ARCHITECTURES.values():
+        families.setdefault(family_of(architecture), []).append(architecture)
+    return [table_of(family, architectures) for family, architectures in families.items()]
+
+
+def table_of(family: str, architectures: list[Architecture]) -> Table:
+    heads = list(dict.fromkeys(head_name(head) for each in architectures for head in each.heads if not head.is_bare))
+    caption = ", ".join(f"{initials(head)} {head}" for head in heads)
+    table = Table("architecture", "name", *map(initials, heads), title=family, box=box.SIMPLE_HEAD, caption=caption)
+    for each in architectures:
+        has = {head_name(head) for head in each.heads}
+        table.add_row(each.title, each.model_type, *("●" if head in has else "" for head in heads))
+    return table
+
+
+def classes_of(architecture: Architecture) -> Table:
+    """A row for each head: the official class, and the zoo's."""
+    title = f"{architecture.title} ({architecture.model_type})"
+    table = Table(f"in {architecture.library}", "in tfm_zoo", title=title, box=box.SIMPLE_HEAD)
+    for head in architecture.heads:
+        table.add_row(head.official, head.zoo_name)
+    return table
+
+
+def find(name: str) -> Architecture:
+    """The architecture of a name, however it is written."""
+    known = {
+        plain(each): architecture for key, architecture in ARCHITECTURES.items() for each in (architecture.title, key)
+    }
+    if plain(name) not in known:
+        near = get_close_matches(plain(name), known, n=1)
+        hint = f" Did you mean {known[near[0]].model_type!r}?" if near else ""
+        raise ValueError(
+            f"There is no table for an architecture named {name!r}.{hint} `tfm-zoo list` prints all names."
+        )
+    return known[plain(name)]
+
+
+def plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def family_of(architecture: Architecture) -> str:
+    return next(start for start in FAMILIES if architecture.heads[0].zoo_name.startswith(start))
+
+
+def head_name(head: Head) -> str:
+    return head.zoo_name.partition("For")[2]
+
+
+def initials(name: str) -> str:
+    """`"MLM"` of `"MaskedLM"`."""
+    return "".join(filter(str.isupper, name))
