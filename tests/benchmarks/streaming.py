@@ -91,7 +91,7 @@ def main(
         write_corpus(Path(name), int(gigabytes * 1e9))
         documents = load_documents(PretrainingOptions(train_file=f"{name}/*.jsonl", streaming=True, seed=0))
         texts = documents.train.first_texts(5_000_000)
-        model, tokenizer = new_encoder(PretrainingOptions(config_overrides=SIZES), PAIRS, texts, 128)
+        model, tokenizer = new_encoder(PretrainingOptions(config_overrides=SIZES), PAIRS, texts)
         make_examples = PretrainingExamples(tokenizer, documents.split, Masking(tokenizer), 128)
         stream = Stream(documents.train, make_examples, seed=0).dealt()
         print(f"{stream.readers} readers, {documents.train.rows.num_shards} shards")
@@ -113,7 +113,7 @@ def main(
         loader = DataLoader(batches, batch_size=None, collate_fn=tuple, num_workers=workers)
         start, tokens, of_workers = perf_counter(), 0, 0
         for count, (batch,) in enumerate(batches.steps(loader)):
-            if all(reader.place.epoch for reader in batches.starts.values()):
+            if all(place.epoch for place in batches.starts.values()):
                 break
             tokens += int(batch["attention_mask"].sum())
             if count < steps or count % every == 0:

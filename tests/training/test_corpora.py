@@ -141,9 +141,9 @@ def streamed(monkeypatch):
 
 def blocks_of(corpus: Corpus, tokenizer) -> list[list[int]]:
     """What the blocks of the stream's first read hold, filling left out, in the order of the texts."""
-    block = next(Stream(corpus.stream, StreamedBlocks, seed=0).chunks(Place()))
+    _, texts = next(Stream(corpus.stream, StreamedBlocks, seed=0).chunks(Place()))
     make_examples = StreamedBlocks(Joining(tokenizer), functools.partial(Blocks, block_size=4))
-    examples = make_examples(block.texts, np.random.default_rng(0))
+    examples = make_examples(texts, np.random.default_rng(0))
     return [example["input_ids"][example["labels"] != -100].tolist() for example in examples]
 
 

@@ -5,7 +5,6 @@ import os
 from dataclasses import replace
 from itertools import islice, takewhile
 
-import numpy as np
 import pytest
 from datasets import Dataset, DatasetDict, IterableDataset, load_dataset
 from torch.utils.data import DataLoader
@@ -14,7 +13,7 @@ from tfm_zoo.training.data import load_file
 from tfm_zoo.training.options import StreamOptions
 from tfm_zoo.training.streaming import byte_ranges, streams
 from tfm_zoo.training.streaming import texts as text_sources
-from tfm_zoo.training.streaming.streams import Stream, StreamBatches, pack, unpack
+from tfm_zoo.training.streaming.streams import Stream, StreamBatches
 from tfm_zoo.training.streaming.texts import Place, TextSource
 from tfm_zoo.training.tasks.pretraining import PretrainingOptions, load_documents
 
@@ -67,7 +66,8 @@ def steps(stream: Stream, count: int, **division) -> list:
 
 def test_a_pass_holds_every_text_once_and_no_two_are_alike(source):
     stream = Stream(source, lambda texts, rng: list(texts), seed=0, chunk_size=16)
-    taken = list(islice((stream[chunk] for chunk in stream.chunks(Place())), 14))
+    chunks = islice(stream.chunks(Place()), 14)
+    taken = [(place, stream.examples(0, place, texts)) for place, texts in chunks]
     passes = [[text for place, made in taken if place.epoch == epoch for text in made] for epoch in (0, 1)]
     assert [place.chunk for place, _ in taken] == [*range(7)] * 2
     for texts in passes:
@@ -109,11 +109,11 @@ def test_rows_that_are_held_out_are_not_read_wherever_one_begins(shards):
     rows = load_dataset("json", data_files=str(shards / "*.jsonl"), split="train", streaming=True)
     stream = Stream(TextSource(rows, held_out=20), lambda texts, rng: texts, seed=1, chunk_size=7)
     chunks = list(islice(stream.chunks(Place()), 25))
-    one_pass = [text for chunk in chunks for text in chunk.texts if chunk.place.epoch == 0]
+    one_pass = [text for place, texts in chunks for text in texts if place.epoch == 0]
     assert sorted(one_pass) == sorted(TEXTS[20:])
-    for index, chunk in enumerate(chunks):
-        rest = islice(stream.chunks(chunk.place), len(chunks) - index)
-        assert [chunk.texts for chunk in rest] == [chunk.texts for chunk in chunks[index:]]
+    for index, (place, _) in enumerate(chunks):
+        rest = islice(stream.chunks(place), len(chunks) - index)
+        assert [texts for _, texts in rest] == [texts for _, texts in chunks[index:]]
 
 
 def test_epochs_of_known_length_end_and_go_on():
@@ -241,16 +241,6 @@ def test_a_stream_has_as_many_readers_as_its_texts_suffice_for(shards):
     assert Stream(TextSource(rows), pieces, 0).dealt().readers == 2
 
 
-def test_examples_travel_as_whole_arrays():
-    examples = [{"ids": np.arange(n), "grid": np.ones((n, 2)), "label": n, "name": str(n)} for n in (3, 1, 4)]
-    packed = pack(examples)
-    assert [type(values) for values, _ in packed.values()] == [np.ndarray, np.ndarray, list, list]
-    assert [{k: np.asarray(v).tolist() for k, v in e.items()} for e in unpack(packed)] == [
-        {k: np.asarray(v).tolist() for k, v in e.items()} for e in examples
-    ]
-    assert unpack(pack([])) == [] and unpack(pack(["a", "b"])) == ["a", "b"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["text", "json", "parquet"])
 def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
@@ -273,7 +263,7 @@ def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
     assert source.rows.num_shards > 16 and source.most_lanes(16) == 16
     stream = Stream(source, lambda texts, rng: texts, seed=0, chunk_size=64, readers=16)
     read = list(stream.first_pass())
-    assert sorted(read) == sorted(texts[1:]) and len(stream.lanes(dict.fromkeys(range(16), Place()))) == 16
+    assert sorted(read) == sorted(texts[1:]) and len(stream.texts(dict.fromkeys(range(16), Place()))) == 16
     assert steps(stream, 20, workers=2) == steps(stream, 20)
     assert max(len(list(stream.first_pass([reader]))) for reader in range(16)) < 60
     if kind == "text":
@@ -321,15 +311,15 @@ def test_long_texts_are_read_in_pieces_that_never_share_a_block(tmp_path, monkey
         path.write_text("\n\n".join(documents))
     source = TextSource(load_dataset(kind, data_files=str(path), split="train", streaming=True))
     stream = Stream(source, lambda texts, rng: texts, seed=0, chunk_size=50)
-    chunks = [chunk for chunk in islice(stream.chunks(Place()), 40) if chunk.place.epoch == 0]
-    assert max(sum(map(len, chunk.texts)) for chunk in chunks) < 300
-    texts = [text for chunk in chunks for text in chunk.texts]
+    chunks = [(place, texts) for place, texts in islice(stream.chunks(Place()), 40) if place.epoch == 0]
+    assert max(sum(map(len, texts)) for _, texts in chunks) < 300
+    texts = [text for _, texts in chunks for text in texts]
     assert " ".join(texts).split() == " ".join(documents).split()
-    for chunk in chunks:
-        assert sum("0" in text for text in chunk.texts) <= 1
-        state = json.loads(json.dumps(vars(chunk.place)))
-        rest = takewhile(lambda chunk: chunk.place.epoch == 0, stream.chunks(Place(**state)))
-        assert [chunk.texts for chunk in rest] == [chunk.texts for chunk in chunks[chunk.place.chunk :]]
+    for place, texts in chunks:
+        assert sum("0" in text for text in texts) <= 1
+        state = json.loads(json.dumps(vars(place)))
+        rest = takewhile(lambda found: found[0].epoch == 0, stream.chunks(Place(**state)))
+        assert [texts for _, texts in rest] == [texts for _, texts in chunks[place.chunk :]]
 
 
 def test_a_source_without_text_is_refused():

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.models.losses import IGNORED
@@ -118,21 +120,18 @@ class PretrainingExamples:
     def encode(self, documents: Sequence[str]) -> list[list[Text]]:
         """The tokens of each document's sentences, or of its whole text; texts without tokens are left out."""
         sentences = [self.split(document) if self.pairs else [document] for document in documents]
-        flat = list(chain.from_iterable(sentences))
-        starts = range(0, len(flat), SENTENCES)
-        texts = chain.from_iterable(self._tokenize(flat[start : start + SENTENCES]) for start in starts)
+        texts = self.tokenize([*chain.from_iterable(sentences)])
         encoded = ([text for text in islice(texts, len(group)) if text.shape[1]] for group in sentences)
         return [document for document in encoded if document]
 
-    def _tokenize(self, sentences: list[str]) -> Iterator[Text]:
+    def tokenize(self, texts: list[str]) -> Iterator[Text]:
         options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
-        encoding = self.tokenizer(sentences, add_special_tokens=False, **options)
-        for index, ids in enumerate(encoding["input_ids"]):
-            begins = [1] * len(ids)
-            if self.whole_words:
-                words = encoding.word_ids(index)
-                begins[1:] = (word != before for before, word in pairwise(words))
-            yield np.array([ids, begins], dtype=np.int32)
+        for start in range(0, len(texts), SENTENCES):
+            encoding = self.tokenizer(texts[start : start + SENTENCES], add_special_tokens=False, **options)
+            for index, ids in enumerate(encoding["input_ids"]):
+                units = encoding.word_ids(index) if self.whole_words else range(len(ids))
+                begins = [True, *(unit != before for before, unit in pairwise(units))][: len(ids)]
+                yield np.array([ids, begins], dtype=np.int32)
 
 
 class Padding:
@@ -144,25 +143,20 @@ class Padding:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, pad_to_multiple_of: int | None = None):
-        self.multiple_of, self.is_left = pad_to_multiple_of or 1, tokenizer.padding_side == "left"
+        self.multiple_of, self.side = pad_to_multiple_of or 1, tokenizer.padding_side
         types, ids = tokenizer.pad_token_type_id, tokenizer.pad_token_id
         self.fillings = {"input_ids": ids, "token_type_ids": types, "labels": IGNORED}
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-        batch = {}
-        for name in examples[0]:
-            values = [example[name] for example in examples]
-            if name in self.fillings:
-                is_real = self.is_real([len(value) for value in values])
-                batch[name] = np.full(is_real.shape, self.fillings[name], dtype=np.int64)
-                batch[name][is_real] = np.concatenate(values)
-                if name == "input_ids":
-                    batch["attention_mask"] = is_real.astype(np.int64)
-            else:
-                batch[name] = np.array(values)
-        return {name: torch.from_numpy(values) for name, values in batch.items()}
+        columns = {name: [torch.as_tensor(example[name]) for example in examples] for name in examples[0]}
+        batch = {
+            name: self.padded(rows, self.fillings[name]) if name in self.fillings else torch.stack(rows)
+            for name, rows in columns.items()
+        }
+        return batch | {"attention_mask": self.padded([torch.ones_like(row) for row in columns["input_ids"]], 0)}
 
-    def is_real(self, lengths: Sequence[int]) -> np.ndarray:
-        """Which places of rows with so many tokens are no padding, `(batch, length)`."""
-        places = np.arange(-(-max(lengths) // self.multiple_of) * self.multiple_of)
-        return (places[::-1] if self.is_left else places) < np.array(lengths)[:, None]
+    def padded(self, rows: list[Tensor], filling: int) -> Tensor:
+        """Rows of any lengths as one tensor, `(rows, length)`."""
+        padded = pad_sequence(rows, batch_first=True, padding_value=filling, padding_side=self.side).long()
+        gap = -padded.shape[1] % self.multiple_of
+        return F.pad(padded, (gap, 0) if self.side == "left" else (0, gap), value=filling)

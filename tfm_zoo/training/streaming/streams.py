@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 from math import gcd
-from typing import Any, NamedTuple
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -24,20 +24,12 @@ from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from tfm_zoo.training.batches import Division
 from tfm_zoo.training.data import counted
-from tfm_zoo.training.streaming.texts import CHARACTERS, Lane, Place, TextSource
+from tfm_zoo.training.streaming.texts import CHARACTERS, Place, TextSource, deal, read_lane
 
 logger = logging.getLogger(__name__)
 
 READERS = 64  # the most readers; if all processes together have more workers, some texts are read twice
 LEAST = 16  # the fewest documents in a chunk, which bounds the number of readers
-
-
-class Chunk(NamedTuple):
-    """Texts that are read, mixed and made into examples together."""
-
-    place: Place
-    texts: list[str]
-    reader: int
 
 
 @dataclass(eq=False)
@@ -58,7 +50,7 @@ class Stream:
         most = max(1, min(READERS, self.chunk_size // LEAST))
         documents, characters = replace(self, readers=most).limits
         texts = size = 0
-        for place, text in Lane(self.source, self.seed, {0: Place()}).texts(0):
+        for place, text in read_lane(self.source, self.seed, Place()):
             if place.epoch or texts >= most * documents or size >= most * characters:
                 break
             texts, size = texts + 1, size + len(text)
@@ -70,49 +62,55 @@ class Stream:
         """How many documents, and how many characters, a reader's chunk has."""
         return -(-self.chunk_size // self.readers), min(CHARACTERS, 8 * CHARACTERS // self.readers)
 
-    def lanes(self, starts: Mapping[int, Place]) -> dict[int, Lane]:
-        """The lane of each of these readers, from the reader's start on. With too few shards, readers share a lane."""
+    def texts(self, starts: Mapping[int, Place]) -> dict[int, Iterator[tuple[Place, str]]]:
+        """The texts of each of these readers, and their places, from the reader's start on."""
         lanes = self.source.most_lanes(self.readers)
-        opened = {}
-        for lane in {reader % lanes for reader in starts}:
+        texts = {}
+        for lane in {reader % lanes for reader in starts}:  # readers share a lane where shards are few
             places = {reader // lanes: place for reader, place in starts.items() if reader % lanes == lane}
-            opened[lane] = Lane(self.source, self.seed, places, lane, lanes, self.readers // lanes)
-        return {reader: opened[reader % lanes] for reader in starts}
+            dealt = deal(self.source, self.seed, places, lane, lanes, self.readers // lanes)
+            texts |= {number * lanes + lane: mine for number, mine in dealt.items()}
+        return texts
 
-    def chunks(self, place: Place, reader: int = 0, lane: Lane | None = None) -> Iterator[Chunk]:
-        """The chunks of a reader from a place on."""
-        lanes = self.source.most_lanes(self.readers)
-        texts: list[str] = []
-        size = 0
-        for where, text in (lane or self.lanes({reader: place})[reader]).texts(reader // lanes):
-            if texts and where.epoch > place.epoch:  # a pass ends with a chunk
-                yield Chunk(place, texts, reader)
-                texts = []
-            if not texts:
+    def chunks(
+        self, start: Place, reader: int = 0, texts: Iterator[tuple[Place, str]] | None = None
+    ) -> Iterator[tuple[Place, list[str]]]:
+        """The chunks of a reader from a place on: the place of the first text, and texts that make examples together.
+
+        `texts` are the reader's from there on, if they have been opened together with those of other readers.
+        """
+        place, chunk, size = start, [], 0
+        for where, text in texts or self.texts({reader: start})[reader]:
+            if chunk and where.epoch > place.epoch:  # a pass ends with a chunk
+                yield place, chunk
+                chunk = []
+            if not chunk:
                 same_pass = where.epoch == place.epoch
                 place, size = replace(where, chunk=place.chunk if same_pass else 0), 0
                 # The first chunks have different lengths, so that not all readers come to new ones at the same time.
                 share = (reader + 1) / self.readers if place.epoch == place.chunk == 0 else 1
                 documents, characters = (max(2, int(share * limit)) for limit in self.limits)  # a pair needs two
-            texts.append(text)
+            chunk.append(text)
             size += len(text)
-            if len(texts) >= documents or size >= CHARACTERS or (len(texts) > 1 and size >= characters):
-                yield Chunk(place, texts, reader)
-                place, texts = replace(place, chunk=place.chunk + 1), []
+            if len(chunk) >= documents or size >= CHARACTERS or (len(chunk) > 1 and size >= characters):
+                yield place, chunk
+                place, chunk = replace(place, chunk=place.chunk + 1), []
 
-    def __getitem__(self, chunk: Chunk) -> tuple[Place, list[Any]]:
-        """The place of a chunk, and its examples."""
-        rng = np.random.default_rng([self.seed, chunk.place.epoch, chunk.place.chunk, chunk.reader])
-        examples = self.make_examples(chunk.texts, rng)
-        return chunk.place, [examples[index] for index in rng.permutation(len(examples))]
+    def examples(self, reader: int, place: Place, chunk: list[str]) -> list[Any]:
+        """The examples of a chunk, in random order."""
+        rng = np.random.default_rng([self.seed, place.epoch, place.chunk, reader])
+        examples = self.make_examples(chunk, rng)
+        return [examples[index] for index in rng.permutation(len(examples))]
 
-    def read(self, reader: int, start: Place, used: int, lane: Lane) -> Iterator[tuple[Any, Place]]:
+    def read(
+        self, reader: int, start: Place, used: int, texts: Iterator[tuple[Place, str]]
+    ) -> Iterator[tuple[Any, Place]]:
         """The examples of a reader after the first `used` ones, without an end; each with the place of its chunk."""
         given, last = start.examples, start.epoch  # the last pass with an example
-        for chunk in self.chunks(start, reader, lane):
-            place, examples = self[chunk]
+        for place, chunk in self.chunks(start, reader, texts):
             if place.epoch > last + 100:
                 raise ValueError(f"a hundred passes over the texts, up to number {place.epoch}, gave no example")
+            examples = self.examples(reader, place, chunk)
             if examples:
                 place, last = replace(place, examples=given), place.epoch
             yield from ((example, place) for example in examples[max(0, used - given) :])
@@ -121,8 +119,8 @@ class Stream:
     def first_pass(self, readers: Iterable[int] | None = None) -> Iterator[Any]:
         """The examples that these readers, by default all, make of their texts in the first pass."""
         for reader in range(self.readers) if readers is None else readers:
-            for chunk in takewhile(lambda chunk: chunk.place.epoch == 0, self.chunks(Place(), reader)):
-                yield from self[chunk][1]
+            for place, chunk in takewhile(lambda found: found[0].epoch == 0, self.chunks(Place(), reader)):
+                yield from self.examples(reader, place, chunk)
 
 
 def default_workers() -> int:
@@ -185,16 +183,17 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         self.used, self.starts = state["used"], {reader: starts[reader] for reader in self.readers}
 
     def __iter__(self) -> Iterator[tuple[Any, dict[int, Place]]]:
-        """For each optimiser step this worker's examples in order, packed; and the starts that have changed."""
+        """For each optimiser step this worker's examples in order, and the starts that have changed."""
         worker = get_worker_info()
         if worker:
             fsspec.asyn.reset_lock()  # inherited from the parent process, perhaps locked
         readers = self.stream.readers
         mine = self.readers[worker.id :: worker.num_workers] if worker else self.readers
         starts = {reader: self.starts[reader] for reader in mine}
-        lanes = self.stream.lanes(starts)
-        used = {reader: len(range(reader, self.used, readers)) for reader in mine}  # examples of each, so far
-        reading = {reader: self.stream.read(reader, starts[reader], used[reader], lanes[reader]) for reader in mine}
+        reading = {
+            reader: self.stream.read(reader, starts[reader], len(range(reader, self.used, readers)), texts)
+            for reader, texts in self.stream.texts(starts).items()
+        }
         for first in count(self.used, self.global_batch_size):
             examples, changed = [], {}
             for index in range(first, first + self.global_batch_size):
@@ -205,7 +204,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
                         starts[reader] = changed[reader] = start
                     if index % self.num_processes == self.process_index:
                         examples.append(example)
-            yield pack(examples), changed
+            yield examples, changed
 
     def steps(self, loader: DataLoader) -> Iterator[list[dict[str, Tensor]]]:
         """For each step in the rest of the epoch its micro-batches, joined from what the loader's workers have read."""
@@ -214,7 +213,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         worker_of = {reader: index % workers for index, reader in enumerate(self.readers)}
         for _ in range(len(self) - self.first_step):
             parts, changed = zip(*islice(all_parts, workers), strict=True)
-            examples = [iter(unpack(part)) for part in parts]
+            examples = [iter(part) for part in parts]
             first = self.used + (self.process_index - self.used) % self.num_processes
             indices = range(first, self.used + self.global_batch_size, self.num_processes)
             mine = [next(examples[worker_of[index % self.stream.readers]]) for index in indices]
@@ -227,28 +226,3 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
 
     def examples(self, step: int) -> int:
         return self.global_batch_size
-
-
-def pack(examples: list[Any]) -> Any:
-    """Packs examples into one array for each column, with the places at which to cut it again.
-
-    A tensor that passes between processes is an open file, and a thousand are too many; many small arrays take long.
-    """
-    if not examples or not isinstance(examples[0], dict):
-        return examples
-    columns = {}
-    for name, first in examples[0].items():
-        values = [example[name] for example in examples]
-        if isinstance(first, np.ndarray) and first.ndim:
-            columns[name] = np.concatenate(values), np.cumsum([*map(len, values)])[:-1]
-        else:
-            columns[name] = values, None
-    return columns
-
-
-def unpack(packed: Any) -> list[Any]:
-    """The examples that were packed."""
-    if isinstance(packed, list):
-        return packed
-    columns = [values if cuts is None else np.split(values, cuts) for values, cuts in packed.values()]
-    return [dict(zip(packed, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -1,9 +1,8 @@
 """The texts of a data set, in memory or streamed, which can be read from any place on."""
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice, pairwise, takewhile
+from itertools import chain, islice, pairwise, takewhile, tee
 from math import inf
 from typing import Any
 
@@ -163,67 +162,60 @@ class Place:
     examples: int = 0  # how many examples the reader gave before the chunk, in all passes
 
 
-@dataclass
-class Lane:
-    """Reads texts, pass after pass, and deals them out to the readers that share them, some in other processes.
+def read_lane(
+    source: TextSource, seed: int, place: Place, lane: int = 0, lanes: int = 1
+) -> Iterator[tuple[Place, str]]:
+    """The texts of a lane, and their places, from a place on, pass after pass. Blank texts are left out."""
+    last = place.epoch - 1  # the last pass with a text
+    while place.epoch <= last + 100:  # a lane may have no text in a pass, but not for ever
+        for found in _read_pass(source, seed, place, lane, lanes):
+            last = place.epoch
+            yield found
+        place = Place(place.epoch + 1)
+    raise ValueError("there is no text to train on")
 
-    Of the texts of a pass each reader gets every `sharers`-th. Blank texts are left out. A text that is as long as two
-    chunks or more is read in pieces, each of which fills a chunk.
+
+def _read_pass(source: TextSource, seed: int, start: Place, lane: int, lanes: int) -> Iterator[tuple[Place, str]]:
+    """The rest of a pass. A text that is as long as two chunks or more is read in pieces, each of which fills one."""
+    state, skipped, number = start.state, start.pieces, start.text
+    for index, shard in enumerate(source.shards([seed, start.epoch], start.shard, lane, lanes), start.shard):
+        if state is not None:
+            shard.load_state_dict(state)
+        pieces = 0
+        # In batches of one: read row by row in a worker of a `DataLoader`, a data set skips rows for other workers.
+        rows = ({name: values[0] for name, values in batch.items()} for batch in shard.iter(batch_size=1))
+        for text in source.texts(rows):
+            begins = range(0, max(1, len(text) - CHARACTERS + 1), CHARACTERS)
+            for begin, end in pairwise([*begins, len(text)]):
+                piece = text[begin:end]
+                if pieces >= skipped and piece.strip():
+                    yield Place(start.epoch, 0, index, state, pieces, number), piece
+                    number += 1
+                pieces += 1
+            if pieces >= NOTED:
+                state, pieces, skipped = shard.state_dict(), 0, 0
+        state, skipped = None, 0
+
+
+def deal(
+    source: TextSource, seed: int, starts: Mapping[int, Place], lane: int, lanes: int, sharers: int
+) -> dict[int, Iterator[tuple[Place, str]]]:
+    """The texts of a lane for readers that share it, from the start of each on: every `sharers`-th of a pass.
+
+    `starts` has the readers of this process, by their number among the `sharers`. What one of them has read and another
+    has not is kept in memory.
     """
 
-    source: TextSource
-    seed: int
-    starts: Mapping[int, Place]  # of the readers of this process, by their number among those that share the lane
-    lane: int = 0  # its number among `lanes`
-    lanes: int = 1
-    sharers: int = 1
+    def position(place: Place) -> tuple[int, int]:
+        return place.epoch, place.text
 
-    def __post_init__(self) -> None:
-        self.waiting: dict[int, deque[tuple[Place, str]]] = {reader: deque() for reader in self.starts}
-        self.reading = self._read(min(self.starts.values(), key=_position))
+    def owned() -> Iterator[tuple[int, Place, str]]:
+        for place, text in read_lane(source, seed, min(starts.values(), key=position), lane, lanes):
+            owner = (place.text + place.epoch) % sharers
+            if owner in starts and position(place) >= position(starts[owner]):
+                yield owner, place, text
 
-    def texts(self, reader: int) -> Iterator[tuple[Place, str]]:
-        """The texts of a reader from its start on, and their places. Texts of other readers wait for them."""
-        waiting = self.waiting[reader]
-        while True:
-            while not waiting:
-                place, text = next(self.reading)
-                owner = (place.text + place.epoch) % self.sharers
-                if owner in self.starts and _position(place) >= _position(self.starts[owner]):
-                    self.waiting[owner].append((place, text))
-            yield waiting.popleft()
+    def of(reader: int, texts: Iterator[tuple[int, Place, str]]) -> Iterator[tuple[Place, str]]:
+        return ((place, text) for owner, place, text in texts if owner == reader)
 
-    def _read(self, place: Place) -> Iterator[tuple[Place, str]]:
-        """All texts from a place on."""
-        last = place.epoch - 1  # the last pass with a text
-        while place.epoch <= last + 100:  # a lane may have no text in a pass, but not for ever
-            for found in self._read_pass(place):
-                last = place.epoch
-                yield found
-            place = Place(place.epoch + 1)
-        raise ValueError("there is no text to train on")
-
-    def _read_pass(self, start: Place) -> Iterator[tuple[Place, str]]:
-        state, skipped, number = start.state, start.pieces, start.text
-        seed = [self.seed, start.epoch]
-        for index, shard in enumerate(self.source.shards(seed, start.shard, self.lane, self.lanes), start.shard):
-            if state is not None:
-                shard.load_state_dict(state)
-            pieces = 0
-            # In batches of one: read row by row in a worker of a `DataLoader`, a data set skips rows for other workers.
-            rows = ({name: values[0] for name, values in batch.items()} for batch in shard.iter(batch_size=1))
-            for text in self.source.texts(rows):
-                begins = range(0, max(1, len(text) - CHARACTERS + 1), CHARACTERS)
-                for begin, end in pairwise([*begins, len(text)]):
-                    piece = text[begin:end]
-                    if pieces >= skipped and piece.strip():
-                        yield Place(start.epoch, 0, index, state, pieces, number), piece
-                        number += 1
-                    pieces += 1
-                if pieces >= NOTED:
-                    state, pieces, skipped = shard.state_dict(), 0, 0
-            state, skipped = None, 0
-
-
-def _position(place: Place) -> tuple[int, int]:
-    return place.epoch, place.text
+    return {reader: of(reader, texts) for reader, texts in zip(starts, tee(owned(), len(starts)), strict=True)}
