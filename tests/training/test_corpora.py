@@ -18,7 +18,7 @@ from tfm_zoo.training.tasks.language_modeling import (
     Corpus,
     Joining,
     LanguageModelingOptions,
-    StreamedBlocks,
+    blocks_of_chunk,
     cut_at_the_end,
     load_corpus,
 )
@@ -141,9 +141,9 @@ def streamed(monkeypatch):
 
 def blocks_of(corpus: Corpus, tokenizer) -> list[list[int]]:
     """What the blocks of the stream's first read hold, filling left out, in the order of the texts."""
-    _, texts = next(Stream(corpus.stream, StreamedBlocks, seed=0).chunks(Place()))
-    make_examples = StreamedBlocks(Joining(tokenizer), functools.partial(Blocks, block_size=4))
-    examples = make_examples(texts, np.random.default_rng(0))
+    _, texts = next(Stream(corpus.stream, blocks_of_chunk, seed=0).chunks(Place()))
+    blocks = functools.partial(Blocks, block_size=4)
+    examples = blocks_of_chunk(texts, np.random.default_rng(0), Joining(tokenizer), blocks)
     return [example["input_ids"][example["labels"] != -100].tolist() for example in examples]
 
 

@@ -1,7 +1,7 @@
 """Documents to pre-train on, in memory or streamed, and the examples that are made of them."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -10,14 +10,16 @@ import numpy as np
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo import built_in_data
-from tfm_zoo.training.data import Table, by_role, divide, files_identity, load_source, text_column
+from tfm_zoo.training import data
 from tfm_zoo.training.options import StreamOptions, option
+from tfm_zoo.training.streaming.masking import Padding
 from tfm_zoo.training.streaming.sentences import split_sentences
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import CHARACTERS, TextSource, hold_out
-from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
+from tfm_zoo.training.task import collator
 
 logger = logging.getLogger(__name__)
 
@@ -54,32 +56,19 @@ class Documents:
     own_splits: list[str]  # those that the data set came with
     notes: list[str]  # what a reader of the figures must know of the data
 
-    def facts(self, args: DocumentOptions) -> dict[str, Any]:
-        """What identifies the documents of a run."""
-        return {
-            "streaming": args.streaming,
-            "train_files": files_identity(args),
-            "training texts": self.train.identity,
-            "validation texts": self.validation.identity,
-        }
-
-    def texts(self) -> Iterator[str]:
-        """Texts to make a tokenizer from: some of the training documents. Read when iterated."""
-        yield from self.train.first_texts(TOKENIZER_TEXT)
-
 
 def load_documents(args: DocumentOptions) -> Documents:
     """Load and check the documents. Without a validation split, the seed picks it from the documents in memory."""
-    raw = load_source(args)
+    raw = data.load_source(args)
     is_text = "text" in [rows.builder_name for rows in raw.values()]
     if is_text and not args.streaming:
-        raw = load_source(replace(args, streaming=True))  # a stream tells where a file ends
-    rows, own_splits, notes = by_role(raw, args)
-    column = text_column(rows["train"], args.text_column_name)
+        raw = data.load_source(replace(args, streaming=True))  # a stream tells where a file ends
+    rows, own_splits, notes = data.by_role(raw, args)
+    column = data.text_column(rows["train"], args.text_column_name)
     sources = {}
     for role, split in rows.items():
         if isinstance(split, Dataset):
-            Table(args, role, split).texts(column)
+            data.Table(args, role, split).texts(column)
         sources[role] = TextSource(split.select_columns(column), column)
 
     if args.streaming:
@@ -90,7 +79,7 @@ def load_documents(args: DocumentOptions) -> Documents:
         for role, split in splits.items():
             if not any(map(str.strip, split[column])):
                 raise ValueError(f"there is no text in the {role} split")
-        splits = divide(splits, args, notes)
+        splits = data.divide(splits, args, notes)
         train, validation = (TextSource(splits[role], column) for role in ("train", "validation"))
     return Documents(train, validation, str.splitlines if is_text else split_sentences, own_splits, notes)
 
@@ -103,10 +92,17 @@ class ExampleMaker(Protocol):
     def __call__(self, documents: Sequence[str], rng: np.random.Generator) -> Sequence[Any]: ...
 
 
-def splits_of_examples(
-    documents: Documents, make_examples: ExampleMaker, args: DocumentOptions, accelerator: Accelerator
+def streamed(
+    documents: Documents,
+    make_examples: ExampleMaker,
+    tokenizer: PreTrainedTokenizerBase,
+    accelerator: Accelerator,
+    args: DocumentOptions,
+    longest: int,
+    max_length: int,
 ) -> dict[str, Any]:
-    """The examples to train on, a [`Stream`], and those to validate on, in a list. All processes call it."""
+    """The fields of a `Task` that make batches of examples of at most `max_length` tokens: to train on, a [`Stream`],
+    and to validate on, a list. `longest` is as for `collator`. All processes call it."""
     stream = partial(Stream, make_examples=make_examples, seed=args.seed, chunk_size=args.block_documents)
     examples = stream(documents.train).dealt()
     validation = list(stream(documents.validation).first_pass())
@@ -117,4 +113,16 @@ def splits_of_examples(
         logger.info("Counting the examples of an epoch")
         mine = range(accelerator.process_index, examples.readers, accelerator.num_processes)
         examples.size = sum(gather_object([sum(1 for _ in examples.first_pass(mine))]))
-    return {"train": examples, "validation": validation}
+    facts = {
+        "streaming": args.streaming,
+        "train_files": data.files_identity(args),
+        "training texts": documents.train.identity,
+        "validation texts": documents.validation.identity,
+        "tokenizer": data.vocabulary_digest(tokenizer),
+    }
+    return {
+        "data": documents,
+        "splits": {"train": examples, "validation": validation},
+        "collate": collator(Padding, tokenizer, accelerator, longest, max_length=max_length),
+        "facts": facts,
+    }

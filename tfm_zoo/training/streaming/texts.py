@@ -10,6 +10,7 @@ import numpy as np
 from datasets import Dataset, IterableDataset
 
 from tfm_zoo.training.data import counted, digest
+from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
 
 #: characters at which a chunk of texts ends, which bounds its memory
 CHARACTERS = 2_000_000
@@ -85,9 +86,9 @@ class TextSource:
         texts = list(islice(filter(str.strip, chain.from_iterable(parts)), documents))
         return texts, rows_read
 
-    def first_texts(self, characters: int) -> list[str]:
-        """Texts with this many characters, from shards in a random order."""
-        return self.beginning(self.shards(seed=[0]), characters)[0]
+    def first_texts(self, characters: int = TOKENIZER_TEXT) -> Iterator[str]:
+        """Texts with this many characters, from shards in a random order. They are read when the first is asked for."""
+        yield from self.beginning(self.shards(seed=[0]), characters)[0]
 
     @property
     def identity(self) -> str:
@@ -122,7 +123,7 @@ def hold_out(
     first = f"the first {size:,} characters ({counted(len(texts), 'document')})"
     if not validation:
         train = replace(train, held_out=rows)
-        if not train.first_texts(1):
+        if not any(train.first_texts(1)):
             raise ValueError(
                 f"nothing is left to train on: the {rows:,} rows of this stream would all be validation texts; give a"
                 " validation split or file, or do not stream it"

@@ -4,22 +4,19 @@ Read from top to bottom: the options, the model, the task (its loss is the model
 are loaded by `streaming/documents.py`, and made into examples by `streaming/spans.py`.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from tfm_zoo.training.data import vocabulary_digest
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.models import ModelAndTokenizer, longest_input, new_tokenizer
+from tfm_zoo.training.models import longest_input, new_tokenizer
 from tfm_zoo.training.options import fitted, option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.sharding import unwrapped
-from tfm_zoo.training.streaming.documents import DocumentOptions, load_documents, splits_of_examples
-from tfm_zoo.training.streaming.masking import Padding
+from tfm_zoo.training.streaming.documents import DocumentOptions, load_documents, streamed
 from tfm_zoo.training.streaming.spans import SpanCorruption
-from tfm_zoo.training.task import Batch, Task, collator, loss_and_perplexity
+from tfm_zoo.training.task import Batch, Task, loss_and_perplexity
 from tfm_zoo.training.tasks.text_to_text import HEAD, losses_of_targets, new_writer
 from tfm_zoo.training.tokenizers import bpe_with_sentinels
 
@@ -41,14 +38,6 @@ class DenoisingOptions(DocumentOptions):
     max_seq_length: int = option(512, "Tokens that the model reads of an example, at most.", "max_length")
     noise_density: float = option(0.15, "Share of the tokens that are left out.", above=0, below=1)
     mean_noise_span_length: float = option(3.0, "Mean number of tokens of what is left out.", at_least=1)
-
-
-def build_denoiser(args: DenoisingOptions, texts: Iterable[str]) -> ModelAndTokenizer:
-    """The checkpoint with its tokenizer; or a new model, and the tokenizer named, or one made from the texts."""
-    if not args.is_new:
-        return HEAD.load(args)
-    tokenizer = new_tokenizer(args, texts)
-    return new_writer(args, tokenizer, "span"), tokenizer
 
 
 @dataclass(kw_only=True)
@@ -85,23 +74,23 @@ def prepare(argv: list[str] | None = None) -> Loop:
     args, accelerator = run.args.choosing_by(DenoisingTask.figure_names), run.accelerator
     with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         documents = load_documents(args)
-        model, tokenizer = build_denoiser(args, documents.texts())
+        if args.is_new:
+            tokenizer = new_tokenizer(args, documents.train.first_texts())
+            model = new_writer(args, tokenizer, "span")
+        else:
+            model, tokenizer = HEAD.load(args)
     longest = longest_input(model.config, tokenizer)
     args = fitted(args, longest, "max_seq_length")
     make_examples = SpanCorruption(tokenizer, args.max_seq_length, args.noise_density, args.mean_noise_span_length)
     target_length = make_examples.lengths(make_examples.room)[1]
     if target_length > longest:
         raise ValueError(f"noise_density {args.noise_density}: {target_length} tokens to write, of {longest} at most")
-    longer = max(args.max_seq_length, target_length)
-
+    max_length = max(args.max_seq_length, target_length)
     task = DenoisingTask(
         accelerator=accelerator,
         model=model,
         tokenizer=tokenizer,
         args=args,
-        data=documents,
-        splits=splits_of_examples(documents, make_examples, args, accelerator),
-        collate=collator(Padding, tokenizer, accelerator, longest, max_length=longer),
-        facts=documents.facts(args) | {"tokenizer": vocabulary_digest(tokenizer)},
+        **streamed(documents, make_examples, tokenizer, accelerator, args, longest, max_length),
     )
     return Loop(replace(run, args=args), task)

@@ -7,7 +7,7 @@ Conversations stand in a file of their own.
 import copy
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,33 +28,20 @@ from transformers import (
 
 from tfm_zoo import built_in_data
 from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.training import data, models, sharding
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.conversations import Conversations, PackedConversations, load_conversations
-from tfm_zoo.training.data import (
-    Data,
-    Table,
-    by_role,
-    counted,
-    digest,
-    files_identity,
-    find_columns,
-    load_source,
-    text_column,
-    vocabulary_digest,
-)
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.models import Head, ModelAndTokenizer, longest_input, new_tokenizer
 from tfm_zoo.training.options import StreamOptions, option
 from tfm_zoo.training.run import start_run
-from tfm_zoo.training.sharding import is_sharded, unwrapped
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import TextSource, hold_out
 from tfm_zoo.training.task import Batch, Task, loss_and_perplexity
-from tfm_zoo.training.tokenizers import TOKENIZER_TEXT, byte_level_bpe
+from tfm_zoo.training.tokenizers import byte_level_bpe
 
 logger = logging.getLogger(__name__)
 
-HEAD = Head(AutoModelForCausalLM, "causal language model")
+HEAD = models.Head(AutoModelForCausalLM, "causal language model")
 #: characters to validate on: the first of a stream, or of its validation split
 HELD_OUT = 500_000
 #: documents of a stream that are mixed at a time: so many that chunks, whose last blocks are not full, are as long as
@@ -139,14 +126,14 @@ class Joining:
 
 
 @dataclass
-class Corpus(Data):
+class Corpus(data.Data):
     """Splits with documents in the column "text"; the training split may be a stream instead."""
 
     stream: TextSource | None = None
 
     def texts(self) -> Iterator[str]:
         """Texts to make a tokenizer from: the training documents, or some of a stream. Read when iterated."""
-        yield from self.stream.first_texts(TOKENIZER_TEXT) if self.stream else self.splits["train"]["text"]
+        yield from self.stream.first_texts() if self.stream else self.splits["train"]["text"]
 
     def encode(self, tokenizer: PreTrainedTokenizerBase, args: LanguageModelingOptions) -> dict[str, Tensor]:
         """Each split as one row of token ids, `(tokens,)`: its documents, joined (see [`Joining`])."""
@@ -158,7 +145,9 @@ class Corpus(Data):
         for name, split in splits.items():
             encoded[name] = in_a_row(split)
             if len(encoded[name]) < 2:
-                raise ValueError(f"split {name!r} holds {counted(len(encoded[name]), 'token')}: too few to predict any")
+                raise ValueError(
+                    f"split {name!r} holds {data.counted(len(encoded[name]), 'token')}: too few to predict any"
+                )
         return encoded
 
 
@@ -192,40 +181,36 @@ class Blocks(torch.utils.data.Dataset):
         return {"input_ids": F.pad(tokens, gap, value=self.filling), "labels": F.pad(tokens, gap, value=IGNORED)}
 
 
-@dataclass
-class StreamedBlocks:
-    """Turns the documents that a [`Stream`] reads together into [`Blocks`], which hold all of their tokens."""
-
-    join: Joining
-    blocks: Callable[[Tensor], Blocks]
-
-    def __call__(self, documents: list[str], rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
-        """Blocks as arrays: as a tensor, each would need an open file on its way from a worker."""
-        tokens = np.concatenate([np.array(ids, dtype=np.int32) for ids in self.join(documents)])
-        blocks = self.blocks(torch.from_numpy(tokens))
-        return [{name: row.numpy() for name, row in blocks[index].items()} for index in range(len(blocks))]
+def blocks_of_chunk(
+    documents: list[str], rng: np.random.Generator, join: Joining, blocks: Callable[[Tensor], Blocks]
+) -> list[dict[str, np.ndarray]]:
+    """[`Blocks`] that hold all tokens of the documents that a [`Stream`] reads together. They are arrays: as a tensor,
+    each would need an open file on its way from a worker."""
+    tokens = np.concatenate([np.array(ids, dtype=np.int32) for ids in join(documents)])
+    blocks = blocks(torch.from_numpy(tokens))
+    return [{name: row.numpy() for name, row in blocks[index].items()} for index in range(len(blocks))]
 
 
 def load_corpus(args: LanguageModelingOptions) -> Corpus | Conversations:
     """Load and check the texts, or the conversations."""
-    raw = load_source(args)
+    raw = data.load_source(args)
     if args.is_generated:
         raw = {"train": raw["train"]}  # the other splits have words of their own, which a language model cannot know
-    rows, own_splits, notes = by_role(raw, args)
+    rows, own_splits, notes = data.by_role(raw, args)
     messages = args.messages_column_name
     if messages or (not args.text_column_name and "messages" in (rows["train"].column_names or ())):
-        (messages,) = find_columns(rows["train"], messages, [["messages"]], "messages_column_name")
+        (messages,) = data.find_columns(rows["train"], messages, [["messages"]], "messages_column_name")
         if args.streaming:
             raise ValueError(f"column {messages!r} holds conversations, which are read into memory: do not stream it")
         return load_conversations(rows, messages, args.validation_split_percentage / 100, own_splits, notes)
-    column = text_column(rows["train"], args.text_column_name)
+    column = data.text_column(rows["train"], args.text_column_name)
     if args.streaming:
         sources = {role: TextSource(split.select_columns(column), column, breaks=False) for role, split in rows.items()}
         train, held_out = hold_out(sources, notes, HELD_OUT)
         return Corpus(DatasetDict(validation=held_out), own_splits, notes, train)
 
     for role, split in rows.items():
-        Table(args, role, split).texts(column)
+        data.Table(args, role, split).texts(column)
     splits = DatasetDict(rows).select_columns(column).rename_columns({column: "text"}).filter(len, input_columns="text")
     if "validation" not in splits:
         share = args.validation_split_percentage
@@ -238,11 +223,6 @@ def load_corpus(args: LanguageModelingOptions) -> Corpus | Conversations:
         if not len(split):
             raise ValueError(f"there is no text in the {role} split")
     return Corpus(DatasetDict(splits), own_splits, notes)
-
-
-def split_digest(encoded: Tensor | tuple[Tensor, ...]) -> str:
-    """A short digest of an encoded split."""
-    return digest(encoded if isinstance(encoded, tuple) else [encoded])
 
 
 def in_a_row(split: Dataset) -> Tensor:
@@ -272,12 +252,6 @@ def cut_at_the_end(texts: list[str], share: float) -> tuple[list[str], list[str]
         after.append(text[first:])
         first = max(0, first - len(text))
     return [text for text in before if text], [text for text in after if text]
-
-
-def new_language_model(args: LanguageModelingOptions, texts: Iterable[str]) -> ModelAndTokenizer:
-    """A model with new weights for the blocks; and the tokenizer named, or one made from the texts."""
-    tokenizer = new_tokenizer(args, texts)
-    return HEAD.new(args, new_language_model_config(args, tokenizer, args.block_size)), tokenizer
 
 
 def new_language_model_config(
@@ -370,17 +344,17 @@ class LanguageModelingTask(Task):
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:
         """Draw samples on the main process, print them, and log them."""
         accelerator = self.accelerator
-        if not self.sampler or is_sharded(accelerator) or not accelerator.is_main_process:
+        if not self.sampler or sharding.is_sharded(accelerator) or not accelerator.is_main_process:
             return
-        if samples := self.sampler.draw(unwrapped(accelerator, model), state.step):
+        if samples := self.sampler.draw(sharding.unwrapped(accelerator, model), state.step):
             state.log_history.append({"step": state.step, "samples": samples})
         for sample in samples:
             print(f"--- sample after step {state.step}\n{sample}\n---", flush=True)
 
     def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
         """No figures are added, as there is no test split. The card gets samples of this model."""
-        accelerator = self.accelerator
-        self.samples = self.sampler.draw(unwrapped(accelerator, best), state.best_step, is_sharded(accelerator))
+        whole, sharded = sharding.unwrapped(self.accelerator, best), sharding.is_sharded(self.accelerator)
+        self.samples = self.sampler.draw(whole, state.best_step, sharded)
         return {}
 
     def for_card(self) -> dict[str, Any]:
@@ -405,11 +379,12 @@ def prepare(argv: list[str] | None = None) -> Loop:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         corpus = load_corpus(args)
         if args.is_new:
-            model, tokenizer = new_language_model(args, corpus.texts())
+            tokenizer = models.new_tokenizer(args, corpus.texts())
+            model = HEAD.new(args, new_language_model_config(args, tokenizer, args.block_size))
         else:
             model, tokenizer = HEAD.load(args)
         tokens = corpus.encode(tokenizer, args)
-    longest = longest_input(model.config, tokenizer)
+    longest = models.longest_input(model.config, tokenizer)
     block_size = min(args.block_size or 1024, longest)
     if args.block_size and block_size < args.block_size:
         logger.warning(f"block_size {args.block_size} is more than the model takes: using {block_size}")
@@ -422,8 +397,8 @@ def prepare(argv: list[str] | None = None) -> Loop:
     kind = PackedConversations if is_chat else Blocks
     blocks = partial(kind, block_size=block_size, filling=tokenizer.eos_token_id or 0)
     if corpus.stream:
-        join = Joining(tokenizer, args.document_separator)
-        examples = Stream(corpus.stream, StreamedBlocks(join, blocks), args.seed, MIXED_DOCUMENTS).dealt()
+        make_examples = partial(blocks_of_chunk, join=Joining(tokenizer, args.document_separator), blocks=blocks)
+        examples = Stream(corpus.stream, make_examples, args.seed, MIXED_DOCUMENTS).dealt()
         if next(examples.first_pass(), None) is None:
             raise ValueError("the training text holds too few tokens to predict any")
     else:
@@ -434,6 +409,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         limit=args.max_eval_samples,
         multiple_of=args.per_device_eval_batch_size * processes if processes > 1 else 1,
     )
+    digests = {name: data.digest(split if is_chat else [split]) for name, split in tokens.items()}
     task = LanguageModelingTask(
         accelerator=run.accelerator,
         model=model,
@@ -445,10 +421,10 @@ def prepare(argv: list[str] | None = None) -> Loop:
         facts={
             "block_size": block_size,
             "streaming": bool(corpus.stream),
-            "train_files": files_identity(args),
-            "training text": corpus.stream.identity if corpus.stream else split_digest(tokens["train"]),
-            "validation text": split_digest(tokens["validation"]),
-            "tokenizer": vocabulary_digest(tokenizer),
+            "train_files": data.files_identity(args),
+            "training text": corpus.stream.identity if corpus.stream else digests["train"],
+            "validation text": digests["validation"],
+            "tokenizer": data.vocabulary_digest(tokenizer),
         },
         sampler=sampler,
         tokens={name: len(split) for name, split in tokens.items()},

@@ -17,15 +17,14 @@ from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, PreTrain
 from transformers.utils import ModelOutput
 
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training.data import vocabulary_digest
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import Head, ModelAndTokenizer, longest_input, new_tokenizer
 from tfm_zoo.training.options import fitted, option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.sharding import is_sharded, unwrapped
-from tfm_zoo.training.streaming.documents import DocumentOptions, load_documents, splits_of_examples
-from tfm_zoo.training.streaming.masking import Masking, Padding, PretrainingExamples
-from tfm_zoo.training.task import Batch, Task, collator, inputs_of, sums_of_rows
+from tfm_zoo.training.streaming.documents import DocumentOptions, load_documents, streamed
+from tfm_zoo.training.streaming.masking import Masking, PretrainingExamples
+from tfm_zoo.training.task import Batch, Task, inputs_of, sums_of_rows
 from tfm_zoo.training.tokenizers import learned_word_piece
 
 #: an evaluation's figures, and what the card calls them
@@ -199,7 +198,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         documents = load_documents(args)
         if args.is_new:
-            model, tokenizer = new_encoder(args, head, documents.texts())
+            model, tokenizer = new_encoder(args, head, documents.train.first_texts())
         else:
             model, tokenizer = head.load(args)
     longest = longest_input(model.config, tokenizer)
@@ -218,10 +217,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         accelerator=run.accelerator,
         model=model,
         tokenizer=tokenizer,
-        splits=splits_of_examples(documents, make_examples, args, run.accelerator),
-        collate=collator(Padding, tokenizer, run.accelerator, longest, max_length=args.max_seq_length),
-        facts=documents.facts(args) | {"tokenizer": vocabulary_digest(tokenizer)},
         args=args,
-        data=documents,
+        **streamed(documents, make_examples, tokenizer, run.accelerator, args, longest, args.max_seq_length),
     )
     return Loop(replace(run, args=args), task)
