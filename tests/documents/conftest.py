@@ -61,7 +61,7 @@ FAMILIES = [
         joint_bpe(TEXTS, 300),
         "TfmEncoderDecoderForConditionalGeneration",
         dict.fromkeys(
-            ("recipes/train_translation.py", "recipes/finetune_summarization.py"),
+            ("recipes/train_translation.py", "recipes/finetune_summarization.py", "recipes/pretrain_t5.py"),
             "TfmEncoderDecoderForConditionalGeneration",
         ),
     ),
