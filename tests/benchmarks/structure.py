@@ -218,7 +218,8 @@ class Reached(BaseException):
 def recipe_module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with mock.patch.object(sys, "path", [str(RECIPES), *sys.path]):  # as for a script that is started
+        spec.loader.exec_module(module)
     return module
 
 

@@ -1,14 +1,12 @@
-"""Parts of the heads that only encoders have: pooling, and the loss and the logits of masked tokens."""
+"""Parts of the heads that only encoders have: poolers, and the loss and the logits of masked tokens."""
 
 from collections import OrderedDict
-from collections.abc import Callable
 
 import torch
 from torch import nn
 
 from .compat import ACT2FN
 from .configuration_tfm import ENGINES
-from .inputs import marks_padding
 from .losses import labelled_only, logits_loss, vocabulary_loss
 from .norms import make_norm
 from .padding import find_kept, has_hooks, keep, restore
@@ -55,41 +53,6 @@ def masked_tokens(
         states, targets = labelled_only(hidden_states, labels)
         loss = vocabulary_loss(model.head(states), model.lm_head, targets, num_items_in_batch, not makes_logits)
     return loss, logits
-
-
-def pool(config, states: torch.Tensor, mask: torch.Tensor | None, read: Callable, query=None) -> torch.Tensor:
-    """Applies `read`, a pooler or a classifier, to each sequence: `(batch, length, width)` to `(batch, outputs)`. It
-    reads the first position, or a mean over real tokens ([`mean_of`]); "late" averages its outputs for real tokens."""
-    if config.classifier_pooling == "cls":
-        return read(states[:, 0])
-    if config.classifier_pooling == "late":
-        return mean_of(read(states).view(*states.shape[:2], -1), mask)
-    return read(mean_of(states, mask, query))
-
-
-def mean_of(states: torch.Tensor, mask: torch.Tensor | None, query: nn.Module | None = None) -> torch.Tensor:
-    """`(batch, length, width)` to `(batch, width)`: the mean of the real tokens; if there is a `query`, weighted by the
-    softmax of the scores `(batch, length, 1)` that it gives them."""
-    if query is not None:
-        scores = query(states).float()
-        if mask is not None:
-            scores = scores.masked_fill(mask.to(scores.device).unsqueeze(-1) == 0, torch.finfo(scores.dtype).min)
-        return (states * scores.softmax(dim=1).to(states)).sum(dim=1)
-    if mask is None:
-        return states.mean(dim=1)
-    real = mask.to(states).unsqueeze(-1)
-    return (states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
-
-
-def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
-    """Whether the first position is pooled; raises a `ValueError` if a mean needs another mask."""
-    pooling = config.classifier_pooling
-    if pooling != "cls" and attention_mask is not None and not marks_padding(attention_mask):
-        raise ValueError(
-            f"attention_mask of shape {tuple(attention_mask.shape)} does not say which tokens are real, which "
-            f"classifier_pooling={pooling!r} needs to know: it should be of shape (batch, length)."
-        )
-    return pooling == "cls"
 
 
 def check_engine_pools(config) -> None:

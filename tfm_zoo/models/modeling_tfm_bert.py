@@ -1,6 +1,7 @@
 """The encoder family: BERT's wiring and heads (Devlin et al. 2018) around the shared block."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -19,16 +20,7 @@ from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 from .batch import Tokens
 from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
-from .encoder_heads import (
-    POOLING,
-    TfmPredictionHead,
-    make_classifier,
-    make_pooler,
-    make_pooler_query,
-    masked_tokens,
-    pool,
-    pools_first,
-)
+from .encoder_heads import POOLING, TfmPredictionHead, make_classifier, make_pooler, make_pooler_query, masked_tokens
 from .encoder_inputs import TfmTaskEmbedding
 from .entrance import encoder_batch
 from .inputs import IGNORED, VOCABULARY, check_labels, check_sequence_labels, marks_padding, one_of
@@ -435,6 +427,41 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
             loss = sentence_loss if loss is None else loss + sentence_loss
         made = {"prediction_logits": prediction_logits, "seq_relationship_logits": logits}
         return BertForPreTrainingOutput(loss=loss, **made, **passed_on(outputs))
+
+
+def pool(config, states: torch.Tensor, mask: torch.Tensor | None, read: Callable, query=None) -> torch.Tensor:
+    """Applies `read`, a pooler or a classifier, to each sequence: `(batch, length, width)` to `(batch, outputs)`. It
+    reads the first position, or a mean over real tokens ([`mean_of`]); "late" averages its outputs for real tokens."""
+    if config.classifier_pooling == "cls":
+        return read(states[:, 0])
+    if config.classifier_pooling == "late":
+        return mean_of(read(states).view(*states.shape[:2], -1), mask)
+    return read(mean_of(states, mask, query))
+
+
+def mean_of(states: torch.Tensor, mask: torch.Tensor | None, query: nn.Module | None = None) -> torch.Tensor:
+    """`(batch, length, width)` to `(batch, width)`: the mean of the real tokens; if there is a `query`, weighted by the
+    softmax of the scores `(batch, length, 1)` that it gives them."""
+    if query is not None:
+        scores = query(states).float()
+        if mask is not None:
+            scores = scores.masked_fill(mask.to(scores.device).unsqueeze(-1) == 0, torch.finfo(scores.dtype).min)
+        return (states * scores.softmax(dim=1).to(states)).sum(dim=1)
+    if mask is None:
+        return states.mean(dim=1)
+    real = mask.to(states).unsqueeze(-1)
+    return (states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+
+
+def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
+    """Whether the first position is pooled; raises a `ValueError` if a mean needs another mask."""
+    pooling = config.classifier_pooling
+    if pooling != "cls" and attention_mask is not None and not marks_padding(attention_mask):
+        raise ValueError(
+            f"attention_mask of shape {tuple(attention_mask.shape)} does not say which tokens are real, which "
+            f"classifier_pooling={pooling!r} needs to know: it should be of shape (batch, length)."
+        )
+    return pooling == "cls"
 
 
 __all__ = [
