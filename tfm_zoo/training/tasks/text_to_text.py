@@ -69,13 +69,13 @@ class TextToTextOptions(SplitOptions):
     per_device_train_batch_tokens: int = changeable(
         0, "Tokens per process and forward pass, padding included; 0: batches by examples.", "max_tokens", at_least=0
     )
-    label_smoothing_factor: float = option(0.0, "Probability that labels share with others.", at_least=0, below=1)
+    label_smoothing_factor: float = option(0.0, "Label smoothing: what labels give to others.", at_least=0, below=1)
     label_smoothing_over: Literal["others", "all"] = option(
         "others", "Classes that share it: all 'others' than the label (Tensor2Tensor, the paper) or 'all' (torch)."
     )
     num_beams: int | None = option(None, "Width of the beam search; default: the checkpoint's; 4 if new.", at_least=1)
     length_penalty: float | None = option(
-        None, "Above 0 for long texts, below 0 for short; default: as num_beams', or 1."
+        None, "Above 0 favours long texts, below 0 short ones; default: the checkpoint's, or 1."
     )
     num_eval_texts: int = option(
         0,
@@ -190,9 +190,7 @@ class TextToTextTask(Task):
         super().__post_init__()
         args, config = self.args, self.model.config
         if args.num_eval_texts and is_sharded(self.accelerator):
-            raise ValueError(
-                f"num_eval_texts {args.num_eval_texts}: a sharded model does not write in training; it does with DDP"
-            )
+            raise ValueError("num_eval_texts: a sharded model does not write in training; it does with DDP")
         self.collate.model = self.model  # which makes the decoder's inputs of the labels
         lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
         self.batch_tokens = args.per_device_train_batch_tokens

@@ -59,7 +59,7 @@ class TranslationOptions(TextToTextOptions):
     per_device_train_batch_tokens: int = changeable(
         4096, "Tokens per process and forward pass, padding included; 0: batches by examples.", "max_tokens", at_least=0
     )
-    label_smoothing_factor: float = option(0.1, "Probability that labels share with others.", at_least=0, below=1)
+    label_smoothing_factor: float = option(0.1, "Label smoothing: what labels give to others.", at_least=0, below=1)
     adam_beta2: float = option(0.98, "AdamW's decay of the mean of squared gradients.", at_least=0, below=1)
     adam_epsilon: float = option(1e-9, "AdamW's epsilon.", above=0)
     weight_decay: float = option(0.0, "AdamW's weight decay; 0: it is Adam.", at_least=0)
