@@ -53,7 +53,8 @@ class Architecture:
     stored: tuple[TensorRule, ...] = ()  # for files whose tensors have other names or pieces
     heads: tuple[Head, ...]  # every head that both sides have; the base model, if both have that, first
     tokenizer: str | None = None  # its class, for checkpoints that do not say
-    library: Literal["transformers", "torch"] = "transformers"  # modules of torch have settings, no configuration
+    #: where its classes are: modules of torch have settings, no configuration; of some checkpoints, nowhere
+    library: Literal["transformers", "torch", "none"] = "transformers"
 
     @property
     def official_type(self) -> str:

@@ -58,6 +58,11 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
     # A module of torch has no embeddings: only a model that came from one is exported to it.
     tables = [table for table in ARCHITECTURES.values() if table.library == "transformers" and is_installed(table)]
     candidates = [ARCHITECTURES[origin]] if origin in ARCHITECTURES else tables
+    if any(table.library == "none" for table in candidates):
+        raise ConversionError(
+            f"{candidates[0].title} has no class in transformers to be exported to. to_state_dict(model, rules) gives "
+            f"its tensors their earlier names, with the tensor_rules of ARCHITECTURES[{origin!r}]."
+        )
     with_head = [(architecture, head) for architecture in candidates if (head := architecture.head(type(model)))]
     if not with_head:
         titles = ", ".join(architecture.title for architecture in candidates)

@@ -46,7 +46,7 @@ class Recorded(dict):
 
 def completed(architecture: Architecture, fields: Fields) -> dict[str, Any]:
     """These fields of an official configuration, completed by its defaults."""
-    if architecture.library == "transformers":
+    if architecture.library != "torch":
         config_class = CONFIG_MAPPING[architecture.official_type]
         fields = made_of(lambda fields: config_class.from_dict(fields).to_dict(), fields)
     return {name: value for name, value in fields.items() if name not in SET_ANEW}

@@ -12,6 +12,7 @@ from jinja2 import Template
 from transformers import PreTrainedModel
 
 from ..converters import ConversionError
+from ..converters.architectures import ARCHITECTURES
 from ..converters.choosing import official_for
 from ..converters.folders import VOCABULARIES
 from .model_card import CARD, MARK, USAGE, class_names, make_card, metadata_of, source_of, tags_of, verify_command
@@ -57,7 +58,8 @@ def write_conversion_card(folder: str | Path, model: PreTrainedModel, source: st
     data = metadata_of(model, license=licence_of(source), base_model=base_model, model_name=name)
     has_tokenizer = any(any(Path(folder).glob(pattern)) for pattern in VOCABULARIES)
     values = {"name": name, "title": title, "command": command, "has_tokenizer": has_tokenizer}
-    values |= facts_of_zoo_model(model)
+    table = ARCHITECTURES.get((model.config.official or {}).get("model_type"))
+    values |= {"has_no_class": table is not None and table.library == "none"} | facts_of_zoo_model(model)
     return write_card(folder, FOLDER / "conversion_card.md", data, out, **values)
 
 
