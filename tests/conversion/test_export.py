@@ -113,7 +113,7 @@ def test_first_architecture_that_can_express_it(head, config, native):
 @pytest.mark.parametrize(
     "config",
     [
-        {"norm_position": "pre", "final_norm": True},
+        {"norm_position": "output"},
         {"final_norm": True},
         {"embedding_norm": False},
         {"norm_type": "rmsnorm"},

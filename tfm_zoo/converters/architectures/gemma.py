@@ -82,7 +82,7 @@ EMBEDDING_GEMMA = Architecture(
         *same("pad_token_id", "bos_token_id", "eos_token_id"),
         Field("rms_norm_eps", "norm_eps"),
         Field("hidden_activation", "hidden_act"),
-        Computed("sliding_window", lambda official: official["sliding_window"] // 2, both_sides),
+        Computed("sliding_window", lambda official: official.get("sliding_window", 4096) // 2, both_sides),
         SCALE,
         ROTARY_BY_TYPE,
         ROTATES_WHOLE_HEADS,
