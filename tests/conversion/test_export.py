@@ -210,7 +210,7 @@ def test_any_architecture_of_the_list_is_exported_to(monkeypatch):
     """But for `nn.TransformerEncoder`, wherever that stands."""
     backwards = dict(reversed(converters.ARCHITECTURES.items()))
     monkeypatch.setattr(choosing, "ARCHITECTURES", backwards)
-    assert type(to_official(make("ForPreTraining"))).__name__ == "BertForPreTraining"
+    assert type(to_official(make("ForPreTraining"))).__name__ == "ErnieForPreTraining"
     assert type(to_official(make("Model", **LIKE_DISTILBERT))).__name__ == "DistilBertModel"
 
 
