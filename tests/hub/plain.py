@@ -17,14 +17,20 @@ def load(source: str, auto_class: str = "AutoModel", **options):
     return getattr(transformers, auto_class).from_pretrained(source, **options).eval()
 
 
-def run(model, labels: bool = False) -> dict[str, torch.Tensor]:
-    """Every tensor that the model gives for a fixed ragged batch."""
+def batch_for(model) -> dict[str, torch.Tensor]:
+    """A fixed ragged batch."""
     mask = (torch.arange(9) < torch.tensor([9, 4, 6])[:, None]).long()
     batch = {"input_ids": torch.arange(1, 28).view(3, 9) * mask, "attention_mask": mask}
     if model.config.is_encoder_decoder:
         batch["input_ids"][:, 3] = model.config.eos_token_id  # where a classifier reads the decoder's state
     if type(model).__name__.endswith("MultipleChoice"):
         batch = {name: value.unsqueeze(1).expand(-1, 2, -1) for name, value in batch.items()}
+    return batch
+
+
+def run(model, labels: bool = False) -> dict[str, torch.Tensor]:
+    """Every tensor that the model gives for that batch."""
+    batch = batch_for(model)
     if labels:
         by_token = type(model).__name__.endswith(("LM", "Generation"))
         batch["labels"] = batch["input_ids"] % 2 if by_token else torch.tensor([0, 1, 1])
@@ -88,6 +94,16 @@ def train_and_save(source: str, auto_class: str, target: str, **options) -> dict
     model.eval().save_pretrained(target)
     with torch.no_grad():
         return run(model)
+
+
+@torch.no_grad()
+def make_and_save(class_name: str, config: dict, target: str) -> dict[str, torch.Tensor]:
+    """An official model, and what it gives."""
+    model_class = getattr(transformers, class_name)
+    torch.manual_seed(0)
+    model = model_class(model_class.config_class.from_dict(config)).eval()
+    model.save_pretrained(target)
+    return run(model)
 
 
 def fine_tune(model, steps: int = 2) -> None:

@@ -53,14 +53,17 @@ EVERY_VERSION = pytest.mark.parametrize("version", HEADS_OF)
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory) -> dict[tuple[str, str], Path]:
     """Version and name -> folder, with its code in it."""
-    roots = {version: tmp_path_factory.mktemp("earlier") for version in HEADS_OF}
-    for version, root in roots.items():
-        with archive(version) as kept:
-            kept.extractall(root)
-        for name in names(version):
-            for file in json.loads((root / name / "zoo_manifest.json").read_text())["code"]:
-                (root / name / file).write_bytes((root / "code" / file).read_bytes())
+    roots = {version: extracted(version, tmp_path_factory.mktemp("earlier")) for version in HEADS_OF}
     return {(version, name): roots[version] / name for version, name in ALL}
+
+
+def extracted(version: str, root: Path) -> Path:
+    with archive(version) as kept:
+        kept.extractall(root)
+    for name in names(version):
+        for file in json.loads((root / name / "zoo_manifest.json").read_text())["code"]:
+            (root / name / file).write_bytes((root / "code" / file).read_bytes())
+    return root
 
 
 def assert_replayed(result: dict, folder: Path) -> None:

@@ -18,6 +18,10 @@ def verify(
     zoo_dir: ZooModel,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit; by default the main branch.")] = None,
     dtype: Annotated[DType, typer.Option(help="The type to load the model in; a coarser one may drift more.")] = "auto",
+    matrix: Annotated[
+        str | None,
+        typer.Option(help="Under each of these releases, which are installed: transformers==5.12,5.15,latest."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON, for programs.")] = False,
     token: Token = None,
     debug: Debug = False,
@@ -28,7 +32,8 @@ def verify(
     would load.
 
     JSON: {"source", "ok", "differences": [...], "warnings": [...], "figures": {...}}. If the check itself fails:
-    {"source", "ok": false, "error"}, also with exit code 1.
+    {"source", "ok": false, "error"}, also with exit code 1. With --matrix: {"source", "ok", "matrix": {...}}, for each
+    release such a result, with the release that was "installed" and the "seconds" that it took.
     """
     from ..converters.sources import check_folder, download
 
@@ -37,17 +42,20 @@ def verify(
             check_folder(zoo_dir, token)
             if not Path(zoo_dir).is_dir():  # asked here, since `hub` takes seconds to import
                 download(zoo_dir, ["config.json"], revision, token)
+            options = {"revision": revision, "token": token, "dtype": dtype}
             with working(f"Verifying {zoo_dir}: reading its files, then running it in a fresh process"):
                 from .. import hub
 
-                verdict = hub.verify(zoo_dir, revision=revision, token=token, dtype=dtype)
+                found = hub.verify_matrix(zoo_dir, matrix, **options) if matrix else hub.verify(zoo_dir, **options)
         except Exception as error:
             if as_json:
                 print(json.dumps({"source": zoo_dir, "ok": False, "error": in_one_line(error)}, indent=1))
             raise
-        result = {"source": zoo_dir, "ok": verdict.ok} | asdict(verdict)
-        print(json.dumps(result, indent=1) if as_json else printable(str(verdict)))
-    raise typer.Exit(0 if verdict.ok else 1)
+        if as_json:
+            print(json.dumps({"source": zoo_dir, "ok": found.ok} | asdict(found), indent=1))
+        else:
+            print(printable(str(found)))
+    raise typer.Exit(0 if found.ok else 1)
 
 
 def push(

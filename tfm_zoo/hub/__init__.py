@@ -7,11 +7,16 @@ from ..importing import names_from
 
 if TYPE_CHECKING:
     from .comparisons import Verdict
+    from .matrix import Matrix, verify_matrix
     from .pushing import PushError, push
     from .verifying import verify
 
-__all__ = ["PushError", "Verdict", "push", "verify"]
+__all__ = ["Matrix", "PushError", "Verdict", "push", "verify", "verify_matrix"]
 
 __getattr__ = names_from(
-    __name__, {"PushError": "pushing", "Verdict": "comparisons", "push": "pushing", "verify": "verifying"}
+    __name__,
+    {
+        **{"Verdict": "comparisons", "verify": "verifying", "Matrix": "matrix", "verify_matrix": "matrix"},
+        **{"PushError": "pushing", "push": "pushing"},
+    },
 )

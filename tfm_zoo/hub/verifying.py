@@ -23,7 +23,14 @@ from .manifest import FILE
 FIELDS = ("tfm_zoo", "transformers", "torch", "settings", "code", "weights", "fingerprint")
 
 
-def verify(source: str | Path, revision: str | None = None, token: str | None = None, dtype: str = "auto") -> Verdict:
+def verify(
+    source: str | Path,
+    revision: str | None = None,
+    token: str | None = None,
+    dtype: str = "auto",
+    *,
+    python: str = sys.executable,
+) -> Verdict:
     """Compares a checkpoint with its manifest: its files, and what a fresh process loads from them and computes.
 
     That process has transformers and the checkpoint's own code, which is run: verify what you would load.
@@ -34,6 +41,7 @@ def verify(source: str | Path, revision: str | None = None, token: str | None = 
         token: by default the one of `hf auth login`.
         dtype: the type to load it in, a key of [`TOLERANCE`], which says how far outputs may then drift; by default the
             checkpoint's.
+        python: the interpreter that loads it, perhaps of another environment.
 
     Raises:
         FileNotFoundError: if there is no checkpoint, or one without a manifest.
@@ -50,7 +58,7 @@ def verify(source: str | Path, revision: str | None = None, token: str | None = 
     comparisons.compare_weights(saved, folder, verdict)
     comparisons.compare_auto_map(saved, config, verdict)
     if auto_class := comparisons.auto_class(config, verdict):
-        loaded, failure = load_in_fresh_process(folder.resolve(), auto_class, dtype, saved)
+        loaded, failure = load_in_fresh_process(folder.resolve(), auto_class, dtype, saved, python)
         for file, (before, now) in loaded.get("settings", {}).items():
             verdict.differences += [f"{file}: {change}" for change in comparisons.changes(before, now)]
         if failure:
@@ -106,12 +114,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def load_in_fresh_process(folder: Path, auto_class: str, dtype: str, saved: dict) -> tuple[dict[str, Any], str | None]:
+def load_in_fresh_process(
+    folder: Path, auto_class: str, dtype: str, saved: dict, python: str = sys.executable
+) -> tuple[dict[str, Any], str | None]:
     """What `check.py` finds when transformers has no code of checkpoints cached; and, if it fails, the last line of its
     error."""
     with tempfile.TemporaryDirectory() as modules:
         process = subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("check.py")), str(folder), auto_class, dtype],
+            [python, str(Path(__file__).with_name("check.py")), str(folder), auto_class, dtype],
             input=json.dumps(saved),
             env=os.environ | {"HF_MODULES_CACHE": modules, "HF_HUB_OFFLINE": "1"},
             capture_output=True,

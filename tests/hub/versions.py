@@ -1,0 +1,153 @@
+"""Checkpoints under other releases of transformers: `python -m tests.hub.versions RELEASE...` (see `.ci/versions`).
+
+Each release has an environment of its own, with no zoo in it. Every kind of checkpoint is loaded there by its own code,
+and gives the outputs and tokens that it gives here: every head, every architecture that converts, and those of earlier
+versions. What is saved there, a zoo model and an official one, gives the same outputs here.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+import torch
+import transformers
+from rich.console import Console
+from rich.table import Table
+
+from tfm_zoo.converters import ARCHITECTURES, from_official
+from tfm_zoo.converters.choosing import is_installed
+from tfm_zoo.hub.matrix import TESTED, environment, requirements_of
+
+from ..official_models import BY_NAME, build_tiny
+from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, tiny_model
+from . import plain
+from .conftest import DECODER_VARIANTS, ENCODER_DECODER_VARIANTS, VARIANTS
+from .test_earlier_versions import HEADS_OF, WHOLE, assert_replayed, extracted
+
+#: what an official model is saved as by the oldest release, and loaded by the newest
+OFFICIAL = ("BertForSequenceClassification", "GPT2LMHeadModel", "LlamaForCausalLM", "BartForConditionalGeneration")
+#: zoo models that are trained and saved there
+AUTO_CLASSES = {
+    "TfmBertForSequenceClassification": "AutoModelForSequenceClassification",
+    "TfmGPTForCausalLM": "AutoModelForCausalLM",
+    "TfmEncoderDecoderForConditionalGeneration": "AutoModelForSeq2SeqLM",
+}
+TRUST = {"trust_remote_code": True}
+PROMPT = {"input_ids": torch.tensor([[0, 5, 9], [11, 12, 13]]), "attention_mask": torch.tensor([[0, 1, 1], [1, 1, 1]])}
+
+
+def models() -> Iterator[tuple[str, transformers.PreTrainedModel]]:
+    """Every kind of model, tiny: each head, the variants of tests, and each architecture that converts."""
+    yield from ((head.__name__, tiny_model(head)) for head in HEADS)
+    of_family = {ENCODERS[0]: VARIANTS, DECODERS[0]: DECODER_VARIANTS, ENCODER_DECODERS[0]: ENCODER_DECODER_VARIANTS}
+    for head, variants in of_family.items():
+        yield from ((name, tiny_model(head, **fields)) for name, fields in variants.items())
+    for architecture in ARCHITECTURES.values():
+        heads = [head.official for head in architecture.heads if head.official in BY_NAME and not head.is_bare]
+        if heads and is_installed(architecture):
+            yield f"from-{architecture.model_type}", from_official(build_tiny(BY_NAME[heads[0]]))
+
+
+def save(model: transformers.PreTrainedModel, folder: Path) -> Path:
+    """Saves a model, with inputs and what it gives for them, as `plain.replay` reads them."""
+    model.save_pretrained(folder)
+    recorded = {"inputs": plain.batch_for(model)} | ({"prompt": PROMPT} if model.can_generate() else {})
+    if getattr(model, "reads_target", False):
+        recorded["inputs"]["decoder_input_ids"] = PROMPT["input_ids"][[0, 1, 1]]
+    torch.save(recorded, folder / "recorded.pt")
+    answers = plain.replay(str(folder), type(model))
+    torch.save(recorded | answers, folder / "recorded.pt")
+    return folder
+
+
+def do(python: str, function: str, folder: Path, **arguments) -> list:
+    """Runs a function of `plain.py` in an environment."""
+    hub = {"HF_HOME": str(folder / "home"), "HF_MODULES_CACHE": str(folder / "code"), "HF_HUB_OFFLINE": "1"}
+    command = [python, "-I", plain.__file__, str(folder / "result.pt")]
+    job, result = json.dumps((function, arguments)), folder / "result.pt"
+    done = subprocess.run(command, input=job, env=os.environ | hub, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["killed"])[-1])
+    return torch.load(result)
+
+
+def main(releases: list[str]) -> int:
+    """A line for each release; 0 if all is the same everywhere."""
+    transformers.logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()
+    table = Table("transformers", "environment", "loaded and run", "checkpoints", "differ", "saved there, loaded here")
+    failed = False
+    with TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        folders = {"today": [save(model, root / "today" / name) for name, model in models()]}
+        for version in HEADS_OF:
+            earlier = extracted(version, root / version)
+            folders[version] = [earlier / name for each, name in WHOLE if each == version]
+        for requirement in requirements_of(f"transformers=={','.join(releases)}"):
+            start, place = perf_counter(), root / requirement
+            python, installed = environment(place, requirement)
+            made = perf_counter()
+            wrong = [line for each in folders.values() for line in differences(python, each, place)]
+            ended = perf_counter()
+            back = saved_there(python, folders["today"], place)
+            for line in wrong + back:
+                print(f"{installed}: {line}")
+            count = sum(map(len, folders.values()))
+            times = (f"{made - start:.0f} s", f"{ended - made:.0f} s")
+            table.add_row(installed, *times, str(count), str(len(wrong)), f"{len(back)} differ" if back else "same")
+            failed |= bool(wrong or back)
+            shutil.rmtree(place)
+    Console(width=100).print(table)
+    return int(failed)
+
+
+def differences(python: str, folders: list[Path], place: Path) -> list[str]:
+    """What checkpoints compute otherwise in an environment. One process has one code for each family, so all of them
+    were saved by one version."""
+    try:
+        results = do(python, "replay_all", place, sources=list(map(str, folders)), trust_remote_code=True)
+    except RuntimeError as error:
+        return [f"{folders[0].parent.name}: {error}"]
+    wrong = []
+    for folder, result in zip(folders, results, strict=True):
+        try:
+            assert_replayed(result, folder)
+        except AssertionError as error:
+            wrong.append(f"{folder.name}: {str(error).strip().splitlines()[0]}")
+    return wrong
+
+
+def saved_there(python: str, folders: list[Path], place: Path) -> list[str]:
+    """What is saved in an environment and is not the same here: zoo models by their own code, and official models."""
+    wrong = []
+    for folder in folders:
+        if folder.name in AUTO_CLASSES:
+            target, auto_class = str(place / "saved" / folder.name), AUTO_CLASSES[folder.name]
+            there = do(
+                python, "train_and_save", place, source=str(folder), auto_class=auto_class, target=target, **TRUST
+            )
+            wrong += compared(there, plain.load(target, auto_class), folder.name)
+    for name in OFFICIAL:
+        config, target = build_tiny(BY_NAME[name]).config.to_dict(), str(place / "saved" / name)
+        there = do(python, "make_and_save", place, class_name=name, config=config, target=target)
+        wrong += compared(there, plain.load(target, name), name)
+        wrong += compared(there, from_official(target), f"{name}, converted")
+    return wrong
+
+
+@torch.no_grad()
+def compared(there: dict[str, torch.Tensor], model: transformers.PreTrainedModel, name: str) -> list[str]:
+    here = plain.run(model)
+    both = [output for output in there if output in here and isinstance(there[output], torch.Tensor)]
+    wrong = [output for output in both if not torch.allclose(there[output], here[output], rtol=1e-6, atol=1e-5)]
+    return [f"{name}, saved there: {output} differs here" for output in wrong or (() if both else ("everything",))]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or [*TESTED[:-1], "latest"]))
