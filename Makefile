@@ -40,7 +40,8 @@ test-slow: $(BIN)/pytest  ## run the slow tests: those that start processes, com
 test-all: $(BIN)/pytest  ## run both (at most fifteen minutes)
 	$(PYTEST) $(TESTS)
 
-versions:  ## run the main tests with the oldest and the newest transformers that pyproject.toml allows
+versions: $(BIN)/pytest  ## load checkpoints under five releases of transformers; run the main tests with the oldest and the newest
+	$(BIN)/python -m tests.hub.versions
 	.ci/versions
 
 lint: $(BIN)/pytest  ## check the style, as CI does
