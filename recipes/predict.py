@@ -5,9 +5,11 @@ python recipes/predict.py user/model --trust_remote_code --file reviews.txt
 python recipes/predict.py runs/imdb --file labelled.csv --metrics accuracy f1
 python recipes/predict.py runs/tags "anna miller flew to madrid ."
 python recipes/predict.py runs/answers --question "who burnt the soup ?" "on monday the cook burnt the soup ."
+python recipes/predict.py sentence-transformers/all-MiniLM-L6-v2 --data_files 'corpus/*.parquet' --output_dir vectors
 
 The model's head decides what it does. Plain transformers runs it, except for questions, which transformers 5 no longer
-answers, and for `--metrics`, which score a classifier on a table of texts and labels: for them `tfm_zoo` is imported.
+answers; for `--metrics`, which score a classifier on a table of texts and labels; and for a corpus, whose labels, tags or
+vectors are written to a folder, alone or under `accelerate launch`: for them `tfm_zoo` is imported.
 """
 
 import argparse
@@ -15,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
+from corpus_options import add_corpus_arguments, corpus_run, is_corpus
 from trained import add_model_arguments, loading, open_config, positions_of
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -35,9 +38,14 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--question", help="what the texts shall answer")
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--metrics", nargs="+", help="score a classifier on the --file, a table with labels")
-    parser.add_argument("--text_column_name", nargs="+", help="with --metrics: the column of texts, or two columns")
+    parser.add_argument(
+        "--text_column_name", nargs="+", help="with --metrics: the column of texts, or two; of a corpus: one"
+    )
     parser.add_argument("--label_column_name", nargs="+", help="with --metrics: the column or columns of labels")
+    add_corpus_arguments(parser)
     args = parser.parse_intermixed_args(argv)
+    if is_corpus(args, parser.error):
+        return read_corpus(args, parser.error)
     if args.file and not args.file.is_file():
         parser.error(f"--file {args.file}: no such file")
     if args.metrics and (args.texts or not args.file):
@@ -60,6 +68,16 @@ def main(argv: list[str] | None = None) -> None:
     if args.metrics:
         return score(args, parser.error)
     {"classify": classify, "tag": tag, "answer": answer}[task](args, texts)
+
+
+def read_corpus(args: argparse.Namespace, error: Callable[[str], None]) -> None:
+    """Write what the model gives for each text of a corpus."""
+    from tfm_zoo.training.run import check_launcher, errors_in_one_line
+
+    open_config(args, None, DOES_NOT, error)
+    with errors_in_one_line():
+        check_launcher()
+        corpus_run(args)()
 
 
 class Classifier:

@@ -44,11 +44,13 @@ def positions_of(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -
     return min(positions, tokenizer.model_max_length)
 
 
-def open_config(args: argparse.Namespace, script: str, does_not: str, error: Callable[[str], None]) -> PreTrainedConfig:
+def open_config(
+    args: argparse.Namespace, script: str | None, does_not: str, error: Callable[[str], None]
+) -> PreTrainedConfig:
     """The configuration of `args.model`, a folder, whose code is trusted, or a Hub id.
 
     Args:
-        script: the name of the script that asks.
+        script: the name of the script that asks; `None` if it takes models with any head.
         does_not: what models that are for other scripts do not do.
         error: called with a message if there is no such model, or if it is for another script; it ends the program.
     """
@@ -83,7 +85,7 @@ def open_config(args: argparse.Namespace, script: str, does_not: str, error: Cal
     name = (config.architectures or ["no known class"])[0]
     writer = "translate.py" if config.is_encoder_decoder else "generate.py"
     right = "predict.py" if name.endswith(READING) else writer if name.endswith(WRITING) else None
-    if right not in (script, None):
+    if script and right not in (script, None):
         error(f"{args.model} is of {name}, which {does_not}: recipes/{right} takes it")
     if (getattr(config, "quantization_config", None) or {}).get("quant_method") == "tfm_zoo":
         import tfm_zoo  # noqa: F401, which knows the format

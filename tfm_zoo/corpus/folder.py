@@ -1,0 +1,104 @@
+"""The folder that results are written to: Parquet parts, each whole or absent, and a file that says what they are."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+
+#: libraries that read folders of Parquet pass over names that begin with an underscore or a dot
+ABOUT, LOCK, UNFINISHED = "_corpus.json", ".lock", ".{}.unfinished"
+PART = "part-{:06}.parquet"
+
+
+class ResultsFolder:
+    """A folder of results.
+
+    Args:
+        path: the folder, which may not exist yet.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """While it is open, no other run may write here. What a run that was killed left unfinished is deleted."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.path / LOCK)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout as error:
+            raise ValueError(f"output_dir {str(self.path)!r}: another run is writing to it") from error
+        try:
+            for leftover in self.path.glob(UNFINISHED.format("*")):
+                leftover.unlink(missing_ok=True)
+            yield
+        finally:
+            lock.release()
+
+    def about(self) -> dict[str, Any]:
+        """What `describe` has written."""
+        try:
+            return json.loads((self.path / ABOUT).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            where = f"output_dir {str(self.path)!r}"
+            raise ValueError(f"{where} is not seen by all processes: give a folder that all machines share") from error
+
+    def check(self, identity: dict[str, Any]) -> None:
+        """Refuses a folder with anything else than the results of this run.
+
+        Args:
+            identity: what has to be the same if a run goes on, by names for the message.
+        """
+        if not (self.path / ABOUT).is_file():
+            if others := [path.name for path in self.path.iterdir() if not path.name.startswith(".")]:
+                raise FileExistsError(f"output_dir {str(self.path)!r} holds {others[0]}: give an empty folder")
+            return
+        before = self.about()
+        for name, value in identity.items():
+            if before.get(name) != value:
+                holds = f"output_dir {str(self.path)!r} holds results with {name} {before.get(name)!r}"
+                raise ValueError(f"{holds}, and this run has {value!r}: give another folder")
+
+    def describe(self, identity: dict[str, Any], notes: dict[str, Any]) -> None:
+        """Checks the folder or, if it is new, writes what the results are: beside the identity, `notes`, which may
+        differ when the run goes on."""
+        self.check(identity)
+        if (self.path / ABOUT).is_file():
+            return
+        unfinished = self.path / UNFINISHED.format(ABOUT)
+        unfinished.write_text(json.dumps(identity | notes, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        keep(unfinished, self.path / ABOUT)
+
+    def parts(self) -> set[int]:
+        """The numbers of the parts that are there."""
+        return {int(path.stem.removeprefix("part-")) for path in self.path.glob("part-*.parquet")}
+
+    def tokens(self, part: int) -> int:
+        """The tokens of the texts of a part."""
+        return int(pq.read_metadata(self.path / PART.format(part)).metadata[b"tokens"])
+
+    @contextmanager
+    def part(self, number: int, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+        """A part to write to, which is there if this ends without an error, and else is not."""
+        target = self.path / PART.format(number)
+        unfinished = self.path / UNFINISHED.format(f"{target.name}-{os.getpid()}")
+        try:
+            with pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
+                yield writer
+            keep(unfinished, target)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+def keep(unfinished: Path, target: Path) -> None:
+    """Gives a file its name, once its content is on the disk."""
+    with unfinished.open("rb") as file:
+        os.fsync(file.fileno())
+    os.replace(unfinished, target)

@@ -1,0 +1,191 @@
+"""Texts through an encoder, in the order in which they come, however many they are."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..converters import ConversionError, from_official
+from ..hub.contents import ORIGIN, digest_of_tensor
+from ..limits import positions_of
+from ..packing import pack_weights
+from ..packing.packing import fastest
+from ..training.data import digest
+from .results import Embeddings, Labels, Tags, results_of
+from .sentence_files import sentence_settings
+
+#: texts that are tokenized and sorted together, and positions of a batch, padding included
+WINDOW, TOKENS_PER_BATCH = 8192, 8192
+
+
+class CorpusReader:
+    """Reads texts through an encoder: `for result in reader(texts)`.
+
+    A window of texts is tokenized at once, sorted by length, and computed in batches that hold about as many tokens.
+    So next to nothing is padded, and memory does not grow with the number of texts.
+
+    Args:
+        model: a model in evaluation mode, of the zoo or not, packed or not.
+        tokenizer: its fast tokenizer. It pads at the right from now on.
+        results: what the model gives for a text.
+        prompt: a text to put before each.
+        lower_case: whether texts are made lower case.
+        max_length: tokens to which texts are cut.
+        tokens_per_batch: positions of a batch, padding included; a longer text is a batch of its own.
+        window: texts that are sorted together.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        results: Embeddings | Labels | Tags,
+        prompt: str = "",
+        lower_case: bool = False,
+        max_length: int | None = None,
+        tokens_per_batch: int = TOKENS_PER_BATCH,
+        window: int = WINDOW,
+    ):
+        for name, value in {"tokens_per_batch": tokens_per_batch, "window": window}.items():
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        longest = min(positions_of(model.config) or tokenizer.model_max_length, tokenizer.model_max_length)
+        if max_length is not None and not 1 <= max_length <= (positions_of(model.config) or max_length):
+            raise ValueError(f"max_length {max_length}: the model reads 1 to {positions_of(model.config)} tokens")
+        self.model, self.tokenizer, self.results = model, tokenizer, results
+        self.prompt, self.lower_case, self.max_length = prompt, lower_case, max_length or longest
+        self.tokens_per_batch, self.window = tokens_per_batch, window
+        self.tokens = 0  # that were read so far
+        tokenizer.padding_side = "right"
+        tokenizer.deprecation_warnings["Asking-to-pad-a-fast-tokenizer"] = True  # texts are padded once sorted
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str,
+        pooling: str | None = None,
+        prompt_name: str | None = None,
+        max_length: int | None = None,
+        dtype: str = "float32",
+        embedding_dtype: str = "float32",
+        pack: str | None = None,
+        compile: bool = False,
+        tokens_per_batch: int = TOKENS_PER_BATCH,
+        window: int = WINDOW,
+        **loading: Any,
+    ) -> "CorpusReader":
+        """A reader of the model in a folder or on the Hub, on a GPU where there is one.
+
+        A classifier gives [`Labels`], a tagger [`Tags`], any other model [`Embeddings`], as the files of
+        sentence-transformers beside it say. An official model is converted, if the zoo has its architecture.
+
+        Args:
+            source: a folder or a Hub id.
+            pooling: `"mean"`, `"cls"`, `"last"` or another of `POOLINGS`, in the place of what the files say.
+            prompt_name: one of the prompts that the files name.
+            max_length: tokens to which texts are cut, in the place of what the files say.
+            dtype: of the model: `"float32"`, `"bfloat16"` or `"float16"`.
+            embedding_dtype: of the vectors: `"float32"` or `"float16"`.
+            pack: a type for [`pack_weights`], or `"fastest"`, to pack the weights for this CPU.
+            compile: whether `torch.compile` makes kernels for the model. (Padding is computed then.)
+            tokens_per_batch, window: see [`CorpusReader`].
+            loading: arguments of `from_pretrained`, such as `trust_remote_code` and `revision`.
+
+        Raises:
+            ValueError: for a value that does not fit the model; the message names it.
+        """
+        if dtype not in ("float32", "bfloat16", "float16"):
+            raise ValueError(f"dtype {dtype!r}: a model computes in float32, bfloat16 or float16")
+        config = AutoConfig.from_pretrained(source, **loading)
+        kind = results_of(config)
+        settings = sentence_settings(source, revision=loading.get("revision"))
+        settings = settings._replace(pooling=(pooling,)) if pooling else settings
+        prompt = settings.prompt(prompt_name)
+        tokenizer = AutoTokenizer.from_pretrained(source, **loading)
+        model = kind.auto_class.from_pretrained(source, dtype=getattr(torch, dtype), **loading)
+        with suppress(ConversionError):  # a zoo model, or one that the zoo does not convert, stays as it is
+            model = from_official(model)
+        model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+        results = kind(model, tokenizer, settings, embedding_dtype)
+        max_length = max_length or settings.max_length
+        reader = cls(model, tokenizer, results, prompt, settings.lower_case, max_length, tokens_per_batch, window)
+        reader.digest = digest_of(model, tokenizer)
+        pack = fastest(model) if pack == "fastest" else pack
+        if pack:
+            pack_weights(model, pack)
+        if compile:
+            model.compile(dynamic=True)
+        reader.source = str(source)
+        reader.loaded = {"dtype": dtype, "pack": pack, "compile": compile, "device": model.device.type}
+        return reader
+
+    #: of a model that `from_pretrained` has loaded: what tells it from others, and how it computes
+    source: str | None = None
+    digest: str | None = None
+    loaded: dict[str, Any] = {}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that the results depend on besides model and texts."""
+        own = ("prompt", "lower_case", "max_length", "tokens_per_batch", "window")
+        return {
+            "results": self.results.task,
+            **self.results.settings,
+            **{n: getattr(self, n) for n in own},
+            **self.loaded,
+        }
+
+    def __call__(self, texts: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """The result of each text, in the order of the texts: a value for each of `results.columns`.
+
+        Raises:
+            ValueError: for a text that is none, or that has no token; the message says which.
+        """
+        waiting, read = iter(texts), 0
+        while window := list(islice(waiting, self.window)):
+            yield from self._read(window, read)
+            read += len(window)
+
+    @torch.inference_mode()
+    def _read(self, texts: Sequence[str], first: int) -> list[dict[str, Any]]:
+        """The results of a window, whose first text has number `first`."""
+        if (bad := next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)) is not None:
+            raise ValueError(f"text {first + bad} (counted from 0) is no text: {texts[bad]!r}")
+        prompted = [self.prompt + text for text in texts]
+        prompted = [text.lower() for text in prompted] if self.lower_case else prompted
+        options = {"truncation": True, "max_length": self.max_length, "padding": False, "return_attention_mask": False}
+        rows = dict(self.tokenizer(prompted, **options, **self.results.tokenizing)) | {"sentence": prompted}
+        lengths = [len(ids) for ids in rows["input_ids"]]
+        if min(lengths) == 0:
+            bad = lengths.index(0)
+            raise ValueError(f"text {first + bad} (counted from 0) has no token: {texts[bad]!r}")
+        results: list[Any] = [None] * len(texts)
+        for places in batches(lengths, self.tokens_per_batch):
+            batch = {name: [column[place] for place in places] for name, column in rows.items()}
+            inputs = {name: batch[name] for name in self.tokenizer.model_input_names if name in batch}
+            inputs = self.tokenizer.pad(inputs, return_tensors="pt").to(self.model.device)
+            found = self.results(self.model(**inputs), inputs["attention_mask"], batch)
+            for place, result in zip(places, found, strict=True):
+                results[place] = result
+        self.tokens += sum(lengths)
+        return results
+
+
+def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """The places of texts in batches, the longest first. A batch has at most `budget` positions, or a single text."""
+    places = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
+    start = 0
+    while start < len(places):
+        stop = start + max(1, budget // lengths[places[start]])
+        yield places[start:stop]
+        start = stop
+
+
+def digest_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
+    """A short digest of a model's weights and settings and of its vocabulary."""
+    settings = {name: str(value) for name, value in model.config.to_dict().items() if name not in ORIGIN}
+    weights = (f"{name} {digest_of_tensor(tensor)}" for name, tensor in model.state_dict().items())
+    return digest([*weights, str(sorted(settings.items())), str(sorted(tokenizer.get_vocab().items()))])

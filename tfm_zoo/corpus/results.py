@@ -1,0 +1,131 @@
+"""What a model gives for a text: a class for each kind of head, which says which columns its results have."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TokenClassificationPipeline,
+)
+from transformers.utils import ModelOutput
+
+from .sentence_files import SentenceSettings
+
+#: how the states of a text's tokens, `(batch, length, hidden_size)`, become a vector. `real`, `(batch, length, 1)`, is
+#: 1 at tokens and 0 at padding, which stands at the right
+POOLINGS = {
+    "mean": lambda states, real: (states * real).sum(1) / real.sum(1),
+    "cls": lambda states, real: states[:, 0],
+    "last": lambda states, real: states[torch.arange(len(states)), real[:, :, 0].sum(1).long() - 1],
+    "max": lambda states, real: states.masked_fill(real == 0, -torch.inf).amax(1),
+    "mean_sqrt_len_tokens": lambda states, real: (states * real).sum(1) / real.sum(1).sqrt(),
+    "weightedmean": lambda states, real: POOLINGS["mean"](states, real * real.cumsum(1)),
+}
+DTYPES = {"float32": (torch.float32, pa.float32()), "float16": (torch.float16, pa.float16())}
+
+
+class Embeddings:
+    """A vector for each text: `embedding`."""
+
+    task, auto_class, tokenizing = "embeddings", AutoModel, {}
+
+    def __init__(self, model: PreTrainedModel, _: Any, settings: SentenceSettings, dtype: str = "float32"):
+        if unknown := [name for name in settings.pooling or [None] if name not in POOLINGS]:
+            why = "" if settings.pooling else ", and the model has neither a head nor files of sentence-transformers"
+            raise ValueError(f"pooling {unknown[0]!r}: give one of {', '.join(POOLINGS)}{why}")
+        if dtype not in DTYPES:
+            raise ValueError(f"embedding_dtype {dtype!r}: vectors are stored as {' or '.join(DTYPES)}")
+        self.poolings = [POOLINGS[name] for name in settings.pooling]
+        self.normalize = settings.normalize
+        self.dtype, stored = DTYPES[dtype]
+        self.size = settings.size or len(self.poolings) * model.config.hidden_size
+        self.columns = {"embedding": pa.list_(stored, self.size)}
+        self.settings = {"pooling": "+".join(settings.pooling), "normalize": self.normalize, "stored as": dtype}
+
+    def __call__(self, outputs: ModelOutput, mask: Tensor, batch: dict[str, list]) -> Iterator[dict[str, Any]]:
+        states, real = outputs.last_hidden_state.float(), mask.unsqueeze(2).float()
+        vectors = torch.cat([pool(states, real) for pool in self.poolings], dim=1)[:, : self.size]
+        vectors = normalize(vectors) if self.normalize else vectors
+        return ({"embedding": vector} for vector in vectors.to(self.dtype).cpu().numpy())
+
+
+class Labels:
+    """A classifier's `label` and the `probabilities` of all labels, in the order of the model's `id2label`.
+
+    If several labels may hold at once, `labels` are those with probabilities above one half. A regression gives
+    `values`.
+    """
+
+    task, auto_class, tokenizing = "labels", AutoModelForSequenceClassification, {}
+
+    def __init__(self, model: PreTrainedModel, *_: Any):
+        self.names = [model.config.id2label[index] for index in range(model.config.num_labels)]
+        self.problem = model.config.problem_type or "single_label_classification"
+        numbers = pa.list_(pa.float32(), len(self.names))
+        self.columns = {
+            "single_label_classification": {"label": pa.string(), "probabilities": numbers},
+            "multi_label_classification": {"labels": pa.list_(pa.string()), "probabilities": numbers},
+            "regression": {"values": numbers},
+        }[self.problem]
+        self.settings = {"labels": self.names}
+
+    def __call__(self, outputs: ModelOutput, mask: Tensor, batch: dict[str, list]) -> Iterator[dict[str, Any]]:
+        logits = outputs.logits.float()
+        if self.problem == "regression":
+            return ({"values": row} for row in logits.cpu().numpy())
+        if self.problem == "multi_label_classification":
+            rows = logits.sigmoid().cpu().numpy()
+            return ({"labels": [self.names[i] for i in (row > 0.5).nonzero()[0]], "probabilities": row} for row in rows)
+        rows = logits.softmax(-1).cpu().numpy()
+        return ({"label": self.names[row.argmax()], "probabilities": row} for row in rows)
+
+
+class Tags:
+    """The `tags` of a text: the words that a model tags, as transformers' pipeline gives them, with their places."""
+
+    task, auto_class = "tags", AutoModelForTokenClassification
+    tokenizing = {"return_offsets_mapping": True, "return_special_tokens_mask": True}
+    columns = {
+        "tags": pa.list_(
+            pa.struct(
+                {
+                    "entity_group": pa.string(),
+                    "score": pa.float32(),
+                    "word": pa.string(),
+                    "start": pa.int32(),
+                    "end": pa.int32(),
+                }
+            )
+        )
+    }
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *_: Any):
+        self.pipeline = TokenClassificationPipeline(model=model, tokenizer=tokenizer, device=model.device)
+        self.settings = {"labels": [model.config.id2label[index] for index in range(model.config.num_labels)]}
+
+    def __call__(self, outputs: ModelOutput, mask: Tensor, batch: dict[str, list]) -> Iterator[dict[str, Any]]:
+        for row, logits in enumerate(outputs.logits.float().cpu()):
+            found = {name: torch.tensor([column[row]]) for name, column in batch.items() if name != "sentence"}
+            found |= {"logits": logits[None, : len(batch["input_ids"][row])], "sentence": batch["sentence"][row]}
+            yield {"tags": self.pipeline.postprocess([found], aggregation_strategy="first")}
+
+
+#: how the name of a model's class ends -> what it gives
+RESULTS = {"SequenceClassification": Labels, "TokenClassification": Tags}
+
+
+def results_of(config: PreTrainedConfig) -> type[Embeddings | Labels | Tags]:
+    """What a model gives, by its head: embeddings, if it neither classifies nor tags."""
+    name = (config.architectures or [""])[0]
+    if name.endswith("QuestionAnswering") or config.is_encoder_decoder:
+        raise ValueError(f"{name} gives the texts of a corpus neither labels, tags nor vectors")
+    return next((kind for head, kind in RESULTS.items() if name.endswith(head)), Embeddings)

@@ -1,0 +1,90 @@
+"""What the files of sentence-transformers beside a model say of its embeddings: read as data, without that library."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformers.utils import cached_file
+
+MODULES, PROMPTS, TRANSFORMER = "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"
+#: what a module of an embedding model may be, by the last part of its class's name
+KINDS = ("Transformer", "Pooling", "Normalize")
+#: the names of poolings that differ from ours, and those of old files
+POOLINGS = {
+    "lasttoken": "last",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "last",
+}
+
+
+class SentenceSettings(NamedTuple):
+    """How a text becomes a vector.
+
+    Args:
+        pooling: keys of `POOLINGS` in `results.py`, whose vectors are joined; none if no file says it.
+        normalize: whether vectors have length 1.
+        max_length: tokens to which texts are cut; `None`: as many as the model takes.
+        lower_case: whether texts are made lower case before they are tokenized.
+        size: numbers of a vector that are kept, the first ones; `None`: all.
+        prompts: texts to put before each text, by their names.
+        default_prompt: the name of the one that is taken unasked, if any is.
+    """
+
+    pooling: tuple[str, ...] = ()
+    normalize: bool = False
+    max_length: int | None = None
+    lower_case: bool = False
+    size: int | None = None
+    prompts: dict[str, str] = {}
+    default_prompt: str | None = None
+
+    def prompt(self, name: str | None) -> str:
+        """The prompt of this name, or else the one that is taken unasked; a `ValueError` if there is none."""
+        if name is not None and name not in self.prompts:
+            known = f"those of the model are {', '.join(self.prompts)}" if self.prompts else "the model names none"
+            raise ValueError(f"prompt_name {name!r}: no such prompt; {known}")
+        return self.prompts.get(name or self.default_prompt, "")
+
+
+def sentence_settings(source: str, **options: Any) -> SentenceSettings:
+    """The settings of a folder or a Hub id, whose files may be missing. `options` are those of `cached_file`.
+
+    Raises:
+        ValueError: if the model has a part that is not read here, such as a dense layer over the vectors.
+    """
+
+    def read(name: str, default: Any) -> Any:
+        path = cached_file(source, name, _raise_exceptions_for_missing_entries=False, **options)
+        return json.loads(Path(path).read_text(encoding="utf-8")) if path else default
+
+    modules = [(each["type"].rpartition(".")[2], each["path"]) for each in read(MODULES, [])]
+    if not modules:
+        return SentenceSettings()
+    unread = [kind for kind, _ in modules if kind not in KINDS] + [path for kind, path in modules[:1] if path]
+    if unread:
+        raise ValueError(
+            f"{source}: {MODULES} names {', '.join(unread)}, which is not read; only {', '.join(KINDS)} are"
+        )
+    poolings = [read(f"{path}/config.json", {}) for kind, path in modules if kind == "Pooling"]
+    if any(not pooling.get("include_prompt", True) for pooling in poolings):
+        raise ValueError(f"{source}: its pooling leaves out the prompt (include_prompt: false), which is not read")
+    transformer, prompts = read(TRANSFORMER, {}), read(PROMPTS, {})
+    return SentenceSettings(
+        pooling=tuple(name for pooling in poolings for name in poolings_of(pooling)),
+        normalize=any(kind == "Normalize" for kind, _ in modules),
+        max_length=transformer.get("max_seq_length"),
+        lower_case=transformer.get("do_lower_case", False),
+        size=prompts.get("truncate_dim"),
+        prompts={name: prompt for name, prompt in (prompts.get("prompts") or {}).items() if prompt},
+        default_prompt=prompts.get("default_prompt_name"),
+    )
+
+
+def poolings_of(config: dict[str, Any]) -> list[str]:
+    """The poolings that a file names, in their order, in today's form or in that of old files."""
+    named = config.get("pooling_mode") or [name for name in POOLINGS if config.get(name) is True] or ["mean"]
+    return [POOLINGS.get(name, name) for name in ([named] if isinstance(named, str) else named)]

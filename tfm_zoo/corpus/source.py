@@ -1,0 +1,175 @@
+"""A corpus: the rows of a data set as a stream, in a fixed order, which is never held as a whole."""
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+from datasets import IterableDataset, load_dataset, load_from_disk
+from datasets.exceptions import DatasetsError
+
+from ..training.data import DELIMITERS, TEXT_FILES, in_parts, listed, matching_files
+from ..training.streaming.byte_ranges import in_ranges
+
+#: rows that are read at once
+ROWS = 1024
+
+
+class Shard(NamedTuple):
+    """What the first reading of a shard has found: its rows, a digest of its texts, the types of the columns that are
+    kept, and the first row that is no text, with what it holds."""
+
+    rows: int
+    digest: str
+    schema: pa.Schema
+    bad: tuple[int, str] | None = None
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The rows of a data set, shard after shard.
+
+    Args:
+        shards: streams, in the order of the rows.
+        column: of the texts.
+        keep: other columns, which results are written beside.
+    """
+
+    shards: Sequence[IterableDataset]
+    column: str
+    keep: Sequence[str] = ()
+
+    @classmethod
+    def open(
+        cls,
+        dataset_name: str | None = None,
+        data_files: Sequence[str] = (),
+        dataset_config_name: str | None = None,
+        split: Sequence[str] = (),
+        text_column: str | None = None,
+        keep: Sequence[str] = (),
+    ) -> "Corpus":
+        """The corpus in a data set or in files; nothing but names and the first rows is read.
+
+        Args:
+            dataset_name: a Hub id, a folder of files, or a folder that `save_to_disk` wrote.
+            data_files: files or patterns (`corpus/*.parquet`) of Parquet, CSV, TSV, JSON lines, or lines of text.
+            dataset_config_name: a configuration of the data set.
+            split: its splits, one after the other; may be left out if there is only one.
+            text_column: by default `text`, or the only column.
+            keep: further columns.
+
+        Raises:
+            ValueError, OSError: if there is no such data set, file, split or column. The message names it.
+        """
+        if bool(dataset_name) == bool(data_files):
+            raise ValueError("a corpus is a dataset_name or data_files: give one of the two")
+        try:
+            streams = from_files(data_files) if data_files else from_name(dataset_name, dataset_config_name, split)
+            columns = streams[0].column_names or list(next(iter(streams[0]), {}))
+        except DatasetsError as error:
+            raise ValueError(
+                f"{dataset_name or ', '.join(data_files)} cannot be read: {error.__cause__ or error}"
+            ) from error
+        text_column = text_column or (columns[0] if len(columns) == 1 else "text")
+        for option, name in [("text_column_name", text_column), *(("keep_columns", name) for name in keep)]:
+            if name not in columns:
+                raise ValueError(f"{option} {name!r}: no such column; the columns are {listed(columns)}")
+        names = [*dict.fromkeys([text_column, *keep])]
+        shards = [
+            stream.select_columns(names).with_format("arrow").shard(stream.num_shards, index)
+            for stream in streams
+            for index in range(stream.num_shards)
+        ]
+        return cls(shards, text_column, tuple(keep))
+
+    def survey(self, index: int) -> Shard:
+        """Reads a shard from beginning to end."""
+        rows, digest, schemas, bad = 0, hashlib.sha256(), [], None
+        for table in self.shards[index].iter(batch_size=ROWS):
+            texts = table[self.column]
+            wrong = None
+            if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+                wrong = 0
+            elif texts.null_count:
+                wrong = texts.to_pylist().index(None)
+            if wrong is not None:
+                bad = (rows + wrong, repr(texts[wrong].as_py()))
+                break
+            for text in texts.to_pylist():
+                digest.update(text.encode() + b"\0")
+            rows += len(table)
+            schemas.append(table.select(self.keep).schema.remove_metadata())
+        schema = pa.unify_schemas(schemas, promote_options="permissive") if schemas else pa.schema([])
+        return Shard(rows, digest.hexdigest(), schema, bad)
+
+    def tables(self, first: int) -> Iterator[pa.Table]:
+        """The rows from the beginning of shard number `first` on."""
+        return chain.from_iterable(shard.iter(batch_size=ROWS) for shard in self.shards[first:])
+
+
+class Cursor:
+    """A place in a corpus, from which rows are read forwards. `sizes`: the rows of each shard."""
+
+    def __init__(self, corpus: Corpus, sizes: Sequence[int]):
+        self.corpus, self.starts = corpus, [0, *accumulate(sizes)]
+        self.place, self.tables, self.rest = self.starts[-1], iter(()), None
+
+    def read(self, rows: range) -> pa.Table:
+        """These rows. Rows before them are passed over, or whole shards; only for rows that lie behind the place is a
+        shard opened again."""
+        shard = bisect_right(self.starts, rows.start) - 1
+        if not self.starts[shard] <= self.place <= rows.start:
+            self.place, self.tables, self.rest = self.starts[shard], self.corpus.tables(shard), None
+        found = []
+        while self.place < rows.stop:
+            table = next(self.tables, None) if self.rest is None else self.rest
+            if table is None:
+                raise ValueError(f"the corpus has {self.place} rows, and had {self.starts[-1]} before")
+            found.append(table.slice(max(0, rows.start - self.place), rows.stop - max(self.place, rows.start)))
+            self.rest = table.slice(rows.stop - self.place) if self.place + len(table) > rows.stop else None
+            self.place = min(self.place + len(table), rows.stop)
+        return pa.concat_tables(found, promote_options="permissive")
+
+
+def from_files(patterns: Sequence[str]) -> list[IterableDataset]:
+    """The rows of files: all of one kind, in the order of their names within each pattern."""
+    files = []
+    for pattern in patterns:
+        if not (matching := matching_files(pattern)):
+            raise FileNotFoundError(f"data_files {pattern!r}: no such file")
+        files += matching
+    suffix, *others = sorted({path.suffix for path in files})
+    if others:
+        raise ValueError(f"data_files are of several kinds: {', '.join([suffix, *others])}")
+    if suffix not in TEXT_FILES:
+        raise ValueError(f"data_files {str(files[0])!r}: expected one of {', '.join(TEXT_FILES)}, not {suffix!r}")
+    files = [path for path in files if path.stat().st_size]
+    if not files:
+        raise ValueError(f"data_files {', '.join(patterns)}: there is no text, the files are empty")
+    if suffix in (".txt", ".jsonl"):
+        return [in_ranges(files)]
+    options = {"sep": DELIMITERS[suffix]} if suffix in DELIMITERS else {}
+    stream = load_dataset(TEXT_FILES[suffix], data_files=[*map(str, files)], split="train", streaming=True, **options)
+    return [in_parts(stream)]
+
+
+def from_name(name: str, config: str | None, splits: Sequence[str]) -> list[IterableDataset]:
+    """The splits of a data set that is on the Hub, in a folder, or saved by `save_to_disk`."""
+    try:
+        if (Path(name) / "dataset_dict.json").exists():
+            found = {split: in_parts(rows, streaming=True) for split, rows in load_from_disk(name).items()}
+        else:
+            found = {split: in_parts(rows) for split, rows in load_dataset(name, config, streaming=True).items()}
+    except ConnectionError as error:
+        raise ValueError(f"dataset_name {name!r}: no such folder, and the Hub cannot be reached") from error
+    for split in splits:
+        if split not in found:
+            raise ValueError(f"split {split!r}: no such split; {name} has {', '.join(found)}")
+    if not splits and len(found) > 1:
+        raise ValueError(f"{name} has several splits: give --split with one or more of {', '.join(found)}")
+    return [found[split] for split in splits or found]
