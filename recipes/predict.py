@@ -8,8 +8,8 @@ python recipes/predict.py runs/answers --question "who burnt the soup ?" "on mon
 python recipes/predict.py sentence-transformers/all-MiniLM-L6-v2 --data_files 'corpus/*.parquet' --output_dir vectors
 
 The model's head decides what it does. Plain transformers runs it, except for questions, which transformers 5 no longer
-answers; for `--metrics`, which score a classifier on a table of texts and labels; and for a corpus, whose labels, tags or
-vectors are written to a folder, alone or under `accelerate launch`: for them `tfm_zoo` is imported.
+answers; for `--metrics`, which score a classifier on a table of texts and labels; and for a corpus, whose labels, tags
+or vectors are written to a folder, alone or under `accelerate launch`. For these `tfm_zoo` is imported.
 """
 
 import argparse
