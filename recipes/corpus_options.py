@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trained import loading
 
 if TYPE_CHECKING:
-    from tfm_zoo.corpus import CorpusRun
+    from tfm_zoo.corpus.run import CorpusRun
 
 #: options of the corpus, of the model that reads it, and of the folder, with the arguments of argparse
 CORPUS = {
@@ -57,7 +57,9 @@ def is_corpus(args: argparse.Namespace, error: Callable[[str], None]) -> bool:
 
 def corpus_run(args: argparse.Namespace) -> "CorpusRun":
     """The run that the arguments ask for. Raises a `ValueError` or an `OSError` that names what cannot be."""
-    from tfm_zoo.corpus import Corpus, CorpusReader, CorpusRun
+    from tfm_zoo.corpus import CorpusReader
+    from tfm_zoo.corpus.run import CorpusRun
+    from tfm_zoo.corpus.source import Corpus
 
     columns = {"text_column": (args.text_column_name or [None])[0], "keep": args.keep_columns}
     source = {name: getattr(args, name) for name in CORPUS if name != "keep_columns"}

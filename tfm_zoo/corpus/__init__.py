@@ -1,7 +1,9 @@
-"""Millions of texts through an encoder: one class that reads texts, and one that takes a data set into a folder."""
+"""Millions of texts through an encoder.
+
+`reader.py` reads any iterable of texts, and needs transformers alone. `run.py` takes a data set (`source.py`) into a
+folder of Parquet (`folder.py`).
+"""
 
 from .reader import CorpusReader
-from .run import CorpusRun
-from .source import Corpus
 
-__all__ = ["Corpus", "CorpusReader", "CorpusRun"]
+__all__ = ["CorpusReader"]

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,10 @@ class ResultsFolder:
             yield
         finally:
             lock.release()
+            if not (self.path / ABOUT).is_file():  # the run was refused, and leaves nothing
+                (self.path / LOCK).unlink(missing_ok=True)
+                with suppress(OSError):  # if it holds files of somebody else
+                    self.path.rmdir()
 
     def about(self) -> dict[str, Any]:
         """What `describe` has written."""
@@ -93,6 +97,8 @@ class ResultsFolder:
             with pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
                 yield writer
             keep(unfinished, target)
+        except OSError as error:  # such as a full disk
+            raise OSError(f"{target} is not written, and the parts that are there are whole: {error}") from error
         finally:
             unfinished.unlink(missing_ok=True)
 

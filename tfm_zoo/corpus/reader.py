@@ -1,5 +1,6 @@
 """Texts through an encoder, in the order in which they come, however many they are."""
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -13,7 +14,6 @@ from ..hub.contents import ORIGIN, digest_of_tensor
 from ..limits import positions_of
 from ..packing import pack_weights
 from ..packing.packing import fastest
-from ..training.data import digest
 from .results import Embeddings, Labels, Tags, results_of
 from .sentence_files import sentence_settings
 
@@ -112,13 +112,12 @@ class CorpusReader:
         results = kind(model, tokenizer, settings, embedding_dtype)
         max_length = max_length or settings.max_length
         reader = cls(model, tokenizer, results, prompt, settings.lower_case, max_length, tokens_per_batch, window)
-        reader.digest = digest_of(model, tokenizer)
+        reader.source, reader.digest = str(source), digest_of(model, tokenizer)
         pack = fastest(model) if pack == "fastest" else pack
         if pack:
             pack_weights(model, pack)
         if compile:
             model.compile(dynamic=True)
-        reader.source = str(source)
         reader.loaded = {"dtype": dtype, "pack": pack, "compile": compile, "device": model.device.type}
         return reader
 
@@ -139,7 +138,7 @@ class CorpusReader:
         }
 
     def __call__(self, texts: Iterable[str]) -> Iterator[dict[str, Any]]:
-        """The result of each text, in the order of the texts: a value for each of `results.columns`.
+        """The result of each text, in the order of the texts: a value for each of `results.columns()`.
 
         Raises:
             ValueError: for a text that is none, or that has no token; the message says which.
@@ -185,7 +184,8 @@ def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
 
 
 def digest_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
-    """A short digest of a model's weights and settings and of its vocabulary."""
+    """The SHA-256 of a model's weights and settings and of its vocabulary."""
     settings = {name: str(value) for name, value in model.config.to_dict().items() if name not in ORIGIN}
     weights = (f"{name} {digest_of_tensor(tensor)}" for name, tensor in model.state_dict().items())
-    return digest([*weights, str(sorted(settings.items())), str(sorted(tokenizer.get_vocab().items()))])
+    parts = (*weights, str(sorted(settings.items())), str(sorted(tokenizer.get_vocab().items())))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -1,9 +1,8 @@
 """What a model gives for a text: a class for each kind of head, which says which columns its results have."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -14,11 +13,13 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    TokenClassificationPipeline,
 )
 from transformers.utils import ModelOutput
 
 from .sentence_files import SentenceSettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: how the states of a text's tokens, `(batch, length, hidden_size)`, become a vector. `real`, `(batch, length, 1)`, is
 #: 1 at tokens and 0 at padding, which stands at the right
@@ -30,7 +31,7 @@ POOLINGS = {
     "mean_sqrt_len_tokens": lambda states, real: (states * real).sum(1) / real.sum(1).sqrt(),
     "weightedmean": lambda states, real: POOLINGS["mean"](states, real * real.cumsum(1)),
 }
-DTYPES = {"float32": (torch.float32, pa.float32()), "float16": (torch.float16, pa.float16())}
+DTYPES = ("float32", "float16")
 
 
 class Embeddings:
@@ -46,16 +47,21 @@ class Embeddings:
             raise ValueError(f"embedding_dtype {dtype!r}: vectors are stored as {' or '.join(DTYPES)}")
         self.poolings = [POOLINGS[name] for name in settings.pooling]
         self.normalize = settings.normalize
-        self.dtype, stored = DTYPES[dtype]
+        self.dtype = dtype
         self.size = settings.size or len(self.poolings) * model.config.hidden_size
-        self.columns = {"embedding": pa.list_(stored, self.size)}
-        self.settings = {"pooling": "+".join(settings.pooling), "normalize": self.normalize, "stored as": dtype}
+        self.settings = {"pooling": "+".join(settings.pooling), "normalize": self.normalize, "size": self.size}
+        self.settings["embedding_dtype"] = dtype
+
+    def columns(self) -> "dict[str, pa.DataType]":
+        import pyarrow as pa
+
+        return {"embedding": pa.list_(getattr(pa, self.dtype)(), self.size)}
 
     def __call__(self, outputs: ModelOutput, mask: Tensor, batch: dict[str, list]) -> Iterator[dict[str, Any]]:
         states, real = outputs.last_hidden_state.float(), mask.unsqueeze(2).float()
-        vectors = torch.cat([pool(states, real) for pool in self.poolings], dim=1)[:, : self.size]
-        vectors = normalize(vectors) if self.normalize else vectors
-        return ({"embedding": vector} for vector in vectors.to(self.dtype).cpu().numpy())
+        vectors = torch.cat([pool(states, real) for pool in self.poolings], dim=1)
+        vectors = (normalize(vectors) if self.normalize else vectors)[:, : self.size]
+        return ({"embedding": vector} for vector in vectors.to(getattr(torch, self.dtype)).cpu().numpy())
 
 
 class Labels:
@@ -70,13 +76,17 @@ class Labels:
     def __init__(self, model: PreTrainedModel, *_: Any):
         self.names = [model.config.id2label[index] for index in range(model.config.num_labels)]
         self.problem = model.config.problem_type or "single_label_classification"
+        self.settings = {"labels": self.names}
+
+    def columns(self) -> "dict[str, pa.DataType]":
+        import pyarrow as pa
+
         numbers = pa.list_(pa.float32(), len(self.names))
-        self.columns = {
+        return {
             "single_label_classification": {"label": pa.string(), "probabilities": numbers},
             "multi_label_classification": {"labels": pa.list_(pa.string()), "probabilities": numbers},
             "regression": {"values": numbers},
         }[self.problem]
-        self.settings = {"labels": self.names}
 
     def __call__(self, outputs: ModelOutput, mask: Tensor, batch: dict[str, list]) -> Iterator[dict[str, Any]]:
         logits = outputs.logits.float()
@@ -94,23 +104,18 @@ class Tags:
 
     task, auto_class = "tags", AutoModelForTokenClassification
     tokenizing = {"return_offsets_mapping": True, "return_special_tokens_mask": True}
-    columns = {
-        "tags": pa.list_(
-            pa.struct(
-                {
-                    "entity_group": pa.string(),
-                    "score": pa.float32(),
-                    "word": pa.string(),
-                    "start": pa.int32(),
-                    "end": pa.int32(),
-                }
-            )
-        )
-    }
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *_: Any):
+        from transformers import TokenClassificationPipeline
+
         self.pipeline = TokenClassificationPipeline(model=model, tokenizer=tokenizer, device=model.device)
         self.settings = {"labels": [model.config.id2label[index] for index in range(model.config.num_labels)]}
+
+    def columns(self) -> "dict[str, pa.DataType]":
+        import pyarrow as pa
+
+        of_word = {"entity_group": pa.string(), "score": pa.float32(), "word": pa.string()}
+        return {"tags": pa.list_(pa.struct(of_word | {"start": pa.int32(), "end": pa.int32()}))}
 
     def __call__(self, outputs: ModelOutput, mask: Tensor, batch: dict[str, list]) -> Iterator[dict[str, Any]]:
         for row, logits in enumerate(outputs.logits.float().cpu()):

@@ -50,7 +50,7 @@ class CorpusRun:
         if self.rows_per_part < 1:
             raise ValueError(f"rows_per_part must be at least 1, not {self.rows_per_part}")
         self.folder = ResultsFolder(self.output_dir)
-        columns = {"id": pa.int64(), **self.reader.results.columns}
+        columns = {"id": pa.int64(), **self.reader.results.columns()}
         if taken := [name for name in self.corpus.keep if name in columns]:
             raise ValueError(f"keep_columns {taken[0]!r}: a column of this name is written")
 
@@ -111,7 +111,7 @@ class CorpusRun:
         """What a process has to know to compute a part, and what a reader of the results wants to know."""
         kept = pa.unify_schemas([shard.schema for shard in shards if shard.rows], promote_options="permissive")
         columns = {"id": pa.int64(), **{name: kept.field(name).type for name in self.corpus.keep}}
-        schema = pa.schema(columns | self.reader.results.columns)
+        schema = pa.schema(columns | self.reader.results.columns())
         return {
             "source": self.reader.source,
             "versions": {"tfm_zoo": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
@@ -142,7 +142,7 @@ class CorpusRun:
                 table = self.cursor.read(window)
                 results = list(self.reader(table[self.corpus.column].to_pylist()))
                 columns = {"id": [*window], **{name: table[name] for name in self.corpus.keep}}
-                columns |= {name: [each[name] for each in results] for name in self.reader.results.columns}
+                columns |= {name: [each[name] for each in results] for name in self.reader.results.columns()}
                 writer.write_table(pa.table(columns, schema=schema))
             writer.add_key_value_metadata({"tokens": str(self.reader.tokens - before)})
 

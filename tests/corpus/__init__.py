@@ -1,0 +1,1 @@
+"""A corpus is read through an encoder: each text once, in order, and nothing is lost."""

@@ -1,0 +1,142 @@
+"""`CorpusReader` gives what sentence-transformers and transformers' pipelines give, in the order of the texts."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification, pipeline
+
+from tfm_zoo import CorpusReader
+
+from ..tiny_corpus import save_tiny_encoder
+
+
+def vectors(reader: CorpusReader, texts: list[str]) -> np.ndarray:
+    return np.stack([result["embedding"] for result in reader(texts)])
+
+
+def as_sentence_transformer(encoder, folder, pooling="mean", normalize=False, **prompts):
+    """The encoder with the files of sentence-transformers, which the library itself writes."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Normalize, Pooling, Transformer
+
+    body = Transformer(str(encoder), max_seq_length=16)
+    modules = [body, Pooling(body.get_word_embedding_dimension(), pooling_mode=pooling)]
+    model = SentenceTransformer(modules=modules + [Normalize()] * normalize, device="cpu", **prompts)
+    model.save(str(folder), create_model_card=False)
+    return model
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize(
+    "pooling", ["mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean", ("cls", "mean")], ids=str
+)
+def test_vectors_are_those_of_sentence_transformers(encoder, texts, tmp_path, pooling):
+    prompts = {"prompts": {"query": "find: ", "document": "b2 "}, "default_prompt_name": "document", "truncate_dim": 20}
+    model = as_sentence_transformer(encoder, tmp_path, pooling, pooling != "cls", **prompts)
+    found = vectors(CorpusReader.from_pretrained(tmp_path), texts)
+    assert found.shape == (100, 20) and found.dtype == np.float32
+    np.testing.assert_allclose(found, model.encode(texts), atol=2e-6)
+    found = vectors(CorpusReader.from_pretrained(tmp_path, prompt_name="query"), texts[:9])
+    np.testing.assert_allclose(found, model.encode(texts[:9], prompt_name="query"), atol=2e-6)
+
+
+def test_results_do_not_depend_on_batches_and_windows(encoder, texts):
+    whole = vectors(CorpusReader.from_pretrained(encoder, pooling="mean"), texts)
+    for options in ({"tokens_per_batch": 1}, {"window": 7, "tokens_per_batch": 90}, {"pack": "float32"}):
+        reader = CorpusReader.from_pretrained(encoder, pooling="mean", **options)
+        np.testing.assert_allclose(vectors(reader, texts), whole, atol=2e-6)
+    shortened = CorpusReader.from_pretrained(encoder, pooling="mean", max_length=5, embedding_dtype="float16")
+    assert vectors(shortened, texts).dtype == np.float16
+    assert max(map(len, shortened.tokenizer(texts, truncation=True, max_length=5)["input_ids"])) == 5
+    assert shortened.tokens < 5 * len(texts)
+    rounded = CorpusReader.from_pretrained(encoder, pooling="mean", dtype="bfloat16")
+    assert 0 < abs(vectors(rounded, texts) - whole).max() < 0.1
+
+
+def test_texts_are_read_as_they_are_asked_for(encoder):
+    """Of a stream without end no more than a window is read."""
+    asked = []
+
+    def endless():
+        while True:
+            asked.append("film")
+            yield asked[-1]
+
+    results = CorpusReader.from_pretrained(encoder, pooling="cls", window=4)(endless())
+    for _ in range(6):
+        next(results)
+    assert len(asked) == 8
+
+
+@pytest.mark.parametrize("problem", ["single_label_classification", "multi_label_classification", "regression"])
+def test_labels_are_those_of_the_pipeline(texts, tmp_path, problem):
+    save_tiny_encoder(tmp_path, BertForSequenceClassification, num_labels=3, problem_type=problem)
+    classify = pipeline("text-classification", str(tmp_path), top_k=None, device="cpu")
+    for text, result in zip(texts[:20], CorpusReader.from_pretrained(tmp_path)(texts[:20]), strict=True):
+        expected = {found["label"]: found["score"] for found in classify([text])[0]}
+        numbers = result["values" if problem == "regression" else "probabilities"]
+        assert numbers == pytest.approx([expected[f"LABEL_{i}"] for i in range(3)], abs=1e-5)
+        if problem == "single_label_classification":
+            assert result["label"] == max(expected, key=expected.get)
+        if problem == "multi_label_classification":
+            assert result["labels"] == [f"LABEL_{i}" for i in range(3) if expected[f"LABEL_{i}"] > 0.5]
+
+
+def test_tags_are_those_of_the_pipeline(texts, tmp_path):
+    names = {0: "O", 1: "B-film", 2: "I-film"}
+    save_tiny_encoder(tmp_path, BertForTokenClassification, id2label=names)
+    tag = pipeline("token-classification", str(tmp_path), aggregation_strategy="first", device="cpu")
+    short = [text for text in texts if len(text) < 50]
+    results = [*CorpusReader.from_pretrained(tmp_path)(short)]
+    assert sum(len(result["tags"]) for result in results) > 10
+    for text, result in zip(short, results, strict=True):
+        expected = tag(text) if text else []
+        assert [{**found, "score": 0} for found in result["tags"]] == [{**found, "score": 0} for found in expected]
+        scores = [[found["score"] for found in tags] for tags in (result["tags"], expected)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+
+
+BAD = {
+    "give one of mean, cls, last": {"pooling": "median"},
+    "and the model has neither a head nor files": {},
+    "no such prompt; the model names none": {"pooling": "cls", "prompt_name": "query"},
+    "the model reads 1 to 64 tokens": {"pooling": "cls", "max_length": 65},
+    "computes in float32, bfloat16 or float16": {"pooling": "cls", "dtype": "float8"},
+    "embedding_dtype 'bfloat16'": {"pooling": "cls", "embedding_dtype": "bfloat16"},
+    "not as 'int3'": {"pooling": "cls", "pack": "int3"},
+    "tokens_per_batch must be at least 1, not 0": {"pooling": "cls", "tokens_per_batch": 0},
+    "window must be at least 1": {"pooling": "cls", "window": -1},
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_options(encoder, message):
+    with pytest.raises(ValueError, match=message):
+        CorpusReader.from_pretrained(encoder, **BAD[message])
+
+
+def test_bad_texts_and_models(encoder, tmp_path):
+    reader = CorpusReader.from_pretrained(encoder, pooling="cls", window=2)
+    with pytest.raises(ValueError, match=r"text 3 \(counted from 0\) is no text: None"):
+        [*reader(["a", "b", "c", None])]
+    reader.tokenizer.backend_tokenizer.post_processor = None
+    with pytest.raises(ValueError, match=r"text 1 \(counted from 0\) has no token: ''"):
+        [*reader(["a", ""])]
+    save_tiny_encoder(tmp_path, BertForQuestionAnswering)
+    with pytest.raises(ValueError, match="neither labels, tags nor vectors"):
+        CorpusReader.from_pretrained(tmp_path)
+    shutil.copytree(encoder, tmp_path / "dense")
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": ""} for kind in ("Transformer", "Dense")]
+    (tmp_path / "dense/modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ValueError, match=r"names Dense, which is not read"):
+        CorpusReader.from_pretrained(tmp_path / "dense")
+
+
+@pytest.mark.slow
+def test_compiled(encoder, texts):
+    plain, compiled = (CorpusReader.from_pretrained(encoder, pooling="mean", compile=flag) for flag in (False, True))
+    np.testing.assert_allclose(vectors(compiled, texts), vectors(plain, texts), atol=1e-5)
+    torch._dynamo.reset()

@@ -1,0 +1,183 @@
+"""A corpus becomes a folder of parts: each whole or absent, the same whoever writes them."""
+
+import json
+
+import datasets
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from filelock import FileLock
+
+from tfm_zoo import CorpusReader
+from tfm_zoo.corpus import folder
+from tfm_zoo.corpus.folder import ABOUT, LOCK
+from tfm_zoo.corpus.run import CorpusRun
+from tfm_zoo.corpus.source import Corpus
+
+from ..tiny_corpus import save_tiny_encoder
+
+
+@pytest.fixture(scope="module")
+def reader(encoder) -> CorpusReader:
+    return CorpusReader.from_pretrained(str(encoder), pooling="mean", window=8)
+
+
+@pytest.fixture
+def files(texts, tmp_path) -> list[str]:
+    """The texts with their places, in two files of small groups of rows."""
+    table = pa.table({"text": texts, "place": range(100), "note": ["x", None] * 50})
+    pq.write_table(table[:70], tmp_path / "0.parquet", row_group_size=9)
+    pq.write_table(table[70:], tmp_path / "1.parquet", row_group_size=50)
+    return [str(tmp_path / "*.parquet")]
+
+
+def run(reader, files, out, keep=("place",), rows_per_part=30) -> None:
+    CorpusRun(Corpus.open(data_files=files, keep=keep), reader, out, rows_per_part)()
+
+
+def contents(out) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in out.iterdir() if path.name != LOCK}
+
+
+def test_results_beside_the_columns(reader, files, texts, tmp_path):
+    """As `datasets`, pandas and Arrow read them."""
+    out = tmp_path / "out"
+    run(reader, files, out, keep=["place", "note", "text"])
+    rows = datasets.load_dataset(str(out), split="train", cache_dir=tmp_path / "cache")
+    assert rows.features["embedding"] == datasets.List(datasets.Value("float32"), length=32)
+    assert rows["id"][:] == rows["place"][:] == [*range(100)] and rows["note"][:] == ["x", None] * 50
+    assert rows["text"][:] == texts
+    expected = np.stack([result["embedding"] for result in reader(texts)])
+    np.testing.assert_allclose(np.stack(pd.read_parquet(out)["embedding"]), expected, atol=2e-6)
+    assert pq.read_schema(out / "part-000003.parquet").field("embedding").type == pa.list_(pa.float32(), 32)
+    about = json.loads((out / ABOUT).read_text())
+    assert (about["rows"], about["model"], about["pooling"]) == (100, reader.digest, "mean")
+
+
+def test_a_run_goes_on(reader, files, tmp_path):
+    """What is missing is computed again, what is there is not, and nothing tells the folder from an undisturbed one."""
+    out = tmp_path / "out"
+    run(reader, files, out)
+    undisturbed = contents(out)
+    assert len(undisturbed) == 5
+    for name in ("part-000000.parquet", "part-000002.parquet"):
+        (out / name).unlink()
+    (out / ".part-000002.parquet-1.unfinished").write_bytes(b"half")
+    before = (out / "part-000001.parquet").stat().st_mtime_ns
+    run(reader, files, out)
+    assert contents(out) == undisturbed
+    assert (out / "part-000001.parquet").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "json", "txt", "folder", "saved"])
+def test_kinds_of_data(reader, texts, tmp_path, kind):
+    texts = [text for text in texts if text]
+    rows = datasets.Dataset.from_dict({"text": texts})
+    source = {"data_files": [str(tmp_path / f"data.{kind}")]}
+    if kind in ("csv", "tsv"):
+        rows.to_csv(source["data_files"][0], sep={"csv": ",", "tsv": "\t"}[kind])
+    elif kind in ("json", "jsonl"):
+        rows.to_json(source["data_files"][0])
+    elif kind == "txt":
+        (tmp_path / "data.txt").write_text("\n".join(texts))
+    else:
+        source = {"dataset_name": str(tmp_path / "data"), "split": ["test", "train"]}
+        parts = datasets.DatasetDict({"train": rows.select(range(50, 99)), "test": rows.select(range(50))})
+        if kind == "saved":
+            parts.save_to_disk(tmp_path / "data")
+        else:
+            for name, part in parts.items():
+                part.to_parquet(tmp_path / "data" / f"{name}.parquet")
+    CorpusRun(Corpus.open(**source, keep=["text"]), reader, tmp_path / "out")()
+    assert pq.read_table(tmp_path / "out")["text"].to_pylist() == texts
+
+
+def refused(message: str, reader, files, out, error=ValueError, **options) -> None:
+    """A run that is refused by name leaves the folder as it was."""
+    before = contents(out) if out.is_dir() else None
+    with pytest.raises(error, match=message):
+        run(reader, files, out, **options)
+    assert before is None or contents(out) == before
+
+
+def test_another_run_in_the_folder(reader, encoder, files, texts, tmp_path):
+    out = tmp_path / "out"
+    run(reader, files, out)
+    refused("rows_per_part 30, and this run has 20", reader, files, out, rows_per_part=20)
+    refused(r"keep_columns \['place'\], and this run has \[\]", reader, files, out, keep=())
+    other = CorpusReader.from_pretrained(encoder, pooling="cls", window=8)
+    refused("pooling 'mean', and this run has 'cls'", other, files, out)
+    save_tiny_encoder(tmp_path / "other", layer_norm_eps=1e-3)
+    other = CorpusReader.from_pretrained(tmp_path / "other", pooling="mean", window=8)
+    refused(f"model '{reader.digest}', and this run has '{other.digest}'", other, files, out)
+    changed = pa.table({"text": [*texts[:30], "else"], "place": range(31), "note": ["x"] * 31})
+    pq.write_table(changed, tmp_path / "1.parquet")
+    refused("rows 100, and this run has 101", reader, files, out)
+    with FileLock(out / LOCK):
+        refused("another run is writing to it", reader, files, out)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/mine.txt").write_text("mine")
+    refused("holds mine.txt: give an empty folder", reader, files, tmp_path / "full", FileExistsError)
+
+
+BAD_DATA = {
+    "keep_columns 'url': no such column; the columns are \\['text', 'place', 'note'\\]": {"keep": ["url"]},
+    "keep_columns 'id': no such column": {"keep": ["id"]},
+    "text_column_name 'body': no such column": {"text_column": "body"},
+    "data_files 'none/\\*.parquet': no such file": {"data_files": ["none/*.parquet"]},
+    "row 1 \\(counted from 0\\) of column 'note' is no text: None": {"text_column": "note"},
+    "row 0 \\(counted from 0\\) of column 'place' is no text: 0": {"text_column": "place"},
+    "give one of the two": {"dataset_name": "generated"},
+}
+
+
+@pytest.mark.parametrize("message", BAD_DATA)
+def test_bad_data(reader, files, tmp_path, message):
+    with pytest.raises((ValueError, OSError), match=message):
+        CorpusRun(Corpus.open(**{"data_files": files} | BAD_DATA[message]), reader, tmp_path / "out")()
+    assert not [*tmp_path.glob("out/*")]
+
+
+def test_bad_files(reader, files, tmp_path):
+    (tmp_path / "a.txt").write_text("")
+    (tmp_path / "b.csv").write_text("text,id\n")
+    (tmp_path / "c.pdf").write_text("x")
+    pq.write_table(pa.table({"text": ["a"], "id": [1]}), tmp_path / "ids")
+    for names, message in {
+        ("a.txt",): "there is no text",
+        ("b.csv", "0.parquet"): "several kinds: .csv, .parquet",
+        ("c.pdf",): "expected one of .txt, .csv",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            Corpus.open(data_files=[str(tmp_path / name) for name in names])
+    (tmp_path / "ids").rename(tmp_path / "d.parquet")
+    with pytest.raises(ValueError, match="keep_columns 'id': a column of this name is written"):
+        run(reader, [str(tmp_path / "d.parquet")], tmp_path / "out", keep=["id"])
+    for name in ("train", "test"):
+        pq.write_table(pa.table({"text": ["a"]}), tmp_path / f"{name}.parquet")
+    for name in ("0.parquet", "1.parquet", "a.txt", "b.csv", "c.pdf", "d.parquet"):
+        (tmp_path / name).unlink()
+    with pytest.raises(ValueError, match="split 'dev': no such split"):
+        Corpus.open(dataset_name=str(tmp_path), split=["dev"])
+    with pytest.raises(ValueError, match="several splits: give --split with one or more of train, test"):
+        Corpus.open(dataset_name=str(tmp_path))
+
+
+def test_the_disk_is_full(reader, files, tmp_path, monkeypatch):
+    """The parts that are there stay; the same command goes on once there is room."""
+    out = tmp_path / "out"
+    run(reader, files, out)
+    undisturbed = contents(out)
+    (out / "part-000003.parquet").unlink()
+    writer = pq.ParquetWriter
+    monkeypatch.setattr(
+        folder.pq, "ParquetWriter", lambda path, *args, **options: writer("/dev/full", *args, **options)
+    )
+    with pytest.raises(OSError, match=r"out.*part-000003.*No space left"):
+        run(reader, files, out)
+    assert contents(out) == {name: part for name, part in undisturbed.items() if name != "part-000003.parquet"}
+    monkeypatch.undo()
+    run(reader, files, out)
+    assert contents(out) == undisturbed
