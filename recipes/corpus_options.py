@@ -60,7 +60,9 @@ def corpus_run(args: argparse.Namespace) -> "CorpusRun":
     from tfm_zoo.corpus import CorpusReader
     from tfm_zoo.corpus.run import CorpusRun
     from tfm_zoo.corpus.source import Corpus
+    from tfm_zoo.training.run import keep_few_kernels
 
+    keep_few_kernels()
     columns = {"text_column": (args.text_column_name or [None])[0], "keep": args.keep_columns}
     source = {name: getattr(args, name) for name in CORPUS if name != "keep_columns"}
     corpus = Corpus.open(**source, **columns)
