@@ -8,7 +8,6 @@ starts the workers, and starts one that has died again. (`pip install '.[ray]'`)
 
 import argparse
 
-import ray
 import torch
 from accelerate import PartialState
 from corpus_options import add_corpus_arguments, corpus_run, is_corpus
@@ -37,7 +36,10 @@ def main(argv: list[str] | None = None) -> None:
     if not is_corpus(args, parser.error):
         parser.error("give --dataset_name or --data_files")
     open_config(args, None, "has no corpus to read", parser.error)
-    with corpus_run(args).started(PartialState(cpu=not torch.cuda.is_available())) as left:
+    run = corpus_run(args)
+    import ray.data
+
+    with run.started(PartialState(cpu=not torch.cuda.is_available())) as left:
         resources = {"num_gpus": 1} if torch.cuda.is_available() else {"num_cpus": 1}
         workers = {"fn_constructor_args": [args], "concurrency": args.workers, "batch_size": 1, **resources}
         if left:

@@ -103,14 +103,15 @@ def complaints() -> Iterator[None]:
 
 
 def run_script(script: str, options: list[str]) -> Path | None:
-    """Run a script that uses a model; of a script that trains, only let it read its options, for its output folder."""
+    """Run a script that uses a model; one that trains, or reads a corpus, only reads its options, for its output
+    folder."""
 
     def start(args: TrainingOptions | None = None, *_, **__):
         raise Started(*([args.output_dir] if args else []))
 
     expect("script", [script], lambda path: Path(path).is_file())
     module = imported(Path(script))
-    names = ("start_accelerator", "Accelerator", "TrainingArguments", "SFTConfig")
+    names = ("start_accelerator", "Accelerator", "TrainingArguments", "SFTConfig", "corpus_run")
     starts = [(run, "start_accelerator"), *((module, name) for name in names)]
     try:
         with ExitStack() as patches, complaints():

@@ -107,6 +107,7 @@ def hold(hub_server, checkpoints) -> Callable[[str, Path], None]:
 
     for family in FAMILIES:
         hold(family.checkpoint, checkpoints[family.checkpoint])
+    hold("sentence-transformers/all-MiniLM-L6-v2", checkpoints["google-bert/bert-base-uncased"])
     return hold
 
 
