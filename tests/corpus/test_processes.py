@@ -34,7 +34,9 @@ def start(*arguments) -> subprocess.Popen:
         "PYTHONPATH": str(RECIPES.parent),
     }
     command = [sys.executable, *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=environment, cwd=RECIPES.parent, start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
 
 
 def contents(out: Path) -> dict[str, bytes]:

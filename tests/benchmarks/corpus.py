@@ -1,0 +1,108 @@
+"""`python -m tests.benchmarks.corpus MODEL --texts FILE`: rows a second of `CorpusReader`, beside what people use.
+
+That is `encode` of sentence-transformers, which sorts the texts by length, at its best batch size; and `datasets.map`
+around the official class. All read the same texts, in turn, in one process. Cosines are with the float32 vectors of
+sentence-transformers.
+"""
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+from datasets import Dataset, disable_progress_bars
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoTokenizer
+
+from tfm_zoo import CorpusReader
+from tfm_zoo.corpus.results import POOLINGS
+from tfm_zoo.corpus.source import Corpus
+from tfm_zoo.training.run import keep_few_kernels
+
+from .timing import seconds
+
+Encode = Callable[[list[str]], np.ndarray]
+BATCH_SIZES = (16, 32, 64, 128)
+
+
+def zoo(model: str, **options) -> Encode:
+    reader = CorpusReader.from_pretrained(model, **options)
+    return lambda texts: np.stack([result["embedding"] for result in reader(texts)])
+
+
+def sentence_transformers(model: str, dtype: torch.dtype, texts: list[str]) -> Encode:
+    """`encode` with the batch size that is best for these texts."""
+    encoder = SentenceTransformer(model, device=device(), model_kwargs={"dtype": dtype})
+    times = {size: seconds(lambda n=size: encoder.encode(texts, batch_size=n)) for size in BATCH_SIZES}
+    best = min(times, key=times.get)
+    return lambda texts: encoder.encode(texts, batch_size=best)
+
+
+def mapped(model: str, dtype: torch.dtype) -> Encode:
+    """`datasets.map` around the official class, in batches of 32 as the texts come."""
+    tokenizer, encoder = (
+        AutoTokenizer.from_pretrained(model),
+        AutoModel.from_pretrained(model, dtype=dtype).to(device()),
+    )
+    longest = CorpusReader.from_pretrained(model).max_length
+
+    @torch.inference_mode()
+    def embed(batch: dict[str, list]) -> dict[str, np.ndarray]:
+        options = {"padding": True, "truncation": True, "max_length": longest, "return_tensors": "pt"}
+        inputs = tokenizer(batch["text"], **options).to(encoder.device)
+        states, real = encoder(**inputs).last_hidden_state.float(), inputs["attention_mask"].unsqueeze(2)
+        return {"embedding": torch.nn.functional.normalize(POOLINGS["mean"](states, real)).cpu().numpy()}
+
+    def encode(texts: list[str]) -> np.ndarray:
+        rows = Dataset.from_dict({"text": texts})
+        return np.asarray(rows.map(embed, batched=True, batch_size=32).with_format("numpy")["embedding"][:])
+
+    return encode
+
+
+def device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def main(
+    model: Annotated[str, typer.Argument(help="folder or Hub id of a model of sentence-transformers that takes means")],
+    texts: Annotated[list[str], typer.Option(help="a file of texts; may be given several times")],
+    rows: Annotated[int, typer.Option(help="texts of each file, evenly spaced")] = 2048,
+    rounds: Annotated[int, typer.Option(help="how often each reads them")] = 3,
+) -> None:
+    """Times every way to embed texts, in turn, and prints rows a second."""
+    keep_few_kernels()
+    disable_progress_bars()
+    for file in texts:
+        corpus = [text for table in Corpus.open(data_files=[file]).tables(0) for text in table["text"].to_pylist()]
+        corpus = corpus[:: max(1, len(corpus) // rows)][:rows]
+        few = corpus[: max(1, rows // 8)]
+        ways = {
+            "sentence-transformers, float32": sentence_transformers(model, torch.float32, few),
+            "datasets.map, official, float32": mapped(model, torch.float32),
+            "zoo, float32": zoo(model),
+            "zoo, packed float32": zoo(model, pack="float32"),
+            "sentence-transformers, bfloat16": sentence_transformers(model, torch.bfloat16, few),
+            "datasets.map, official, bfloat16": mapped(model, torch.bfloat16),
+            "zoo, bfloat16": zoo(model, dtype="bfloat16"),
+        }
+        if device() == "cpu":
+            ways["zoo, packed bfloat16"] = zoo(model, pack="bfloat16")
+        else:
+            del ways["zoo, packed float32"]
+        expected = ways["sentence-transformers, float32"](corpus)
+        times: dict[str, list[float]] = {name: [] for name in ways}
+        for turn in range(rounds):
+            for name in [*ways] if turn % 2 else [*ways][::-1]:
+                times[name].append(seconds(ways[name], corpus))
+        print(f"{Path(file).parent.name}/{Path(file).name}: {len(corpus):,} texts")
+        for name, encode in ways.items():
+            cosine = (expected * encode(corpus)).sum(1).min()
+            print(f"  {name:34} {len(corpus) / statistics.median(times[name]):8.1f} rows/s   least cosine {cosine:.7f}")
+
+
+if __name__ == "__main__":
+    typer.run(main)
