@@ -21,10 +21,10 @@ LAUNCH = ["-m", "accelerate.commands.launch", "--quiet", "--config_file", RECIPE
 
 @pytest.fixture(scope="module")
 def command(encoder, texts, tmp_path_factory):
-    """Makes the arguments of a run into a folder: 40 parts of texts of many lengths."""
+    """Makes the arguments of a run into a folder: 80 parts of texts of many lengths."""
     file = tmp_path_factory.mktemp("texts") / "texts.parquet"
-    pq.write_table(pa.table({"text": texts * 80}), file, row_group_size=333)
-    return lambda out: [encoder, "--pooling", "mean", "--data_files", file, "--rows_per_part", 200, "--output_dir", out]
+    pq.write_table(pa.table({"text": texts * 400}), file, row_group_size=3333)
+    return lambda out: [encoder, "--pooling", "mean", "--data_files", file, "--rows_per_part", 500, "--output_dir", out]
 
 
 def start(*arguments) -> subprocess.Popen:
@@ -48,7 +48,7 @@ def undisturbed(command, tmp_path_factory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("alone") / "out"
     process = start(RECIPES / "predict.py", *command(out))
     assert "tokens/s" in process.communicate()[1] and process.returncode == 0
-    assert len(contents(out)) == 41
+    assert len(contents(out)) == 81
     return contents(out)
 
 
@@ -61,7 +61,7 @@ def test_two_processes_that_are_killed(command, undisturbed, tmp_path):
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     begun = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
-    assert 5 <= len(begun) < 40
+    assert 5 <= len(begun) < 80
     process = start(*LAUNCH, RECIPES / "predict.py", *command(out))
     assert process.communicate() and process.returncode == 0
     assert contents(out) == undisturbed
