@@ -2,10 +2,40 @@
 
 from .converters import ConversionError, from_official, to_official
 from .corpus import CorpusReader
-from .models import modeling_tfm_bert, modeling_tfm_encoder_decoder, modeling_tfm_gpt
-from .models.modeling_tfm_bert import *  # noqa: F403
-from .models.modeling_tfm_encoder_decoder import *  # noqa: F403
-from .models.modeling_tfm_gpt import *  # noqa: F403
+from .models.configuration_tfm import TfmConfig
+from .models.modeling_tfm_bert import (
+    TfmBertConfig,
+    TfmBertForMaskedLM,
+    TfmBertForMultipleChoice,
+    TfmBertForNextSentencePrediction,
+    TfmBertForPreTraining,
+    TfmBertForQuestionAnswering,
+    TfmBertForReplacedTokenDetection,
+    TfmBertForSequenceClassification,
+    TfmBertForTokenClassification,
+    TfmBertModel,
+    TfmBertPreTrainedModel,
+)
+from .models.modeling_tfm_encoder_decoder import (
+    TfmEncoderDecoderConfig,
+    TfmEncoderDecoderDecoder,
+    TfmEncoderDecoderEncoder,
+    TfmEncoderDecoderForConditionalGeneration,
+    TfmEncoderDecoderForQuestionAnswering,
+    TfmEncoderDecoderForSequenceClassification,
+    TfmEncoderDecoderForTokenClassification,
+    TfmEncoderDecoderModel,
+    TfmEncoderDecoderPreTrainedModel,
+)
+from .models.modeling_tfm_gpt import (
+    TfmGPTConfig,
+    TfmGPTForCausalLM,
+    TfmGPTForQuestionAnswering,
+    TfmGPTForSequenceClassification,
+    TfmGPTForTokenClassification,
+    TfmGPTModel,
+    TfmGPTPreTrainedModel,
+)
 from .named_configs import NAMED_CONFIGS, named_config
 from .packing import TfmQuantizationConfig, pack_weights, quantize_int8
 from .pipelines import pipeline
@@ -14,6 +44,34 @@ __all__ = [
     "NAMED_CONFIGS",
     "ConversionError",
     "CorpusReader",
+    "TfmBertConfig",
+    "TfmBertForMaskedLM",
+    "TfmBertForMultipleChoice",
+    "TfmBertForNextSentencePrediction",
+    "TfmBertForPreTraining",
+    "TfmBertForQuestionAnswering",
+    "TfmBertForReplacedTokenDetection",
+    "TfmBertForSequenceClassification",
+    "TfmBertForTokenClassification",
+    "TfmBertModel",
+    "TfmBertPreTrainedModel",
+    "TfmConfig",
+    "TfmEncoderDecoderConfig",
+    "TfmEncoderDecoderDecoder",
+    "TfmEncoderDecoderEncoder",
+    "TfmEncoderDecoderForConditionalGeneration",
+    "TfmEncoderDecoderForQuestionAnswering",
+    "TfmEncoderDecoderForSequenceClassification",
+    "TfmEncoderDecoderForTokenClassification",
+    "TfmEncoderDecoderModel",
+    "TfmEncoderDecoderPreTrainedModel",
+    "TfmGPTConfig",
+    "TfmGPTForCausalLM",
+    "TfmGPTForQuestionAnswering",
+    "TfmGPTForSequenceClassification",
+    "TfmGPTForTokenClassification",
+    "TfmGPTModel",
+    "TfmGPTPreTrainedModel",
     "TfmQuantizationConfig",
     "from_official",
     "named_config",
@@ -21,7 +79,4 @@ __all__ = [
     "pipeline",
     "quantize_int8",
     "to_official",
-    *modeling_tfm_bert.__all__,
-    *modeling_tfm_encoder_decoder.__all__,
-    *modeling_tfm_gpt.__all__,
 ]

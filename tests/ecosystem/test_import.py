@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tfm_zoo
-from tfm_zoo import TfmBertConfig
+from tfm_zoo import TfmBertConfig, TfmEncoderDecoderConfig, TfmGPTConfig
 from tfm_zoo.plugin.registration import register
 
 from ..forks import with_libraries
@@ -33,6 +33,13 @@ except PackageNotFoundError:
     assert isinstance(AutoModelForMaskedLM.from_config(config), tfm_zoo.TfmBertForMaskedLM)
     print(tfm_zoo.__file__)
 """
+
+
+def test_every_class_of_the_families_is_public():
+    """Written out, since a type checker reads no names that are computed."""
+    assert len(set(tfm_zoo.__all__)) == len(tfm_zoo.__all__)
+    for family in (TfmBertConfig, TfmGPTConfig, TfmEncoderDecoderConfig):
+        assert {*family.auto_classes.values(), *getattr(family, "other_auto_classes", ())} <= {*tfm_zoo.__all__}
 
 
 @pytest.mark.slow

@@ -462,10 +462,3 @@ def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
             f"classifier_pooling={pooling!r} needs to know: it should be of shape (batch, length)."
         )
     return pooling == "cls"
-
-
-__all__ = [
-    *TfmBertConfig.auto_classes.values(),
-    *TfmBertConfig.other_auto_classes,
-    "TfmBertPreTrainedModel",
-]

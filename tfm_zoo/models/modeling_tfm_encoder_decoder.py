@@ -416,10 +416,3 @@ class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
         outputs = self.model(*given, return_dict=True, **kwargs)
         found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
         return Seq2SeqQuestionAnsweringModelOutput(**found, **passed_on(outputs))
-
-
-__all__ = [
-    *TfmEncoderDecoderConfig.auto_classes.values(),
-    "TfmEncoderDecoderDecoder",
-    "TfmEncoderDecoderPreTrainedModel",
-]

@@ -312,6 +312,3 @@ class TfmGPTForQuestionAnswering(TfmGPTHead):
         outputs = self.model(*inputs, return_dict=True, **kwargs)
         found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
         return QuestionAnsweringModelOutput(**found, **passed_on(outputs, "past_key_values"))
-
-
-__all__ = ["TfmGPTConfig", *TfmGPTConfig.auto_classes.values(), "TfmGPTPreTrainedModel"]
