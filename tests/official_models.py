@@ -17,11 +17,11 @@ from tfm_zoo.converters.official_names import is_converted
 SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 LIKE_LLAMA = (
     *("llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite"),
-    *("phi", "phi3", "starcoder2", "gpt_neox", "mixtral", "qwen3_moe", "embedding_gemma"),
+    *("phi", "phi3", "starcoder2", "gpt_neox", "mixtral", "qwen3_moe", "plbart", "mvp", "embedding_gemma"),
 )
-LIKE_BART = ("marian", "bart", "mbart", "fsmt", "m2m_100", "pegasus", "blenderbot")
+LIKE_BART = ("marian", "bart", "mbart", "plbart", "mvp", "fsmt", "m2m_100", "pegasus", "blenderbot")
 LIKE_T5 = ("t5", "mt5", "umt5")
-WITH_CLASSIFIER = ("bart", "mbart")
+WITH_CLASSIFIER = ("bart", "mbart", "plbart", "mvp")
 
 # Before transformers 5.21, the class takes sdpa, which leaves out the cap on its scores: a bug of those releases.
 transformers.Gemma2PreTrainedModel._supports_sdpa = False
@@ -184,6 +184,8 @@ TINY_OF = {
     "bart": TINY_BART,
     "mbart": TINY_BART | {"scale_embedding": True},
     "m2m_100": TINY_BART | {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0},
+    "plbart": TINY_BART,
+    "mvp": TINY_BART,
     "pegasus": TINY_BART | {"scale_embedding": True},
     "blenderbot": TINY_BART | {"scale_embedding": True},
     "t5": TINY_T5,
@@ -333,7 +335,7 @@ OFFICIAL_CLASSES = [
     for head in architecture.heads
 ]
 #: architectures whose official classes have one implementation of attention
-WITHOUT_CHOICE = ("openai-gpt", "fsmt", "mpnet", "gemma2", "gptj", "bloom", "mpt", "megatron-bert", "roformer")
+WITHOUT_CHOICE = ("openai-gpt", "fsmt", "mpnet", "gemma2", "gptj", "bloom", "mpt", "megatron-bert", "roformer", "mvp")
 #: architectures made of parts of those above: their heads are tested in fewer ways
 LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),

@@ -33,6 +33,8 @@ PUBLISHED = {
         **{"mask_token_id": 32, "pad_token_id": 1, "emb_layer_norm_before": False, "layer_norm_eps": 1e-5},
         **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     },
+    "plbart-base": {},
+    "mvp": {},
     "mpnet-base": {"max_position_embeddings": 514, "layer_norm_eps": 1e-5},
     "modernbert-base": {},
     "nomic-embed-text-v1.5": {},

@@ -44,6 +44,8 @@ COUNTS = {
     "ernie-3.0-base-zh": ("ErnieForMaskedLM", 117_986_368),
     "bert-for-seq-generation": ("BertGenerationEncoder", 354_402_304),
     "roformer-chinese-base": ("RoFormerForMaskedLM", 124_099_664),
+    "plbart-base": ("PLBartForConditionalGeneration", 139_220_736),
+    "mvp": ("MvpForConditionalGeneration", 406_293_504),
     "esm2-8m": ("EsmForMaskedLM", 7_512_353),
     "gemma-2b": ("GemmaForCausalLM", 2_506_172_416),
     "gemma-2-2b": ("Gemma2ForCausalLM", 2_614_341_888),

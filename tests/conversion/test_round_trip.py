@@ -184,6 +184,8 @@ ODD_CONFIG = {
     "roformer": {"embedding_size": None, "rotary_value": False, "hidden_act": "relu", "type_vocab_size": 5},
     "esm": {"position_embedding_type": "absolute", "emb_layer_norm_before": True, "token_dropout": False}
     | {"layer_norm_eps": 1e-6, "mask_token_id": 7, "vocab_list": ["<cls>"]},
+    "plbart": {"scale_embedding": False, "activation_function": "relu", "pad_token_id": 4, "decoder_layers": 4},
+    "mvp": {"scale_embedding": True, "decoder_start_token_id": 7, "prompt_length": 9, "forced_eos_token_id": None},
     "m2m_100": {"encoder_layerdrop": 0.05, "decoder_layerdrop": 0.05, "scale_embedding": False, "num_beams": 5},
     "pegasus": {"scale_embedding": False, "length_penalty": 0.8, "normalize_embedding": False, "decoder_layers": 4},
     "t5": {

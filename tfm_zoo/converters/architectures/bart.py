@@ -1,5 +1,8 @@
-"""BART (Lewis et al. 2019), and the encoder-decoders that share its code: mBART, Marian, FSMT, M2M100, Pegasus,
-Blenderbot."""
+"""BART (Lewis et al. 2019), and the encoder-decoders that share its code: mBART, PLBart, MVP, Marian, FSMT, M2M100,
+Pegasus, Blenderbot.
+
+Blenderbot-small is refused: its decoder norms tokens before positions are added, its encoder their sum.
+"""
 
 from ..architecture import Architecture, Head
 from ..config_rules import (
@@ -99,14 +102,20 @@ def bart_relative(
     )
 
 
-def bart(model_type: str, title: str, name: str, config: tuple[ConfigRule, ...] = ()) -> Architecture:
-    """The table of BART, for official classes whose names begin with `name` and that differ from it by `config`."""
+def bart(
+    model_type: str, title: str, name: str, config: tuple[ConfigRule, ...] = (), answers: bool = True
+) -> Architecture:
+    """The table of BART, for official classes whose names begin with `name` and that differ from it by `config`.
+
+    `answers`: whether one of them answers questions.
+    """
+    question_answering = Head(f"{name}ForQuestionAnswering", "TfmEncoderDecoderForQuestionAnswering", *ANSWERS)
     return bart_relative(
         model_type,
         title,
         name,
-        config=(
-            *CONFIG,
+        config=amended(
+            CONFIG,
             *NO_LAYERDROP,
             *same("vocab_size", "classifier_dropout"),
             *constants(position_embedding_type="learned", position_offset=2, embedding_norm=True),
@@ -121,7 +130,7 @@ def bart(model_type: str, title: str, name: str, config: tuple[ConfigRule, ...] 
         ),
         other_heads=(
             Head(f"{name}ForSequenceClassification", "TfmEncoderDecoderForSequenceClassification", CLASSIFIER),
-            Head(f"{name}ForQuestionAnswering", "TfmEncoderDecoderForQuestionAnswering", *ANSWERS),
+            *([question_answering] if answers else []),
         ),
     )
 
@@ -129,6 +138,12 @@ def bart(model_type: str, title: str, name: str, config: tuple[ConfigRule, ...] 
 BART = bart("bart", "BART", "Bart")
 #: Liu et al. 2020: BART with pre-norm, for many languages
 MBART = bart("mbart", "mBART", "MBart", constants(norm_position="pre", start_with_last_token=True))
+#: where a configuration may lack the field
+START = Computed("decoder_start_token_id", lambda official: official.get("decoder_start_token_id"))
+#: Ahmad et al. 2021, for programs. As with mBART, what is decoded starts with the last real label.
+PLBART = bart("plbart", "PLBart", "PLBart", (*constants(start_with_last_token=True), START), answers=False)
+#: Tang et al. 2022; without the prompts of its later versions
+MVP = bart("mvp", "MVP", "Mvp", (*only(use_prompt=False), *ignored("prompt_length", "prompt_mid_dim")))
 
 
 def is_shared(official: Fields) -> bool:
