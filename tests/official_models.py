@@ -118,6 +118,7 @@ TINY_T5 = {
     "layer_norm_epsilon": 1e-3,
     "decoder_start_token_id": 0,
 }
+DEBERTA = {"relative_attention": True, "pos_att_type": "p2c|c2p", "norm_rel_ebd": "layer_norm", "type_vocab_size": 2}
 TINY_OF = {
     "distilbert": {
         "vocab_size": 99,
@@ -129,6 +130,9 @@ TINY_OF = {
         "activation": "silu",
     },
     "electra": TINY | {"embedding_size": 16, "summary_activation": "tanh"},
+    # with distances that fill every bucket, and others beyond
+    "deberta-v2": TINY | DEBERTA | {"position_buckets": 8, "max_relative_positions": 10, "conv_kernel_size": 3},
+    "deberta": TINY | DEBERTA | {"max_relative_positions": 9, "position_biased_input": False},
     "albert": TINY | {"embedding_size": 16, "num_hidden_groups": 2, **SPECIAL_TOKENS},
     "modernbert": {name: value for name, value in TINY.items() if name not in ("hidden_act", "layer_norm_eps")}
     | {
@@ -308,20 +312,20 @@ class OfficialClass:
 
     @property
     def ignores_padding(self) -> bool:
-        """Whether labels at padding mean nothing: XLM-R-XL leaves them out, and padding may see nothing through
-        ModernBERT's windows, where its own eager and sdpa differ."""
-        return self.head.official == "XLMRobertaXLForTokenClassification" or self.has_windows
+        """Whether labels at padding mean nothing: XLM-R-XL leaves them out."""
+        return self.head.official == "XLMRobertaXLForTokenClassification" or self.differs_at_padding
 
     @property
-    def has_windows(self) -> bool:
-        """Of an encoder; in Falcon's own eager attention and in MPT's, too, what sees padding alone sees all."""
-        return self.architecture.model_type in ("modernbert", "falcon", "mpt")
+    def differs_at_padding(self) -> bool:
+        """Whether padding has states of its own: through ModernBERT's windows it may see nothing; in Falcon's eager
+        attention and in MPT's what sees padding alone sees all, as all padding does in DeBERTa."""
+        return self.architecture.model_type in ("modernbert", "falcon", "mpt", "deberta", "deberta-v2")
 
     def reads_padding(self, side: str, has_labels: bool = False) -> bool:
-        """Whether the head of a class with windows reads padding, all of it or the first position's."""
+        """Whether the head of such a class reads padding, all of it or the first position's."""
         heads = ("SequenceClassification", "MultipleChoice") if side == "left" else ()
         heads += ("QuestionAnswering",) if has_labels else ()
-        return self.has_windows and self.head.official.endswith(heads)
+        return self.differs_at_padding and self.head.official.endswith(heads)
 
     def __str__(self) -> str:
         prefix = f"{self.architecture.model_type}-" if self.architecture.variant_of else ""
@@ -336,6 +340,7 @@ OFFICIAL_CLASSES = [
 ]
 #: architectures whose official classes have one implementation of attention
 WITHOUT_CHOICE = ("openai-gpt", "fsmt", "mpnet", "gemma2", "gptj", "bloom", "mpt", "megatron-bert", "roformer", "mvp")
+WITHOUT_CHOICE += ("deberta", "deberta-v2")
 #: architectures made of parts of those above: their heads are tested in fewer ways
 LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),

@@ -16,6 +16,17 @@ from .models.modeling_tfm_bert import (
     TfmBertModel,
     TfmBertPreTrainedModel,
 )
+from .models.modeling_tfm_deberta import (
+    TfmDebertaConfig,
+    TfmDebertaForMaskedLM,
+    TfmDebertaForMultipleChoice,
+    TfmDebertaForQuestionAnswering,
+    TfmDebertaForReplacedTokenDetection,
+    TfmDebertaForSequenceClassification,
+    TfmDebertaForTokenClassification,
+    TfmDebertaModel,
+    TfmDebertaPreTrainedModel,
+)
 from .models.modeling_tfm_encoder_decoder import (
     TfmEncoderDecoderConfig,
     TfmEncoderDecoderDecoder,
@@ -56,6 +67,15 @@ __all__ = [
     "TfmBertModel",
     "TfmBertPreTrainedModel",
     "TfmConfig",
+    "TfmDebertaConfig",
+    "TfmDebertaForMaskedLM",
+    "TfmDebertaForMultipleChoice",
+    "TfmDebertaForQuestionAnswering",
+    "TfmDebertaForReplacedTokenDetection",
+    "TfmDebertaForSequenceClassification",
+    "TfmDebertaForTokenClassification",
+    "TfmDebertaModel",
+    "TfmDebertaPreTrainedModel",
     "TfmEncoderDecoderConfig",
     "TfmEncoderDecoderDecoder",
     "TfmEncoderDecoderEncoder",

@@ -138,6 +138,16 @@ ODD_CONFIG = {
         "early_stopping": True,
     },
     "electra": {"embedding_size": 32, "summary_first_dropout": 0, "summary_activation": "relu", "type_vocab_size": 5},
+    "deberta-v2": {
+        **{"max_relative_positions": -1, "position_buckets": -1, "pos_att_type": ["c2p"], "norm_rel_ebd": "none"},
+        **{"share_att_key": True, "conv_kernel_size": 5, "conv_groups": 2, "conv_act": "gelu", "cls_dropout": 0.3},
+        **{"position_biased_input": False, "legacy": False, "pooler_hidden_act": "relu", "pooler_dropout": 0.2},
+        **{"type_vocab_size": 0, "attention_head_size": 8, "hidden_act": "relu"},
+    },
+    "deberta": {
+        **{"max_relative_positions": -1, "pos_att_type": "p2c", "position_biased_input": True, "legacy": False},
+        **{"pooler_hidden_act": "tanh", "type_vocab_size": 0, "talking_head": False, "cls_dropout": 0.0},
+    },
     "albert": {
         "num_hidden_groups": 1,
         "hidden_act": "relu",

@@ -29,7 +29,7 @@ MAX_GRADIENT_DIFFERENCE = 1e-5
 #: a gradient that is zero but for rounding is measured against all of them together
 ROUNDING = 1e-7
 #: biases that add one number to all that a softmax compares: their gradient is zero but for rounding
-UNSEEN = ("self_attn.k_proj.bias", "encoder_attn.k_proj.bias", "qa_outputs.bias")
+UNSEEN = ("self_attn.k_proj.bias", "self_attn.pos_key_proj.bias", "encoder_attn.k_proj.bias", "qa_outputs.bias")
 UNSEEN_OF_CHOICES = (*UNSEEN, "classifier.bias")
 #: the same, where a softmax over positions reads what the last norm gives: the final one, or that of the last block
 UNSEEN_OF_ANSWERS = (

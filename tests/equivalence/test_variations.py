@@ -18,6 +18,8 @@ from tfm_zoo.converters import from_official
 
 BIASES = {"attention_bias": True, "mlp_bias": True}
 OPT_350M = {"do_layer_norm_before": False, "word_embed_proj_dim": 16}
+DEBERTA_V3 = {"share_att_key": True, "position_biased_input": False, "type_vocab_size": 0, "legacy": False}
+DEBERTA_ODD = {"norm_rel_ebd": "none", "conv_groups": 4}
 VARIATIONS = [
     ("ElectraForMaskedLM", {"embedding_size": 32}),
     ("ElectraForMaskedLM", {"embedding_size": 44, "tie_word_embeddings": False}),
@@ -37,6 +39,14 @@ VARIATIONS = [
     ("EsmForMaskedLM", {"position_embedding_type": "absolute", "emb_layer_norm_before": True}),
     ("EsmForMaskedLM", {"token_dropout": False}),
     ("XLMRobertaXLForMultipleChoice", {"tie_word_embeddings": False, "pad_token_id": 3}),
+    ("embedding_gemma-Gemma3TextModel", {"attention_bias": True, "sliding_window": 3, "num_key_value_heads": 4}),
+    ("DebertaV2ForMaskedLM", DEBERTA_V3),
+    ("DebertaV2ForTokenClassification", DEBERTA_V3 | {"position_buckets": -1, "pos_att_type": "c2p"} | DEBERTA_ODD),
+    (
+        "DebertaV2Model",
+        {"pos_att_type": "p2c", "max_relative_positions": -1, "conv_kernel_size": 5, "conv_act": "gelu"},
+    ),
+    ("DebertaForMaskedLM", {"legacy": False, "pos_att_type": "p2c", "position_biased_input": True}),
     ("M2M100ForConditionalGeneration", {"scale_embedding": True, "pad_token_id": 0, "encoder_layers": 1}),
     ("T5ForConditionalGeneration", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "d_kv": 8}),
     ("T5EncoderModel", {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 17}),

@@ -25,10 +25,11 @@ def canonical_name(architecture: Architecture, name: str) -> str:
 
 
 def first_name(rules: Iterable[TensorRule], name: str) -> str:
-    """The first of the two names that a rule has for a tensor; other tensors keep theirs."""
+    """The first of the names that a rule has for a tensor; other tensors keep theirs."""
     for rule in rules:
-        if rule.also and (match := compiled(rule.also).fullmatch(name)):
-            return rule.names("official")[0].replace("{i}", match.groupdict().get("i", "")) + match["leaf"]
+        for other in rule.names("also"):
+            if match := compiled(other).fullmatch(name):
+                return rule.names("official")[0].replace("{i}", match.groupdict().get("i", "")) + match["leaf"]
     return name
 
 

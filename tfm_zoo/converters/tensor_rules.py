@@ -28,13 +28,13 @@ class TensorRule:
 
     Args:
         official, zoo: the name on that side, or the names of the pieces; none where that side lacks the tensor.
-        also: a second official name of the same tensor. Where a checkpoint has both, the official model reads this one.
+        also: other official names of the same tensor. Where a checkpoint has several, the official model reads these.
         optional: whether either side may lack the tensor; the other then has it as its class initialises it.
     """
 
     official: str | tuple[str, ...] = ()
     zoo: str | tuple[str, ...] = ()
-    also: str | None = None
+    also: str | tuple[str, ...] = ()
     optional: bool = False
     #: places in braces that official names alone have
     official_places: ClassVar[frozenset[str]] = frozenset()
@@ -44,9 +44,8 @@ class TensorRule:
         if len({frozenset(PLACE.findall(pattern)) - self.official_places for pattern in patterns}) > 1:
             raise ValueError(f"{self}: all its names should have the same places in braces.")
 
-    def names(self, side: Side) -> tuple[str, ...]:
-        names = getattr(self, side)
-        return (names,) if isinstance(names, str) else names
+    def names(self, side: Side | Literal["also"]) -> tuple[str, ...]:
+        return as_names(getattr(self, side))
 
     def under(self, official: str, zoo: str) -> "TensorRule":
         """The same rule for names below a module, which is called `official` on one side and `zoo` on the other."""
@@ -54,7 +53,7 @@ class TensorRule:
             self,
             official=tuple(f"{official}.{name}" for name in self.names("official")),
             zoo=tuple(f"{zoo}.{name}" for name in self.names("zoo")),
-            also=self.also and f"{official}.{self.also}",
+            also=tuple(f"{official}.{name}" for name in as_names(self.also)),
         )
 
     def of(self, config: "PreTrainedConfig") -> "TensorRule":
@@ -66,6 +65,10 @@ class TensorRule:
 
     def to_official(self, tensors: Tensors) -> Tensors:
         return tensors
+
+
+def as_names(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names
 
 
 class Rename(TensorRule):

@@ -98,12 +98,13 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
 class TfmBertHead(TfmBertPreTrainedModel):
     """The encoder, to which a subclass adds a head."""
 
+    model_class = TfmBertModel
     has_pooler = True
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         self.num_labels = config.num_labels
-        self.model = TfmBertModel(config, add_pooling_layer=self.has_pooler)
+        self.model = self.model_class(config, add_pooling_layer=self.has_pooler)
 
 
 class TfmBertForSequenceClassification(TfmBertHead):

@@ -166,4 +166,4 @@ def spread(values: torch.Tensor, queries: int, keys: int) -> torch.Tensor:
 def make_position_bias(config, depth: int, is_causal: bool) -> nn.Module | None:
     if config.position_embedding_type == "alibi":
         return TfmAlibi(config, is_causal)
-    return TfmRelativeBias(config, depth, is_causal) if config.has_position_bias else None
+    return TfmRelativeBias(config, depth, is_causal) if config.relative_attention_num_buckets else None

@@ -1,0 +1,95 @@
+"""Configuration of encoders with DeBERTa's disentangled attention."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+from huggingface_hub.dataclasses import strict
+
+from .configuration_checks import ACTIVATION, Idle, Rule, each
+from .configuration_tfm import ALIASES, follows
+from .configuration_tfm_bert import TfmBertConfig
+
+CONVOLUTION = (lambda config: config.conv_kernel_size, "conv_kernel_size")
+
+
+def distances(config: Any) -> Iterator[str]:
+    """Scores read distances, and buckets hold all of them."""
+    if not config.pos_att_type or not set(config.pos_att_type) <= {"c2p", "p2c"}:
+        yield "$pos_att_type should name 'c2p', 'p2c' or both."
+    if config.position_buckets is not None and not 2 <= config.position_buckets < 2 * config.max_relative_positions - 2:
+        yield "$position_buckets should be None, or from 2 to less than twice $max_relative_positions - 1."
+    if config.conv_kernel_size and config.conv_kernel_size % 2 == 0:
+        yield "$conv_kernel_size should be odd, for a convolution that has a middle."
+    if config.conv_kernel_size and config.hidden_size % config.conv_groups:
+        yield "$conv_groups should divide $hidden_size."
+
+
+@strict
+class TfmDebertaConfig(TfmBertConfig):
+    """Configuration of DeBERTa, versions 1 to 3 (He et al. 2020, 2021): an encoder whose scores compare contents with
+    each other and with distances. The defaults are DeBERTa-v3-base; fields have the names of transformers' own."""
+
+    model_type = "tfm_deberta"
+    modeling_file: ClassVar[str] = "modeling_tfm_deberta"
+    auto_classes: ClassVar[dict[str, str]] = {
+        "AutoConfig": "TfmDebertaConfig",
+        "AutoModel": "TfmDebertaModel",
+        "AutoModelForMaskedLM": "TfmDebertaForMaskedLM",
+        "AutoModelForPreTraining": "TfmDebertaForReplacedTokenDetection",
+        "AutoModelForSequenceClassification": "TfmDebertaForSequenceClassification",
+        "AutoModelForTokenClassification": "TfmDebertaForTokenClassification",
+        "AutoModelForQuestionAnswering": "TfmDebertaForQuestionAnswering",
+        "AutoModelForMultipleChoice": "TfmDebertaForMultipleChoice",
+    }
+    other_auto_classes: ClassVar[dict[str, str]] = {}
+    attribute_map: ClassVar[dict[str, str]] = ALIASES | {"pooler_hidden_act": "pooler_act"}
+    lacks: ClassVar[tuple[str, ...]] = (
+        *TfmBertConfig.lacks,
+        *("relative_attention_num_buckets", "relative_attention_max_distance", "relative_attention_per_layer"),
+        *("num_key_value_heads", "num_hidden_groups", "qk_norm", "attn_logit_softcapping", "attention_type"),
+        *("use_parallel_residual", "num_ln_in_parallel_attn"),
+    )
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *TfmBertConfig.rules,
+        each("max_relative_positions conv_groups", lambda size: size >= 1, "at least 1"),
+        each("conv_kernel_size", lambda size: size >= 0, "0 (no convolution) or more"),
+        each("conv_act", *ACTIVATION),
+        distances,
+        Idle("conv_groups", *CONVOLUTION),
+        Idle("conv_act", *CONVOLUTION),
+    )
+
+    vocab_size: int = 128100
+    type_vocab_size: int = 0
+    norm_eps: float = 1e-7
+    position_embedding_type: Literal["none", "learned", "sinusoidal"] = "none"  # official: `position_biased_input`
+    pooler_act: str = "gelu"
+    add_pooling_layer: bool = False
+    #: what scores add to the product of contents: `"c2p"`, of a query with its distance from the key, `"p2c"`, of a key
+    #: with its distance from the query
+    pos_att_type: list[str] | None = follows(lambda config: ["c2p", "p2c"])
+    attention_scale: float | int | None = follows(lambda config: (config.head_dim * config.num_products) ** -0.5)
+    share_att_key: bool = True  # distances are projected as contents are; else by matrices of their own
+    max_relative_positions: int | None = follows("max_position_embeddings")  # all distances from this one on are alike
+    #: on each side of a position; the first half hold one distance each, later ones more and more. `None`: one for each
+    position_buckets: int | None = 256
+    norm_rel_ebd: Literal["layer_norm", "none"] = "layer_norm"  # of the embeddings of distances
+    key_bias: bool = True  # in the projections of keys, of contents and of distances (not in DeBERTa v1)
+    conv_kernel_size: int = 0  # positions that a convolution beside the first layer sees; 0: none
+    conv_groups: int = 1
+    conv_act: str = "tanh"
+
+    @property
+    def num_products(self) -> int:
+        """How many products a score is the sum of."""
+        return 1 + len(self.pos_att_type)
+
+    @property
+    def bucket_span(self) -> int:
+        """The number of buckets on each side of a position."""
+        return self.position_buckets or self.max_relative_positions
+
+    @property
+    def has_position_bias(self) -> bool:
+        """Whether distances change the scores."""
+        return True
