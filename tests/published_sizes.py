@@ -1,5 +1,20 @@
 """Published models: what `config.json` has beside the defaults of the official configuration."""
 
+DEBERTA_V3 = {
+    "relative_attention": True,
+    "position_buckets": 256,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": "p2c|c2p",
+    "position_biased_input": False,
+}
+DEBERTA_V3_BASE = DEBERTA_V3 | {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
+
 #: name -> fields
 PUBLISHED = {
     "bert-base": {},
@@ -99,6 +114,10 @@ PUBLISHED = {
         "sliding_window": 512,
         "use_bidirectional_attention": True,
     },
+    "deberta-v3-base": DEBERTA_V3_BASE,
+    "mdeberta-v3-base": DEBERTA_V3_BASE | {"vocab_size": 251000},
+    "deberta-v2-xlarge": DEBERTA_V3 | {"attention_head_size": 64, "conv_kernel_size": 3, "conv_act": "gelu"},
+    "deberta-base": {"relative_attention": True, "pos_att_type": "c2p|p2c", "position_biased_input": False},
     "olmo-2-1b": {
         "vocab_size": 100352,
         "hidden_size": 2048,

@@ -3,7 +3,7 @@
 import torch
 
 import tfm_zoo
-from tfm_zoo import TfmBertConfig, TfmEncoderDecoderConfig, TfmGPTConfig
+from tfm_zoo import TfmBertConfig, TfmDebertaConfig, TfmEncoderDecoderConfig, TfmGPTConfig
 from tfm_zoo.models.configuration_tfm import TfmConfig
 
 SIZES = {
@@ -19,6 +19,7 @@ NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
 #: of each family, what a test does not want as it is
 FIELDS = {
     TfmBertConfig: {},
+    TfmDebertaConfig: {"position_buckets": 6},
     TfmGPTConfig: {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "use_cache": False},
     TfmEncoderDecoderConfig: {"decoder_layers": 3, "weight_init": "normal", "use_cache": False},
 }

@@ -7,6 +7,7 @@ from typing import Any
 from .converters.config_conversion import check_overrides
 from .models.configuration_tfm import TfmConfig
 from .models.configuration_tfm_bert import TfmBertConfig
+from .models.configuration_tfm_deberta import TfmDebertaConfig
 from .models.configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .models.configuration_tfm_gpt import TfmGPTConfig
 
@@ -382,6 +383,7 @@ NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
     "jina-embeddings-v3": (TfmBertConfig, JINA_V3),
     "eurobert-210m": (TfmBertConfig, EUROBERT),
     "embeddinggemma-300m": (TfmBertConfig, EMBEDDING_GEMMA),
+    "deberta-v3-base": (TfmDebertaConfig, {}),
     "openai-gpt": (TfmGPTConfig, OPENAI_GPT),
     "gpt2": (TfmGPTConfig, {}),
     "gpt2-medium": (TfmGPTConfig, size(width=1024, layers=24, heads=16)),

@@ -22,6 +22,7 @@ NAMED = {
     "jina-embeddings-v3": ("JinaEmbeddingsV3Model", 559_364_096),
     "eurobert-210m": ("EuroBertModel", 211_766_016),
     "embeddinggemma-300m": ("embedding_gemma-Gemma3TextModel", 302_863_104),
+    "deberta-v3-base": ("DebertaV2Model", 183_831_552),
     "qwen3-0.6b": ("Qwen3ForCausalLM", 596_049_920),
     "gemma-3-270m": ("Gemma3ForCausalLM", 268_098_176),
     "pythia-160m": ("GPTNeoXForCausalLM", 162_322_944),
@@ -38,6 +39,9 @@ NAMED = {
 }
 #: the same of other published models
 COUNTS = {
+    "mdeberta-v3-base": ("DebertaV2Model", 278_218_752),
+    "deberta-v2-xlarge": ("DebertaV2Model", 884_593_152),
+    "deberta-base": ("DebertaModel", 138_601_728),
     "megatron-bert-345m": ("MegatronBertForMaskedLM", 333_671_808),
     "efficient-mlm-m0.40": ("RobertaPreLayerNormForMaskedLM", 355_414_105),
     "data2vec-text-base": ("Data2VecTextForMaskedLM", 124_697_433),

@@ -56,6 +56,9 @@ MORE_FULL_SIZE = {
     "gte-multilingual-base": ("GteForMaskedLM", FEW_WORDS),
     "jina-embeddings-v3": ("JinaEmbeddingsV3ForMaskedLM", FEW_WORDS),
     "eurobert-210m": ("EuroBertForMaskedLM", FEW_WORDS_OF_LLAMA | {"mask_token_id": 3}),
+    "deberta-v3-base": ("DebertaV2ForMaskedLM", FEW_WORDS),
+    "deberta-v2-xlarge": ("DebertaV2ForMaskedLM", FEW_WORDS | {"num_hidden_layers": 3}),
+    "deberta-base": ("DebertaForMaskedLM", FEW_WORDS),
     # Of its 24 layers, official eager and sdpa are further apart in float32 than the bound allows.
     "embeddinggemma-300m": ("embedding_gemma-Gemma3TextModel", FEW_WORDS_OF_LLAMA | {"num_hidden_layers": 12}),
     "xlm-roberta-xl": ("XLMRobertaXLForMaskedLM", FEW_WORDS | {"num_hidden_layers": 2}),
