@@ -85,6 +85,17 @@ def replay_all(sources: list[str], **options) -> list[dict]:
     return [replay(source, **options) for source in sources]
 
 
+def replay_each(sources: list[str], **options) -> list[dict | str]:
+    """The same; in the place of a result that cannot be had, the error."""
+    results = []
+    for source in sources:
+        try:
+            results.append(replay(source, **options))
+        except Exception as error:
+            results.append(f"{type(error).__name__}: {error}")
+    return results
+
+
 def train_and_save(source: str, auto_class: str, target: str, **options) -> dict[str, torch.Tensor]:
     """One optimizer step, a save, and the outputs after it."""
     model = load(source, auto_class, **options)

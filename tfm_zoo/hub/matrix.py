@@ -13,7 +13,7 @@ from typing import Any
 from .comparisons import Verdict
 from .verifying import verify
 
-#: the releases of transformers under which every kind of checkpoint was loaded by its own code, oldest first
+#: the releases of transformers under which `tests/hub/versions.py` loads every kind of checkpoint, oldest first
 TESTED = ("5.12", "5.15", "5.17", "5.20", "5.23")
 
 
