@@ -28,14 +28,16 @@ def options(
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Convert official checkpoints to zoo models and back; push, verify and serve zoo models; look inside them."""
+    """Convert official checkpoints to zoo models and back; record and verify any model; push and
+    serve zoo models; look inside them."""
 
 
 # Each with a line that fits into a terminal: a longer first sentence would be cut off.
 app.command(short_help="Make a zoo model of an official checkpoint.")(conversion.convert)
 app.command(short_help="Make an official checkpoint of a zoo model.")(conversion.export)
 app.command("list", short_help="List the architectures that the zoo converts, or show one.")(listing.list_architectures)
-app.command(short_help="Check that a zoo model still is what was saved.")(hub.verify)
+app.command(short_help="Write down what any model is and computes now.")(hub.record)
+app.command(short_help="Check that a model still is what was saved or recorded.")(hub.verify)
 app.command(short_help="Upload a zoo model to the Hub in one commit.")(hub.push)
 # `transformers serve` reads all options itself, --help too.
 app.command(

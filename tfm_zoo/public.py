@@ -2,6 +2,7 @@
 
 from .converters import ConversionError, from_official, to_official
 from .corpus import CorpusReader
+from .hub import compare, record
 from .models.configuration_tfm import TfmConfig
 from .models.modeling_tfm_bert import (
     TfmBertConfig,
@@ -93,10 +94,12 @@ __all__ = [
     "TfmGPTModel",
     "TfmGPTPreTrainedModel",
     "TfmQuantizationConfig",
+    "compare",
     "from_official",
     "named_config",
     "pack_weights",
     "pipeline",
     "quantize_int8",
+    "record",
     "to_official",
 ]

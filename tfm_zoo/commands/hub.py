@@ -1,61 +1,113 @@
-"""`tfm-zoo verify`, `push` and `serve`: zoo models on the Hub, and behind a server."""
+"""`tfm-zoo record`, `verify`, `push` and `serve`: models on the Hub, and behind a server."""
 
 import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 import typer
 
-from .options import Debug, Token, ZooModel
+from .options import Debug, Model, Revision, Token, TrustRemoteCode
 from .screen import errors_in_one_line, in_one_line, notes, printable, report, working
 
 DType = Literal["auto", "float32", "float64", "float16", "bfloat16"]
 
 
 def verify(
-    zoo_dir: ZooModel,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit; by default the main branch.")] = None,
+    model: Model,
+    revision: Revision = None,
     dtype: Annotated[DType, typer.Option(help="The type to load the model in; a coarser one may drift more.")] = "auto",
     matrix: Annotated[
         str | None,
         typer.Option(help="Under each of these releases, which are installed: transformers==5.12,5.15,latest."),
     ] = None,
+    manifest: Annotated[Path | None, typer.Option(help="The manifest, if it is not in the folder.")] = None,
+    code_only: Annotated[bool, typer.Option("--code-only", help="Say whose code it is; load nothing.")] = False,
+    trust_remote_code: TrustRemoteCode = False,
+    run_changed: Annotated[
+        bool, typer.Option("--run-changed", help="With --trust-remote-code: run code that was changed since, too.")
+    ] = False,
+    card: Annotated[
+        bool, typer.Option("--card", help="If all is well, say so in the folder's card (README.md).")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON, for programs.")] = False,
     token: Token = None,
     debug: Debug = False,
 ) -> None:
-    """Check that a model's code, weights and outputs are those it was saved with: exit code 0 if they are, else 1.
+    """Check that a model is what it was when its manifest was written: exit code 0 if it is, else 1.
 
-    The model is loaded in a fresh process with transformers and its own code. That code runs: verify only what you
-    would load.
+    It says first whose code the checkpoint carries: that of a release of tfm_zoo, file by file, or somebody's own.
+    Then it compares all files, loads the model in a fresh process, and compares what it computes: outputs, and the
+    states after each layer, of which it names the first that differs. No code of the checkpoint runs: the classes of
+    transformers or of tfm_zoo load it. With --trust-remote-code its own code does, if it is as it was recorded.
 
-    JSON: {"source", "ok", "differences": [...], "warnings": [...], "figures": {...}}. If the check itself fails:
-    {"source", "ok": false, "error"}, also with exit code 1. With --matrix: {"source", "ok", "matrix": {...}}, for each
-    release such a result, with the release that was "installed" and the "seconds" that it took.
+    A manifest shows accidents and drift. It cannot show a forger's work, who writes a new one: that takes a signature,
+    such as those of OpenSSF model signing (model_signing sign FOLDER).
+
+    JSON: {"source", "ok", "code", "differences": [...], "warnings": [...], "figures": {...}}. If the check itself
+    fails: {"source", "ok": false, "error"}, also with exit code 1. With --matrix: {"source", "ok", "matrix": {...}},
+    for each release such a result, with the release that was "installed" and the "seconds" that it took.
     """
     from ..converters.sources import check_folder, download
 
     with errors_in_one_line(debug):
         try:
-            check_folder(zoo_dir, token)
-            if not Path(zoo_dir).is_dir():  # asked here, since `hub` takes seconds to import
-                download(zoo_dir, ["config.json"], revision, token)
-            options = {"revision": revision, "token": token, "dtype": dtype}
-            with working(f"Verifying {zoo_dir}: reading its files, then running it in a fresh process"):
+            check_folder(model, token)
+            if not Path(model).is_dir():  # asked here, since `hub` takes seconds to import
+                download(model, ["config.json"], revision, token)
+            options = {"revision": revision, "token": token, "dtype": dtype, "manifest": manifest}
+            options |= {"trust_remote_code": trust_remote_code, "run_changed": run_changed, "code_only": code_only}
+            with working(f"Verifying {model}: reading its files, then running it in a fresh process"):
                 from .. import hub
 
-                found = hub.verify_matrix(zoo_dir, matrix, **options) if matrix else hub.verify(zoo_dir, **options)
+                found = hub.verify_matrix(model, matrix, **options) if matrix else hub.verify(model, **options)
         except Exception as error:
             if as_json:
-                print(json.dumps({"source": zoo_dir, "ok": False, "error": in_one_line(error)}, indent=1))
+                print(json.dumps({"source": model, "ok": False, "error": in_one_line(error)}, indent=1))
             raise
         if as_json:
-            print(json.dumps({"source": zoo_dir, "ok": found.ok} | asdict(found), indent=1))
+            print(json.dumps({"source": model, "ok": found.ok} | asdict(found), indent=1))
         else:
-            print(printable(str(found)))
+            print(printable(str(found)) if matrix else printable(f"{model}: {found.code}\n{found}"))
+        if card and found.ok and not matrix:
+            from ..hub.card_line import write_line
+
+            write_line(Path(model), found)
     raise typer.Exit(0 if found.ok else 1)
+
+
+def record(
+    model: Model,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.")] = None,
+    create_pr: Annotated[
+        bool, typer.Option("--create-pr", help="Open a pull request on the Hub that adds the manifest.")
+    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
+    revision: Revision = None,
+    token: Token = None,
+    debug: Debug = False,
+) -> None:
+    """Write the manifest of any model that an Auto class loads, by which `verify` finds later what has changed.
+
+    It holds digests of all files and tensors, settings, and what the model computes for fixed inputs, layer by layer.
+    It is written to zoo_manifest.json in the model's folder, or to --output. Look at a model before you record it: what
+    it computes now is what verify takes for right.
+    """
+    with (
+        errors_in_one_line(debug),
+        working(f"Recording {model}: reading its files, then running it in a fresh process"),
+    ):
+        from .. import hub
+        from ..hub.recording import propose
+
+        with TemporaryDirectory() as place:
+            kept = output or (Path(place, "zoo_manifest.json") if create_pr else None)
+            options = {"trust_remote_code": trust_remote_code, "revision": revision, "token": token}
+            path = hub.record(model, output=kept, **options)
+            address = propose(path, model, token, revision) if create_pr else path
+    report(f"{model} is recorded in {address}")
 
 
 def push(

@@ -9,14 +9,16 @@ if TYPE_CHECKING:
     from .comparisons import Verdict
     from .matrix import Matrix, verify_matrix
     from .pushing import PushError, push
+    from .recording import record
+    from .side_by_side import compare
     from .verifying import verify
 
-__all__ = ["Matrix", "PushError", "Verdict", "push", "verify", "verify_matrix"]
+__all__ = ["Matrix", "PushError", "Verdict", "compare", "push", "record", "verify", "verify_matrix"]
 
 __getattr__ = names_from(
     __name__,
     {
         **{"Verdict": "comparisons", "verify": "verifying", "Matrix": "matrix", "verify_matrix": "matrix"},
-        **{"PushError": "pushing", "push": "pushing"},
+        **{"PushError": "pushing", "push": "pushing", "record": "recording", "compare": "side_by_side"},
     },
 )

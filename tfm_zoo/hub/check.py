@@ -1,55 +1,85 @@
 """A program of its own: loads a checkpoint as a stranger does, and prints as JSON what it then holds and computes.
 
-It imports `tfm_zoo` only for a quantised checkpoint, which does not load without it: transformers then takes the
-installed classes, and not the code in the checkpoint.
+It imports `tfm_zoo` only for a model that the zoo's own classes load: transformers then takes these, and not the code
+in the checkpoint.
 """
 
 import importlib
 import json
-import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 
 PACKAGE = Path(__file__).parents[1]
+#: the files beside this one that it uses, without the package that they are in
+NEIGHBOURS = "files_of_the_hub"
 
 
-def check(folder: Path, auto_class: str, dtype: str, saved: dict) -> Iterator[dict]:
-    """Loads the model that was saved with the manifest `saved`. Yields its settings first, since loading may fail."""
+def check(folder: Path, model_class: str, loader: str, dtype: str, saved: dict | None) -> Iterator[dict]:
+    """Loads a model and says what it is, part by part, since loading may fail.
+
+    Args:
+        model_class: a class of transformers.
+        loader: whose code is run: "transformers", "tfm_zoo", or "folder", the checkpoint's own.
+        saved: the manifest to compare with; without one, what the first would hold is found out.
+    """
     import torch
     import transformers
 
-    contents = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("contents.py"))))
-    if saved["settings"]["config.json"].get("quantization_config"):
+    contents, fingerprints = neighbour("contents"), neighbour("fingerprints")
+    settings, was = contents.settings_in(folder), (saved or {}).get("fingerprint")
+    quantization = settings["config.json"].get("quantization_config") or {}
+    if loader == "tfm_zoo" or quantization.get("quant_method") == "tfm_zoo":
         sys.path.append(str(PACKAGE.parent))
         importlib.import_module(PACKAGE.name)
-    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
-    readers = {"config.json": type(config).from_dict, "generation_config.json": transformers.GenerationConfig.from_dict}
-    pair = (saved["settings"], contents.settings_in(folder))
-    # The same code reads both: whether a default is left out or written out makes no difference.
-    settings = {name: [read(fields.get(name, {})).to_dict() for fields in pair] for name, read in readers.items()}
-    yield {"settings": settings}
-    options = {"trust_remote_code": True, "dtype": dtype, "output_loading_info": True}
-    model, info = getattr(transformers, auto_class).from_pretrained(folder, **options)
-    loaded, digest = model.state_dict(), contents.digest_of_tensor
-    inputs = (saved["fingerprint"] or {}).get("inputs")
+    trust = {"trust_remote_code": loader == "folder"}
+    config = transformers.AutoConfig.from_pretrained(folder, **trust)
+    if saved:
+        readers = {
+            "config.json": type(config).from_dict,
+            "generation_config.json": transformers.GenerationConfig.from_dict,
+        }
+        pair = (saved["settings"], settings)
+        # The same code reads both: whether a default is left out or written out makes no difference.
+        both = {name: [read(fields.get(name, {})).to_dict() for fields in pair] for name, read in readers.items()}
+        yield {"settings": both}
+    torch.manual_seed(0)  # of weights that the checkpoint lacks
+    options = {"dtype": dtype, "output_loading_info": True} | trust
+    model, info = getattr(transformers, model_class).from_pretrained(folder, **options)
+    loaded = model.state_dict()
     yield {
+        "class": type(model).__name__,
         "dtype": str(model.dtype).removeprefix("torch."),
         "changed": [
             name
             for name, tensor in contents.tensors_in(folder)
-            if name in loaded and digest(tensor.to(loaded[name].dtype)) != digest(loaded[name])
+            if name in loaded and not contents.is_same(tensor.to(loaded[name].dtype), loaded[name])
         ],
-        "outputs": inputs and contents.outputs_of(model, {name: torch.tensor(ids) for name, ids in inputs.items()}),
         **{kind: sorted(map(str, info[f"{kind}_keys"])) for kind in ("missing", "unexpected", "mismatched")},
     }
+    if saved is None:
+        yield {"fingerprint": fingerprints.fingerprint_of(model)}
+    elif was:
+        inputs = {name: torch.tensor(values) for name, values in was["inputs"].items()}
+        inputs = {name: one.to(model.dtype) if one.is_floating_point() else one for name, one in inputs.items()}
+        yield fingerprints.compute(model, inputs, labels=was.get("labels") or {})
+    if saved.get("tokenizer") if saved else contents.has_tokenizer(folder):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **trust)
+        yield {"tokenizer": fingerprints.text_through(tokenizer)}
+
+
+def neighbour(name: str) -> ModuleType:
+    if NEIGHBOURS not in sys.modules:
+        sys.modules[NEIGHBOURS] = package = ModuleType(NEIGHBOURS)
+        package.__path__ = [str(Path(__file__).parent)]
+    return importlib.import_module(f"{NEIGHBOURS}.{name}")
 
 
 if __name__ == "__main__":
     sys.path.pop(0)  # this folder, whose files are no packages to import
     # What the checkpoint's code prints is no part of the answer.
     answers, sys.stdout = sys.stdout, sys.stderr
-    folder, auto_class, dtype = sys.argv[1:]
-    for answer in check(Path(folder), auto_class, dtype, json.load(sys.stdin)):
+    folder, *asked = sys.argv[1:]
+    for answer in check(Path(folder), *asked, json.load(sys.stdin)):
         print(json.dumps(answer, default=str), file=answers, flush=True)

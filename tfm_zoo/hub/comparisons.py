@@ -1,6 +1,5 @@
 """Compares a checkpoint with its manifest, part by part; differences go into a verdict."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import requires
 from pathlib import Path
@@ -9,26 +8,30 @@ from typing import Any
 import transformers
 from packaging.requirements import Requirement
 
-from .. import __version__, models
-from .contents import code_in, digests_of_files, digests_of_tensors, weight_files_in
+from .. import __version__
+from .contents import code_in, digests_of_files, digests_of_tensors, files_in, weight_files_in
+from .diagnosis import drift_of, first_change
+from .origin import Origin, listed, releases
 
 #: how far outputs may drift from those in the manifest, as a share of the largest of them
 TOLERANCE = {"float32": 1e-4, "float64": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 #: the same for quantised models: the kernels of some machines round inputs, and others do not. (Between the two, MiniLM
 #: drifts by 0.08 in eight bits and by 0.007 in four. Weights are compared bit for bit.)
 QUANTISED_TOLERANCE = {"int8": 0.25, "int4": 0.05}
-SHOWN = 5  # names in a message
 
 
 @dataclass
 class Verdict:
     """Whether a checkpoint is still as it was saved.
 
-    Its `figures` are `saved_by`, the versions that saved it; `drift`, the largest drift of each output, as a share of
-    the output's largest value; and the `tolerance` for that, with the `dtype` of the computation.
+    Its `figures` are `saved_by`, the versions that saved it; `loader`, whose code was run; `drift`, the largest drift
+    of each output, as a share of the output's largest value; the `tolerance` for that, with the `dtype` of the
+    computation; `bit_for_bit`, whether the states after each part of the model are those of the fingerprint to the last
+    bit; and `first_change`, the first part whose states differ by more than the tolerance.
     """
 
     source: str  # the folder or Hub id
+    code: str = ""  # whose code the checkpoint carries
     differences: list[str] = field(default_factory=list)  # what has changed since
     warnings: list[str] = field(default_factory=list)  # what could make a difference, though none was found
     figures: dict[str, Any] = field(default_factory=dict)
@@ -39,24 +42,31 @@ class Verdict:
 
     def __str__(self) -> str:
         match = "code, weights and outputs match" if self.figures.get("drift") else "code and weights match"
+        match = "code matches" if self.figures.get("code_only") else match
         notes = "".join(f" (warning: {warning})" for warning in self.warnings)
         return f"{self.source}: {'; '.join(self.differences) or match}{notes}"
 
 
-def compare_versions(saved: dict, verdict: Verdict) -> None:
-    """Warns of a transformers that the zoo is not tested with, and of code from another version of the zoo."""
-    tested = next(need.specifier for need in map(Requirement, requires("tfm_zoo")) if need.name == "transformers")
-    verdict.figures |= {"saved_by": {name: saved[name] for name in ("tfm_zoo", "transformers", "torch")}}
-    if not tested.contains(transformers.__version__, prereleases=True):
-        outside = f"transformers {transformers.__version__} is outside of the tested range, {tested}"
-        verdict.warnings.append(f"{outside}; it was saved with {saved['transformers']}")
-    if saved["tfm_zoo"] != __version__:
-        verdict.warnings.append(f"its code is that of tfm_zoo {saved['tfm_zoo']}; {__version__} is installed")
+def compare_versions(saved: dict, origin: Origin, verdict: Verdict) -> None:
+    """Notes the versions that saved the checkpoint; warns if its code is that of another version of `tfm_zoo`, and if
+    the installed transformers is not one that `tfm_zoo` was tested with."""
+    names = ("tfm_zoo", "transformers", "torch")
+    verdict.figures["saved_by"] = {name: saved[name] for name in names}
+    if origin.version is None:
+        return
+    if origin.version != __version__:
+        verdict.warnings.append(f"its code is that of tfm_zoo {origin.version}; {__version__} is installed")
+    tested = next(Requirement(line) for line in requires("tfm_zoo") or () if Requirement(line).name == "transformers")
+    if not tested.specifier.contains(transformers.__version__, prereleases=True):
+        verdict.warnings.append(
+            f"transformers {transformers.__version__} is outside of the tested range, {tested.specifier}; it was saved "
+            f"with {saved['transformers']}"
+        )
 
 
-def compare_code(saved: dict, folder: Path, config: dict, verdict: Verdict) -> None:
-    """Checks that the folder holds the code files that were saved, and that its configuration names no others."""
-    now = digests_of_files(folder, saved["code"].keys() | code_in(folder, config))
+def compare_code(saved: dict, folder: Path, verdict: Verdict) -> None:
+    """Checks that the folder holds the code files that were saved, and that its configurations name no others."""
+    now = digests_of_files(folder, saved["code"].keys() | code_in(folder))
     for name in sorted(saved["code"].keys() | now.keys()):
         if name not in now:
             verdict.differences.append(f"code file {name} is missing")
@@ -67,11 +77,35 @@ def compare_code(saved: dict, folder: Path, config: dict, verdict: Verdict) -> N
 
 
 def compare_shipped(saved: dict, verdict: Verdict) -> None:
-    """Checks that a checkpoint of the installed version has the code that this version ships, by file name."""
-    shipped = digests_of_files(Path(models.__file__).parent, saved["code"].keys())
-    for name in sorted(shipped) if saved["tfm_zoo"] == __version__ else ():
+    """Checks that a checkpoint has the code of the version that says to have saved it, by file name. (What was recorded
+    later may have any code.)"""
+    shipped = releases().get(saved["tfm_zoo"], {}) if "files" not in saved else {}
+    for name in sorted(shipped.keys() & saved["code"].keys()):
         if shipped[name] != saved["code"][name]:
-            verdict.differences.append(f"code file {name} is not the one that tfm_zoo {__version__} ships")
+            verdict.differences.append(f"code file {name} is not the one that tfm_zoo {saved['tfm_zoo']} ships")
+
+
+def compare_files(saved: dict, folder: Path, verdict: Verdict) -> None:
+    """Checks that the other files that loading may read are those that were recorded.
+
+    A model's own manifest records none, since it is saved first; what lies beside it is named.
+    """
+    recorded = saved.get("files")
+    names = files_in(folder) - saved["code"].keys()
+    if recorded is None:
+        read = {name for name in names - code_in(folder) if not name.endswith((".py", ".safetensors"))}
+        if read:
+            verdict.warnings.append(f"not recorded, and read when it is loaded: {listed(read)}")
+        return
+    now = digests_of_files(folder, names)
+    changed = {name for name in recorded.keys() & now.keys() if recorded[name] != now[name]}
+    for change, names in {
+        "missing": recorded.keys() - now.keys(),
+        "changed since it was recorded": changed,
+        "not recorded, and read when it is loaded": now.keys() - recorded.keys() - code_in(folder),
+    }.items():
+        if names:
+            verdict.differences.append(f"files {change}: {listed(names)}")
 
 
 def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> None:
@@ -102,36 +136,27 @@ def compare_auto_map(saved: dict, config: dict, verdict: Verdict) -> None:
         verdict.differences.append(f"config.json: {listed(changes(before, now, 'auto_map.'))}")
 
 
-def auto_class(config: dict, verdict: Verdict) -> str | None:
-    """The Auto class that loads the checkpoint; `None` where there is none, or where it would run foreign code."""
-    targets = config.get("auto_map") or {}
-    foreign = sorted({str(target) for target in targets.values() if "--" in str(target)})
-    if foreign:
-        verdict.differences.append(f"it was not run: its auto_map names code of other repositories: {listed(foreign)}")
-        return None
-    name = (config.get("architectures") or [None])[0]
-    auto = next((auto for auto, target in targets.items() if str(target).rpartition(".")[2] == name), None)
-    if auto is None:
-        verdict.differences.append(f"it does not load: no Auto class in the auto_map of config.json gives a {name}")
-    return auto
-
-
 def compare_loaded(saved: dict, loaded: dict, verdict: Verdict) -> None:
-    """Checks that the model that `check.py` loaded has the weights of its files, no others, and the outputs it had."""
+    """Checks that the model that `check.py` loaded has its files' weights, no others, and computes what it did."""
     for kind in ("missing", "unexpected", "mismatched"):
-        if loaded[kind]:
-            verdict.differences.append(f"weights {kind} when it is loaded: {listed(loaded[kind])}")
+        names = set(loaded[kind]) - set(saved.get("loading", {}).get(kind, ()))
+        if names:
+            verdict.differences.append(f"weights {kind} when it is loaded: {listed(names)}")
     if loaded["changed"]:
         verdict.differences.append(f"weights are not as in their file once loaded: {listed(loaded['changed'])}")
     if saved["fingerprint"] is None:
         verdict.warnings.append("it was saved without outputs to compare with, since it could not be run then")
     else:
-        compare_outputs(saved["fingerprint"], loaded["outputs"], loaded["dtype"], verdict)
+        drifted = compare_outputs(saved["fingerprint"], loaded["outputs"], loaded["dtype"], verdict)
+        compare_states(saved["fingerprint"], loaded, drifted, verdict)
+    if saved.get("tokenizer"):
+        compare_texts(saved["tokenizer"], loaded["tokenizer"], verdict)
 
 
-def compare_outputs(fingerprint: dict, outputs: dict[str, dict], dtype: str, verdict: Verdict) -> None:
-    """Checks that each output has the shape that it had, and values within the tolerance of the coarser type."""
-    known = TOLERANCE | QUANTISED_TOLERANCE
+def compare_outputs(fingerprint: dict, outputs: dict[str, dict], dtype: str, verdict: Verdict) -> bool:
+    """Checks that each output has the shape that it had, and values within the tolerance of the coarser type. Returns
+    whether one has not."""
+    known, found = TOLERANCE | QUANTISED_TOLERANCE, len(verdict.differences)
     tolerance = max(known.get(name, TOLERANCE["bfloat16"]) for name in (dtype, fingerprint["dtype"]))
     drifts = {}
     for name, before in fingerprint["outputs"].items():
@@ -139,16 +164,35 @@ def compare_outputs(fingerprint: dict, outputs: dict[str, dict], dtype: str, ver
         if now is None or now["shape"] != before["shape"]:
             verdict.differences.append(f"output {name} is {now and now['shape']}, and was {before['shape']}")
             continue
-        pairs = list(zip(before["values"], now["values"], strict=True))
-        flips = sum((old is None) != (new is None) for old, new in pairs)
+        flips = sum((old is None) != (new is None) for old, new in zip(before["values"], now["values"], strict=True))
         if flips:
             verdict.differences.append(f"output {name} has {flips} values that are finite and were not, or the reverse")
-        numbers = [pair for pair in pairs if None not in pair]
-        largest = max((abs(old) for old, _ in numbers), default=0.0) or 1.0
-        drifts[name] = max((abs(old - new) for old, new in numbers), default=0.0) / largest
+            continue
+        drifts[name] = drift_of(before, now)
         if drifts[name] > tolerance:
             verdict.differences.append(f"output {name} drifted by {drifts[name]:.2g} of its largest value")
     verdict.figures |= {"drift": drifts, "tolerance": tolerance, "dtype": dtype}
+    return len(verdict.differences) > found
+
+
+def compare_states(fingerprint: dict, loaded: dict, outputs_drifted: bool, verdict: Verdict) -> None:
+    """Names the first part of the model whose states differ: why the outputs do, or a warning if they do not."""
+    before, now = fingerprint.get("states", {}), loaded["states"]
+    same = [now[name]["digest"] == before[name]["digest"] for name in before if name in now]
+    verdict.figures["bit_for_bit"] = bool(same) and all(same)
+    change = first_change(fingerprint, loaded, verdict.figures["tolerance"])
+    if change:
+        verdict.figures["first_change"] = change._asdict()
+        (verdict.differences if outputs_drifted else verdict.warnings).append(str(change))
+
+
+def compare_texts(before: dict, now: dict, verdict: Verdict) -> None:
+    """Checks that the tokenizer makes of the fixed text what it made of it."""
+    kinds = {"ids": "a text", "pair": "a pair of texts", "decoded": "ids", "chat": "a conversation"}
+    changed = [kinds[name] for name in kinds if before.get(name) != now.get(name)]
+    verdict.differences += [f"the tokenizer makes something else of {listed(changed)}"] if changed else []
+    specials = changes(before["special"], now["special"])
+    verdict.differences += [f"special tokens: {'; '.join(specials)}"] if specials else []
 
 
 def changes(before: dict, now: dict, prefix: str = "") -> list[str]:
@@ -161,8 +205,3 @@ def changes(before: dict, now: dict, prefix: str = "") -> list[str]:
         elif old != new:
             sentences.append(f"{prefix}{name} was {old!r} and is {new!r}")
     return sentences
-
-
-def listed(names: Iterable[Any]) -> str:
-    names = sorted(names)
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

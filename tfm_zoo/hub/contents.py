@@ -1,28 +1,39 @@
-"""What a checkpoint's folder holds and what its model computes, as values that can be compared.
+"""What a checkpoint's folder holds, as values that can be compared: settings, code, tensors and other files.
 
-This file uses no other file of the zoo, since `check.py` runs it beside the checkpoint's own code.
+This file uses no other file of the zoo: see `check.py`.
 """
 
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from copy import copy
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import nn
-from torch.func import functional_call
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SETTINGS = ("config.json", "generation_config.json")
 #: fields of the settings that name their origin
 ORIGIN = {"_name_or_path", "_from_model_config", "transformers_version"}
-#: how many values of each output the fingerprint keeps
-VALUES = 64
+#: what transformers runs if a folder has it, and what says which repository an adapter is loaded onto
+GENERATE, ADAPTER = "custom_generate/generate.py", "adapter_config.json"
+#: any of these belongs to a tokenizer
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json")
+#: weights in the formats of other engines
+UNREAD_FORMATS = ("*.h5", "*.msgpack", "*.ot", "*.onnx", "*.onnx_data", "*.gguf")
+#: what loading reads nothing of: prose and pictures, what runs leave behind
+UNREAD = (
+    *("*.md", "LICENSE*", "*.png", "*.jpg", "*.svg", "*.pdf", "*.html"),
+    *("zoo_manifest.json", "trainer_state.json", "training_args.bin", "*_results.json", "events.out.*"),
+    *("optimizer.*", "scheduler.*", "rng_state*", "scaler.pt"),
+    *UNREAD_FORMATS,
+)
+UNREAD_FOLDERS = (".*", "__pycache__", "runs", "logs", "wandb", "checkpoint-*", "onnx", "openvino")
+#: what an `auto_map` names: a module in the folder itself, and a class in it
+TARGET = re.compile(r"([\w-]+)\.(\w+)")
 
 
 def settings_in(folder: Path) -> dict[str, dict[str, Any]]:
@@ -32,17 +43,71 @@ def settings_in(folder: Path) -> dict[str, dict[str, Any]]:
     return {name: {key: value for key, value in fields[name].items() if key not in ORIGIN} for name in fields}
 
 
-def code_in(folder: Path, config: dict[str, Any]) -> set[str]:
-    """Names of the code files in `folder` that the configuration's `auto_map` names, and of all that these import."""
-    waiting = [str(target).rpartition(".")[0] for target in (config.get("auto_map") or {}).values()]
+def targets_in(folder: Path) -> dict[str, list[str]]:
+    """The classes that the folder's files let transformers or sentence-transformers load: file -> what it names."""
+    named = {}
+    for path in [*folder.glob("*config.json"), *folder.glob("*/*config.json"), *folder.glob("modules.json")]:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:  # whoever loads the folder is told so
+            continue
+        values = content.get("auto_map") if isinstance(content, dict) else None
+        values = values.values() if isinstance(values, dict) else [values]
+        if isinstance(content, list):  # of sentence-transformers, whose own classes have longer names
+            modules = [str(module.get("type")) for module in content if isinstance(module, dict)]
+            values = [name for name in modules if not name.startswith(("sentence_transformers.", "torch.nn."))]
+        flat = [one for value in values for one in (value if isinstance(value, list) else [value]) if one is not None]
+        if flat:
+            named[path.relative_to(folder).as_posix()] = list(map(str, flat))
+    return named
+
+
+def code_in(folder: Path) -> set[str]:
+    """Names of the code files in `folder` that loading may run: those of [`targets_in`], `GENERATE`, and all that they
+    import."""
+    targets = {target for named in targets_in(folder).values() for target in named}
+    waiting = [f"{match[1]}.py" for match in map(TARGET.fullmatch, targets) if match] + [GENERATE]
     names = set()
     while waiting:
-        path = folder / f"{waiting.pop()}.py"
-        if path.name not in names and path.is_file():
-            names.add(path.name)
+        name = waiting.pop()
+        path = folder / name
+        if name not in names and path.is_file():
+            names.add(name)
             # transformers finds relative imports in the same way.
-            waiting += re.findall(r"^\s*from\s+\.(\S+)\s+import", path.read_text(encoding="utf-8"), re.MULTILINE)
+            text = path.read_text(encoding="utf-8", errors="replace")
+            imported = re.findall(r"^\s*(?:from\s+\.([\w.]+)\s+import|import\s+\.([\w.]+))", text, re.MULTILINE)
+            waiting += [(Path(name).parent / f"{one or other}.py").as_posix() for one, other in imported]
     return names
+
+
+def foreign_in(folder: Path) -> list[str]:
+    """What the folder lets be loaded from elsewhere than its own files, each with the file that names it."""
+    named = [(file, target) for file, targets in sorted(targets_in(folder).items()) for target in targets]
+    foreign = [f"{file} names code {target!r}" for file, target in named if not TARGET.fullmatch(target)]
+    if (folder / ADAPTER).is_file():
+        try:
+            base = json.loads((folder / ADAPTER).read_text(encoding="utf-8")).get("base_model_name_or_path")
+        except (ValueError, AttributeError):
+            base = None
+        foreign.append(f"{ADAPTER} names the base {base!r} of an adapter, which changes or replaces the weights")
+    return foreign
+
+
+def files_in(folder: Path) -> set[str]:
+    """Names of all files that loading may read, but for settings and tensors."""
+    paths = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    weights = {path.name for path in weight_files_in(folder)}
+    return {
+        path.as_posix()
+        for path in paths
+        if not any(fnmatch(part, pattern) for part in path.parts[:-1] for pattern in UNREAD_FOLDERS)
+        and not any(fnmatch(path.name, pattern) for pattern in (*UNREAD, ".*"))
+        and path.as_posix() not in {*SETTINGS, *weights, INDEX}
+    }
+
+
+def has_tokenizer(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in TOKENIZERS) or any(folder.glob("*.model"))
 
 
 def weight_files_in(folder: Path) -> list[Path]:
@@ -65,8 +130,16 @@ def tensors_in(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def digests_of_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    contents = {name: (folder / name).read_bytes() for name in sorted(names) if (folder / name).is_file()}
-    return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    paths = {name: folder / name for name in sorted(names) if (folder / name).is_file()}
+    return {name: digest_of_file(path) for name, path in paths.items()}
+
+
+def digest_of_file(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def digests_of_tensors(folder: Path) -> dict[str, str]:
@@ -76,52 +149,14 @@ def digests_of_tensors(folder: Path) -> dict[str, str]:
 def digest_of_tensor(tensor: torch.Tensor) -> str:
     """The SHA-256 of a tensor's type, shape and values."""
     digest = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-    digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    digest.update(bytes_of(tensor).numpy())
     return digest.hexdigest()
 
 
-@torch.no_grad()
-def outputs_of(
-    model: nn.Module, inputs: dict[str, torch.LongTensor], weights: dict[str, torch.Tensor] | None = None
-) -> dict[str, dict[str, Any]]:
-    """A sample of a model's outputs in evaluation mode; `weights` replace its own of the same names."""
-    plain = copy(model)  # leaves out what `model.compile()` sets
-    vars(plain).pop("forward", None)  # accelerate's, which uses mixed precision
-    inputs = {name: ids.to(model.device) for name, ids in inputs.items()} | {"return_dict": True}
-    multiplications = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # TF32 and bfloat16 may be on
-    with (
-        temporarily(list(plain.modules()), training=False),
-        temporarily(multiplications, fp32_precision="ieee"),
-        torch.autocast(model.device.type, enabled=False),
-    ):
-        return sample(functional_call(plain, weights or {}, kwargs=inputs))
+def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have the same type, shape and bits."""
+    return (one.dtype, one.shape) == (other.dtype, other.shape) and torch.equal(bytes_of(one), bytes_of(other))
 
 
-@contextmanager
-def temporarily(objects: Iterable[Any], **attributes: Any) -> Iterator[None]:
-    """Sets attributes of every object, and restores them at the end."""
-    originals = [(target, name, getattr(target, name)) for target in objects for name in attributes]
-    try:
-        for target, name, _ in originals:
-            setattr(target, name, attributes[name])
-        yield
-    finally:
-        for target, name, value in originals:
-            setattr(target, name, value)
-
-
-def sample(outputs: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The shape of each floating-point output, and evenly spaced values of it.
-
-    A value is `None` if it is not finite, or the lowest of its type, which models put where no answer can be.
-    """
-    samples = {}
-    for name, output in outputs.items():
-        if isinstance(output, torch.Tensor) and output.is_floating_point():
-            flat = output.detach().cpu().flatten()
-            count = min(VALUES, flat.numel())
-            values = flat[torch.arange(count) * (flat.numel() - 1) // max(count - 1, 1)]
-            valid = values.isfinite() & (values != torch.finfo(values.dtype).min)
-            numbers = [value if good else None for value, good in zip(values.tolist(), valid.tolist(), strict=True)]
-            samples[name] = {"shape": list(output.shape), "values": numbers}
-    return samples
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)

@@ -1,96 +1,78 @@
 """`zoo_manifest.json`: what a checkpoint is and computes, so that anybody can check it later."""
 
 import json
+import re
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from torch import nn
 
 from .. import __version__
-from ..models.configuration_tfm import TfmConfig
-from ..models.encoder_decoder_stacks import TfmDecoderStack
-from ..models.modeling_tfm_bert import TfmBertForMultipleChoice
-from ..models.pretrained import TfmPreTrainedModel
-from .contents import code_in, digests_of_files, digests_of_tensors, outputs_of, settings_in
+from .contents import code_in, digests_of_files, digests_of_tensors, files_in, settings_in
+from .fingerprints import fingerprint_of
 
 FILE = "zoo_manifest.json"
 
 logger = transformers.logging.get_logger(__name__)
 
 
-def write_manifest(model: TfmPreTrainedModel, folder: Path, state_dict: dict[str, torch.Tensor] | None = None) -> None:
-    """Writes the manifest of the checkpoint in `folder`: versions, settings, the SHA-256 of every code file and every
-    tensor, and a fingerprint: fixed inputs with the outputs that the model gives for them. `state_dict`: the weights
-    that were saved, where they are not the model's own.
+def write_manifest(
+    model: transformers.PreTrainedModel, folder: Path, state_dict: dict[str, torch.Tensor] | None = None
+) -> None:
+    """Writes the manifest of a model that has just been saved to `folder`: versions, settings, the SHA-256 of every
+    code file and every tensor, and a fingerprint: fixed inputs with what the model computes for them. `state_dict`: the
+    weights that were saved, where they are not the model's own.
     """
-    settings = settings_in(folder)
-    manifest = {
-        "tfm_zoo": __version__,
-        "transformers": transformers.__version__,
-        "torch": torch.__version__,
-        "settings": settings,
-        "code": digests_of_files(folder, code_in(folder, settings["config.json"])),
-        "weights": digests_of_tensors(folder),
-        "fingerprint": None,
-    }
-    # A model that cannot be run now (offloaded, sharded, quantised) is still worth saving.
+    manifest = described(folder)
+    # A model that cannot be run now (offloaded, sharded) is still worth saving.
     try:
         manifest["fingerprint"] = fingerprint(model, state_dict)
     except Exception as error:
         logger.warning(f"{FILE} in {folder} keeps no outputs to compare with later: {error!r}")
-    (folder / FILE).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    write(manifest, folder / FILE)
 
 
-def fingerprint(model: TfmPreTrainedModel, state_dict: dict[str, torch.Tensor] | None = None) -> dict[str, Any]:
-    """Fixed inputs; of each floating-point output for them, its shape and some of its values.
+def described(folder: Path, all_files: bool = False) -> dict[str, Any]:
+    """A manifest of what a folder holds, without a fingerprint.
 
-    `state_dict`: weights to compute with, where they are not the model's own.
+    `all_files`: with digests of all files that loading may read. What is saved beside a model later, such as its
+    tokenizer, is then no longer as it was recorded.
     """
-    is_plain = all(type(parameter) is nn.Parameter and not parameter.is_meta for parameter in model.parameters())
-    quantization = getattr(getattr(model, "hf_quantizer", None), "quantization_config", None)
-    is_plain &= quantization is None or quantization.quant_method == "tfm_zoo"
-    if not is_plain or (getattr(model, "_tp_size", None) or 1) > 1:
-        raise RuntimeError("the model is offloaded, sharded or quantised")
-    inputs, parameters = fixed_inputs(model), model.state_dict()
-    tied = getattr(model, "all_tied_weights_keys", None) or {}
-    weights = {name: value.to(parameters[name]) for name, value in (state_dict or {}).items() if name in parameters}
-    weights = {name: value for name, value in weights.items() if tied.get(name) not in weights}
+    code = code_in(folder)
+    files = {"files": digests_of_files(folder, files_in(folder) - code)} if all_files else {}
     return {
-        "dtype": str(quantization.dtype if quantization else model.dtype).removeprefix("torch."),
-        "inputs": {name: ids.tolist() for name, ids in inputs.items()},
-        "outputs": outputs_of(model, inputs, weights),
+        "tfm_zoo": __version__,
+        "transformers": transformers.__version__,
+        "torch": torch.__version__,
+        "date": date.today().isoformat(),
+        "settings": settings_in(folder),
+        "code": digests_of_files(folder, code),
+        **files,
+        "weights": digests_of_tensors(folder),
+        "fingerprint": None,
     }
 
 
-def fixed_inputs(model: TfmPreTrainedModel) -> dict[str, torch.Tensor]:
-    """What the fingerprint of a model is computed from: sequences, and what else its class reads."""
-    config = model.config
-    if isinstance(model, TfmDecoderStack):  # of an encoder-decoder, by itself
-        states = torch.linspace(-1, 1, 6 * config.hidden_size, dtype=model.dtype).view(2, 3, -1)
-        return sequences(config, config.decoder_vocab_size, length=5) | {"encoder_hidden_states": states}
-    inputs = sequences(config, config.vocab_size)
-    if isinstance(model, TfmBertForMultipleChoice):
-        return {name: ids.unsqueeze(0) for name, ids in inputs.items()}  # one question of two choices
-    if getattr(model, "reads_target", False):
-        inputs["decoder_input_ids"] = sequences(config, config.decoder_vocab_size, length=5)["input_ids"]
-    return inputs
+def fingerprint(
+    model: transformers.PreTrainedModel, state_dict: dict[str, torch.Tensor] | None = None
+) -> dict[str, Any]:
+    """What a model in memory computes for fixed inputs: see [`fingerprint_of`].
 
-
-def sequences(config: TfmConfig, vocab_size: int, length: int = 12) -> dict[str, torch.LongTensor]:
-    """Two sequences of ids from all over the vocabulary, the second padded at its end, and their mask: `(2, length)`.
-
-    They end with the model's end-of-sequence token, and are shorter if it has fewer positions.
+    `state_dict`: weights to compute with, where they are not the model's own.
     """
-    length = max(2, min(length, config.max_position_embeddings - config.first_position))
-    ends = [config.eos_token_id] if isinstance(config.eos_token_id, int) else config.eos_token_id or []
-    special = {*ends, config.pad_token_id, config.bos_token_id}
-    ordinary = [token for token in range(vocab_size) if token not in special] or [0]
-    ids = torch.tensor([ordinary[place * len(ordinary) // (2 * length)] for place in range(2 * length)]).view(2, length)
-    mask = torch.ones(2, length, dtype=torch.long)
-    mask[1, length // 2 :] = 0
-    ids = ids.masked_fill(mask == 0, config.pad_token_id or 0)
-    if ends and ends[0] < vocab_size:
-        ids[[0, 1], mask.sum(dim=1) - 1] = ends[0]
-    return {"input_ids": ids, "attention_mask": mask}
+    is_spread = any(parameter.is_meta or hasattr(parameter, "placements") for parameter in model.parameters())
+    if is_spread or (getattr(model, "_tp_size", None) or 1) > 1:
+        raise RuntimeError("the model is offloaded or sharded")
+    parameters = model.state_dict() if state_dict else {}
+    tied = getattr(model, "all_tied_weights_keys", None) or {}
+    weights = {name: value.to(parameters[name]) for name, value in (state_dict or {}).items() if name in parameters}
+    return fingerprint_of(model, {name: value for name, value in weights.items() if tied.get(name) not in weights})
+
+
+def write(manifest: dict[str, Any], path: Path) -> None:
+    """Writes a manifest, with each list of numbers on a line."""
+    text = json.dumps(manifest, indent=1, default=str)
+    text = re.sub(r"\[\n\s+[^\[\]{}\"]*\]", lambda numbers: " ".join(numbers[0].split()), text)
+    path.write_text(text + "\n", encoding="utf-8")

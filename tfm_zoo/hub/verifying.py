@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import transformers
 from huggingface_hub import hf_hub_download, snapshot_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
@@ -16,8 +18,9 @@ from ..converters.sources import check_folder, check_inside, download, not_on_hu
 from ..quiet import quiet_retrying
 from . import comparisons
 from .comparisons import TOLERANCE, Verdict
-from .contents import weight_files_in
+from .contents import UNREAD_FORMATS, files_in, weight_files_in
 from .manifest import FILE
+from .origin import Origin, listed, origin_of
 
 #: what every manifest has
 FIELDS = ("tfm_zoo", "transformers", "torch", "settings", "code", "weights", "fingerprint")
@@ -30,10 +33,19 @@ def verify(
     dtype: str = "auto",
     *,
     python: str = sys.executable,
+    manifest: str | Path | None = None,
+    trust_remote_code: bool = False,
+    run_changed: bool = False,
+    code_only: bool = False,
 ) -> Verdict:
     """Compares a checkpoint with its manifest: its files, and what a fresh process loads from them and computes.
 
-    That process has transformers and the checkpoint's own code, which is run: verify what you would load.
+    A manifest shows accidents and drift: a file that was edited, a library that computes otherwise. It does not show a
+    forger's work, who can write a new one: whose bytes they are is what a signature shows, such as those of OpenSSF
+    model signing.
+
+    No code of the folder runs unless `trust_remote_code` says so: transformers' own classes load official models, and
+    the installed `tfm_zoo` loads models whose code is that of a release of it, file by file.
 
     Args:
         source: a folder, or a Hub id.
@@ -41,7 +53,12 @@ def verify(
         token: by default the one of `hf auth login`.
         dtype: the type to load it in, a key of [`TOLERANCE`], which says how far outputs may then drift; by default the
             checkpoint's.
-        python: the interpreter that loads it, perhaps of another environment.
+        python: the interpreter that loads it, perhaps of another environment. There the zoo's models are loaded by the
+            code that they carry.
+        manifest: the file, where it is not in the folder.
+        trust_remote_code: run the folder's own code, if it is as it was recorded.
+        run_changed: run it also if it has been changed since.
+        code_only: say whose code it is and whether it was changed, and load nothing.
 
     Raises:
         FileNotFoundError: if there is no checkpoint, or one without a manifest.
@@ -49,58 +66,118 @@ def verify(
     """
     if dtype not in ("auto", *TOLERANCE):
         raise ValueError(f"dtype={dtype!r} should be one of: auto, {', '.join(TOLERANCE)}.")
-    folder = find(source, revision, token)
-    saved, config = read_manifest(folder), read_json(folder / "config.json")
-    verdict = Verdict(str(source))
-    comparisons.compare_versions(saved, verdict)
-    comparisons.compare_code(saved, folder, config, verdict)
+    folder = find(source, revision, token, needed=None if manifest else FILE)
+    saved = read_manifest(folder, Path(manifest) if manifest else None)
+    config = read_json(folder / "config.json")
+    origin = origin_of(folder)
+    verdict = Verdict(str(source), code=str(origin))
+    comparisons.compare_versions(saved, origin, verdict)
+    comparisons.compare_code(saved, folder, verdict)
     comparisons.compare_shipped(saved, verdict)
-    comparisons.compare_weights(saved, folder, verdict)
     comparisons.compare_auto_map(saved, config, verdict)
-    if auto_class := comparisons.auto_class(config, verdict):
-        loaded, failure = load_in_fresh_process(folder.resolve(), auto_class, dtype, saved, python)
-        for file, (before, now) in loaded.get("settings", {}).items():
-            verdict.differences += [f"{file}: {change}" for change in comparisons.changes(before, now)]
-        if failure:
-            verdict.differences.append(f"it does not load: {failure}")
-        else:
-            comparisons.compare_loaded(saved, loaded, verdict)
+    code_changed = not verdict.ok
+    if code_only:
+        verdict.differences += origin.foreign
+        verdict.figures["code_only"] = True
+        return verdict
+    comparisons.compare_files(saved, folder, verdict)
+    changed = comparisons.compare_weights(saved, folder, verdict)
+    try:
+        loader = loader_of(origin, trust_remote_code, code_changed and not run_changed)
+        model_class = class_of(config)
+    except ValueError as error:
+        verdict.differences.append(str(error))
+        return verdict
+    if loader == "tfm_zoo" and python != sys.executable:
+        loader = "folder"
+    verdict.figures["loader"] = loader
+    loaded, failure = load_in_fresh_process(folder.resolve(), model_class, loader, dtype, saved, python)
+    for file, (before, now) in loaded.get("settings", {}).items():
+        verdict.differences += [f"{file}: {change}" for change in comparisons.changes(before, now)]
+    if failure:
+        verdict.differences.append(f"it does not load: {failure}")
+    else:
+        comparisons.compare_loaded(saved, loaded, changed, verdict)
     return verdict
 
 
-def find(source: str | Path, revision: str | None, token: str | None) -> Path:
-    """The folder of a checkpoint, downloaded where it is on the Hub."""
+def loader_of(origin: Origin, trust_remote_code: bool, code_changed: bool = False) -> str:
+    """Whose code loads a checkpoint: see `check.py`.
+
+    Raises:
+        ValueError: saying why none does.
+    """
+    if origin.foreign:
+        raise ValueError(f"it was not run: {listed(origin.foreign)}")
+    if not origin.files:
+        return "transformers"
+    if not trust_remote_code and origin.is_released:
+        return "tfm_zoo"
+    if not trust_remote_code:
+        raise ValueError(f"it was not run, since that needs trust_remote_code: {origin}")
+    if code_changed:
+        raise ValueError(f"it was not run, since its code is not what was recorded (run_changed runs it): {origin}")
+    return "folder"
+
+
+def class_of(config: dict[str, Any]) -> str:
+    """The class of transformers that loads a checkpoint with its head: an Auto class, where it has its own code.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    name, targets = (config.get("architectures") or [None])[0], config.get("auto_map") or {}
+    if not targets:
+        known = getattr(transformers, name, None) if name and re.fullmatch(r"\w+", name) else transformers.AutoModel
+        if not hasattr(known, "from_pretrained"):
+            raise ValueError(f"it does not load: this transformers has no class {name}")
+        return name or "AutoModel"
+    auto = next((auto for auto, target in targets.items() if str(target).rpartition(".")[2] == name), None)
+    if auto is None or not hasattr(transformers, auto):
+        raise ValueError(f"it does not load: no Auto class in the auto_map of config.json gives a {name}")
+    return auto
+
+
+def find(source: str | Path, revision: str | None, token: str | None, needed: str | None = FILE) -> Path:
+    """The folder of a checkpoint, downloaded where it is on the Hub; `needed`: a manifest that it should have."""
     if Path(source).is_dir():
-        if not (Path(source) / FILE).is_file():
+        if needed and not (Path(source) / needed).is_file():
             raise FileNotFoundError(without_manifest(source))
         return Path(source)
     check_folder(source, token)
-    folder = download(source, [FILE], revision, token)
-    if not (folder / FILE).is_file():  # missing on the Hub, or not asked for while there was a connection
+    folder = download(source, [needed or "config.json"], revision, token)
+    if needed and not (folder / needed).is_file():  # missing on the Hub, or not asked for while there was a connection
         try:
             with quiet_retrying():
-                hf_hub_download(str(source), FILE, revision=revision, token=token)
+                hf_hub_download(str(source), needed, revision=revision, token=token)
         except LocalEntryNotFoundError as error:
             raise FileNotFoundError(not_on_hub(source, error, revision)) from error
         except EntryNotFoundError as error:
             place = " on its main branch (others may have it)" if revision is None else f" at revision {revision!r}"
             raise FileNotFoundError(without_manifest(f"{source}{place}")) from error
-    return Path(snapshot_download(str(source), revision=revision, token=token))
+    return Path(snapshot_download(str(source), revision=revision, token=token, ignore_patterns=[*UNREAD_FORMATS]))
 
 
 def without_manifest(source: str | Path) -> str:
-    return f"{source} has no {FILE}: it was not saved as a model of the zoo."
+    return f"{source} has no {FILE}: it was not saved as a model of the zoo. `tfm-zoo record` writes one for any model."
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest in a checkpoint's folder; a ValueError says what it lacks."""
-    saved = read_json(folder / FILE)
+def read_manifest(folder: Path, path: Path | None = None) -> dict[str, Any]:
+    """The manifest of a checkpoint's folder, in it or at `path`; a ValueError says what it lacks."""
+    path = path or folder / FILE
+    saved = read_json(path)
     if missing := [name for name in FIELDS if name not in saved]:
         missing = ", no ".join(missing)
-        raise ValueError(f"{folder / FILE} has no {missing}: it is no manifest, or has the format of another version.")
-    check_inside(folder, (*saved["code"], *weight_files_in(folder)))
-    check_depth(folder, read_json(folder / "config.json"), saved["weights"])
+        raise ValueError(f"{path} has no {missing}: it is no manifest, or has the format of another version.")
+    check_files(folder, *saved["code"], *saved.get("files", ()))
+    if weight_files_in(folder):
+        check_depth(folder, read_json(folder / "config.json"), saved["weights"])
     return saved
+
+
+def check_files(folder: Path, *names: str) -> None:
+    """Refuses a folder of which a file, or one of these names, lies elsewhere."""
+    check_inside(folder, (*names, *weight_files_in(folder), *sorted(files_in(folder))))
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -115,13 +192,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def load_in_fresh_process(
-    folder: Path, auto_class: str, dtype: str, saved: dict, python: str = sys.executable
+    folder: Path, model_class: str, loader: str, dtype: str, saved: dict | None, python: str = sys.executable
 ) -> tuple[dict[str, Any], str | None]:
     """What `check.py` finds when transformers has no code of checkpoints cached; and, if it fails, the last line of its
     error."""
     with tempfile.TemporaryDirectory() as modules:
         process = subprocess.run(
-            [python, str(Path(__file__).with_name("check.py")), str(folder), auto_class, dtype],
+            [python, str(Path(__file__).with_name("check.py")), str(folder), model_class, loader, dtype],
             input=json.dumps(saved),
             env=os.environ | {"HF_MODULES_CACHE": modules, "HF_HUB_OFFLINE": "1"},
             capture_output=True,

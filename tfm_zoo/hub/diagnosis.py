@@ -1,0 +1,104 @@
+"""Where a model's states begin to differ from those of its fingerprint, and what kind of thing has changed there."""
+
+from math import prod
+from typing import Any, NamedTuple
+
+from .fingerprints import places
+
+#: words in the name or the class of a part -> what it computes
+KINDS = {
+    ("rotary", "position", "wpe"): "positions",
+    ("norm", "ln_"): "a norm",
+    ("embed", "wte"): "an embedding",
+    ("activation", "gelu", "relu", "silu", "act_fn", "tanh", "sigmoid"): "an activation",
+    ("attn", "attention", "crossatt"): "attention",
+    ("mlp", "feedforward", "feed_forward", "ffn", "intermediate"): "the feed-forward part",
+}
+
+
+class Change(NamedTuple):
+    """The first part of a model whose states are not what they were."""
+
+    part: str
+    part_class: str
+    drift: float  # the largest difference, as a share of the state's largest value
+    kind: str
+
+    def __str__(self) -> str:
+        by = f"by {self.drift:.2g} of its largest value" if self.drift < float("inf") else "in its shape or finiteness"
+        return f"the first part that differs is {self.part} ({self.part_class}), {by}: {self.kind}"
+
+
+def first_change(fingerprint: dict, loaded: dict, tolerance: float) -> Change | None:
+    """The first part, in the order of computation, whose states differ by more than `tolerance`."""
+    now, keeps_dtype = loaded["states"], fingerprint["dtype"] == loaded["dtype"]
+    for name, before in fingerprint.get("states", {}).items():
+        if name not in now:
+            continue
+        drift, is_retyped = drift_of(before, now[name]), keeps_dtype and before["dtype"] != now[name]["dtype"]
+        if drift > tolerance or is_retyped:
+            kind = f"its type was {before['dtype']} and is {now[name]['dtype']}" if is_retyped else None
+            kind = kind or kind_of(name, before, now[name], tolerance, fingerprint["inputs"], loaded)
+            return Change(name, now[name]["class"], drift, kind)
+    return None
+
+
+def drift_of(before: dict[str, Any], now: dict[str, Any]) -> float:
+    """How far a sample of values has moved, as a share of the largest; infinite where they cannot be compared."""
+    pairs = list(zip(before["values"], now["values"], strict=False))
+    if before["shape"] != now["shape"] or any((old is None) != (new is None) for old, new in pairs):
+        return float("inf")
+    numbers = [pair for pair in pairs if None not in pair]
+    largest = max((abs(old) for old, _ in numbers), default=0.0) or 1.0
+    return max((abs(old - new) for old, new in numbers), default=0.0) / largest
+
+
+def kind_of(name: str, before: dict, now: dict, tolerance: float, inputs: dict, loaded: dict) -> str:
+    """What has changed in a part that is given the states that it was given, as far as can be told."""
+    weights = [f"{name.partition(' #')[0]}.{kind}" for kind in ("weight", "bias")]
+    if set(weights) & {*loaded["missing"], *loaded["mismatched"]}:
+        return "its weights are newly initialised"
+    if set(weights) & set(loaded["changed"]):
+        return "its weights are not those of the file"
+    words = f"{name.rpartition('.')[2]} {now['class']}".lower()
+    kind = next((kind for parts, kind in KINDS.items() if any(part in words for part in parts)), None)
+    if kind == "attention":
+        return f"attention: {who_attends(before, now, tolerance, inputs)}"
+    return kind or "its weights, or how it computes"
+
+
+def who_attends(before: dict, now: dict, tolerance: float, inputs: dict) -> str:
+    """What an attention's output tells by the tokens at which it differs."""
+    mask, shape = inputs.get("attention_mask"), before["shape"]
+    unknown = "its mask, its positions or its scale"
+    if not mask or shape != now["shape"] or len(shape) < 3:
+        return unknown
+    tokens = [(row, token) for row in range(len(mask)) for token in range(len(mask[0]))]
+    if shape[0] == 1 and shape[1] == sum(map(sum, mask)):  # of a layer that skips padding
+        tokens = [(row, token) for row, token in tokens if mask[row][token]]
+    elif shape[:2] != [len(mask), len(mask[0])]:
+        return unknown
+    largest = max((abs(value) for value in before["values"] if value is not None), default=0.0) or 1.0
+    kept = [tokens[place // prod(shape[2:])] for place in places(prod(shape), len(before["values"]))]
+    differs: dict[tuple[int, int], bool] = {}
+    for (row, token), old, new in zip(kept, before["values"], now["values"], strict=True):
+        if mask[row][token]:
+            drifted = (old is None) != (new is None) or (old is not None and abs(old - new) > tolerance * largest)
+            differs[row, token] = differs.get((row, token), False) or drifted
+    return told_by_tokens(differs, mask) or unknown
+
+
+def told_by_tokens(differs: dict[tuple[int, int], bool], mask: list[list[int]] | None) -> str | None:
+    """What it means that a layer differs at some tokens, (row, place) -> whether it does, and not at others."""
+    rows = {row: [place for at, place in differs if at == row] for row, _ in differs}
+    padded = {row for row in rows if mask and 0 in mask[row]}
+    by_row = {row: {differs[row, place] for place in rows[row]} for row in rows}
+    if padded and padded != rows.keys() and not any(True in by_row[row] for row in rows.keys() - padded):
+        return "the mask of padding: rows without padding are the same"
+    if min(map(len, rows.values())) < 2 or not any(differs.values()):
+        return None
+    if not any(differs[row, max(rows[row])] for row in rows):
+        return "who attends to whom (the mask): the last token of each row is the same, others are not"
+    if not any(differs[row, min(rows[row])] for row in rows):
+        return "positions, or who attends to whom: the first token of each row is the same, others are not"
+    return None

@@ -1,0 +1,101 @@
+"""Writes the manifest of any model that an Auto class loads: official, quantised, or with its own code."""
+
+from pathlib import Path
+from typing import Any
+
+import transformers
+from huggingface_hub import HfApi
+
+from .contents import has_tokenizer
+from .fingerprints import text_through
+from .manifest import FILE, described, fingerprint, write
+from .origin import origin_of
+from .verifying import class_of, find, load_in_fresh_process, loader_of, read_json
+
+logger = transformers.logging.get_logger(__name__)
+
+
+def record(
+    model: transformers.PreTrainedModel | str | Path,
+    folder: str | Path | None = None,
+    *,
+    output: str | Path | None = None,
+    trust_remote_code: bool = False,
+    revision: str | None = None,
+    token: str | None = None,
+) -> Path:
+    """Writes a manifest (`zoo_manifest.json`) with which [`verify`] finds later what has changed.
+
+    It holds versions, settings, the SHA-256 of every file that loading may read and of every tensor, and a fingerprint:
+    fixed inputs with the outputs, the loss and the states after each part of the model, and what the tokenizer makes of
+    a text and a conversation.
+
+    Args:
+        model: a checkpoint, a folder or a Hub id, that a fresh process loads with the class that its `architectures`
+            names; or a model in memory that has been saved to `folder`.
+        folder: where a model in memory was saved.
+        output: the file to write; by default `zoo_manifest.json` in the folder. A Hub id needs it.
+        trust_remote_code: run code of the checkpoint that is not that of a release of `tfm_zoo`.
+        revision: a branch, a tag or a commit on the Hub.
+        token: by default the one of `hf auth login`.
+
+    Returns:
+        The file.
+
+    Raises:
+        FileNotFoundError: if there is no such checkpoint.
+        ValueError: for a checkpoint that is loaded from elsewhere than its own files, such as an adapter, or whose code
+            may not be run; for one that does not load; for a Hub id without `output`.
+    """
+    in_memory = isinstance(model, transformers.PreTrainedModel)
+    if in_memory and folder is None:
+        raise ValueError("folder is missing: name the one that the model was saved to.")
+    source = folder if in_memory else model
+    if output is None and not Path(source).is_dir():
+        raise ValueError(f"output is missing: {source} is no folder that a manifest could be written to.")
+    place = find(source, revision, token, needed=None).resolve()
+    config = read_json(place / "config.json")
+    try:
+        origin, model_class = origin_of(place), class_of(config)
+        loader = loader_of(origin, trust_remote_code or in_memory)
+    except ValueError as error:
+        raise ValueError(f"{source} cannot be recorded: {error}") from error
+    manifest = described(place, all_files=True)
+    manifest |= in_this_process(model, place) if in_memory else in_a_fresh_one(place, model_class, loader)
+    path = Path(output or place / FILE)
+    write(manifest, path)
+    return path
+
+
+def in_this_process(model: transformers.PreTrainedModel, folder: Path) -> dict[str, Any]:
+    """What a model in memory computes, and the tokenizer that lies beside it."""
+    tokenizer = None
+    if has_tokenizer(folder):
+        tokenizer = text_through(transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
+    return {"fingerprint": fingerprint(model), "tokenizer": tokenizer}
+
+
+def in_a_fresh_one(folder: Path, model_class: str, loader: str) -> dict[str, Any]:
+    """What a checkpoint computes once it is loaded, and the weights that loading did not match."""
+    loaded, failure = load_in_fresh_process(folder, model_class, loader, "auto", None)
+    if failure:
+        raise ValueError(f"{folder} cannot be recorded: {failure}")
+    if loaded["missing"]:
+        names = ", ".join(loaded["missing"][:5])
+        logger.warning(f"{folder} lacks weights of {loaded['class']}, which loading initialises anew: {names}")
+    kinds = ("missing", "unexpected", "mismatched")
+    kept = {name: loaded.get(name) for name in ("fingerprint", "tokenizer")}
+    return kept | {"loading": {kind: loaded[kind] for kind in kinds}}
+
+
+def propose(path: Path, repo_id: str, token: str | None = None, revision: str | None = None) -> str:
+    """Opens a pull request on the Hub that adds a manifest to a repository; returns its address."""
+    commit = HfApi(token=token).upload_file(
+        path_or_fileobj=path,
+        path_in_repo=FILE,
+        repo_id=repo_id,
+        revision=revision,
+        create_pr=True,
+        commit_message="Add a manifest, with which `tfm-zoo verify` finds what has changed",
+    )
+    return commit.pr_url

@@ -1,0 +1,196 @@
+"""Two models side by side: the first layer at which they differ, for models whose layers correspond."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from .diagnosis import told_by_tokens
+from .fingerprints import named, temporarily
+from .states import first_tensor, layers_of, watched
+
+#: functions of torch that tell models apart -> their arguments that do: name, place, default
+TOLD = {
+    "layer_norm": ("eps", 4, 1e-5),
+    "rms_norm": ("eps", 3, None),
+    "gelu": ("approximate", 1, "none"),
+    **dict.fromkeys(("relu", "silu", "tanh", "sigmoid", "leaky_relu", "elu", "mish")),
+}
+#: what norms call, and what marks their place
+NORMS = ("layer_norm", "rms_norm", "rsqrt", "std", "var")
+LOGGED = {*TOLD, *NORMS, "linear", "addmm", "matmul"}
+
+
+class State(NamedTuple):
+    """What a part of a model computes, and the functions of torch that it called for it."""
+
+    values: torch.Tensor
+    calls: list[str]
+
+
+@dataclass
+class Step:
+    """A pair of states: what a layer of each model computes, or what the first layers are given."""
+
+    one: str
+    other: str
+    difference: float  # the largest; infinite for states of other shapes
+    relative: float  # the same, as a share of the largest value
+
+    def __str__(self) -> str:
+        names = self.one if self.one == self.other else f"{self.one} / {self.other}"
+        return f"{names:56} {self.difference:10.2g} {self.relative:10.2g}"
+
+
+@dataclass
+class Comparison:
+    """Two models, state by state.
+
+    `first` is the step at which they begin to differ, `None` if they do not; `hints` say what the models do otherwise
+    there, as far as can be seen. `str` is a table.
+    """
+
+    steps: list[Step]
+    tolerance: float
+    hints: list[str] = field(default_factory=list)
+
+    @property
+    def first(self) -> Step | None:
+        return next((step for step in self.steps if step.relative > self.tolerance), None)
+
+    def __str__(self) -> str:
+        lines = [f"{'states after':56} {'difference':>10} {'relative':>10}"]
+        lines += [f"{step}{'  <- differs first' if step is self.first else ''}" for step in self.steps]
+        return "\n".join([*lines, *(f"- {hint}" for hint in self.hints)])
+
+
+@torch.no_grad()
+def compare(
+    one: nn.Module, other: nn.Module, batch: Any, other_batch: Any = None, tolerance: float = 1e-5
+) -> Comparison:
+    """Runs two models, or modules, on a batch, and finds the first layer at which they differ.
+
+    Layers are the members of lists of modules, and correspond by their order. Where both models have parts of the same
+    names, all parts are compared. Of a padded batch only real tokens are, if it has an `attention_mask`.
+
+    Args:
+        one: a module; it is compared in evaluation mode.
+        other: a module whose layers correspond to those of `one`.
+        batch: the arguments of both: a dict, a tuple, or a tensor.
+        other_batch: those of `other`, if it takes others.
+        tolerance: the largest relative difference between states that count as the same.
+
+    Raises:
+        ValueError: if the models have no layers, or not the same number.
+    """
+    batches = (batch, batch if other_batch is None else other_batch)
+    names = [[name for name, _ in model.named_modules()] for model in (one, other)]
+    layers = [layers_of(model) for model in (one, other)]
+    if names[0] != names[1]:
+        if not layers[0] or len(layers[0]) != len(layers[1]):
+            raise ValueError(f"Models of {len(layers[0])} and {len(layers[1])} layers cannot be paired.")
+        names = layers
+    masks = (given.get("attention_mask") for given in batches if isinstance(given, Mapping))
+    mask = next((given for given in masks if isinstance(given, torch.Tensor) and given.ndim == 2), None)
+    ones, others = (
+        states_of(model, given, set(watch), mask)
+        for model, given, watch in zip((one, other), batches, names, strict=True)
+    )
+    same = names[0] == names[1]
+    pairs = [(name, name) for name in ones if name in others] if same else zip(ones, others, strict=False)
+    comparison = Comparison([step(*pair, ones, others) for pair in pairs], tolerance)
+    if comparison.first:
+        pair = ones[comparison.first.one], others[comparison.first.other]
+        comparison.hints = [*hints_of_calls(*(state.calls for state in pair)), *hints_of_tokens(*pair, mask, tolerance)]
+    return comparison
+
+
+def states_of(model: nn.Module, batch: Any, names: set[str], mask: torch.Tensor | None) -> dict[str, State]:
+    """What the parts of these names compute, and at the end the model itself."""
+    calls = Calls()
+
+    def keep(module: nn.Module, values: torch.Tensor) -> State:
+        return State(real(values, mask), calls.taken())
+
+    with temporarily(list(model.modules()), training=False), watched(model, keep, names) as states, calls:
+        arguments = batch if isinstance(batch, tuple) else (batch,)
+        outputs = model(**batch) if isinstance(batch, Mapping) else model(*arguments)
+    last = first_tensor(named(outputs))
+    return states | ({} if last is None else {"(output)": State(real(last, mask), calls.taken())})
+
+
+class Calls(TorchFunctionMode):
+    """Notes which of the `LOGGED` functions are called, with the argument that tells two of them apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[str] = []
+
+    def taken(self) -> list[str]:
+        noted, self.noted = self.noted, []
+        return noted
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        name, kwargs = getattr(function, "__name__", ""), kwargs or {}
+        if name in LOGGED:
+            key, place, default = TOLD.get(name) or (None, 0, None)
+            value = kwargs.get(key, args[place] if len(args) > place else default)
+            self.noted.append(f"{name}({key}={value})" if key else name)
+        return function(*args, **kwargs)
+
+
+def real(values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """The states of a batch's real tokens (`(tokens, size)`), which is all that layers that skip padding compute."""
+    if mask is None or values.ndim < 3:
+        return values
+    return values[mask.bool()] if values.shape[:2] == mask.shape else values.flatten(0, 1)
+
+
+def step(one: str, other: str, ones: dict[str, State], others: dict[str, State]) -> Step:
+    values, other_values = ones[one].values.float(), others[other].values.float()
+    if values.shape != other_values.shape:
+        return Step(one, other, float("inf"), float("inf"))
+    difference = (values - other_values).abs().max().item()
+    return Step(one, other, difference, difference / (values.abs().max().item() or 1.0))
+
+
+def hints_of_calls(calls: list[str], other_calls: list[str]) -> list[str]:
+    """What two layers call otherwise: norms elsewhere, other activations, another epsilon."""
+    hints, places = [], [place_of_norms(each) for each in (calls, other_calls)]
+    if places[0] != places[1] and all(places):
+        hints.append(f"one has its norms {places[0]}, the other {places[1]}")
+    told = [{call for call in each if call.partition("(")[0] in TOLD} for each in (calls, other_calls)]
+    alone = [sorted(told[0] - told[1]), sorted(told[1] - told[0])]
+    if any(alone):
+        one, other = (", ".join(names) or "nothing of the kind" for names in alone)
+        hints.append(f"one calls {one}, the other {other}")
+    return hints
+
+
+def place_of_norms(calls: list[str]) -> str | None:
+    """Where a layer's norms stand; `None` for what has none."""
+    norms = [call.startswith(NORMS) for call in calls]
+    if not any(norms) or all(norms):
+        return None
+    return {(True, True): "before and after", (True, False): "before its parts (pre-norm)"}.get(
+        (norms[0], norms[-1]), "after its parts (post-norm)" if norms[-1] else "inside its parts"
+    )
+
+
+def hints_of_tokens(one: State, other: State, mask: torch.Tensor | None, tolerance: float) -> list[str]:
+    """What the tokens tell at which two states differ."""
+    values, other_values = one.values.float(), other.values.float()
+    if values.shape != other_values.shape or values.ndim < 2:
+        return []
+    if mask is None or values.shape[0] != int(mask.sum()):
+        rows, mask = values.shape[:2] if values.ndim > 2 else (1, values.shape[0]), None
+        tokens = [(row, token) for row in range(rows[0]) for token in range(rows[1])]
+    else:
+        tokens = [tuple(place) for place in mask.nonzero().tolist()]
+    apart = (values - other_values).abs() > tolerance * values.abs().max()
+    differs = apart.reshape(len(tokens), -1).any(dim=1).tolist()
+    told = told_by_tokens(dict(zip(tokens, differs, strict=True)), mask.tolist() if mask is not None else None)
+    return [told] if told else []
