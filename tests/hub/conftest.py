@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from tfm_zoo.hub import recording, verifying
+from tfm_zoo.hub.check import check
+
 from ..forks import Forks
 from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, tiny_model
 from . import plain
@@ -56,6 +59,25 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
             }
         torch.save(outputs, root / f"{name}.pt")
     return folders
+
+
+@pytest.fixture(scope="module")
+def here():
+    """`verify` and `record` load checkpoints in this process, which takes no seconds."""
+
+    def load(*asked: object) -> tuple[dict, str | None]:
+        loaded: dict = {}
+        try:
+            for part in check(*asked):
+                loaded |= json.loads(json.dumps(part, default=str))
+        except (Exception, SystemExit) as error:
+            return loaded, repr(error)
+        return loaded, None
+
+    with pytest.MonkeyPatch.context() as patches:
+        for module in (verifying, recording):
+            patches.setattr(module, "load_in_fresh_process", load)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -108,25 +108,28 @@ def compare_files(saved: dict, folder: Path, verdict: Verdict) -> None:
             verdict.differences.append(f"files {change}: {listed(names)}")
 
 
-def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> None:
-    """Checks that the tensors in the folder's files are those that were saved, bit for bit."""
+def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> set[str]:
+    """Checks that the tensors in the folder's files are those that were saved, bit for bit. Returns the names of those
+    that are others."""
     try:
         now = digests_of_tensors(folder)
         files = {path.name for path in weight_files_in(folder)}
     except ValueError as error:
         verdict.differences.append(str(error))
-        return
+        return set()
     before = saved["weights"]
+    changed = {name for name in now.keys() & before.keys() if now[name] != before[name]}
     for change, names in {
         "missing": before.keys() - now.keys(),
         "not the checkpoint's": now.keys() - before.keys(),
-        "changed": {name for name in now.keys() & before.keys() if now[name] != before[name]},
+        "changed": changed,
     }.items():
         if names:
             verdict.differences.append(f"weights {change}: {listed(names)}")
     unread = {path.name for path in folder.glob("model-*-of-*.safetensors")} - files
     if unread:
         verdict.warnings.append(f"files of weights that are not read: {listed(unread)}")
+    return changed
 
 
 def compare_auto_map(saved: dict, config: dict, verdict: Verdict) -> None:
@@ -136,8 +139,9 @@ def compare_auto_map(saved: dict, config: dict, verdict: Verdict) -> None:
         verdict.differences.append(f"config.json: {listed(changes(before, now, 'auto_map.'))}")
 
 
-def compare_loaded(saved: dict, loaded: dict, verdict: Verdict) -> None:
-    """Checks that the model that `check.py` loaded has its files' weights, no others, and computes what it did."""
+def compare_loaded(saved: dict, loaded: dict, changed: set[str], verdict: Verdict) -> None:
+    """Checks that the model that `check.py` loaded has its files' weights, no others, and computes what it did.
+    `changed`: the weights whose files are others."""
     for kind in ("missing", "unexpected", "mismatched"):
         names = set(loaded[kind]) - set(saved.get("loading", {}).get(kind, ()))
         if names:
@@ -148,6 +152,7 @@ def compare_loaded(saved: dict, loaded: dict, verdict: Verdict) -> None:
         verdict.warnings.append("it was saved without outputs to compare with, since it could not be run then")
     else:
         drifted = compare_outputs(saved["fingerprint"], loaded["outputs"], loaded["dtype"], verdict)
+        loaded = loaded | {"changed": [*loaded["changed"], *changed]}
         compare_states(saved["fingerprint"], loaded, drifted, verdict)
     if saved.get("tokenizer"):
         compare_texts(saved["tokenizer"], loaded["tokenizer"], verdict)

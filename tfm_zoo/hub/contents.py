@@ -17,11 +17,12 @@ from safetensors import SafetensorError, safe_open
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SETTINGS = ("config.json", "generation_config.json")
 #: fields of the settings that name their origin
-ORIGIN = {"_name_or_path", "_from_model_config", "transformers_version"}
+ORIGIN = {"_name_or_path", "_from_model_config", "transformers_version", "name_or_path", "is_local", "local_files_only"}
 #: what transformers runs if a folder has it, and what says which repository an adapter is loaded onto
 GENERATE, ADAPTER = "custom_generate/generate.py", "adapter_config.json"
 #: any of these belongs to a tokenizer
-TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json")
+TOKENIZER_SETTINGS = "tokenizer_config.json"
+TOKENIZERS = ("tokenizer.json", TOKENIZER_SETTINGS, "vocab.txt", "vocab.json")
 #: weights in the formats of other engines
 UNREAD_FORMATS = ("*.h5", "*.msgpack", "*.ot", "*.onnx", "*.onnx_data", "*.gguf")
 #: what loading reads nothing of: prose and pictures, what runs leave behind
@@ -135,7 +136,12 @@ def digests_of_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def digest_of_file(path: Path) -> str:
+    """The SHA-256 of a file; of a tokenizer's settings, without the fields that name where it was loaded from."""
     digest = hashlib.sha256()
+    if path.name == TOKENIZER_SETTINGS:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        digest.update(json.dumps({name: fields[name] for name in sorted(fields.keys() - ORIGIN)}).encode())
+        return digest.hexdigest()
     with path.open("rb") as file:
         while part := file.read(1 << 20):
             digest.update(part)

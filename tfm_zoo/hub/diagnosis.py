@@ -6,14 +6,15 @@ from typing import Any, NamedTuple
 from .fingerprints import places
 
 #: words in the name or the class of a part -> what it computes
-KINDS = {
+PARTS = {
     ("rotary", "position", "wpe"): "positions",
     ("norm", "ln_"): "a norm",
     ("embed", "wte"): "an embedding",
     ("activation", "gelu", "relu", "silu", "act_fn", "tanh", "sigmoid"): "an activation",
-    ("attn", "attention", "crossatt"): "attention",
-    ("mlp", "feedforward", "feed_forward", "ffn", "intermediate"): "the feed-forward part",
 }
+#: words in the name of what a part belongs to
+ATTENTION = ("attn", "attention")
+FEED_FORWARD = ("mlp", "feedforward", "feed_forward", "ffn", "intermediate", ".fc")
 
 
 class Change(NamedTuple):
@@ -55,16 +56,25 @@ def drift_of(before: dict[str, Any], now: dict[str, Any]) -> float:
 
 def kind_of(name: str, before: dict, now: dict, tolerance: float, inputs: dict, loaded: dict) -> str:
     """What has changed in a part that is given the states that it was given, as far as can be told."""
-    weights = [f"{name.partition(' #')[0]}.{kind}" for kind in ("weight", "bias")]
-    if set(weights) & {*loaded["missing"], *loaded["mismatched"]}:
+    name = name.partition(" ")[0]
+    weights = (f"{name}.weight", f"{name}.bias")
+
+    def concerns(names: list[str]) -> bool:  # files may have the names of the base model
+        return any(weight == one or weight.endswith(f".{one}") for one in names for weight in weights)
+
+    if concerns(loaded["missing"] + loaded["mismatched"]):
         return "its weights are newly initialised"
-    if set(weights) & set(loaded["changed"]):
-        return "its weights are not those of the file"
-    words = f"{name.rpartition('.')[2]} {now['class']}".lower()
-    kind = next((kind for parts, kind in KINDS.items() if any(part in words for part in parts)), None)
-    if kind == "attention":
+    if concerns(loaded["changed"]):
+        return "its weights"
+    words, path = f"{name.rpartition('.')[2]} {now['class']}".lower(), f"{name} {now['class']}".lower()
+    for parts, kind in PARTS.items():
+        if any(part in words for part in parts):
+            return kind
+    if any(word in path for word in ATTENTION):  # a projection with the weights that it had is given other states
         return f"attention: {who_attends(before, now, tolerance, inputs)}"
-    return kind or "its weights, or how it computes"
+    if any(word in path for word in FEED_FORWARD):
+        return "the feed-forward part: its activation, or how it is computed"
+    return "how it is computed"
 
 
 def who_attends(before: dict, now: dict, tolerance: float, inputs: dict) -> str:

@@ -1,0 +1,217 @@
+"""Any model that an Auto class loads is recorded and verified; whose code it is, is told before anything runs."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import pytest
+import torch
+import transformers
+from huggingface_hub import HfApi
+from safetensors.torch import save_file
+from torchao.quantization import Int8WeightOnlyConfig
+from typer.testing import CliRunner
+
+import tfm_zoo
+from tfm_zoo.cli import app
+from tfm_zoo.hub import manifest, origin, verify
+
+from ..official_models import BY_NAME, build_tiny
+from ..tiny import tiny_decoder, tiny_model
+
+OFFICIAL = {
+    "BertModel": {},
+    "BertForMaskedLM": {},
+    "BertForSequenceClassification": {},
+    "BertForTokenClassification": {},
+    "BertForQuestionAnswering": {},
+    "BertForMultipleChoice": {},
+    "ModernBertForMaskedLM": {},
+    "GPT2LMHeadModel": {},
+    "LlamaForCausalLM": {},
+    "T5ForConditionalGeneration": {},
+    "MarianMTModel": {},
+    "BartForSequenceClassification": {},  # makes its own target
+    "GPT2ForSequenceClassification": {"pad_token_id": None},  # reads one sequence at a time
+}
+CODE = """
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel
+
+print("it ran")
+
+
+class MineConfig(PreTrainedConfig):
+    model_type = "mine"
+
+
+class Mine(PreTrainedModel):
+    config_class = MineConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.layers = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU()) for _ in range(3))
+        self.embed_tokens = torch.nn.Embedding(9, 4)
+        self.post_init()
+
+    def forward(self, input_ids):
+        states = self.embed_tokens(input_ids)
+        for layer in self.layers:
+            states = states + layer(states)
+        return states
+"""
+AUTO_MAP = {"AutoConfig": "mine.MineConfig", "AutoModel": "mine.Mine"}
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_official_models(name, tmp_path, here):
+    build_tiny(BY_NAME[name], **OFFICIAL[name]).save_pretrained(tmp_path)
+    fingerprint = json.loads(tfm_zoo.record(tmp_path).read_text())["fingerprint"]
+    verdict = verify(tmp_path)
+    assert verdict.ok and not verdict.warnings and verdict.figures["bit_for_bit"], verdict
+    assert verdict.figures["loader"] == "transformers" and len(fingerprint["states"]) > 20
+    assert ("loss" in fingerprint["outputs"]) == (name != "BertModel")
+
+
+def test_a_model_in_memory(tmp_path, here):
+    model = build_tiny(BY_NAME["BertModel"])
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="folder is missing"):
+        tfm_zoo.record(model)
+    tfm_zoo.record(model, tmp_path)
+    assert verify(tmp_path).ok
+
+
+def quantised(folder):
+    build_tiny(BY_NAME["LlamaForCausalLM"]).save_pretrained(folder / "whole")
+    config = transformers.TorchAoConfig(Int8WeightOnlyConfig(version=2))
+    model = transformers.LlamaForCausalLM.from_pretrained(folder / "whole", quantization_config=config)
+    shutil.rmtree(folder / "whole")
+    model.save_pretrained(folder)
+
+
+def int8(folder):
+    tiny_decoder().save_pretrained(folder / "whole")
+    config = tfm_zoo.TfmQuantizationConfig(dtype="int8")
+    model = tfm_zoo.TfmGPTForCausalLM.from_pretrained(folder / "whole", quantization_config=config)
+    shutil.rmtree(folder / "whole")
+    model.save_pretrained(folder)
+
+
+def sharded(folder):
+    build_tiny(BY_NAME["LlamaForCausalLM"]).save_pretrained(folder, max_shard_size="20KB")
+    assert len(list(folder.glob("*.safetensors"))) > 2
+
+
+@pytest.mark.parametrize("save", [quantised, int8, sharded])
+def test_quantised_and_sharded(save, tmp_path, here):
+    save(tmp_path)
+    tfm_zoo.record(tmp_path)
+    verdict = verify(tmp_path)
+    assert verdict.ok and max(verdict.figures["drift"].values()) == 0, verdict
+    (weights, *_) = sorted(tmp_path.glob("*.safetensors"))
+    save_file({"model.layers.0.mlp.up_proj.weight": torch.ones(3)}, weights)
+    assert any(one.startswith(("weights changed", "weights missing")) for one in verify(tmp_path).differences)
+
+
+def test_an_adapter_is_refused(tmp_path, here):
+    tiny_decoder().save_pretrained(tmp_path)
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "user/base"}')
+    with pytest.raises(ValueError, match=r"cannot be recorded: .* names the base 'user/base' of an adapter"):
+        tfm_zoo.record(tmp_path)
+
+
+def test_a_class_that_transformers_has_not(tmp_path, here):
+    build_tiny(BY_NAME["BertModel"]).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["Bart3Model"]}))
+    with pytest.raises(ValueError, match="this transformers has no class Bart3Model"):
+        tfm_zoo.record(tmp_path)
+
+
+@pytest.fixture
+def remote(tmp_path, monkeypatch):
+    """Somebody's own model, whose code says that it runs."""
+    (tmp_path / "mine.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = __import__("mine")
+    torch.manual_seed(0)
+    model = mine.Mine(mine.MineConfig(auto_map=AUTO_MAP, vocab_size=9, pad_token_id=0))
+    model.save_pretrained(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "mine")
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("forked")
+def test_code_of_ones_own(remote, capfd):
+    """It runs where it is asked for, and after a change only where that is asked for too."""
+    with pytest.raises(ValueError, match="needs trust_remote_code: code: somebody's own: mine"):
+        tfm_zoo.record(remote)
+    tfm_zoo.record(remote, trust_remote_code=True)
+    assert verify(remote, trust_remote_code=True).ok
+    assert verify(remote).differences == [
+        "it was not run, since that needs trust_remote_code: code: somebody's own: mine.py"
+    ]
+    (remote / "mine.py").write_text(CODE.replace("states + layer", "states - layer"))
+    changed, not_run = verify(remote, trust_remote_code=True).differences
+    assert changed == "code file mine.py has been changed" and "(run_changed runs it)" in not_run
+    verdict = verify(remote, trust_remote_code=True, run_changed=True)
+    assert verdict.figures["first_change"]["part"] == "layers.1.0"  # the first that is given the changed sum
+
+
+def test_whose_code_it_is(tmp_path):
+    tiny_model(tfm_zoo.TfmBertForMaskedLM).save_pretrained(tmp_path)
+    files = len(list(tmp_path.glob("*.py")))
+    assert (
+        verify(tmp_path, code_only=True).code
+        == f"code: that of tfm_zoo {tfm_zoo.__version__}, file by file ({files} files)"
+    )
+    for name, digest in origin.releases()["0.2.0"].items():
+        assert len(digest) == 64 and name.endswith(".py")
+    path = tmp_path / "norms.py"
+    path.write_text(path.read_text() + "\n# mine\n")
+    (tmp_path / "heads.py").write_text("from .more import *\n" + (tmp_path / "heads.py").read_text())
+    (tmp_path / "more.py").write_text("")
+    verdict = verify(tmp_path, code_only=True)
+    whose = f"that of tfm_zoo {tfm_zoo.__version__} with changes; changed: heads.py, norms.py; somebody's own: more.py"
+    assert verdict.code == f"code: {whose}" and not verdict.ok
+
+
+def test_a_release_is_added(tmp_path, monkeypatch):
+    monkeypatch.setattr(origin, "RELEASED", tmp_path / "released.json")
+    origin.add_release("9.9.9")
+    assert json.loads((tmp_path / "released.json").read_text()) == {"9.9.9": origin.installed()}
+
+
+def test_command(tmp_path, here):
+    """A manifest elsewhere, a card that says so, and what is not recorded."""
+    model, kept, runner = tmp_path / "model", tmp_path / "kept.json", CliRunner()
+    build_tiny(BY_NAME["BertModel"]).save_pretrained(model)
+    assert runner.invoke(app, ["record", str(model), "-o", str(kept)]).exit_code == 0
+    assert not (model / manifest.FILE).exists()
+    for _ in range(2):
+        done = runner.invoke(app, ["verify", str(model), "--manifest", str(kept), "--card"])
+        assert done.exit_code == 0, done.output
+    assert f"{model}: code: none: transformers' own classes load it" in done.stdout
+    card = (model / "README.md").read_text()
+    assert card.count("**Verified** on 20") == 1 and "outputs match, loaded by transformers' classes." in card
+    outcome = runner.invoke(app, ["record", "user/model"])
+    assert outcome.exit_code == 1 and "output is missing" in outcome.output
+
+
+def test_a_pull_request(online, here, tmp_path, monkeypatch):
+    """The Hub of the tests takes none: what it is asked for is looked at."""
+    build_tiny(BY_NAME["BertModel"]).save_pretrained(tmp_path / "model")
+    client, asked = online(), {}
+    client.create_repo("user/model")
+    client.upload_folder(folder_path=tmp_path / "model", repo_id="user/model")
+
+    def upload_file(self, path_or_fileobj, **options):
+        asked.update(options, content=json.loads(path_or_fileobj.read_text()))
+        return SimpleNamespace(pr_url="https://hub/user/model/discussions/1")
+
+    monkeypatch.setattr(HfApi, "upload_file", upload_file)
+    outcome = CliRunner().invoke(app, ["record", "user/model", "--create-pr"])
+    assert outcome.exit_code == 0 and outcome.stdout.strip().endswith("in https://hub/user/model/discussions/1")
+    assert asked["create_pr"] and asked["path_in_repo"] == manifest.FILE and asked["content"]["fingerprint"]
