@@ -10,7 +10,7 @@ from .contents import has_tokenizer
 from .fingerprints import text_through
 from .manifest import FILE, described, fingerprint, write
 from .origin import origin_of
-from .verifying import class_of, find, load_in_fresh_process, loader_of, read_json
+from .verifying import check_files, class_of, find, load_in_fresh_process, loader_of, read_json
 
 logger = transformers.logging.get_logger(__name__)
 
@@ -55,6 +55,7 @@ def record(
         raise ValueError(f"output is missing: {source} is no folder that a manifest could be written to.")
     place = find(source, revision, token, needed=None).resolve()
     config = read_json(place / "config.json")
+    check_files(place)
     try:
         origin, model_class = origin_of(place), class_of(config)
         loader = loader_of(origin, trust_remote_code or in_memory)
