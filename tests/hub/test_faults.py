@@ -205,16 +205,16 @@ def _(folder):
 @fault("a module that the zoo does not have, in code and manifest", "zoo", "it was not run, ...somebody's own: more.py")
 def _(folder):
     (folder / "more.py").write_text("raise SystemExit('it ran')")
-    path = folder / "heads.py"
+    path = folder / "layers.py"
     path.write_text("from .more import *\n" + path.read_text())
-    accepted(folder, "more.py", "heads.py")
+    accepted(folder, "more.py", "layers.py")
 
 
-@fault("changed code, and a manifest that names another version", "zoo", "code file heads.py is not the one that")
+@fault("changed code, and a manifest that names another version", "zoo", "code file layers.py is not the one that")
 def _(folder):
-    path = folder / "heads.py"
+    path = folder / "layers.py"
     path.write_text(path.read_text() + "\nraise SystemExit('it ran')\n")
-    accepted(folder, "heads.py")
+    accepted(folder, "layers.py")
     edited(folder / "zoo_manifest.json", tfm_zoo="0.2.0")
 
 

@@ -171,10 +171,10 @@ def test_whose_code_it_is(tmp_path):
         assert len(digest) == 64 and name.endswith(".py")
     path = tmp_path / "norms.py"
     path.write_text(path.read_text() + "\n# mine\n")
-    (tmp_path / "heads.py").write_text("from .more import *\n" + (tmp_path / "heads.py").read_text())
+    (tmp_path / "layers.py").write_text("from .more import *\n" + (tmp_path / "layers.py").read_text())
     (tmp_path / "more.py").write_text("")
     verdict = verify(tmp_path, code_only=True)
-    whose = f"that of tfm_zoo {tfm_zoo.__version__} with changes; changed: heads.py, norms.py; somebody's own: more.py"
+    whose = f"that of tfm_zoo {tfm_zoo.__version__} with changes; changed: layers.py, norms.py; somebody's own: more.py"
     assert verdict.code == f"code: {whose}" and not verdict.ok
 
 

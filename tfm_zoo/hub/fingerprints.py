@@ -119,6 +119,8 @@ def compute(
     """
     plain, reads = copy(model), signature(type(model).forward).parameters  # leaves out what `model.compile()` sets
     vars(plain).pop("forward", None)  # accelerate's, which uses mixed precision
+    if hasattr(plain, "config"):
+        plain.config = copy(plain.config)  # to which classifiers add what kind of labels they were given
     device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
     inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
     if "return_dict" in reads or takes_all(reads):
