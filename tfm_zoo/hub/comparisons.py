@@ -182,7 +182,7 @@ def compare_outputs(fingerprint: dict, outputs: dict[str, dict], dtype: str, ver
 
 def compare_states(fingerprint: dict, loaded: dict, outputs_drifted: bool, verdict: Verdict) -> None:
     """Names the first part of the model whose states differ: why the outputs do, or a warning if they do not."""
-    before, now = fingerprint.get("states", {}), loaded["states"]
+    before, now = fingerprint.get("states", {}), loaded.get("states", {})
     same = [now[name]["digest"] == before[name]["digest"] for name in before if name in now]
     verdict.figures["bit_for_bit"] = bool(same) and all(same)
     change = first_change(fingerprint, loaded, verdict.figures["tolerance"])

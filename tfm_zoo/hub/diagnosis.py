@@ -32,7 +32,7 @@ class Change(NamedTuple):
 
 def first_change(fingerprint: dict, loaded: dict, tolerance: float) -> Change | None:
     """The first part, in the order of computation, whose states differ by more than `tolerance`."""
-    now, keeps_dtype = loaded["states"], fingerprint["dtype"] == loaded["dtype"]
+    now, keeps_dtype = loaded.get("states", {}), fingerprint["dtype"] == loaded["dtype"]
     for name, before in fingerprint.get("states", {}).items():
         if name not in now:
             continue
