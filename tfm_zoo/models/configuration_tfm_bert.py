@@ -26,12 +26,6 @@ def shared_layers(config: Any) -> Iterator[str]:
         )
 
 
-def tasks(config: Any) -> Iterator[str]:
-    """Tasks stand beside segments."""
-    if config.task_type_vocab_size and not config.type_vocab_size:
-        yield "$task_type_vocab_size embeds tasks beside segments: $type_vocab_size should be at least 1."
-
-
 @strict
 class TfmBertConfig(TfmConfig):
     """Configuration of the encoder family. The defaults are BERT-base (Devlin et al. 2018)."""
@@ -59,7 +53,7 @@ class TfmBertConfig(TfmConfig):
     rules: ClassVar[tuple[Rule, ...]] = (
         *(*RULES, *SCORES),
         each("task_type_vocab_size", lambda count: count >= 0, "0 (none) or more"),
-        tasks,
+        Idle("task_type_vocab_size", lambda config: config.type_vocab_size, "segments (type_vocab_size)"),
         tokens("dropped_token_id", "vocab_size", "the vocabulary"),
         each("pooler_dropout sentence_dropout qa_dropout", *RATE),
         each("pooler_act lm_head_act", *ACTIVATION),
