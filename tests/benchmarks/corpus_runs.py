@@ -8,7 +8,6 @@ again. The parts of both have to be the same, byte for byte.
 import hashlib
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -45,7 +44,7 @@ def start(launcher: list[str], model: Path, texts: Path, out: Path) -> subproces
     command = [*launcher, RECIPE / "predict.py", *arguments, "--output_dir", out]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     log = out.with_suffix(".log").open("a")
-    return subprocess.Popen([*map(str, command)], env=environment, stdout=log, stderr=log, start_new_session=True)
+    return subprocess.Popen([*map(str, command)], env=environment, stdout=log, stderr=log)
 
 
 def finish(process: subprocess.Popen) -> int:
@@ -68,9 +67,17 @@ def kill_after(process: subprocess.Popen, out: Path, parts: int) -> int:
         if process.poll() is not None:
             raise RuntimeError("the run ended by itself: see its log")
         time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    kill(process)
     return len(found)
+
+
+def kill(process: subprocess.Popen) -> None:
+    """Kills a launcher and its processes, which would go on without it (and would refuse another run)."""
+    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    for member in family:
+        member.kill()
+    process.communicate()
+    psutil.wait_procs(family)
 
 
 def digests(out: Path) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """One process, two of which one is killed, and Ray write the same files."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tfm_zoo.corpus.folder import LOCK
+
+from ..benchmarks.corpus_runs import kill
 
 pytestmark = pytest.mark.slow
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -58,8 +59,7 @@ def test_two_processes_that_are_killed(command, undisturbed, tmp_path):
     while len([*out.glob("part-*")]) < 5:
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    kill(process)
     begun = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
     assert 5 <= len(begun) < 80
     process = start(*LAUNCH, RECIPES / "predict.py", *command(out))
