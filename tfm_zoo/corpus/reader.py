@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..converters import ConversionError, from_official
 from ..hub.contents import ORIGIN, digest_of_tensor
@@ -112,7 +112,7 @@ class CorpusReader:
         results = kind(model, tokenizer, settings, embedding_dtype)
         max_length = max_length or settings.max_length
         reader = cls(model, tokenizer, results, prompt, settings.lower_case, max_length, tokens_per_batch, window)
-        reader.source, reader.digest = str(source), digest_of(model, tokenizer)
+        reader.source, reader.digest = str(source), digest_of(model, tokenizer, config)
         pack = fastest(model) if pack == "fastest" else pack
         if pack:
             pack_weights(model, pack)
@@ -183,9 +183,10 @@ def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
         start = stop
 
 
-def digest_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
-    """The SHA-256 of a model's weights and settings and of its vocabulary."""
-    settings = {name: str(value) for name, value in model.config.to_dict().items() if name not in ORIGIN}
+def digest_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> str:
+    """The SHA-256 of a model's weights, its vocabulary, and the settings in its folder that are not the defaults, which
+    a later release may have more of."""
+    settings = {name: str(value) for name, value in config.to_diff_dict().items() if name not in ORIGIN}
     weights = (f"{name} {digest_of_tensor(tensor)}" for name, tensor in model.state_dict().items())
     parts = (*weights, str(sorted(settings.items())), str(sorted(tokenizer.get_vocab().items())))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
