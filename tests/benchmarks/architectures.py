@@ -12,6 +12,7 @@ import torch
 import typer
 from rich.console import Console
 from rich.table import Table
+from transformers.modeling_outputs import TokenClassifierOutput
 
 import tfm_zoo
 
@@ -25,7 +26,7 @@ LAYERS, REVIEWS, LENGTH, PAIRS = 3, 8, 512, 64
 WORDS, PIECES, END = 30522, 8000, 2
 ENCODERS = (
     *("modernbert-base", "nomic-embed-text-v1.5", "eurobert-210m", "gte-multilingual-base", "jina-embeddings-v3"),
-    *("electra-small", "mpnet-base", "albert-base-v2", "xlm-roberta-xl"),
+    *("electra-small", "mpnet-base", "albert-base-v2", "xlm-roberta-xl", "deberta-v3-base", "embeddinggemma-300m"),
 )
 ENCODER_DECODERS = ("t5-small", "flan-t5-base", "nllb-200-distilled-600m", "pegasus-large", "blenderbot-400m-distill")
 Inputs = list[dict[str, torch.Tensor]]
@@ -37,7 +38,22 @@ def encoder_pair(name: str) -> tuple[torch.nn.Module, torch.nn.Module]:
     kinds = tfm_zoo.named_config(name).layer_types[:layers]
     tokens = {"vocab_size": WORDS, "pad_token_id": 1, "bos_token_id": None, "eos_token_id": None}
     config = tfm_zoo.named_config(name, num_hidden_layers=layers, layer_types=kinds, **tokens)
-    return twins(tfm_zoo.TfmBertForSequenceClassification(config))
+    if name == "embeddinggemma-300m":  # whose official class has no head
+        return tuple(map(WithLoss, twins(tfm_zoo.TfmBertModel(config))))
+    return twins(getattr(tfm_zoo, config.auto_classes["AutoModelForSequenceClassification"])(config))
+
+
+class WithLoss(torch.nn.Module):
+    """A base model, with a loss that reads its states."""
+
+    def __init__(self, model: torch.nn.Module):
+        super().__init__()
+        self.model, self.config = model, model.config
+
+    def forward(self, labels: torch.Tensor | None = None, **batch: torch.Tensor) -> TokenClassifierOutput:
+        states = self.model(**batch).last_hidden_state
+        loss = (states * batch["attention_mask"].unsqueeze(-1)).square().mean()
+        return TokenClassifierOutput(loss=loss, logits=states)
 
 
 def encoder_decoder_pair(name: str) -> tuple[torch.nn.Module, torch.nn.Module]:
@@ -102,7 +118,7 @@ def row(official: torch.nn.Module, zoo: torch.nn.Module, ragged: Inputs, full: I
         read = map(without_labels, read)
     inference = ratios(official.eval(), zoo.eval(), forward, *read)
     training = ratios(official.train(), zoo.train(), training_step, ragged, full)
-    return [type(official).__name__, *inference, *training]
+    return [type(getattr(official, "model", official)).__name__, *inference, *training]
 
 
 def main(

@@ -83,3 +83,13 @@ def test_no_other_checkpoint_carries_its_files(tmp_path):
     files = {folder.name: {file.name for file in folder.glob("*.py")} for folder in tmp_path.iterdir()}
     own = {"configuration_tfm_deberta.py", "disentangled.py", "modeling_tfm_deberta.py"}
     assert files["TfmDebertaModel"] - files["TfmBertModel"] == own and files["TfmBertModel"] < files["TfmDebertaModel"]
+
+
+@pytest.mark.parametrize("fields", [{"position_buckets": 8}, {"position_buckets": None, "key_bias": False}], ids=str)
+def test_a_model_that_never_was_official_is_exported(fields):
+    """Keys without a bias, and a row for each distance: DeBERTa v1."""
+    own = {"share_att_key": False, "norm_rel_ebd": "none"} if "key_bias" in fields else {}
+    zoo = tiny_model(tfm_zoo.TfmDebertaForMaskedLM, **fields, **own)
+    official = tfm_zoo.to_official(zoo)
+    assert type(official).__name__ == ("DebertaForMaskedLM" if own else "DebertaV2ForMaskedLM")
+    torch.testing.assert_close(zoo(IDS).logits, official(IDS).logits, rtol=1e-5, atol=1e-5)

@@ -4,6 +4,7 @@ from typing import Any
 
 from ..architecture import Architecture, Head
 from ..config_rules import (
+    Always,
     Computed,
     ConfigRule,
     Field,
@@ -34,7 +35,7 @@ def with_default(name: str, default: Any, zoo: str | None = None, none: Any = No
 
 def most(official: Fields) -> int:
     """The distance from which on all are alike."""
-    number = official["max_relative_positions"]
+    number = official.get("max_relative_positions", -1)
     return number if number > 0 else official["max_position_embeddings"]
 
 
@@ -57,7 +58,7 @@ def norm_of_distances(official: Fields) -> str:
 
 def is_tied(official: Fields) -> bool:
     """The newer of two heads for masked tokens, which have the same layers under different names, is always tied."""
-    return official["tie_word_embeddings"] or not official.get("legacy", True)
+    return official.get("tie_word_embeddings", True) or not official.get("legacy", True)
 
 
 class OneWidth(ConfigRule):
@@ -82,6 +83,7 @@ CONFIG = amended(
     Computed("tie_word_embeddings", is_tied, lambda tied: {"tie_word_embeddings": tied, "legacy": True}),
     *constants(add_pooling_layer=False),
     *only(relative_attention=True),
+    Always("relative_attention", True),
     Requires(
         "pos_att_type", lambda names: sorted(names or ()) in (["c2p"], ["p2c"], ["c2p", "p2c"]), "c2p, p2c or both"
     ),

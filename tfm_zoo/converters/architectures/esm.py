@@ -47,7 +47,11 @@ ESM = Architecture(
             "absolute",
         ),
         Computed("position_ids_from_padding", has_absolute_positions, lambda value: {}),
-        Computed("rope_parameters", rotation, lambda own: {"rope_theta": own["rope_theta"]} if own else {}),
+        Computed(
+            "rope_parameters",
+            rotation,
+            lambda own: {"rope_theta": own["rope_theta"]} if own and "rope_theta" in own else {},
+        ),
         Computed(
             "embedding_norm",
             lambda official: bool(official.get("emb_layer_norm_before")),
