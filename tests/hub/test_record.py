@@ -60,7 +60,7 @@ class Mine(PreTrainedModel):
             states = states + layer(states)
         return states
 """
-AUTO_MAP = {"AutoConfig": "mine.MineConfig", "AutoModel": "mine.Mine"}
+AUTO_MAP = {"AutoConfig": "theirs.MineConfig", "AutoModel": "theirs.Mine"}
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
@@ -132,13 +132,13 @@ def test_a_class_that_transformers_has_not(tmp_path, here):
 @pytest.fixture
 def remote(tmp_path, monkeypatch):
     """Somebody's own model, whose code says that it runs."""
-    (tmp_path / "mine.py").write_text(CODE)
+    (tmp_path / "theirs.py").write_text(CODE)
     monkeypatch.syspath_prepend(tmp_path)
-    mine = __import__("mine")
+    mine = __import__("theirs")
     torch.manual_seed(0)
     model = mine.Mine(mine.MineConfig(auto_map=AUTO_MAP, vocab_size=9, pad_token_id=0))
     model.save_pretrained(tmp_path)
-    monkeypatch.delitem(__import__("sys").modules, "mine")
+    monkeypatch.delitem(__import__("sys").modules, "theirs")
     return tmp_path
 
 
@@ -146,16 +146,16 @@ def remote(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("forked")
 def test_code_of_ones_own(remote, capfd):
     """It runs where it is asked for, and after a change only where that is asked for too."""
-    with pytest.raises(ValueError, match="needs trust_remote_code: code: somebody's own: mine"):
+    with pytest.raises(ValueError, match="needs trust_remote_code: code: somebody's own: theirs"):
         tfm_zoo.record(remote)
     tfm_zoo.record(remote, trust_remote_code=True)
     assert verify(remote, trust_remote_code=True).ok
     assert verify(remote).differences == [
-        "it was not run, since that needs trust_remote_code: code: somebody's own: mine.py"
+        "it was not run, since that needs trust_remote_code: code: somebody's own: theirs.py"
     ]
-    (remote / "mine.py").write_text(CODE.replace("states + layer", "states - layer"))
+    (remote / "theirs.py").write_text(CODE.replace("states + layer", "states - layer"))
     changed, not_run = verify(remote, trust_remote_code=True).differences
-    assert changed == "code file mine.py has been changed" and "(run_changed runs it)" in not_run
+    assert changed == "code file theirs.py has been changed" and "(run_changed runs it)" in not_run
     verdict = verify(remote, trust_remote_code=True, run_changed=True)
     assert verdict.figures["first_change"]["part"] == "layers.1.0"  # the first that is given the changed sum
 

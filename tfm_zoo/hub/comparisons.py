@@ -93,7 +93,7 @@ def compare_files(saved: dict, folder: Path, verdict: Verdict) -> None:
     recorded = saved.get("files")
     names = files_in(folder) - saved["code"].keys()
     if recorded is None:
-        read = {name for name in names - code_in(folder) if not name.endswith((".py", ".safetensors"))}
+        read = {name for name in names if name.endswith((".json", ".jinja", ".txt", ".model"))}
         if read:
             verdict.warnings.append(f"not recorded, and read when it is loaded: {listed(read)}")
         return
