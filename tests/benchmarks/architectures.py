@@ -48,7 +48,7 @@ class WithLoss(torch.nn.Module):
 
     def __init__(self, model: torch.nn.Module):
         super().__init__()
-        self.model, self.config = model, model.config
+        self.model, self.config, self.device = model, model.config, model.device
 
     def forward(self, labels: torch.Tensor | None = None, **batch: torch.Tensor) -> TokenClassifierOutput:
         states = self.model(**batch).last_hidden_state
