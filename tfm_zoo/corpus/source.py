@@ -12,8 +12,8 @@ import pyarrow as pa
 from datasets import IterableDataset, load_dataset, load_from_disk
 from datasets.exceptions import DatasetsError
 
+from ..byte_ranges import in_ranges
 from ..training.data import DELIMITERS, TEXT_FILES, in_parts, listed, matching_files
-from ..training.streaming.byte_ranges import in_ranges
 
 #: rows that are read at once
 ROWS = 1024

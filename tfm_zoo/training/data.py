@@ -20,8 +20,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo import built_in_data
+from tfm_zoo.byte_ranges import SHARD, in_ranges
 from tfm_zoo.training.options import TrainingOptions
-from tfm_zoo.training.streaming.byte_ranges import SHARD, in_ranges
 
 logger = logging.getLogger(__name__)
 Rows = TypeVar("Rows", Dataset, IterableDataset)
