@@ -174,7 +174,7 @@ def test_masking_of_a_million_tokens(tokenizer, whole_words):
 
 def make(tokenizer, **options):
     masking = Masking(tokenizer, options.pop("probability", 0.15))
-    return PretrainingExamples(tokenizer, masking=masking, **{"split": split_sentences, "max_length": 32} | options)
+    return PretrainingExamples(tokenizer, masking=masking, **{"split": split_sentences, "longest": 32} | options)
 
 
 def documents_of_words(count: int = 40) -> list[str]:
@@ -250,8 +250,8 @@ def test_nothing_comes_of_nothing(tokenizer):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_length": 4}, r"max_seq_length must be at least 5 \(\[CLS\] A \[SEP\] B \[SEP\]\), not 4"),
-        ({"max_length": 2, "pairs": False}, "max_seq_length must be at least 3"),
+        ({"longest": 4}, r"max_seq_length must be at least 5 \(\[CLS\] A \[SEP\] B \[SEP\]\), not 4"),
+        ({"longest": 2, "pairs": False}, "max_seq_length must be at least 3"),
         ({"probability": 0.0}, "mlm_probability must be above 0 and below 1, not 0.0"),
         ({"probability": 1.0}, "mlm_probability must be above 0 and below 1, not 1.0"),
         ({"without": "mask_token"}, "has no mask token"),

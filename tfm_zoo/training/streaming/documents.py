@@ -7,19 +7,20 @@ from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from accelerate import Accelerator
 from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo import built_in_data
 from tfm_zoo.training import data
-from tfm_zoo.training.options import StreamOptions, option
+from tfm_zoo.training.models import ModelAndTokenizer, longest_input
+from tfm_zoo.training.options import StreamOptions, fitted, option
+from tfm_zoo.training.run import Run
 from tfm_zoo.training.streaming.masking import Padding
 from tfm_zoo.training.streaming.sentences import split_sentences
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import CHARACTERS, TextSource, hold_out
-from tfm_zoo.training.task import collator
+from tfm_zoo.training.task import Task, collator
 
 logger = logging.getLogger(__name__)
 
@@ -87,22 +88,33 @@ def load_documents(args: DocumentOptions) -> Documents:
 class ExampleMaker(Protocol):
     """Makes the texts of a chunk into examples, with random numbers from the generator alone."""
 
+    longest: int  # tokens that an example has at most
     needs: str  # what the documents must have for an example to be made, for messages
 
     def __call__(self, documents: Sequence[str], rng: np.random.Generator) -> Sequence[Any]: ...
 
 
-def streamed(
-    documents: Documents,
-    make_examples: ExampleMaker,
-    tokenizer: PreTrainedTokenizerBase,
-    accelerator: Accelerator,
-    args: DocumentOptions,
-    longest: int,
-    max_length: int,
-) -> dict[str, Any]:
-    """The fields of a `Task` that make batches of examples of at most `max_length` tokens: to train on, a [`Stream`],
-    and to validate on, a list. `longest` is as for `collator`. All processes call it."""
+def task_of_documents(
+    run: Run,
+    task_class: type[Task],
+    build: Callable[[Any, Documents], ModelAndTokenizer],
+    make_examples_for: Callable[[Any, Documents, PreTrainedTokenizerBase, int], ExampleMaker],
+) -> Task:
+    """The task of a run whose data are documents: to train on, a [`Stream`], and to validate on, a list of examples.
+
+    Args:
+        build: the model and its tokenizer, from the options and the documents.
+        make_examples_for: what makes examples, from the options, the documents, the tokenizer and the number of tokens
+            that the model takes.
+    """
+    args, accelerator = run.args.choosing_by(task_class.figures_of(run.args, ())), run.accelerator
+    with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
+        documents = load_documents(args)
+        model, tokenizer = build(args, documents)
+    longest = longest_input(model.config, tokenizer)
+    args = fitted(args, longest, "max_seq_length")
+    make_examples = make_examples_for(args, documents, tokenizer, longest)
+
     stream = partial(Stream, make_examples=make_examples, seed=args.seed, chunk_size=args.block_documents)
     examples = stream(documents.train).dealt()
     validation = list(stream(documents.validation).first_pass())
@@ -113,16 +125,19 @@ def streamed(
         logger.info("Counting the examples of an epoch")
         mine = range(accelerator.process_index, examples.readers, accelerator.num_processes)
         examples.size = sum(gather_object([sum(1 for _ in examples.first_pass(mine))]))
-    facts = {
-        "streaming": args.streaming,
-        "train_files": data.files_identity(args),
-        "training texts": documents.train.identity,
-        "validation texts": documents.validation.identity,
-        "tokenizer": data.vocabulary_digest(tokenizer),
-    }
-    return {
-        "data": documents,
-        "splits": {"train": examples, "validation": validation},
-        "collate": collator(Padding, tokenizer, accelerator, longest, max_length=max_length),
-        "facts": facts,
-    }
+    return task_class(
+        accelerator=accelerator,
+        model=model,
+        tokenizer=tokenizer,
+        args=args,
+        data=documents,
+        splits={"train": examples, "validation": validation},
+        collate=collator(Padding, tokenizer, accelerator, longest, max_length=make_examples.longest),
+        facts={
+            "streaming": args.streaming,
+            "train_files": data.files_identity(args),
+            "training texts": documents.train.identity,
+            "validation texts": documents.validation.identity,
+            "tokenizer": data.vocabulary_digest(tokenizer),
+        },
+    )

@@ -65,7 +65,7 @@ class PretrainingExamples:
     tokenizer: PreTrainedTokenizerBase
     split: Callable[[str], list[str]]  # cuts a document into its sentences, for pairs
     masking: Masking  # chooses and hides the tokens to predict
-    max_length: int  # tokens of an example at most, special ones included
+    longest: int  # tokens of an example at most, special ones included
     pairs: bool = True  # pairs for next-sentence prediction; false: segments of one document
     short_probability: float = 0.1  # share of the pairs that are made shorter, as texts of a later task may be
     whole_words: bool = False  # mask all tokens of a word or none
@@ -80,9 +80,9 @@ class PretrainingExamples:
             raise ValueError(f"whole_word_mask needs a fast tokenizer, which {tokenizer.name_or_path!r} has not")
         self.cls, self.sep = (np.array([[i], [1]]) for i in (tokenizer.cls_token_id, tokenizer.sep_token_id))
         shape = ("[CLS]", "A", "[SEP]", "B", "[SEP]") if self.pairs else ("[CLS]", "A", "[SEP]")
-        if self.max_length < len(shape):
-            raise ValueError(f"max_seq_length must be at least {len(shape)} ({' '.join(shape)}), not {self.max_length}")
-        self.room = self.max_length - (3 if self.pairs else 2)
+        if self.longest < len(shape):
+            raise ValueError(f"max_seq_length must be at least {len(shape)} ({' '.join(shape)}), not {self.longest}")
+        self.room = self.longest - (3 if self.pairs else 2)
 
     @property
     def needs(self) -> str:

@@ -39,6 +39,7 @@ class SpanCorruption:
         if self.max_length < 3:
             raise ValueError(f"max_seq_length must be at least 3 (a token, a sentinel, the end), not {self.max_length}")
         self.room = next(size for size in count(2) if self.lengths(size + 1)[0] > self.max_length)
+        self.longest = max(self.max_length, self.lengths(self.room)[1])
         needed = self.divided(self.room)[1] + 1
         if needed > len(self.sentinels):
             raise ValueError(

@@ -4,17 +4,19 @@ Read from top to bottom: the options, the model, the task (its loss is the model
 are loaded by `streaming/documents.py`, and made into examples by `streaming/spans.py`.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.models import longest_input, new_tokenizer
-from tfm_zoo.training.options import fitted, option
+from tfm_zoo.training.models import ModelAndTokenizer, new_tokenizer
+from tfm_zoo.training.options import option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.sharding import unwrapped
-from tfm_zoo.training.streaming.documents import DocumentOptions, load_documents, streamed
+from tfm_zoo.training.streaming.documents import DocumentOptions, Documents, task_of_documents
 from tfm_zoo.training.streaming.spans import SpanCorruption
 from tfm_zoo.training.task import Batch, Task, loss_and_perplexity
 from tfm_zoo.training.tasks.text_to_text import HEAD, losses_of_targets, new_writer
@@ -48,9 +50,12 @@ class DenoisingTask(Task):
 
     pipeline_tag = "text2text-generation"
     titles = {"loss": "loss per token", "perplexity": "perplexity"}
-    figure_names = ("loss", "perplexity")
     headline = ("loss", "perplexity")
     drawn = ("perplexity",)
+
+    @classmethod
+    def figures_of(cls, args: DenoisingOptions, scores: Sequence[str]) -> list[str]:
+        return ["loss", "perplexity"]
 
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Loss and number of tokens of each target."""
@@ -68,29 +73,23 @@ class DenoisingTask(Task):
         return {"sizes": sizes, "example": example}
 
 
+def build_writer(args: DenoisingOptions, documents: Documents) -> ModelAndTokenizer:
+    if not args.is_new:
+        return HEAD.load(args)
+    tokenizer = new_tokenizer(args, documents.train.first_texts())
+    return ModelAndTokenizer(new_writer(args, tokenizer, "span"), tokenizer)
+
+
+def make_examples_for(
+    args: DenoisingOptions, documents: Documents, tokenizer: PreTrainedTokenizerBase, longest: int
+) -> SpanCorruption:
+    made = SpanCorruption(tokenizer, args.max_seq_length, args.noise_density, args.mean_noise_span_length)
+    if made.longest > longest:
+        raise ValueError(f"noise_density {args.noise_density}: {made.longest} tokens to write, of {longest} at most")
+    return made
+
+
 def prepare(argv: list[str] | None = None) -> Loop:
     """Read options, data and model: all that a user can get wrong."""
     run = start_run("pretrain_t5", DenoisingOptions, argv)
-    args, accelerator = run.args.choosing_by(DenoisingTask.figure_names), run.accelerator
-    with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
-        documents = load_documents(args)
-        if args.is_new:
-            tokenizer = new_tokenizer(args, documents.train.first_texts())
-            model = new_writer(args, tokenizer, "span")
-        else:
-            model, tokenizer = HEAD.load(args)
-    longest = longest_input(model.config, tokenizer)
-    args = fitted(args, longest, "max_seq_length")
-    make_examples = SpanCorruption(tokenizer, args.max_seq_length, args.noise_density, args.mean_noise_span_length)
-    target_length = make_examples.lengths(make_examples.room)[1]
-    if target_length > longest:
-        raise ValueError(f"noise_density {args.noise_density}: {target_length} tokens to write, of {longest} at most")
-    max_length = max(args.max_seq_length, target_length)
-    task = DenoisingTask(
-        accelerator=accelerator,
-        model=model,
-        tokenizer=tokenizer,
-        args=args,
-        **streamed(documents, make_examples, tokenizer, accelerator, args, longest, max_length),
-    )
-    return Loop(replace(run, args=args), task)
+    return Loop(run, task_of_documents(run, DenoisingTask, build_writer, make_examples_for))

@@ -7,8 +7,8 @@ Conversations stand in a file of their own.
 import copy
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,7 +32,7 @@ from tfm_zoo.training import data, models, sharding
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.conversations import Conversations, PackedConversations, load_conversations
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.options import StreamOptions, option
+from tfm_zoo.training.options import StreamOptions, free, given, managing
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import TextSource, hold_out
@@ -60,48 +60,26 @@ class LanguageModelingOptions(StreamOptions):
     built_in: ClassVar = staticmethod(built_in_data.generated_reviews)
     built_in_note: ClassVar = "The text is generated, from templates. It tests the machinery alone."
 
-    tokenizer_vocab_size: int | None = option(
+    tokenizer_vocab_size: int | None = given(
         None,
         "The most tokens of a tokenizer made from the training text, a byte-level BPE (257: bytes alone); default: as"
         f" many as the named configuration has, or {small_vocab_size}.",
-        compare="free",
     )
-    train_file: str | None = option(
-        None, "A text file (one document), CSV, TSV, JSON (lines) or Parquet.", resume=False, compare="free"
+    train_file: str | None = free(None, "A text file (one document), CSV, TSV, JSON (lines) or Parquet.")
+    messages_column_name: str | None = given(None, "Column of conversations, lists of messages; default: 'messages'.")
+    chat_template_path: str | None = given(None, "Jinja file of the chat template; default: that of the tokenizer.")
+    max_train_samples: int | None = given(None, "Use this many training blocks, the first ones.", at_least=1)
+    block_size: int | None = given(None, "Tokens per block; default: what the model takes, at most 1024.", at_least=2)
+    document_separator: str | None = given(
+        None, "Text between documents, such as a line break if each row is a line; default: the end-of-text token."
     )
-    messages_column_name: str | None = option(
-        None, "Column of conversations, lists of messages; default: 'messages'.", compare="free"
+    sample_prompt: str | None = managing(None, "Text that samples continue; default: none, they begin a text.")
+    sample_length: int = managing(100, "Tokens of a sample; 0: no samples.", at_least=0)
+    num_samples: int = managing(1, "Samples drawn at each evaluation.", at_least=1)
+    top_p: float = managing(
+        0.95, "Nucleus sampling: draw from the likeliest tokens that hold this much probability.", above=0, at_most=1
     )
-    chat_template_path: str | None = option(
-        None, "Jinja file of the chat template; default: that of the tokenizer.", compare="free"
-    )
-    max_train_samples: int | None = option(
-        None, "Use this many training blocks, the first ones.", at_least=1, compare="free"
-    )
-    block_size: int | None = option(
-        None, "Tokens per block; default: what the model takes, at most 1024.", at_least=2, compare="free"
-    )
-    document_separator: str | None = option(
-        None,
-        "Text between documents, such as a line break if each row is a line; default: the end-of-text token.",
-        compare="free",
-    )
-    sample_prompt: str | None = option(
-        None, "Text that samples continue; default: none, they begin a text.", resume=False, compare="never"
-    )
-    sample_length: int = option(100, "Tokens of a sample; 0: no samples.", at_least=0, resume=False, compare="never")
-    num_samples: int = option(1, "Samples drawn at each evaluation.", at_least=1, resume=False, compare="never")
-    top_p: float = option(
-        0.95,
-        "Nucleus sampling: draw from the likeliest tokens that hold this much probability.",
-        above=0,
-        at_most=1,
-        resume=False,
-        compare="never",
-    )
-    temperature: float = option(
-        1.0, "Below 1, likely tokens are drawn more often.", above=0, resume=False, compare="never"
-    )
+    temperature: float = managing(1.0, "Below 1, likely tokens are drawn more often.", above=0)
 
 
 @dataclass
@@ -314,11 +292,10 @@ class LanguageModelingTask(Task):
     is_chat: bool = False
     sampler: Sampler | None = None
     tokens: dict[str, int] = field(default_factory=dict)  # how many each split in memory has, for the card
-    figure_names: Sequence[str] = ("loss", "perplexity")
 
     pipeline_tag = "text-generation"
     titles = {"loss": "loss per token", "perplexity": "perplexity"}
-    headline = ("loss", "perplexity")
+    headline = figure_names = ("loss", "perplexity")
     drawn = ("perplexity",)
     figures = staticmethod(loss_and_perplexity)
 
@@ -429,4 +406,4 @@ def prepare(argv: list[str] | None = None) -> Loop:
         sampler=sampler,
         tokens={name: len(split) for name, split in tokens.items()},
     )
-    return Loop(replace(run, args=args), task)
+    return Loop(run, task)

@@ -5,24 +5,24 @@ Read from top to bottom: the options, the model, the task with its losses, and `
 """
 
 import inspect
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributions import Categorical
-from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, PreTrainedConfig
+from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import ModelOutput
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.models import Head, ModelAndTokenizer, longest_input, new_tokenizer
-from tfm_zoo.training.options import fitted, option
+from tfm_zoo.training.models import Head, ModelAndTokenizer, new_tokenizer
+from tfm_zoo.training.options import option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.sharding import is_sharded, unwrapped
-from tfm_zoo.training.streaming.documents import DocumentOptions, load_documents, streamed
+from tfm_zoo.training.streaming.documents import DocumentOptions, Documents, task_of_documents
 from tfm_zoo.training.streaming.masking import Masking, PretrainingExamples
 from tfm_zoo.training.task import Batch, Task, inputs_of, sums_of_rows
 from tfm_zoo.training.tokenizers import learned_word_piece
@@ -55,10 +55,6 @@ class PretrainingOptions(DocumentOptions):
     mlm_probability: float = option(0.15, "Share of the tokens that are to be predicted.")
     whole_word_mask: bool = option(False, "Mask all tokens of a word, or none of them.")
 
-    @property
-    def figure_names(self) -> list[str]:
-        return [name for name in FIGURES if self.next_sentence_prediction or "nsp" not in name]
-
 
 class PairsHead(Head):
     """The head that predicts next sentences besides masked tokens."""
@@ -77,6 +73,11 @@ class PairsHead(Head):
 
 MASKED = Head(AutoModelForMaskedLM, "masked language model")
 PAIRS = PairsHead(AutoModelForPreTraining, "masked language model")
+
+
+def build_encoder(args: PretrainingOptions, documents: Documents) -> ModelAndTokenizer:
+    head = PAIRS if args.next_sentence_prediction else MASKED
+    return new_encoder(args, head, documents.train.first_texts()) if args.is_new else head.load(args)
 
 
 def new_encoder(args: PretrainingOptions, head: Head, texts: Iterable[str]) -> ModelAndTokenizer:
@@ -102,7 +103,6 @@ class PretrainingTask(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.figure_names = self.args.figure_names
         labels = torch.cat([torch.as_tensor(example["labels"]) for example in self.splits["validation"]])
         counts = labels[labels != IGNORED].unique(return_counts=True)[1]
         if not len(counts):
@@ -110,15 +110,18 @@ class PretrainingTask(Task):
         # The loss, in nats, of a guess that knows only how frequent each label is.
         self.entropy = Categorical(counts.double()).entropy().item()
 
+    @classmethod
+    def figures_of(cls, args: PretrainingOptions, scores: Sequence[str]) -> list[str]:
+        return [name for name in FIGURES if args.next_sentence_prediction or "nsp" not in name]
+
     @property
     def headline(self) -> list[str]:
-        return [name for name in self.figure_names if name.endswith("accuracy")]
+        return [name for name in self.figures_of(self.args, ()) if name.endswith("accuracy")]
 
     @property
     def drawn(self) -> list[str]:
         # Without pairs the loss, which every picture has, is that of masked tokens.
-        has_pairs = self.args.next_sentence_prediction
-        return [name for name in self.figure_names if name != "loss"] if has_pairs else self.headline
+        return [name for name in FIGURES if name != "loss"] if self.args.next_sentence_prediction else self.headline
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return losses(model, batch, self.is_zoo)
@@ -190,21 +193,10 @@ def losses_and_hits(logits: Tensor, labels: Tensor) -> Tensor:
     return torch.stack([loss, logits.argmax(dim=-1) == labels], dim=1)
 
 
-def prepare(argv: list[str] | None = None) -> Loop:
-    """Read options, data and model: all that a user can get wrong."""
-    run = start_run("pretrain_bert", PretrainingOptions, argv)
-    args = run.args.choosing_by(run.args.figure_names)
-    head = PAIRS if args.next_sentence_prediction else MASKED
-    with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
-        documents = load_documents(args)
-        if args.is_new:
-            model, tokenizer = new_encoder(args, head, documents.train.first_texts())
-        else:
-            model, tokenizer = head.load(args)
-    longest = longest_input(model.config, tokenizer)
-    args = fitted(args, longest, "max_seq_length")
-
-    make_examples = PretrainingExamples(
+def make_examples_for(
+    args: PretrainingOptions, documents: Documents, tokenizer: PreTrainedTokenizerBase, longest: int
+) -> PretrainingExamples:
+    return PretrainingExamples(
         tokenizer,
         documents.split,
         Masking(tokenizer, args.mlm_probability),
@@ -213,11 +205,9 @@ def prepare(argv: list[str] | None = None) -> Loop:
         short_probability=args.short_seq_prob,
         whole_words=args.whole_word_mask,
     )
-    task = PretrainingTask(
-        accelerator=run.accelerator,
-        model=model,
-        tokenizer=tokenizer,
-        args=args,
-        **streamed(documents, make_examples, tokenizer, run.accelerator, args, longest, args.max_seq_length),
-    )
-    return Loop(replace(run, args=args), task)
+
+
+def prepare(argv: list[str] | None = None) -> Loop:
+    """Read options, data and model: all that a user can get wrong."""
+    run = start_run("pretrain_bert", PretrainingOptions, argv)
+    return Loop(run, task_of_documents(run, PretrainingTask, build_encoder, make_examples_for))
