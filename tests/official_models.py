@@ -18,6 +18,9 @@ SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 LIKE_LLAMA = (
     *("llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite"),
     *("phi", "phi3", "starcoder2", "gpt_neox", "mixtral", "qwen3_moe", "plbart", "mvp", "embedding_gemma"),
+    *("seed_oss", "arcee", "jais2"),
+    *("helium", "ernie4_5", "glm", "glm4", "stablelm", "cohere", "cohere2", "exaone4", "persimmon", "vaultgemma"),
+    *("olmoe", "granitemoe"),
 )
 LIKE_BART = ("marian", "bart", "mbart", "plbart", "mvp", "fsmt", "m2m_100", "pegasus", "blenderbot")
 LIKE_T5 = ("t5", "mt5", "umt5")
@@ -183,6 +186,26 @@ TINY_OF = {
     "qwen3_moe": TINY_LLAMA
     | {"num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "mlp_only_layers": [1], "head_dim": 10},
     "mpt": TINY_ALIBI | {"d_model": 48, "n_layers": 3, "n_heads": 6, "max_seq_len": 40, "no_bias": True},
+    "seed_oss": TINY_LLAMA | {"head_dim": 10, "attention_out_bias": True, "mlp_bias": True, "residual_dropout": 0.0},
+    "arcee": TINY_LLAMA | {"head_dim": 10, "attention_bias": True},
+    "jais2": TINY_PHI,
+    "helium": TINY_LLAMA | {"head_dim": 8, "attention_bias": True},
+    "ernie4_5": TINY_LLAMA | {"head_dim": 10, "use_bias": True},
+    "glm": TINY_LLAMA | {"head_dim": 8, "rope_parameters": PARTIAL},
+    "glm4": TINY_LLAMA | {"head_dim": 8, "rope_parameters": PARTIAL},
+    "stablelm": TINY_PHI | {"use_qkv_bias": True, "rope_parameters": PARTIAL},
+    "cohere": TINY_PHI | {"logit_scale": 0.3},
+    "cohere2": TINY_PHI | {"logit_scale": 0.3, "sliding_window": 4, "layer_types": MIXED},
+    "exaone4": TINY_LLAMA | {"sliding_window": 4, "layer_types": MIXED},
+    "persimmon": without(TINY_PHI, "num_key_value_heads") | {"rope_parameters": PARTIAL},
+    "vaultgemma": TINY_GEMMA | {"attn_logit_softcapping": 2.0},
+    "gpt_neo": without(TINY_PHI, "num_key_value_heads", "layer_norm_eps", "rope_parameters", "num_hidden_layers")
+    | {"num_layers": 3, "attention_types": [[["local", "global"], 1], [["local"], 1]], "window_size": 4},
+    "biogpt": TINY | {"pad_token_id": 0},
+    "olmoe": TINY_LLAMA | {"num_experts": 5, "num_experts_per_tok": 3},
+    "granitemoe": TINY_LLAMA
+    | {"num_local_experts": 4, "logits_scaling": 0.7, "embedding_multiplier": 3.0, "residual_multiplier": 0.4}
+    | {"attention_multiplier": 0.3, "output_router_logits": True, "router_aux_loss_coef": 0.5},
     # as in OPUS-MT, decoding begins with padding
     "marian": TINY_BART | {"scale_embedding": True, "pad_token_id": 3, "decoder_start_token_id": 3},
     "bart": TINY_BART,
@@ -212,6 +235,8 @@ NO_DROPOUT_OF = {
     **{name: {"dropout": 0.0, "attention_dropout": 0.0} for name in (*LIKE_BART, "opt")},
     **{name: {"classifier_dropout": 0.0} for name in ("falcon", "bloom", "mpt")},
     **{name: {"dropout_rate": 0.0} for name in LIKE_T5},
+    "seed_oss": {"attention_dropout": 0.0, "residual_dropout": 0.0, "classifier_dropout": 0.0},
+    "gpt_neo": {"classifier_dropout": 0.0},
     "electra": NO_DROPOUT | {"summary_last_dropout": 0.0},
     "eurobert": {"attention_dropout": 0.0},
     "modernbert": {},
@@ -230,6 +255,8 @@ DROPOUT_OF = {
     "phi": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attention_dropout": 0.3, "classifier_dropout": 0.4},
     "phi3": {"resid_pdrop": 0.2, "attention_dropout": 0.3, "hidden_dropout": 0.4},
     "starcoder2": {"residual_dropout": 0.2, "embedding_dropout": 0.1, "attention_dropout": 0.3},
+    "seed_oss": {"residual_dropout": 0.1, "attention_dropout": 0.2, "classifier_dropout": 0.3},
+    "gpt_neo": {"resid_dropout": 0.1, "embed_dropout": 0.2, "attention_dropout": 0.3, "classifier_dropout": 0.4},
     "opt": {"dropout": 0.1, "attention_dropout": 0.2},
     "falcon": {"classifier_dropout": 0.4},
     "bloom": {"hidden_dropout": 0.1, "attention_dropout": 0.2, "classifier_dropout": 0.4},
@@ -312,14 +339,14 @@ class OfficialClass:
 
     @property
     def ignores_padding(self) -> bool:
-        """Whether labels at padding mean nothing: XLM-R-XL leaves them out."""
-        return self.head.official == "XLMRobertaXLForTokenClassification" or self.differs_at_padding
+        """Whether labels at padding mean nothing: XLM-R-XL and BioGPT leave them out."""
+        return self.head.official in LABELS_OF_PADDING or self.differs_at_padding
 
     @property
     def differs_at_padding(self) -> bool:
         """Whether padding has states of its own: through ModernBERT's windows it may see nothing; in Falcon's eager
-        attention and in MPT's what sees padding alone sees all, as all padding does in DeBERTa."""
-        return self.architecture.model_type in ("modernbert", "falcon", "mpt", "deberta", "deberta-v2")
+        attention, in MPT's and in GPT-Neo's what sees padding alone sees all, as all padding does in DeBERTa."""
+        return self.architecture.model_type in ("modernbert", "falcon", "mpt", "gpt_neo", "deberta", "deberta-v2")
 
     def reads_padding(self, side: str, has_labels: bool = False) -> bool:
         """Whether the head of such a class reads padding, all of it or the first position's."""
@@ -338,9 +365,10 @@ OFFICIAL_CLASSES = [
     if architecture.library == "transformers" and is_installed(architecture)
     for head in architecture.heads
 ]
+LABELS_OF_PADDING = ("XLMRobertaXLForTokenClassification", "BioGptForTokenClassification")
 #: architectures whose official classes have one implementation of attention
 WITHOUT_CHOICE = ("openai-gpt", "fsmt", "mpnet", "gemma2", "gptj", "bloom", "mpt", "megatron-bert", "roformer", "mvp")
-WITHOUT_CHOICE += ("deberta", "deberta-v2")
+WITHOUT_CHOICE += ("deberta", "deberta-v2", "vaultgemma", "gpt_neo")
 #: architectures made of parts of those above: their heads are tested in fewer ways
 LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
@@ -348,6 +376,8 @@ LATER = (
     *("qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite", "pegasus", "blenderbot"),
     *("mpnet", "mt5", "umt5", "mixtral", "qwen3_moe", "embedding_gemma"),
     *("megatron-bert", "roberta-prelayernorm", "data2vec-text", "bert-generation", "ernie", "roformer", "esm"),
+    *("seed_oss", "arcee", "jais2", "helium", "ernie4_5", "glm", "glm4", "stablelm", "cohere", "cohere2", "exaone4"),
+    *("persimmon", "vaultgemma", "gpt_neo", "biogpt", "olmoe", "granitemoe"),
 )
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 

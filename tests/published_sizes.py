@@ -177,6 +177,44 @@ PUBLISHED = {
     },
     "starcoder2-3b": {},
     "mixtral-8x7b": {},
+    "seed-oss-36b": {"hidden_size": 5120},
+    "afm-4.5b": {
+        **{"vocab_size": 128004, "num_hidden_layers": 36, "num_attention_heads": 20, "num_key_value_heads": 4},
+        **{"head_dim": 128},
+    },
+    "jais-2-8b": {},
+    "helium-1-preview-2b": {},
+    "ernie-4.5-0.3b": {},
+    "glm-4-9b": {},
+    "glm-4-9b-0414": {},
+    "stablelm-3b": {},
+    "command-r": {},
+    "command-r7b": {
+        **{"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8},
+        **{"intermediate_size": 14336, "logit_scale": 0.25},
+    },
+    "exaone-4.0-1.2b": {
+        **{"hidden_size": 2048, "num_hidden_layers": 30, "num_attention_heads": 32, "num_key_value_heads": 8},
+        **{"intermediate_size": 4096, "tie_word_embeddings": True, "sliding_window": None},
+        **{"layer_types": ["full_attention"] * 30},
+    },
+    "persimmon-8b": {},
+    "vaultgemma-1b": {
+        **{"hidden_size": 1152, "intermediate_size": 6912, "num_attention_heads": 4, "sliding_window": 512},
+    },
+    "gpt-neo-125m": {
+        "hidden_size": 768,
+        "num_layers": 12,
+        "num_heads": 12,
+        "attention_types": [[["global", "local"], 6]],
+    },
+    "biogpt": {},
+    "olmoe-1b-7b": {"intermediate_size": 1024},
+    "granite-3.1-1b-a400m": {
+        **{"vocab_size": 49155, "hidden_size": 1024, "intermediate_size": 512, "num_hidden_layers": 24},
+        **{"num_attention_heads": 16, "num_key_value_heads": 8, "num_local_experts": 32, "num_experts_per_tok": 8},
+        **{"tie_word_embeddings": True},
+    },
     # of a vocabulary like English and German
     "opus-mt": {
         "vocab_size": 58101,

@@ -70,6 +70,11 @@ MORE_FULL_SIZE = {
     "bloom-560m": ("BloomForCausalLM", FEW_WORDS),
     "smollm3-3b": ("SmolLM3ForCausalLM", FEW_WORDS_OF_LLAMA | {"num_hidden_layers": 4}),
     "gpt-j-6b": ("GPTJForCausalLM", FEW_WORDS_OF_LLAMA | {"n_layer": 2}),
+    "ernie-4.5-0.3b": ("Ernie4_5ForCausalLM", FEW_WORDS_OF_LLAMA),
+    "gpt-neo-125m": ("GPTNeoForCausalLM", FEW_WORDS_OF_LLAMA),
+    "biogpt": ("BioGptForCausalLM", FEW_WORDS_OF_LLAMA),
+    "exaone-4.0-1.2b": ("Exaone4ForCausalLM", FEW_WORDS_OF_LLAMA),
+    "command-r7b": ("Cohere2ForCausalLM", FEW_WORDS_OF_LLAMA | {"num_hidden_layers": 4}),
     "bart-base": ("BartForConditionalGeneration", FEW_WORDS),
     # In so many layers some unit lies so close to ReLU's kink that rounding decides on its gradient, natively too.
     "nllb-200-distilled-600m": ("M2M100ForConditionalGeneration", FEW_WORDS | {"activation_function": "gelu"}),

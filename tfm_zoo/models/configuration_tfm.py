@@ -28,12 +28,13 @@ ALIASES = {
         "max_position_embeddings": "n_positions n_ctx max_seq_len",
         "hidden_act": "activation_function hidden_activation activation afn",
         "norm_eps": "layer_norm_eps layer_norm_epsilon norm_epsilon rms_norm_eps",
-        "hidden_dropout": "hidden_dropout_prob resid_pdrop dropout dropout_rate residual_dropout",
+        "hidden_dropout": "hidden_dropout_prob resid_pdrop dropout dropout_rate residual_dropout resid_dropout",
         "attention_dropout": "attention_probs_dropout_prob attn_pdrop",
-        "embedding_dropout": "embd_pdrop",
+        "embedding_dropout": "embd_pdrop embed_dropout",
         "activation_dropout": "mlp_dropout",
         "attention_scale": "attention_multiplier",
         "initializer_range": "init_std",
+        "sliding_window": "window_size",
     }.items()
     for alias in aliases.split()
 }

@@ -12,15 +12,30 @@ from .electra import ELECTRA
 from .eleuther import GPT_NEOX, GPTJ
 from .esm import ESM
 from .eurobert import EUROBERT
-from .experts import MIXTRAL, QWEN3_MOE
+from .experts import GRANITE_MOE, MIXTRAL, OLMOE, QWEN3_MOE
 from .falcon import FALCON
-from .gemma import EMBEDDING_GEMMA, GEMMA, GEMMA2, GEMMA3
+from .gemma import EMBEDDING_GEMMA, GEMMA, GEMMA2, GEMMA3, VAULT_GEMMA
 from .gpt import GPT2, OPENAI_GPT
 from .granite import GRANITE
 from .llama import LLAMA, MISTRAL, QWEN2, QWEN3
+from .llama_relatives import (
+    ARCEE,
+    COHERE,
+    COHERE2,
+    ERNIE4_5,
+    EXAONE4,
+    GLM,
+    GLM4,
+    HELIUM,
+    JAIS2,
+    PERSIMMON,
+    SEED_OSS,
+    STABLELM,
+)
 from .modernbert import MODERNBERT
 from .mpnet import MPNET
 from .nomic_bert import GTE, JINA_V3, NOMIC_BERT
+from .older import BIOGPT, GPT_NEO
 from .olmo import OLMO2, OLMO3
 from .opt import OPT
 from .phi import PHI, PHI3
@@ -42,6 +57,8 @@ ARCHITECTURES: dict[str, Architecture] = {
         *(DEBERTA_V2, DEBERTA),
         *(GPT2, OPENAI_GPT, LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, OLMO2, OLMO3, GEMMA, GEMMA2, GEMMA3, GRANITE),
         *(PHI, PHI3, GPT_BIGCODE, STARCODER2, GPT_NEOX, GPTJ, OPT, FALCON, BLOOM, MPT, MIXTRAL, QWEN3_MOE),
+        *(SEED_OSS, ARCEE, JAIS2, HELIUM, ERNIE4_5, GLM, GLM4, STABLELM, COHERE, COHERE2, EXAONE4, PERSIMMON),
+        *(VAULT_GEMMA, GPT_NEO, BIOGPT, OLMOE, GRANITE_MOE),
         *(MARIAN, BART, MBART, PLBART, MVP, FSMT, M2M100, PEGASUS, BLENDERBOT),
         *(T5, MT5, UMT5, TORCH_DECODER, TORCH_TRANSFORMER),
     )

@@ -1,8 +1,12 @@
-"""Decoders whose feed-forwards are experts: Mixtral (Jiang et al. 2024) is otherwise Mistral, Qwen3-MoE (Yang et al.
-2025) is otherwise Qwen3."""
+"""Decoders whose feed-forwards are experts.
+
+Mixtral (Jiang et al. 2024) is otherwise Mistral, Qwen3-MoE (Yang et al. 2025) Qwen3, Granite-MoE (2024) Granite; OLMoE
+(Muennighoff et al. 2024) has the norms of queries and keys of OLMo 2, and others where LLaMA has them.
+"""
 
 from ..config_rules import Computed, Fields, Requires, constants, only, same
 from ..tensor_rules import PerExpert, Rename
+from .granite import GRANITE
 from .llama import HEAD_NORMS, TENSORS, WINDOW, llama
 
 ROUTER = (
@@ -12,6 +16,14 @@ ROUTER = (
 EXPERTS = tuple(
     Rename(f"layers.{{i}}.mlp.{name}", f"layers.{{i}}.mlp.{name}")
     for name in ("gate.weight", "experts.gate_up_proj", "experts.down_proj")
+)
+#: of Qwen3-MoE and OLMoE in files
+STORED_EXPERTS = (
+    PerExpert(
+        tuple(f"layers.{{i}}.mlp.experts.{{e}}.{name}_proj.weight" for name in ("gate", "up")),
+        "layers.{i}.mlp.experts.gate_up_proj",
+    ),
+    PerExpert("layers.{i}.mlp.experts.{e}.down_proj.weight", "layers.{i}.mlp.experts.down_proj"),
 )
 
 
@@ -50,12 +62,39 @@ QWEN3_MOE = llama(
     Computed("mlp_layer_types", mlp_layer_types, dense_layers),
     *constants(mlp_bias=False, qk_norm="head"),
     tensors=(*TENSORS, *HEAD_NORMS, *EXPERTS),
-    stored=(
-        PerExpert(
-            tuple(f"layers.{{i}}.mlp.experts.{{e}}.{name}_proj.weight" for name in ("gate", "up")),
-            "layers.{i}.mlp.experts.gate_up_proj",
-        ),
-        PerExpert("layers.{i}.mlp.experts.{e}.down_proj.weight", "layers.{i}.mlp.experts.down_proj"),
-    ),
+    stored=STORED_EXPERTS,
     tokenizer="Qwen2Tokenizer",
+)
+OLMOE = llama(
+    *("olmoe", "OLMoE", "Olmoe"),
+    *ROUTER,
+    Computed("num_local_experts", lambda official: official.get("num_experts"), lambda count: {"num_experts": count}),
+    *same("attention_bias", "norm_topk_prob"),
+    *constants(mlp_bias=False, qk_norm="whole"),
+    *only(clip_qkv=None),
+    tensors=(*TENSORS, *HEAD_NORMS, *EXPERTS),
+    stored=STORED_EXPERTS,
+    heads=("Model", "ForCausalLM"),
+    tokenizer="PreTrainedTokenizerFast",
+)
+SPARSE = "layers.{i}.block_sparse_moe"
+#: a softmax over the chosen logits is one over all of them, scaled to sum to one
+GRANITE_MOE = llama(
+    *("granitemoe", "Granite-MoE", "GraniteMoe"),
+    *ROUTER,
+    *constants(mlp_bias=False, norm_topk_prob=True),
+    base=GRANITE.config,
+    tensors=(
+        *TENSORS,
+        Rename(f"{SPARSE}.router.weight", "layers.{i}.mlp.gate.weight", also=f"{SPARSE}.router.layer.weight"),
+        Rename(
+            *(f"{SPARSE}.experts.gate_up_proj", "layers.{i}.mlp.experts.gate_up_proj"),
+            also=f"{SPARSE}.input_linear.weight",
+        ),
+        Rename(
+            *(f"{SPARSE}.experts.down_proj", "layers.{i}.mlp.experts.down_proj"), also=f"{SPARSE}.output_linear.weight"
+        ),
+    ),
+    heads=("Model", "ForCausalLM"),
+    tokenizer="PreTrainedTokenizerFast",
 )

@@ -7,10 +7,10 @@ EmbeddingGemma (2025) is a Gemma 3 that reads in both directions. Its official c
 """
 
 from ..architecture import Architecture, Head
-from ..config_rules import Always, Computed, Field, Fields, Requires, constants, ignored, only, same
+from ..config_rules import Always, Computed, Field, Fields, Requires, amended, constants, ignored, only, same
 from ..tensor_rules import Rename
 from .decoder_family import LM_HEAD, ROTARY_BY_TYPE, SCORE, WITHOUT_ANSWERS
-from .llama import ALWAYS_A_WINDOW, BODY, HEAD_NORMS, ROTATES_WHOLE_HEADS, llama
+from .llama import ALWAYS_A_WINDOW, BODY, HEAD_NORMS, ROTATES_WHOLE_HEADS, TENSORS, llama
 
 
 def attention_scale(official: Fields) -> float:
@@ -67,6 +67,15 @@ GEMMA3 = llama(
         Head("Gemma3ForCausalLM", "TfmGPTForCausalLM", (LM_HEAD,)),
         Head("Gemma3TextForSequenceClassification", "TfmGPTForSequenceClassification", (SCORE,)),
     ),
+    tokenizer="GemmaTokenizer",
+)
+#: Sinha et al. 2025: Gemma 2 with the first norm of each sub-layer alone
+VAULT_GEMMA = llama(
+    *("vaultgemma", "VaultGemma", "VaultGemma"),
+    *amended(LATER_CONFIG, *constants(norm_position="pre")),
+    *same("attn_logit_softcapping"),
+    tensors=(Rename("layers.{i}.pre_feedforward_layernorm", "layers.{i}.mlp_norm"), *TENSORS),
+    heads=("Model", "ForCausalLM"),
     tokenizer="GemmaTokenizer",
 )
 EMBEDDING_GEMMA = Architecture(

@@ -1,0 +1,170 @@
+"""Decoders that are LLaMA with another feed-forward, other norms or another rotation: a few rules each.
+
+In GLM, Helium, ERNIE 4.5 and Cohere, rotated channels form pairs side by side. In Cohere 2 and Exaone 4, layers that
+see everything have no positions.
+"""
+
+from ..architecture import Architecture
+from ..config_rules import Computed, Field, Fields, amended, choice, constants, ignored, only, same
+from ..tensor_rules import Interleaved, Rename, Split
+from .decoder_family import ROTARY_SHARE, WITHOUT_ANSWERS, generic_heads, megatron_block, token_classifier_dropout
+from .llama import ALWAYS_A_WINDOW, FIELDS, TENSORS, llama
+from .olmo import TENSORS as OUTPUT_NORMS
+from .projections import GATE_UP, QKV
+
+ONLY_LANGUAGE = ("Model", "ForCausalLM")
+LAYER_NORM = (*constants(norm_type="layernorm"), Field("layer_norm_eps", "norm_eps"))
+#: of the feed-forward's output alone; a classifier's may follow from it
+RESIDUAL_DROPOUT = (
+    *same("hidden_dropout"),
+    *constants(attention_output_dropout=0.0, embedding_dropout=0.0),
+    Computed("classifier_dropout", token_classifier_dropout),
+)
+PAIRED = tuple(Interleaved(name, name) for name in QKV[:2])
+
+
+def rotates(official: Fields) -> list[int]:
+    """For each layer, whether it has positions: with a window, only those that slide."""
+    is_mixed = official.get("sliding_window") is not None
+    return [int(not is_mixed or layer_type == "sliding_attention") for layer_type in official["layer_types"]]
+
+
+#: of Cohere 2 and Exaone 4; their layers say which have positions
+ONLY_SLIDING_ROTATE = (*same("layer_types"), Computed("no_rope_layers", rotates, lambda layers: {}))
+
+#: of ByteDance (2025)
+SEED_OSS = llama(
+    *("seed_oss", "Seed-OSS", "SeedOss"),
+    *same("attention_bias", "mlp_bias"),
+    Field("attention_out_bias", "attention_output_bias"),
+    Field("residual_dropout", "hidden_dropout"),
+    *constants(embedding_dropout=0.0),
+    tokenizer="PreTrainedTokenizerFast",
+)
+#: AFM (Arcee 2025), with squared ReLU in place of a gate
+ARCEE = llama(
+    *("arcee", "Arcee", "Arcee"),
+    *same("attention_bias", "mlp_bias"),
+    *constants(mlp_type="dense"),
+    tokenizer="PreTrainedTokenizerFast",
+)
+#: Jais 2 (Inception 2025): LayerNorm, and squared ReLU in place of a gate
+JAIS2 = llama(
+    *("jais2", "Jais 2", "Jais2"),
+    *same("attention_bias", "mlp_bias"),
+    *LAYER_NORM,
+    *constants(mlp_type="dense"),
+    heads=ONLY_LANGUAGE,
+    tokenizer="PreTrainedTokenizerFast",
+)
+#: Kyutai 2025
+HELIUM = llama(
+    *("helium", "Helium", "Helium"),
+    *same("attention_bias", "mlp_bias", "head_dim"),
+    *constants(attention_output_bias=False),
+    tensors=(*PAIRED, *TENSORS),
+    heads=WITHOUT_ANSWERS,
+    tokenizer="PreTrainedTokenizerFast",
+)
+#: Baidu 2025, the dense model
+ERNIE4_5 = llama(
+    *("ernie4_5", "ERNIE 4.5", "Ernie4_5"),
+    Field("use_bias", "attention_bias"),
+    Field("use_bias", "mlp_bias"),
+    *constants(attention_dropout=0.0),
+    tensors=(*PAIRED, *TENSORS),
+    heads=ONLY_LANGUAGE,
+)
+#: Team GLM 2024: part of each head is rotated
+GLM = llama(
+    *("glm", "GLM", "Glm"),
+    *same("attention_bias", "head_dim"),
+    *constants(attention_output_bias=False, mlp_bias=False),
+    ROTARY_SHARE,
+    base=FIELDS,
+    tensors=(*PAIRED, Split("layers.{i}.mlp.gate_up_proj", GATE_UP), *TENSORS),
+    heads=WITHOUT_ANSWERS,
+    tokenizer="PreTrainedTokenizerFast",
+)
+#: the same with norms on both sides of each sub-layer
+GLM4 = llama(
+    *("glm4", "GLM-4", "Glm4"),
+    *constants(norm_position="both"),
+    base=GLM.config,
+    tensors=(
+        Rename("layers.{i}.post_self_attn_layernorm", "layers.{i}.self_attn_output_norm"),
+        Rename("layers.{i}.post_mlp_layernorm", "layers.{i}.mlp_output_norm"),
+        *GLM.tensors,
+    ),
+    heads=WITHOUT_ANSWERS,
+    tokenizer="PreTrainedTokenizerFast",
+)
+#: Bellagente et al. 2024: LayerNorm, and attention beside feed-forward if `use_parallel_residual`
+STABLELM = llama(
+    *("stablelm", "StableLM", "StableLm"),
+    *LAYER_NORM,
+    *RESIDUAL_DROPOUT,
+    *same("use_parallel_residual"),
+    Field("use_qkv_bias", "attention_bias"),
+    *constants(attention_output_bias=False, mlp_bias=False),
+    *constants(num_ln_in_parallel_attn=lambda zoo: 1 if zoo["use_parallel_residual"] else 2),
+    *only(qk_layernorm=False),  # each head has a norm with weights of its own
+    ROTARY_SHARE,
+    base=FIELDS,
+    heads=WITHOUT_ANSWERS,
+    tokenizer="PreTrainedTokenizerFast",
+)
+COHERE_CONFIG = (
+    *LAYER_NORM,
+    *same("attention_bias", "logit_scale"),
+    *constants(mlp_bias=False, norm_bias=False, use_parallel_residual=True, num_ln_in_parallel_attn=1),
+)
+#: Command R (Cohere 2024): attention beside feed-forward, through one LayerNorm without bias
+COHERE = llama(
+    *("cohere", "Cohere", "Cohere"),
+    *COHERE_CONFIG,
+    *only(use_qk_norm=False),  # each head has a norm with weights of its own
+    tensors=(*PAIRED, *TENSORS),
+    heads=ONLY_LANGUAGE,
+    tokenizer="CohereTokenizer",
+)
+COHERE2 = llama(
+    *("cohere2", "Cohere 2", "Cohere2"),
+    *COHERE_CONFIG,
+    *ALWAYS_A_WINDOW,
+    *ONLY_SLIDING_ROTATE,
+    tensors=(*PAIRED, *TENSORS),
+    heads=ONLY_LANGUAGE,
+    tokenizer="CohereTokenizer",
+)
+#: LG AI Research 2025: norms after each sub-layer, and of each head
+EXAONE4 = llama(
+    *("exaone4", "Exaone 4", "Exaone4"),
+    *same("sliding_window"),
+    *ONLY_SLIDING_ROTATE,
+    *constants(attention_bias=False, mlp_bias=False, norm_position="output", qk_norm="head"),
+    *ignored("sliding_window_pattern"),  # where there are no `layer_types`, it makes them
+    tensors=OUTPUT_NORMS,
+    tokenizer="PreTrainedTokenizerFast",
+)
+#: Elsen et al. 2023: packed queries, keys and values, LayerNorm of heads too, and squared ReLU in place of a gate
+PERSIMMON = Architecture(
+    model_type="persimmon",
+    title="Persimmon",
+    prefix="model",
+    config=amended(
+        (rule for rule in FIELDS if rule.zoo not in ("num_key_value_heads", "mlp_type")),
+        *LAYER_NORM,
+        *RESIDUAL_DROPOUT,
+        *choice("qk_layernorm", "qk_norm", {True: "head", False: None}, True),
+        ROTARY_SHARE,
+    ),
+    tensors=(
+        *megatron_block("layers.{i}", "self_attn"),
+        *(Rename(f"layers.{{i}}.self_attn.{x}_layernorm", f"layers.{{i}}.self_attn.{x}_norm") for x in "qk"),
+        Rename("final_layernorm", "norm"),
+        *TENSORS,
+    ),
+    heads=generic_heads("Persimmon", WITHOUT_ANSWERS),
+    tokenizer="LlamaTokenizer",
+)
