@@ -284,7 +284,7 @@ def test_first_architecture_that_can_express_a_decoder(head, config, native, cap
         {"mlp_bias": False},
         {"final_norm": False},
         {"norm_position": "post", "intermediate_size": 128, "hidden_act": "gelu"},
-        LIKE_LLAMA | {"norm_type": "layernorm"},
+        LIKE_LLAMA | {"norm_type": "layernorm", "mlp_bias": True},
         LIKE_LLAMA | {"sliding_window": 3, "mlp_bias": True, "qk_norm": "head"},
         LIKE_LLAMA | {"rope_parameters": PARTIAL, "mlp_bias": True},
     ],
