@@ -58,7 +58,8 @@ def norm_of_distances(official: Fields) -> str:
 
 def is_tied(official: Fields) -> bool:
     """The newer of two heads for masked tokens, which have the same layers under different names, is always tied."""
-    return official.get("tie_word_embeddings", True) or not official.get("legacy", True)
+    is_older = official.get("legacy", True)
+    return official.get("tie_word_embeddings", True) or not is_older
 
 
 class OneWidth(ConfigRule):
