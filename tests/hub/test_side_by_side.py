@@ -1,0 +1,80 @@
+"""Two models side by side: the first layer that differs is named, and what it does otherwise."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import tfm_zoo
+from tfm_zoo import compare
+
+from .. import tutorials
+from ..official_models import BY_NAME, build_tiny
+
+IDS = torch.arange(1, 19).view(2, 9)
+MASK = (torch.arange(9) < torch.tensor([9, 5])[:, None]).long()
+BATCH = {"input_ids": IDS, "attention_mask": MASK}
+OF_TUTORIAL = (IDS, torch.zeros_like(IDS), MASK)
+
+
+class PreNorm(nn.Module):
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x, mask):
+        normed = self.layer.norm1(x)
+        x = x + self.layer.self_attn(normed, normed, normed, mask)
+        return x + self.layer.feed_forward(self.layer.norm2(x))
+
+
+def test_the_zoo_and_the_official_class():
+    """Of other names, and without padding in the zoo's layers."""
+    official = build_tiny(BY_NAME["BertModel"])
+    model = tfm_zoo.from_official(official)
+    comparison = compare(official, model, BATCH)
+    assert comparison.first is None and len(comparison.steps) == 3 + 2  # layers, what they are given, the output
+    model.layers[1].mlp.act_fn = nn.ReLU()
+    comparison = compare(official, model, BATCH)
+    assert (comparison.first.one, comparison.first.other) == ("encoder.layer.1", "layers.1")
+    assert "one calls silu, the other relu" in comparison.hints
+    assert "encoder.layer.1 / layers.1" in next(line for line in str(comparison).splitlines() if "<-" in line)
+
+
+def test_a_tutorial_with_its_norms_elsewhere():
+    model = tutorials.BERT()
+    other = deepcopy(model)
+    other.layers = nn.ModuleList(map(PreNorm, other.layers))
+    comparison = compare(model, other, OF_TUTORIAL)
+    assert comparison.first.one == "layers.0"
+    assert comparison.hints[0].startswith("one has its norms after its parts (post-norm), the other before")
+
+
+def test_another_epsilon():
+    model = tutorials.BERT()
+    other = deepcopy(model)
+    other.layers[1].norm2.eps = 0.1
+    comparison = compare(model, other, OF_TUTORIAL)
+    assert comparison.first.one == "layers.1.norm2"
+    assert comparison.hints == ["one calls layer_norm(eps=1e-05), the other layer_norm(eps=0.1)"]
+
+
+def test_a_mask_left_out():
+    model = tutorials.GPT()
+    other = deepcopy(model)
+    attention = other.transformer["h"][1].attn
+
+    def forward(x):
+        heads = (states.unflatten(-1, (4, -1)).transpose(1, 2) for states in attention.c_attn(x).chunk(3, dim=-1))
+        return attention.c_proj(F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
+
+    attention.forward = forward
+    comparison = compare(model, other, IDS)
+    assert comparison.first.one == "transformer.h.1.attn.c_proj" and "who attends to whom" in comparison.hints[0]
+
+
+def test_what_cannot_be_paired():
+    with pytest.raises(ValueError, match="Models of 2 and 3 layers cannot be paired"):
+        compare(tutorials.BERT(), tutorials.BERT(n_layers=3), OF_TUTORIAL)
