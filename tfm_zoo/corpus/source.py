@@ -13,7 +13,7 @@ from datasets import IterableDataset, load_dataset, load_from_disk
 from datasets.exceptions import DatasetsError
 
 from ..byte_ranges import in_ranges
-from ..training.data import DELIMITERS, TEXT_FILES, in_parts, listed, matching_files
+from ..row_files import DELIMITERS, TEXT_FILES, find_columns, find_text_column, in_parts, kind_of, matching_files
 
 #: rows that are read at once
 ROWS = 1024
@@ -70,15 +70,13 @@ class Corpus:
             raise ValueError("a corpus is a dataset_name or data_files: give one of the two")
         try:
             streams = from_files(data_files) if data_files else from_name(dataset_name, dataset_config_name, split)
-            columns = streams[0].column_names or list(next(iter(streams[0]), {}))
+            text_column = find_text_column(streams[0], text_column)
+            if keep:
+                find_columns(streams[0], [*keep], [], "keep_columns")
         except DatasetsError as error:
             raise ValueError(
                 f"{dataset_name or ', '.join(data_files)} cannot be read: {error.__cause__ or error}"
             ) from error
-        text_column = text_column or (columns[0] if len(columns) == 1 else "text")
-        for option, name in [("text_column_name", text_column), *(("keep_columns", name) for name in keep)]:
-            if name not in columns:
-                raise ValueError(f"{option} {name!r}: no such column; the columns are {listed(columns)}")
         names = [*dict.fromkeys([text_column, *keep])]
         shards = [
             stream.select_columns(names).with_format("arrow").shard(stream.num_shards, index)
@@ -143,11 +141,7 @@ def from_files(patterns: Sequence[str]) -> list[IterableDataset]:
         if not (matching := matching_files(pattern)):
             raise FileNotFoundError(f"data_files {pattern!r}: no such file")
         files += matching
-    suffix, *others = sorted({path.suffix for path in files})
-    if others:
-        raise ValueError(f"data_files are of several kinds: {', '.join([suffix, *others])}")
-    if suffix not in TEXT_FILES:
-        raise ValueError(f"data_files {str(files[0])!r}: expected one of {', '.join(TEXT_FILES)}, not {suffix!r}")
+    suffix = kind_of(files, TEXT_FILES, f"data_files {', '.join(map(repr, patterns))}")
     files = [path for path in files if path.stat().st_size]
     if not files:
         raise ValueError(f"data_files {', '.join(patterns)}: there is no text, the files are empty")

@@ -4,6 +4,7 @@ import re
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,10 +71,8 @@ class Conversations(Data):
         begins with an answer, up to the second)."""
         messages = [{"role": "user", "content": question}]
         if question is None:
-            messages = self.splits["validation"][0]["messages"]
-            roles = [message["role"] for message in messages]
-            first_answer = next((i for i, role in enumerate(roles) if i > 0 and role == "assistant"), len(roles))
-            messages = messages[:first_answer]
+            first, *others = self.splits["validation"][0]["messages"]
+            messages = [first, *takewhile(lambda message: message["role"] != "assistant", others)]
         return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
 
 

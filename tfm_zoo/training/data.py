@@ -1,18 +1,15 @@
 """Data sets, from files, a folder or the Hub: which split is which, and what is cut from train where one is missing."""
 
-import csv
 import hashlib
 import json
 import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from glob import glob
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TextIO, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
@@ -21,14 +18,11 @@ from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo import built_in_data
 from tfm_zoo.byte_ranges import SHARD, in_ranges
+from tfm_zoo.row_files import TABLES, TEXT_FILES, in_parts, kind_of, line_of, listed, matching_files
 from tfm_zoo.training.options import TrainingOptions
 
 logger = logging.getLogger(__name__)
 Rows = TypeVar("Rows", Dataset, IterableDataset)
-#: suffix of a table's file -> the reader of `datasets` for it
-TABLES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
-TEXT_FILES = {".txt": "text", **TABLES}
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
 VALIDATION = ("valid", "val", "dev", "development")  # other names of the validation split
 
 
@@ -64,13 +58,7 @@ def load_source(args: TrainingOptions, read_file: Callable | None = None) -> Map
 def load_file(args: TrainingOptions, split: str, file: str) -> Dataset | IterableDataset:
     """The rows of a split's file, or of all files that fit a pattern."""
     files, file_types = matching_files(file), TEXT_FILES if args.reads_text_files else TABLES
-    if not files:
-        raise FileNotFoundError(f"{split}_file {file!r}: no such file")
-    suffix, *others = sorted({path.suffix for path in files})
-    if others:
-        raise ValueError(f"{split}_file {file!r} fits files of several kinds: {', '.join([suffix, *others])}")
-    if suffix not in file_types:
-        raise ValueError(f"{split}_file {file!r}: expected one of {', '.join(file_types)}, not {suffix!r}")
+    suffix = kind_of(files, file_types, f"{split}_file {file!r}")
     if not any(path.stat().st_size for path in files):
         raise ValueError(f"there is no text in the {split} split: {split}_file {file!r} is empty")
     if args.streaming and suffix in (".txt", ".jsonl") and any(path.stat().st_size > SHARD for path in files):
@@ -84,40 +72,6 @@ def load_file(args: TrainingOptions, split: str, file: str) -> Dataset | Iterabl
         raise ValueError(f"{split}_file {file!r} cannot be read: {error.__cause__ or error}") from error
     except ValueError as error:  # such as that of a CSV file with nothing but a header
         raise ValueError(f"{split}_file {file!r} gives no row; does it hold only a header? ({error})") from error
-
-
-def line_of(file: Path, row: int) -> int | None:
-    """The line, counted from 1, at which row number `row`, counted from 0, begins in a CSV, TSV or JSON-lines file;
-    None for any other file."""
-    with suppress(csv.Error, ValueError), file.open(encoding="utf-8", newline="") as lines:
-        if file.suffix in DELIMITERS:
-            return next(islice(_rows_of_table(lines, DELIMITERS[file.suffix]), row + 1, None), None)  # after a header
-        if file.suffix in (".json", ".jsonl"):
-            rows = (number for number, line in enumerate(lines, 1) if line.strip() and type(json.loads(line)) is dict)
-            return next(islice(rows, row, None), None)  # none, if the file is one list
-    return None
-
-
-def _rows_of_table(lines: TextIO, delimiter: str) -> Iterator[int]:
-    """The lines at which rows begin: a cell in quotation marks may hold several lines."""
-    reader, begin = csv.reader(lines, delimiter=delimiter), 1
-    for cells in reader:
-        if len(cells) > 1 or any(cell.strip() for cell in cells):  # else it is an empty line, which is no row
-            yield begin
-        begin = reader.line_num + 1
-
-
-def in_parts(rows: Dataset | IterableDataset, streaming: bool = False) -> Dataset | IterableDataset:
-    """The rows. Streamed rows with few shards are split into as many shards as their format allows."""
-    if isinstance(rows, Dataset):
-        return rows.to_iterable_dataset(max(1, min(256, len(rows) // 10_000))) if streaming else rows
-    return rows.reshard() if rows.num_shards < 256 else rows  # splits Parquet by groups of rows
-
-
-def matching_files(file: str) -> list[Path]:
-    """The file of this name, or the files that match it as a pattern."""
-    path = Path(file)
-    return [path] if path.is_file() else sorted(path for path in map(Path, glob(file)) if path.is_file())
 
 
 def vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -140,41 +94,6 @@ def digest(parts: Iterable[str | Tensor]) -> str:
         sha.update(len(data).to_bytes(8, "big"))
         sha.update(data)
     return sha.hexdigest()[:16]
-
-
-def text_column(rows: Dataset | IterableDataset, asked: str | None) -> str:
-    """The column of the texts: the one that `text_column_name` names, else the only one, else "text"."""
-    usual = rows.column_names if len(rows.column_names or ()) == 1 else ["text"]
-    return find_columns(rows, asked, [usual], "text_column_name")[0]
-
-
-def find_columns(
-    split: Dataset | IterableDataset, asked: str | list[str] | None, usual: Sequence[list[str]], option_name: str
-) -> list[str]:
-    """The column or columns that an option names, else the first of the usual ones that exist."""
-    asked = [asked] if isinstance(asked, str) else asked
-    columns = split.column_names or list(next(iter(split), {}))  # a stream may know them only when it is read
-    for name in asked or ():
-        if name not in columns:
-            raise ValueError(f"{option_name} {name!r}: no such column; the columns are {listed(columns)}")
-    names = asked or next((names for names in usual if set(names) <= set(columns)), None)
-    if names is None:
-        raise ValueError(
-            f"give {option_name}: none of the usual names ({names_in(usual)}) is among the columns {listed(columns)}"
-        )
-    return names
-
-
-def names_in(usual: Sequence[list[str]]) -> str:
-    """The usual names as one text: "a, b", and "a and b" for two columns that belong together."""
-    return ", ".join(dict.fromkeys(" and ".join(names) for names in usual))
-
-
-def listed(columns: list[str]) -> str:
-    """The columns of a table, for an error; with a hint if they look like a header with semicolons."""
-    is_other = len(columns) == 1 and ";" in columns[0]
-    hint = "; is the file separated by semicolons? A .csv file needs commas, a .tsv file tabs" if is_other else ""
-    return f"{columns}{hint}"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from tfm_zoo import built_in_data
+from tfm_zoo import built_in_data, row_files
 from tfm_zoo.training import data
 from tfm_zoo.training.models import ModelAndTokenizer, longest_input
 from tfm_zoo.training.options import StreamOptions, fitted, option
@@ -65,7 +65,7 @@ def load_documents(args: DocumentOptions) -> Documents:
     if is_text and not args.streaming:
         raw = data.load_source(replace(args, streaming=True))  # a stream tells where a file ends
     rows, own_splits, notes = data.by_role(raw, args)
-    column = data.text_column(rows["train"], args.text_column_name)
+    column = row_files.find_text_column(rows["train"], args.text_column_name)
     sources = {}
     for role, split in rows.items():
         if isinstance(split, Dataset):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from typing_extensions import Self
 
-from tfm_zoo import built_in_data
+from tfm_zoo import built_in_data, row_files
 from tfm_zoo.training import data
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.metrics import predicted
@@ -58,7 +58,7 @@ class ClassificationOptions(FineTuningOptions):
         None, f"Hub id, folder or 'generated' (built-in); default: {DEFAULT_DATASET}."
     )
     text_column_name: list[str] | None = option(
-        None, f"One text column or two; default: first of {data.names_in(TEXT_COLUMNS)}.", "text_column_names"
+        None, f"One text column or two; default: first of {row_files.names_in(TEXT_COLUMNS)}.", "text_column_names"
     )
     label_column_name: list[str] | None = option(
         None,
@@ -185,8 +185,8 @@ def labelled_file(args: ClassificationOptions, label2id: Mapping[str, int]) -> t
 
 def columns_and_problem(args: ClassificationOptions, split: Dataset) -> tuple[list[str], list[str], str]:
     """The columns of texts, the columns of labels, and the problem that the options name or these columns show."""
-    texts = data.find_columns(split, args.text_column_name, TEXT_COLUMNS, "text_column_name")
-    labels = data.find_columns(split, args.label_column_name, LABEL_COLUMNS, "label_column_name")
+    texts = row_files.find_columns(split, args.text_column_name, TEXT_COLUMNS, "text_column_name")
+    labels = row_files.find_columns(split, args.label_column_name, LABEL_COLUMNS, "label_column_name")
     if both := set(labels).intersection(texts):
         raise ValueError(f"column {both.pop()!r} cannot be both a text and the label")
     are_many = isinstance(split.features[labels[0]], List) or len(labels) > 1

@@ -26,7 +26,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from tfm_zoo import built_in_data
+from tfm_zoo import built_in_data, row_files
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import data, models, sharding
 from tfm_zoo.training.checkpoints import TrainState
@@ -177,11 +177,11 @@ def load_corpus(args: LanguageModelingOptions) -> Corpus | Conversations:
     rows, own_splits, notes = data.by_role(raw, args)
     messages = args.messages_column_name
     if messages or (not args.text_column_name and "messages" in (rows["train"].column_names or ())):
-        (messages,) = data.find_columns(rows["train"], messages, [["messages"]], "messages_column_name")
+        (messages,) = row_files.find_columns(rows["train"], messages, [["messages"]], "messages_column_name")
         if args.streaming:
             raise ValueError(f"column {messages!r} holds conversations, which are read into memory: do not stream it")
         return load_conversations(rows, messages, args.validation_split_percentage / 100, own_splits, notes)
-    column = data.text_column(rows["train"], args.text_column_name)
+    column = row_files.find_text_column(rows["train"], args.text_column_name)
     if args.streaming:
         sources = {role: TextSource(split.select_columns(column), column, breaks=False) for role, split in rows.items()}
         train, held_out = hold_out(sources, notes, HELD_OUT)

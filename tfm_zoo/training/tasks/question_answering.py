@@ -15,7 +15,7 @@ from datasets import Dataset, DatasetDict
 from torch import Tensor, nn
 from transformers import AutoModelForQuestionAnswering, PreTrainedTokenizerBase
 
-from tfm_zoo import built_in_data
+from tfm_zoo import built_in_data, row_files
 from tfm_zoo.training import data
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.loop import Loop
@@ -141,7 +141,7 @@ def _questions(table: data.Table) -> Dataset:
     args, rows = table.args, table.rows
     questions = table.texts(args.question_column, "question_column")
     contexts = table.texts(args.context_column, "context_column")
-    (answer_column,) = data.find_columns(rows, args.answer_column, [], "answer_column")
+    (answer_column,) = row_files.find_columns(rows, args.answer_column, [], "answer_column")
     answers = rows[answer_column][:]
     for row, (context, answer) in enumerate(zip(contexts, answers, strict=True)):
         if not isinstance(answer, Mapping) or not all(isinstance(answer.get(key), list) for key in ANSWER):

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from datasets import Dataset
 
-from tfm_zoo import built_in_data
+from tfm_zoo import built_in_data, row_files
 from tfm_zoo.training import data
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.options import option
@@ -28,9 +28,9 @@ class SummarizationOptions(TextToTextOptions):
     built_in: ClassVar = staticmethod(built_in_data.summarised_passages)
     writes: ClassVar = "summary"
 
-    text_column: str | None = option(None, f"Column of texts; default: first of {data.names_in(TEXT_COLUMNS)}.")
+    text_column: str | None = option(None, f"Column of texts; default: first of {row_files.names_in(TEXT_COLUMNS)}.")
     summary_column: str | None = option(
-        None, f"Column of summaries; default: first of {data.names_in(SUMMARY_COLUMNS)}."
+        None, f"Column of summaries; default: first of {row_files.names_in(SUMMARY_COLUMNS)}."
     )
     max_source_length: int = option(512, "Longer texts are truncated to this many tokens.", at_least=1)
 
@@ -50,8 +50,8 @@ def load_summaries(args: SummarizationOptions) -> Summaries:
 def _pairs(table: data.Table) -> Dataset:
     """The texts of a split, in the columns "source" and "target"."""
     args = table.args
-    (text,) = data.find_columns(table.rows, args.text_column, TEXT_COLUMNS, "text_column")
-    (summary,) = data.find_columns(table.rows, args.summary_column, SUMMARY_COLUMNS, "summary_column")
+    (text,) = row_files.find_columns(table.rows, args.text_column, TEXT_COLUMNS, "text_column")
+    (summary,) = row_files.find_columns(table.rows, args.summary_column, SUMMARY_COLUMNS, "summary_column")
     texts, summaries = table.texts(text, "text_column"), table.texts(summary, "summary_column")
     return Dataset.from_dict({"source": texts, "target": summaries})
 

@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from tfm_zoo import built_in_data
+from tfm_zoo import built_in_data, row_files
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import data
 from tfm_zoo.training.checkpoints import TrainState
@@ -42,8 +42,8 @@ class TaggingOptions(FineTuningOptions):
     built_in: ClassVar = staticmethod(built_in_data.tagged_sentences)
 
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
-    text_column_name: str | None = option(None, f"Column of word lists; default: {data.names_in(WORD_COLUMNS)}.")
-    label_column_name: str | None = option(None, f"Column of tag lists; default: {data.names_in(TAG_COLUMNS)}.")
+    text_column_name: str | None = option(None, f"Column of word lists; default: {row_files.names_in(WORD_COLUMNS)}.")
+    label_column_name: str | None = option(None, f"Column of tag lists; default: {row_files.names_in(TAG_COLUMNS)}.")
     label_all_tokens: bool = option(False, "All tokens of a word learn its tag; figures count the first alone.")
 
 
@@ -108,8 +108,8 @@ def load_tagged_texts(args: TaggingOptions) -> TaggedTexts:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
     splits = data.load_source(args)
     first = next(iter(splits.values()))
-    (words,) = data.find_columns(first, args.text_column_name, WORD_COLUMNS, "text_column_name")
-    (tags,) = data.find_columns(first, args.label_column_name, TAG_COLUMNS, "label_column_name")
+    (words,) = row_files.find_columns(first, args.text_column_name, WORD_COLUMNS, "text_column_name")
+    (tags,) = row_files.find_columns(first, args.label_column_name, TAG_COLUMNS, "label_column_name")
     rows, own_splits, notes = data.rows_by_role(args, splits, partial(_tagged, words, tags), ["words"])
     names = data.known_labels(rows, "tags", data.class_names(first.features[tags]))
     if len(names) < 2:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from tfm_zoo import built_in_data
+from tfm_zoo import built_in_data, row_files
 from tfm_zoo.training import data
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.options import changeable, option
@@ -115,10 +115,11 @@ def _pairs(languages: Sequence[str | None], table: data.Table) -> Dataset:
     table, texts = replace(table, rows=split), {}
     for side, option_name, language in zip(SIDES, ("source_lang", "target_lang"), languages, strict=True):
         if language is None:
-            raise ValueError(f"give source_lang and target_lang: the columns are {data.listed(split.column_names)}")
+            columns = row_files.listed(split.column_names)
+            raise ValueError(f"give source_lang and target_lang: the columns are {columns}")
         short = language.split("_")[0]
         asked = short if short in split.column_names and language not in split.column_names else language
-        (column,) = data.find_columns(split, asked, [], option_name)
+        (column,) = row_files.find_columns(split, asked, [], option_name)
         texts[side] = table.texts(column, "column")
         empty = next((row for row, text in enumerate(texts[side]) if not text.strip()), None)
         if empty is not None:
