@@ -8,7 +8,15 @@ from transformers import Cache, DynamicCache
 from .batch import EVERYTHING, Batch, KeptTokens, Layout, Tokens
 from .cache import count_cached, new_cache, unless_checkpointing
 from .compat import create_causal_mask, create_sliding_window_causal_mask
-from .inputs import asks_for, check_inputs, check_positions, count_positions, is_traced, marks_padding
+from .inputs import (
+    asks_for,
+    check_inputs,
+    check_positions,
+    count_positions,
+    hides_nothing,
+    is_traced,
+    marks_padding,
+)
 from .layers import is_checkpointing
 from .linear_attention import padding_mask
 from .masks import documents_of, empty_states, lay_out, make_layout, pairs_as_read
@@ -42,7 +50,7 @@ def decoder_batch(
     seen = count_cached(model, cache, batch=given.shape[0])
     # (Even without a cache here: continuous batching keeps one of its own.)
     check_inputs(model, tokens, attention_mask, seen=seen, is_decoder=True)
-    documents = documents_of(model, tokens, attention_mask)
+    documents = None if passed is None else documents_of(model, tokens, attention_mask)
     is_packed = documents is not None and not is_traced(documents)
     if is_packed and (cache is not None or use_cache):
         raise ValueError(
@@ -105,7 +113,8 @@ def decoder_layouts(
     kept: KeptTokens | None,
 ) -> dict[str, Layout]:
     """Who attends to whom, for each type of layer; `documents` are [`documents_of`] the batch."""
-    if given.shape[1] == 1 and sees_all(model, given, cache, attention_mask):
+    is_step = given.shape[1] == 1 and (cache is None or isinstance(cache, DynamicCache))
+    if is_step and hides_nothing(model, given, attention_mask):
         return dict.fromkeys(model.layer_types, EVERYTHING)  # a single token sees itself and all before it
     config, states = model.config, empty_states(model, given)
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
@@ -181,15 +190,6 @@ def find_read(read_positions: torch.Tensor) -> KeptTokens | None:
     is_needed = up_to_last(read_positions)
     is_needed[:, 0] = True  # a row without any position would have no output
     return find_kept(is_needed)
-
-
-def sees_all(model, given: torch.Tensor, cache: Cache | None, attention_mask: torch.Tensor | None) -> bool:
-    """Whether a single new token sees the whole cache, so that it needs no mask."""
-    if model.config._attn_implementation not in ("eager", "sdpa") or "sliding_attention" in model.layer_types:
-        return False
-    if is_traced(given) or not (cache is None or isinstance(cache, DynamicCache)):
-        return False
-    return attention_mask is None or (marks_padding(attention_mask) and bool(attention_mask.all()))
 
 
 def wants_cache(model, use_cache: bool | None, is_packed: bool = False) -> bool:

@@ -4,10 +4,10 @@ from functools import partial
 
 import torch
 
-from .batch import Batch, Tokens
+from .batch import EVERYTHING, Batch, Tokens
 from .compat import create_bidirectional_mask, create_bidirectional_sliding_window_mask
 from .encoder_inputs import with_masks_dropped, with_tasks
-from .inputs import asks_for, check_inputs, count_positions
+from .inputs import asks_for, check_inputs, count_positions, hides_nothing
 from .linear_attention import padding_mask
 from .masks import documents_of, empty_states, lay_out, make_layout, pairs_as_read
 from .padding import keep, unread_padding
@@ -30,11 +30,13 @@ def encoder_batch(model, tokens: Tokens, attention_mask, options: dict, read=Non
     given, mask = tokens.ids_or_embeddings, attention_mask
     if isinstance(mask, torch.Tensor):
         mask = mask.to(given.device)
-    documents = documents_of(model, tokens, mask)
+    documents = None if tokens.position_ids is None else documents_of(model, tokens, mask)
     if tokens.position_ids is None:
         tokens = tokens._replace(position_ids=count_positions(model, given))
     if model.config.dropped_token_id is not None:
         tokens = with_masks_dropped(model, tokens, mask)
+    if documents is None and hides_nothing(model, given, mask):
+        return Batch(tokens, dict.fromkeys(model.layer_types, EVERYTHING))
     kept, states = unread_padding(model, mask, read, options, documents, reads_first), empty_states(model, given)
     make = partial(make_layout, model.config, ENCODER_MASKS, states, documents=documents)
     layer_types = dict.fromkeys(model.layer_types)

@@ -161,6 +161,16 @@ def marks_padding(attention_mask: object) -> bool:
     return isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2
 
 
+def hides_nothing(model, given: torch.Tensor, attention_mask: object) -> bool:
+    """Whether a layer needs no mask, since it has no window and a mask of padding, if any, marks none. (In a graph
+    nobody can tell.)"""
+    if model.config._attn_implementation not in ("eager", "sdpa") or "sliding_attention" in model.layer_types:
+        return False
+    if is_traced(given):
+        return False
+    return attention_mask is None or (marks_padding(attention_mask) and bool(attention_mask.all()))
+
+
 def is_traced(states: torch.Tensor) -> bool:
     """Whether a graph is being made, or a function transformed, in which the values of a tensor cannot be read."""
     is_stand_in = type(states) is not torch.Tensor or states.is_meta  # such as a fake tensor

@@ -76,7 +76,7 @@ def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTen
     position_ids, shape = tokens.position_ids, tokens.ids_or_embeddings.shape[:2]
     implementation = model.config._attn_implementation or "eager"
     is_limited = attention_mask is not None and not marks_padding(attention_mask)
-    if position_ids is None or shape[1] < 2 or is_limited or not implementation.startswith(SEPARATED):
+    if shape[1] < 2 or is_limited or not implementation.startswith(SEPARATED):
         return None
     position_ids = position_ids.expand(shape)
     real = torch.ones_like(position_ids) if attention_mask is None else attention_mask[:, -shape[1] :].to(position_ids)

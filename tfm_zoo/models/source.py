@@ -193,7 +193,7 @@ def check_source(
 
 def check_unpacked(model, tokens: Tokens, attention_mask: torch.Tensor | None) -> None:
     """Raises a `ValueError` if several sources are packed into a row: the decoder would read all of them."""
-    documents = documents_of(model, tokens, attention_mask)
+    documents = None if tokens.position_ids is None else documents_of(model, tokens, attention_mask)
     if documents is not None and not is_traced(documents):
         raise ValueError("position_ids begin anew within a row: each source should be a row of its own, padded.")
 
