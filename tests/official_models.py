@@ -20,7 +20,7 @@ LIKE_LLAMA = (
     *("phi", "phi3", "starcoder2", "gpt_neox", "mixtral", "qwen3_moe", "plbart", "mvp", "embedding_gemma"),
     *("seed_oss", "arcee", "jais2"),
     *("helium", "ernie4_5", "glm", "glm4", "stablelm", "cohere", "cohere2", "exaone4", "persimmon", "vaultgemma"),
-    *("olmoe", "granitemoe"),
+    *("olmoe", "granitemoe", "olmo"),
 )
 LIKE_BART = ("marian", "bart", "mbart", "plbart", "mvp", "fsmt", "m2m_100", "pegasus", "blenderbot")
 LIKE_T5 = ("t5", "mt5", "umt5")
@@ -202,6 +202,10 @@ TINY_OF = {
     "gpt_neo": without(TINY_PHI, "num_key_value_heads", "layer_norm_eps", "rope_parameters", "num_hidden_layers")
     | {"num_layers": 3, "attention_types": [[["local", "global"], 1], [["local"], 1]], "window_size": 4},
     "biogpt": TINY | {"pad_token_id": 0},
+    "xglm": {"vocab_size": 99, "d_model": 32, "num_layers": 3, "attention_heads": 4, "ffn_dim": 48, "pad_token_id": 0}
+    | {"max_position_embeddings": 40},
+    "codegen": TINY_GPT | {"n_inner": 48, "rotary_dim": 6},
+    "olmo": without(TINY_LLAMA, "rms_norm_eps") | {"attention_bias": True},
     "olmoe": TINY_LLAMA | {"num_experts": 5, "num_experts_per_tok": 3},
     "granitemoe": TINY_LLAMA
     | {"num_local_experts": 4, "logits_scaling": 0.7, "embedding_multiplier": 3.0, "residual_multiplier": 0.4}
@@ -229,10 +233,13 @@ GPT_DROPOUTS = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 NO_DROPOUT_OF = {
     "distilbert": dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), 0.0),
-    **{name: dict.fromkeys((*GPT_DROPOUTS, "classifier_dropout"), 0.0) for name in ("gpt2", "gpt_bigcode", "gptj")},
+    **{
+        name: dict.fromkeys((*GPT_DROPOUTS, "classifier_dropout"), 0.0)
+        for name in ("gpt2", "gpt_bigcode", "gptj", "codegen")
+    },
     "openai-gpt": dict.fromkeys(GPT_DROPOUTS, 0.0),
     **{name: {"attention_dropout": 0.0, "classifier_dropout": 0.0} for name in LIKE_LLAMA},
-    **{name: {"dropout": 0.0, "attention_dropout": 0.0} for name in (*LIKE_BART, "opt")},
+    **{name: {"dropout": 0.0, "attention_dropout": 0.0} for name in (*LIKE_BART, "opt", "xglm")},
     **{name: {"classifier_dropout": 0.0} for name in ("falcon", "bloom", "mpt")},
     **{name: {"dropout_rate": 0.0} for name in LIKE_T5},
     "seed_oss": {"attention_dropout": 0.0, "residual_dropout": 0.0, "classifier_dropout": 0.0},
@@ -248,7 +255,7 @@ DROPOUT_OF = {
     "distilbert": {"dropout": 0.1, "attention_dropout": 0.2, "qa_dropout": 0.3, "seq_classif_dropout": 0.4},
     **{
         name: {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3, "classifier_dropout": 0.4}
-        for name in ("gpt2", "gpt_bigcode", "gptj")
+        for name in ("gpt2", "gpt_bigcode", "gptj", "codegen")
     },
     "openai-gpt": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3},
     **{name: {"attention_dropout": 0.2, "hidden_dropout": 0.4} for name in LIKE_LLAMA},
@@ -262,7 +269,7 @@ DROPOUT_OF = {
     "bloom": {"hidden_dropout": 0.1, "attention_dropout": 0.2, "classifier_dropout": 0.4},
     "mpt": {"classifier_dropout": 0.4},  # its own configuration takes no rate but 0
     "gpt_neox": {"hidden_dropout": 0.2, "attention_dropout": 0.3, "classifier_dropout": 0.4},
-    **{name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3} for name in LIKE_BART},
+    **{name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3} for name in (*LIKE_BART, "xglm")},
     **{
         name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3, "classifier_dropout": 0.4}
         for name in WITH_CLASSIFIER
@@ -368,7 +375,7 @@ OFFICIAL_CLASSES = [
 LABELS_OF_PADDING = ("XLMRobertaXLForTokenClassification", "BioGptForTokenClassification")
 #: architectures whose official classes have one implementation of attention
 WITHOUT_CHOICE = ("openai-gpt", "fsmt", "mpnet", "gemma2", "gptj", "bloom", "mpt", "megatron-bert", "roformer", "mvp")
-WITHOUT_CHOICE += ("deberta", "deberta-v2", "vaultgemma", "gpt_neo")
+WITHOUT_CHOICE += ("deberta", "deberta-v2", "vaultgemma", "gpt_neo", "codegen", "xglm")
 #: architectures made of parts of those above: their heads are tested in fewer ways
 LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
@@ -377,7 +384,7 @@ LATER = (
     *("mpnet", "mt5", "umt5", "mixtral", "qwen3_moe", "embedding_gemma"),
     *("megatron-bert", "roberta-prelayernorm", "data2vec-text", "bert-generation", "ernie", "roformer", "esm"),
     *("seed_oss", "arcee", "jais2", "helium", "ernie4_5", "glm", "glm4", "stablelm", "cohere", "cohere2", "exaone4"),
-    *("persimmon", "vaultgemma", "gpt_neo", "biogpt", "olmoe", "granitemoe"),
+    *("persimmon", "vaultgemma", "gpt_neo", "biogpt", "olmoe", "granitemoe", "xglm", "codegen", "olmo"),
 )
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 

@@ -52,6 +52,15 @@ PUBLISHED = {
     "mvp": {},
     "mpnet-base": {"max_position_embeddings": 514, "layer_norm_eps": 1e-5},
     "modernbert-base": {},
+    "mmbert-base": {"vocab_size": 256000},
+    "mmbert-small": {"vocab_size": 256000, "hidden_size": 384, "num_attention_heads": 6},
+    "ettin-encoder-17m": {
+        **{"hidden_size": 256, "intermediate_size": 384, "num_hidden_layers": 7, "num_attention_heads": 4},
+    },
+    "granite-embedding-english-r2": {},
+    "granite-embedding-small-english-r2": {
+        **{"hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 12, "num_attention_heads": 12},
+    },
     "nomic-embed-text-v1.5": {},
     "gte-multilingual-base": {},
     "jina-embeddings-v3": {},
@@ -209,6 +218,10 @@ PUBLISHED = {
         "attention_types": [[["global", "local"], 6]],
     },
     "biogpt": {},
+    "xglm-564m": {},
+    "codegen-350m": {"n_embd": 1024, "n_layer": 20, "vocab_size": 51200, "rotary_dim": 32},
+    "olmo-1b": {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 16}
+    | {"tie_word_embeddings": True},
     "olmoe-1b-7b": {"intermediate_size": 1024},
     "granite-3.1-1b-a400m": {
         **{"vocab_size": 49155, "hidden_size": 1024, "intermediate_size": 512, "num_hidden_layers": 24},
@@ -266,4 +279,10 @@ PUBLISHED = {
         "tie_word_embeddings": False,
         "decoder_start_token_id": 0,
     },
+}
+PUBLISHED |= {
+    "jina-embeddings-v5-text-nano": PUBLISHED["eurobert-210m"],
+    "jina-embeddings-v5-text-small": PUBLISHED["qwen3-0.6b"],
+    "qwen3-embedding-0.6b": PUBLISHED["qwen3-0.6b"] | {"vocab_size": 151669, "max_position_embeddings": 32768},
+    "qwen3-reranker-0.6b": PUBLISHED["qwen3-0.6b"] | {"vocab_size": 151669},
 }

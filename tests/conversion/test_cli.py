@@ -332,6 +332,10 @@ def test_list(monkeypatch):
     assert "MLM MaskedLM" in output
     code, output = run("list", "Roberta")
     assert code == 0 and "RobertaForMaskedLM" in output and "TfmBertForMaskedLM" in output
+    code, output = run("list", "mmbert")
+    assert code == 0 and "ModernBertForMaskedLM" in output
+    code, output = run("list", "gpt_oss")
+    assert code == 1 and "sink" in output
     code, output = run("list", "robertta")
     assert code == 1 and "named 'robertta'. Did you mean 'roberta'?" in output
 

@@ -91,7 +91,7 @@ ODD_CONFIG = {
     "gpt_neox": {"use_parallel_residual": False, "attention_bias": False, "rope_parameters": ROPE["linear"]},
     "gptj": {"rotary_dim": 4, "n_inner": None, "gradient_checkpointing": False, "scale_attn_weights": True},
     "opt": {"do_layer_norm_before": False, "enable_bias": False, "prefix": "</s>", "init_std": 0.006}
-    | {"word_embed_proj_dim": 16},
+    | {"word_embed_proj_dim": 16, "layer_norm_elementwise_affine": False},
     "falcon": {"new_decoder_architecture": False, "multi_query": False, "bias": False, "parallel_attn": False},
     "bloom": {"n_head": 4, "slow_but_exact": False, "pretraining_tp": 2, "pad_token_id": 3},
     "mixtral": {"num_experts_per_tok": 3, "sliding_window": None, "router_aux_loss_coef": 0.02, "head_dim": None},
@@ -117,6 +117,9 @@ ODD_CONFIG = {
     "gpt_neo": {"attention_types": [[["global", "local"], 1], [["global"], 1]], "intermediate_size": None}
     | {"window_size": 9, "activation_function": "relu", "summary_type": "cls_index"},
     "biogpt": {"scale_embedding": False, "layer_norm_eps": 1e-6, "hidden_act": "relu", "activation_dropout": 0.3},
+    "xglm": {"scale_embedding": False, "activation_function": "relu", "activation_dropout": 0.3, "ffn_dim": 40},
+    "codegen": {"rotary_dim": 4, "n_inner": None, "n_ctx": 40, "activation_function": "relu"},
+    "olmo": {"attention_bias": False, "num_key_value_heads": 4, "tie_word_embeddings": True, "pad_token_id": None},
     "olmoe": {"norm_topk_prob": True, "output_router_logits": True, "num_experts_per_tok": 5, "attention_bias": True},
     "granitemoe": {"logits_scaling": 6.0, "attention_bias": True, "output_router_logits": False},
     "marian": {

@@ -16,6 +16,7 @@ from tfm_zoo.converters.choosing import is_installed
 from tfm_zoo.converters.config_comparison import WITHOUT_EFFECT, effective_values
 from tfm_zoo.converters.config_conversion import COMMON, completed, to_zoo_config
 from tfm_zoo.converters.config_rules import Field
+from tfm_zoo.converters.refused import REFUSED
 from tfm_zoo.limits import positions_of
 
 from ..equivalence.comparison import ragged_batch
@@ -61,6 +62,15 @@ def test_official_names_of_fields_are_aliases():
             fields = [rule for rule in architecture.config_rules(head) if isinstance(rule, Field)]
             unknown |= {field.official for field in fields if field.official != field.zoo} - known
     assert not unknown
+
+
+def test_a_refused_architecture_is_refused_with_the_reason(tmp_path):
+    assert not REFUSED.keys() & ARCHITECTURES.keys()
+    (tmp_path / "config.json").write_text('{"model_type": "gpt_oss"}')
+    with pytest.raises(
+        ConversionError, match="'gpt_oss', which the zoo does not convert: each head has a learned sink"
+    ):
+        from_official(tmp_path)
 
 
 def test_heads_name_classes_of_one_family():

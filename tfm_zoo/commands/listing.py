@@ -9,6 +9,7 @@ from rich.table import Table
 
 from ..converters import ARCHITECTURES
 from ..converters.architecture import FAMILIES, Architecture, Head
+from ..converters.refused import REFUSED
 from .options import Debug
 from .screen import errors_in_one_line, report, results
 
@@ -43,7 +44,8 @@ def table_of(family: str, architectures: list[Architecture]) -> Table:
     table = Table("architecture", "name", *map(initials, heads), title=family, box=box.SIMPLE_HEAD, caption=caption)
     for each in architectures:
         has = {head_name(head) for head in each.heads}
-        table.add_row(each.title, each.model_type, *("●" if head in has else "" for head in heads))
+        title = ", ".join((each.title, *each.models))
+        table.add_row(title, each.model_type, *("●" if head in has else "" for head in heads))
     return table
 
 
@@ -59,8 +61,12 @@ def classes_of(architecture: Architecture) -> Table:
 def find(name: str) -> Architecture:
     """The architecture of a name, however it is written."""
     known = {
-        plain(each): architecture for key, architecture in ARCHITECTURES.items() for each in (architecture.title, key)
+        plain(each): architecture
+        for key, architecture in ARCHITECTURES.items()
+        for each in (*architecture.models, architecture.title, key)
     }
+    if name in REFUSED:
+        raise ValueError(f"The zoo does not convert {name!r}: {REFUSED[name]}.")
     if plain(name) not in known:
         near = get_close_matches(plain(name), known, n=1)
         hint = f" Did you mean {known[near[0]].model_type!r}?" if near else ""

@@ -46,6 +46,7 @@ class Architecture:
     variant_of: str | None = None  # the name that it shares
     is_variant: Callable[[Fields], bool] = lambda fields: False  # whether a configuration of that name is one of it
     title: str  # its name in messages and lists
+    models: tuple[str, ...] = ()  # models that have other names, for lists
     prefix: str  # the attribute in which an official class with a head holds its base model
     other_prefixes: tuple[str, ...] = ()  # what some of its classes, or old versions of them, have in place of `prefix`
     config: tuple[ConfigRule, ...]

@@ -11,6 +11,7 @@ from .checkpoint import Checkpoint
 from .config_comparison import Differences, differences, is_decisive
 from .config_rules import Fields
 from .errors import OTHER_MODELS, ConversionError
+from .refused import REFUSED
 
 
 def architecture_of(checkpoint: Checkpoint) -> Architecture:
@@ -31,6 +32,9 @@ def architecture_of(checkpoint: Checkpoint) -> Architecture:
         raise ConversionError(f"{checkpoint.title} is of architecture {model_type!r}, {needs}.")
     if str(model_type).startswith("tfm_"):
         raise ConversionError(f"{checkpoint.title} is a model of the zoo already: load it with from_pretrained.")
+    if model_type in REFUSED:
+        why = f"which the zoo does not convert: {REFUSED[model_type]}"
+        raise ConversionError(f"{checkpoint.title} is of architecture {model_type!r}, {why}.")
     title, known = f"{checkpoint.title} is of architecture {model_type!r}", ", ".join(ARCHITECTURES)
     raise ConversionError(f"{title}, which the zoo does not convert; it converts {known}. {OTHER_MODELS}")
 

@@ -202,7 +202,7 @@ RULES = (
     needs("num_ln_in_parallel_attn", "use_parallel_residual", True),
     residuals,
     layer_types,
-    needs("position_offset", "position_embedding_type", "learned"),
+    needs("position_offset", "position_embedding_type", "learned", "sinusoidal"),
     Idle("sinusoid_type", lambda config: config.position_embedding_type == "sinusoidal", "sinusoidal positions"),
     positions,
     needs("rope_parameters", "position_embedding_type", "rotary"),

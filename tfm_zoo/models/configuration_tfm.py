@@ -22,7 +22,7 @@ ALIASES = {
     for name, aliases in {
         "hidden_size": "n_embd d_model dim",
         "num_hidden_layers": "n_layer n_layers num_layers",
-        "num_attention_heads": "n_head n_heads num_heads",
+        "num_attention_heads": "n_head n_heads num_heads attention_heads",
         "head_dim": "d_kv",
         "intermediate_size": "n_inner ffn_dim ffn_hidden_size hidden_dim d_ff",
         "max_position_embeddings": "n_positions n_ctx max_seq_len",
@@ -150,8 +150,8 @@ class TfmConfig(PreTrainedConfig):
     residual_multiplier: float | int = 1.0  # what sub-layers add is multiplied by it first (Granite)
     first_norm: bool = True  # a norm before the first attention (ModernBERT norms its embeddings instead)
     final_norm: bool | None = follows(lambda config: config.norm_position != "post")  # a norm after the last block
-    #: Ba et al. 2016; Zhang and Sennrich 2019; and with weights that are differences from one (Gemma)
-    norm_type: Literal["layernorm", "rmsnorm", "zero_centered_rmsnorm"] = "layernorm"
+    #: Ba et al. 2016, also without weights (OLMo); Zhang and Sennrich 2019, also with differences from one (Gemma)
+    norm_type: Literal["layernorm", "plain_layernorm", "rmsnorm", "zero_centered_rmsnorm"] = "layernorm"
     norm_bias: bool | None = follows(lambda config: config.norm_type == "layernorm")  # the others have none
     #: of queries and keys, before positions rotate them: of each head (Qwen3), or of all heads as one (OLMo 2)
     qk_norm: Literal["head", "whole"] | None = None

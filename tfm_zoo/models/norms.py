@@ -1,5 +1,7 @@
 """The norms of the block, of queries and keys, and of embeddings."""
 
+from functools import partial
+
 import torch
 from torch import nn
 
@@ -39,7 +41,12 @@ class TfmZeroCenteredRMSNorm(TfmRMSNorm):
         return (wide * (1.0 + self.weight.float())).to(hidden_states.dtype)
 
 
-NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": TfmRMSNorm, "zero_centered_rmsnorm": TfmZeroCenteredRMSNorm}
+NORMS = {
+    "layernorm": nn.LayerNorm,
+    "plain_layernorm": partial(nn.LayerNorm, elementwise_affine=False),
+    "rmsnorm": TfmRMSNorm,
+    "zero_centered_rmsnorm": TfmZeroCenteredRMSNorm,
+}
 
 
 def make_norm(config, width: int | None = None) -> nn.Module:

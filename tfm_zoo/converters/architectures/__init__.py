@@ -9,7 +9,7 @@ from .bert import BERT, CAMEMBERT, DISTILBERT, ROBERTA, XLM_ROBERTA, XLM_ROBERTA
 from .bert_relatives import BERT_GENERATION, DATA2VEC_TEXT, ERNIE, MEGATRON_BERT, ROBERTA_PRELAYERNORM
 from .deberta import DEBERTA, DEBERTA_V2
 from .electra import ELECTRA
-from .eleuther import GPT_NEOX, GPTJ
+from .eleuther import CODEGEN, GPT_NEOX, GPTJ
 from .esm import ESM
 from .eurobert import EUROBERT
 from .experts import GRANITE_MOE, MIXTRAL, OLMOE, QWEN3_MOE
@@ -35,8 +35,8 @@ from .llama_relatives import (
 from .modernbert import MODERNBERT
 from .mpnet import MPNET
 from .nomic_bert import GTE, JINA_V3, NOMIC_BERT
-from .older import BIOGPT, GPT_NEO
-from .olmo import OLMO2, OLMO3
+from .older import BIOGPT, GPT_NEO, XGLM
+from .olmo import OLMO1, OLMO2, OLMO3
 from .opt import OPT
 from .phi import PHI, PHI3
 from .roformer import ROFORMER
@@ -58,7 +58,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         *(GPT2, OPENAI_GPT, LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, OLMO2, OLMO3, GEMMA, GEMMA2, GEMMA3, GRANITE),
         *(PHI, PHI3, GPT_BIGCODE, STARCODER2, GPT_NEOX, GPTJ, OPT, FALCON, BLOOM, MPT, MIXTRAL, QWEN3_MOE),
         *(SEED_OSS, ARCEE, JAIS2, HELIUM, ERNIE4_5, GLM, GLM4, STABLELM, COHERE, COHERE2, EXAONE4, PERSIMMON),
-        *(VAULT_GEMMA, GPT_NEO, BIOGPT, OLMOE, GRANITE_MOE),
+        *(VAULT_GEMMA, GPT_NEO, BIOGPT, XGLM, CODEGEN, OLMO1, OLMOE, GRANITE_MOE),
         *(MARIAN, BART, MBART, PLBART, MVP, FSMT, M2M100, PEGASUS, BLENDERBOT),
         *(T5, MT5, UMT5, TORCH_DECODER, TORCH_TRANSFORMER),
     )

@@ -1,4 +1,5 @@
-"""GPT-NeoX (Black et al. 2022; Pythia, Biderman et al. 2023) and GPT-J (Wang and Komatsuzaki 2021), of EleutherAI.
+"""GPT-NeoX (Black et al. 2022; Pythia, Biderman et al. 2023) and GPT-J (Wang and Komatsuzaki 2021), of EleutherAI, and
+CodeGen (Nijkamp et al. 2022), which is GPT-J with packed queries, keys and values.
 
 Their attention and feed-forward read the same hidden state, and part of each head is rotated.
 """
@@ -8,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..architecture import Architecture
-from ..config_rules import ConfigRule, Field, Fields, Requires, constants, same
-from ..tensor_rules import Interleaved, NotConverted, Rename
+from ..config_rules import ConfigRule, Field, Fields, Requires, constants, ignored, same
+from ..tensor_rules import Interleaved, NotConverted, Rename, Tensors
 from .decoder_family import CONFIG, GENERIC, OLDER, WITHOUT_TOKENS, generic_heads, megatron_block
 from .gpt import GPT2, LATER_CONFIG
+from .projections import QKV
 
 NEOX_LM_HEAD = Rename("lm_head.weight", "lm_head.weight", also="embed_out.weight")  # its name in files
 
@@ -58,6 +60,24 @@ class RotaryDim(ConfigRule):
         return {"rotary_dim": int(parameters.get("partial_rotary_factor", 1.0) * zoo["head_dim"])}
 
 
+@dataclass(frozen=True)
+class InFourBlocks(Interleaved):
+    """Queries, values and keys in this order, of a quarter of the heads in each of four blocks; rotated channels of
+    queries and keys form pairs side by side."""
+
+    def to_zoo(self, tensors: Tensors) -> Tensors:
+        blocks = tensors[0].unflatten(0, (4, 3, -1))
+        query, value, key = (blocks[:, part].flatten(0, 1).clone() for part in range(3))
+        return [self.reordered(query, (-1, 2)), self.reordered(key, (-1, 2)), value]
+
+    def to_official(self, tensors: Tensors) -> Tensors:
+        import torch
+
+        query, key, value = tensors
+        parts = (self.reordered(query, (2, -1)), value, self.reordered(key, (2, -1)))
+        return [torch.stack([part.unflatten(0, (4, -1)) for part in parts], dim=1).flatten(0, 2)]
+
+
 GPTJ = Architecture(
     model_type="gptj",
     title="GPT-J",
@@ -80,5 +100,20 @@ GPTJ = Architecture(
         *GPT2.tensors,
     ),
     heads=generic_heads("GPTJ", WITHOUT_TOKENS, GENERIC | {"ForCausalLM": (Rename("lm_head", "lm_head"),)}),
+    tokenizer="GPT2Tokenizer",
+)
+CODEGEN = Architecture(
+    model_type="codegen",
+    title="CodeGen",
+    prefix="transformer",
+    config=(
+        *GPTJ.config,
+        Requires("n_head", lambda count: count % 4 == 0, "a multiple of 4"),
+        *ignored("n_ctx"),
+    ),
+    tensors=(InFourBlocks("h.{i}.attn.qkv_proj", QKV), *GPTJ.tensors),
+    heads=generic_heads(
+        "CodeGen", ("Model", "ForCausalLM"), GENERIC | {"ForCausalLM": (Rename("lm_head", "lm_head"),)}
+    ),
     tokenizer="GPT2Tokenizer",
 )

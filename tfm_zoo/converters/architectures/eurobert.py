@@ -12,6 +12,7 @@ TEXT_CLASSIFIER = (Rename("dense", "classifier.dense"), SEQUENCE_CLASSIFIER)
 EUROBERT = Architecture(
     model_type="eurobert",
     title="EuroBERT",
+    models=("jina-embeddings-v5-text-nano",),
     prefix="model",
     config=(
         *same("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),

@@ -65,12 +65,14 @@ def llama(
     stored: tuple[TensorRule, ...] = (),
     heads: Iterable[str | Head] = GENERIC,
     tokenizer: str = "LlamaTokenizer",
+    models: tuple[str, ...] = (),
 ) -> Architecture:
     """The table of LLaMA, for official classes whose names begin with `name` and that differ from it by `config`, whose
     rules take the place of those of `base` for the same zoo fields."""
     return Architecture(
         model_type=model_type,
         title=title,
+        models=models,
         prefix="model",
         other_prefixes=("transformer",),  # of the classes for question answering
         config=amended(base, *config),
@@ -123,6 +125,7 @@ QWEN3 = llama(
     *same("attention_bias", "head_dim"),
     *constants(mlp_bias=False, qk_norm="head"),
     *WINDOWS,
+    models=("Qwen3-Embedding", "Qwen3-Reranker", "jina-embeddings-v5-text-small"),
     tensors=(*TENSORS, *HEAD_NORMS),
     tokenizer="Qwen2Tokenizer",
 )

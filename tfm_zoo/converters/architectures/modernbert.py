@@ -41,6 +41,7 @@ def local_attention(size: int | None) -> dict[str, int]:
 MODERNBERT = Architecture(
     model_type="modernbert",
     title="ModernBERT",
+    models=("mmBERT", "Ettin encoder", "Granite Embedding R2"),
     prefix="model",
     config=(
         *same("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),

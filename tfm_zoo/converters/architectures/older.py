@@ -1,4 +1,5 @@
-"""GPT-Neo (Black et al. 2021), with windows in every other layer; BioGPT (Luo et al. 2022), with scaled embeddings."""
+"""GPT-Neo (Black et al. 2021), with windows in every other layer; BioGPT (Luo et al. 2022), with scaled embeddings;
+XGLM (Lin et al. 2022), the same with sinusoids."""
 
 from ..architecture import Architecture, Head
 from ..config_rules import Computed, Field, Fields, Requires, amended, constants, ignored, only, same
@@ -64,6 +65,16 @@ def classifier_dropout(official: Fields) -> float:
     return official["hidden_dropout_prob"] if rate is None else rate
 
 
+FAIRSEQ = (
+    Rename("embed_tokens", "embeddings.embed_tokens"),
+    *(Rename(name, name) for name in QKV),
+    Rename("layers.{i}.self_attn.out_proj", "layers.{i}.self_attn.o_proj"),
+    Rename("layers.{i}.self_attn_layer_norm", "layers.{i}.self_attn_norm"),
+    Rename("layers.{i}.fc1", "layers.{i}.mlp.up_proj"),
+    Rename("layers.{i}.fc2", "layers.{i}.mlp.down_proj"),
+    Rename("layers.{i}.final_layer_norm", "layers.{i}.mlp_norm"),
+    Rename("layer_norm", "norm"),
+)
 BIOGPT = Architecture(
     model_type="biogpt",
     title="BioGPT",
@@ -80,17 +91,7 @@ BIOGPT = Architecture(
         Requires("layerdrop", lambda rate: not rate, "0"),
         *only(is_decoder=False, add_cross_attention=False),
     ),
-    tensors=(
-        Rename("embed_tokens", "embeddings.embed_tokens"),
-        Rename("embed_positions", "embeddings.embed_positions"),
-        *(Rename(name, name) for name in QKV),
-        Rename("layers.{i}.self_attn.out_proj", "layers.{i}.self_attn.o_proj"),
-        Rename("layers.{i}.self_attn_layer_norm", "layers.{i}.self_attn_norm"),
-        Rename("layers.{i}.fc1", "layers.{i}.mlp.up_proj"),
-        Rename("layers.{i}.fc2", "layers.{i}.mlp.down_proj"),
-        Rename("layers.{i}.final_layer_norm", "layers.{i}.mlp_norm"),
-        Rename("layer_norm", "norm"),
-    ),
+    tensors=(Rename("embed_positions", "embeddings.embed_positions"), *FAIRSEQ),
     heads=generic_heads(
         "BioGpt",
         (
@@ -102,4 +103,28 @@ BIOGPT = Architecture(
         OLDER,
     ),
     tokenizer="BioGptTokenizer",
+)
+XGLM = Architecture(
+    model_type="xglm",
+    title="XGLM",
+    prefix="model",
+    config=amended(
+        CONFIG,
+        *same("max_position_embeddings", "scale_embedding", "attention_dropout", "activation_dropout", "use_cache"),
+        Field("d_model", "hidden_size"),
+        Field("num_layers", "num_hidden_layers"),
+        Field("attention_heads", "num_attention_heads"),
+        Field("ffn_dim", "intermediate_size"),
+        Field("activation_function", "hidden_act"),
+        Field("dropout", "hidden_dropout"),
+        Field("init_std", "initializer_range"),
+        *constants(position_embedding_type="sinusoidal", sinusoid_type="tensor2tensor", position_offset=2),
+        *constants(norm_eps=1e-5, scaled_residual_init=False, train_padding_embedding=False),
+        Requires("pad_token_id", lambda index: (index or 0) < 2, "0 or 1: others are positions without sinusoids"),
+        Requires("layerdrop", lambda rate: not rate, "0"),
+        *only(add_cross_attention=False),
+    ),
+    tensors=(NotConverted("embed_positions.weights"), *FAIRSEQ),
+    heads=generic_heads("XGLM", ("Model", "ForCausalLM")),
+    tokenizer="XGLMTokenizer",
 )

@@ -1,7 +1,7 @@
 """OPT (Zhang et al. 2022): GPT-2 with ReLU, whose positions are counted from the mask."""
 
 from ..architecture import Architecture
-from ..config_rules import Computed, Field, Fields, Requires, amended, choice, constants, only, same
+from ..config_rules import Computed, Field, Fields, Requires, amended, choice, constants, same
 from ..tensor_rules import Rename
 from .decoder_family import CONFIG, WITHOUT_TOKENS, generic_heads
 from .projections import QKV
@@ -35,7 +35,7 @@ OPT = Architecture(
         Computed("final_norm", has_final_norm, lambda value: {"_remove_final_layer_norm": not value}),
         *constants(embedding_dropout=0.0, norm_eps=1e-5, position_ids_from_mask=True, position_offset=2),
         *constants(scaled_residual_init=False, train_padding_embedding=False),
-        *only(layer_norm_elementwise_affine=True),
+        *choice("layer_norm_elementwise_affine", "norm_type", {True: "layernorm", False: "plain_layernorm"}, True),
         Requires("layerdrop", lambda rate: not rate, "0"),
     ),
     tensors=(

@@ -1,0 +1,19 @@
+"""Architectures of which the zoo's block would need more than a table, and what that is."""
+
+STATES = "it has layers that are no attention (state spaces, convolutions or delta rules)"
+SPARSE = "its attention sees chosen blocks or global tokens"
+REFUSED = {  # `model_type` -> why it is not converted
+    "modernbert-decoder": "its language model has a dense layer and a norm before its logits",
+    "nemotron": "the weights of its LayerNorm are differences from one",
+    "hunyuan_v1_dense": "it norms queries and keys after their rotation",
+    "nanochat": "it norms queries and keys after their rotation",
+    "ministral3": "it scales queries by their position",
+    "apertus": "its activation, xIELU, has weights",
+    "phimoe": "its router chooses experts one after the other (SparseMixer)",
+    "qwen2_moe": "it has an expert that all tokens share",
+    "gpt_oss": "each head has a learned sink in its softmax",
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3"), "it has latent attention"),
+    **dict.fromkeys(("llama4", "llama4_text"), "its attention runs in chunks, and scales queries by their position"),
+    **dict.fromkeys(("qwen3_next", "qwen3_5_text", "lfm2", "granitemoehybrid", "nemotron_h", "mamba2"), STATES),
+    **dict.fromkeys(("longformer", "led", "big_bird", "bigbird_pegasus"), SPARSE),
+}
