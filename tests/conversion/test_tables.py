@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from transformers import CONFIG_MAPPING
 
 import tfm_zoo
 from tfm_zoo.converters import ARCHITECTURES, ConversionError, from_official
-from tfm_zoo.converters.choosing import is_installed
+from tfm_zoo.converters.choosing import architecture_of, is_installed
 from tfm_zoo.converters.config_comparison import WITHOUT_EFFECT, effective_values
 from tfm_zoo.converters.config_conversion import COMMON, completed, to_zoo_config
 from tfm_zoo.converters.config_rules import Field
@@ -64,13 +65,12 @@ def test_official_names_of_fields_are_aliases():
     assert not unknown
 
 
-def test_a_refused_architecture_is_refused_with_the_reason(tmp_path):
+def test_a_refused_architecture_is_refused_with_the_reason():
     assert not REFUSED.keys() & ARCHITECTURES.keys()
-    (tmp_path / "config.json").write_text('{"model_type": "gpt_oss"}')
     with pytest.raises(
         ConversionError, match="'gpt_oss', which the zoo does not convert: each head has a learned sink"
     ):
-        from_official(tmp_path)
+        architecture_of(SimpleNamespace(config={"model_type": "gpt_oss"}, title="It"))
 
 
 def test_heads_name_classes_of_one_family():

@@ -64,6 +64,19 @@ def test_modules_need_no_names(name, config):
     assert results[0][0] == results[-1][0] and results[0][1] == pytest.approx(results[-1][1], rel=1e-3)
 
 
+@pytest.mark.parametrize("name", ["Qwen3Model", "EuroBertModel"])
+def test_an_official_adapter(name, tmp_path):
+    """As jina-embeddings-v5-text has them: loaded onto the converted model, and merged before or after."""
+    official, zoo = both(name)
+    adapted = peft.get_peft_model(
+        official, peft.LoraConfig(target_modules="all-linear", init_lora_weights=False)
+    ).eval()
+    adapted.save_pretrained(tmp_path)
+    wanted, loaded = adapted(input_ids=IDS)[0], peft.PeftModel.from_pretrained(zoo, tmp_path).eval()
+    for model in (loaded, loaded.merge_and_unload(), from_official(adapted.merge_and_unload())):
+        assert (model(input_ids=IDS)[0] - wanted).abs().max() <= 1e-5
+
+
 @pytest.mark.slow
 def test_whichever_is_imported_first():
     """The zoo alone does not import PEFT."""
