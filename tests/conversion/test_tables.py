@@ -47,6 +47,7 @@ def test_a_table_is_data():
 NO_ALIASES = {
     **dict.fromkeys(("bias", "enable_bias", "use_bias"), "of attention_bias and mlp_bias"),
     **dict.fromkeys(("use_qkv_bias", "attention_out_bias"), "of a part of attention's projections"),
+    "window_size": "of GPT-Neo; others count in other ways",
     **dict.fromkeys(("classifier_activation", "classifier_dropout_prob"), "of several heads' fields"),
     **dict.fromkeys(("decoder_bias", "seq_classif_dropout", "summary_activation", "summary_last_dropout"), "of a head"),
     **dict.fromkeys(("parallel_attn", "word_embed_proj_dim"), "one of several fields that go together"),

@@ -34,7 +34,6 @@ ALIASES = {
         "activation_dropout": "mlp_dropout",
         "attention_scale": "attention_multiplier",
         "initializer_range": "init_std",
-        "sliding_window": "window_size",
     }.items()
     for alias in aliases.split()
 }
