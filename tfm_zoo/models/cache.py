@@ -101,31 +101,34 @@ class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
     def __init__(self, **kwargs):
         CacheLayerMixin.__init__(self)
         LinearAttentionLayer.__init__(self)
+        # Dicts, as in transformers since 5.14: of states by number, of which there is one.
+        self.recurrent_states, self.has_previous_state = {0: None}, {0: False}
+        self.is_recurrent_states_initialized = {0: False}
 
     def lazy_initialization(self, recurrent_states: torch.Tensor, **kwargs) -> None:
         self.dtype, self.device = recurrent_states.dtype, recurrent_states.device
         self.seen = torch.zeros((), dtype=torch.long, device=self.device)
+        self.recurrent_states[0] = torch.zeros_like(recurrent_states)
+        self.is_recurrent_states_initialized[0] = True
         if not torch.compiler.is_compiling():
             torch._dynamo.mark_static_address(self.seen)
-        super().lazy_initialization(recurrent_states=recurrent_states, **kwargs)
+            torch._dynamo.mark_static_address(self.recurrent_states[0])
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
         raise NotImplementedError("Linear attention keeps a state, and no keys and values.")
 
-    def update_recurrent_state(
-        self, recurrent_states: torch.Tensor, state_idx: int = 0, length: int = 1, **kwargs
-    ) -> torch.Tensor:
+    def update_recurrent_state(self, recurrent_states: torch.Tensor, length: int = 1, **kwargs) -> torch.Tensor:
         """Keeps the state after `length` more positions, `(batch, heads, head_dim, head_dim + 1)`, and returns it."""
-        self.has_previous_state[state_idx] = True
-        if not self.is_recurrent_states_initialized[state_idx]:
-            self.lazy_initialization(recurrent_states=recurrent_states, state_idx=state_idx)
-        state = self.recurrent_states[state_idx]
+        self.has_previous_state[0] = True
+        if not self.is_recurrent_states_initialized[0]:
+            self.lazy_initialization(recurrent_states)
+        state = self.recurrent_states[0]
         if state.requires_grad or need_gradient(recurrent_states) or not is_writable(state):
-            self.recurrent_states[state_idx], self.seen = recurrent_states.clone(), self.seen + length
+            self.recurrent_states[0], self.seen = recurrent_states.clone(), self.seen + length
         else:
             state.copy_(recurrent_states)
             self.seen += length
-        return self.recurrent_states[state_idx]
+        return self.recurrent_states[0]
 
     def get_seq_length(self) -> int | torch.Tensor:
         """An integer; in a graph, where integers are constants, a tensor `()`."""
@@ -136,9 +139,13 @@ class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
     def get_mask_sizes(self, query_length: int) -> tuple[int | torch.Tensor, int]:
         return self.get_seq_length() + query_length, 0
 
+    def get_max_cache_shape(self) -> int:
+        return -1  # no limit; transformers since 5.14 asks `get_max_length`
+
     def reset(self) -> None:
-        super().reset()
+        self.has_previous_state[0] = False
         if self.seen is not None:
+            self.recurrent_states[0].zero_()
             self.seen.zero_()
 
     def batch_repeat_interleave(self, repeats: int) -> None:
@@ -148,6 +155,9 @@ class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         if self.has_previous_state[0]:
             self.recurrent_states[0] = self.recurrent_states[0][indices]
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        self.batch_select_indices(beam_idx.to(self.device))
 
 
 def add_states(cache: Cache, config) -> None:
@@ -171,7 +181,7 @@ def add_states(cache: Cache, config) -> None:
 
 
 def is_empty_state(layer: object) -> bool:
-    return type(layer) is LinearAttentionLayer and not any(layer.is_recurrent_states_initialized.values())
+    return type(layer) is LinearAttentionLayer and getattr(layer, "device", None) is None
 
 
 def unless_checkpointing(model, cache: Cache | None) -> Cache | None:
@@ -259,4 +269,7 @@ class TfmGenerationMixin(GenerationMixin):
     @staticmethod
     def create_masks_for_generate(config, **kwargs) -> dict:
         """A mask for each type of layer of the decoder, made before a step that may be compiled."""
-        return create_masks_for_generate(config=config.get_text_config(decoder=True), **kwargs)
+        config = config.get_text_config(decoder=True)
+        if {*config.layer_types} == {"linear_attention"}:  # transformers before 5.14 has no mask for it
+            return kwargs["attention_mask"]
+        return create_masks_for_generate(config=config, **kwargs)
