@@ -71,18 +71,21 @@ def test_texts_are_read_as_they_are_asked_for(encoder):
     assert len(asked) == 8
 
 
-@pytest.mark.parametrize("problem", ["single_label_classification", "multi_label_classification", "regression"])
-def test_labels_are_those_of_the_pipeline(texts, tmp_path, problem):
-    save_tiny_encoder(tmp_path, BertForSequenceClassification, num_labels=3, problem_type=problem)
+@pytest.mark.parametrize(
+    ("problem", "labels"),
+    [("single_label_classification", 3), ("multi_label_classification", 3), ("regression", 3), (None, 1)],
+)
+def test_labels_are_those_of_the_pipeline(texts, tmp_path, problem, labels):
+    save_tiny_encoder(tmp_path, BertForSequenceClassification, num_labels=labels, problem_type=problem)
     classify = pipeline("text-classification", str(tmp_path), top_k=None, device="cpu")
     for text, result in zip(texts[:20], CorpusReader.from_pretrained(tmp_path)(texts[:20]), strict=True):
         expected = {found["label"]: found["score"] for found in classify([text], truncation=True)[0]}
         numbers = result["values" if problem == "regression" else "probabilities"]
-        assert numbers == pytest.approx([expected[f"LABEL_{i}"] for i in range(3)], abs=1e-5)
+        assert numbers == pytest.approx([expected[f"LABEL_{i}"] for i in range(labels)], abs=1e-5)
         if problem == "single_label_classification":
             assert result["label"] == max(expected, key=expected.get)
-        if problem == "multi_label_classification":
-            assert result["labels"] == [f"LABEL_{i}" for i in range(3) if expected[f"LABEL_{i}"] > 0.5]
+        elif problem != "regression":
+            assert result["labels"] == [f"LABEL_{i}" for i in range(labels) if expected[f"LABEL_{i}"] > 0.5]
 
 
 def test_tags_are_those_of_the_pipeline(texts, tmp_path):

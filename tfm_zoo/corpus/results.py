@@ -67,15 +67,17 @@ class Embeddings:
 class Labels:
     """A classifier's `label` and the `probabilities` of all labels, in the order of the model's `id2label`.
 
-    If several labels may hold at once, `labels` are those with probabilities above one half. A regression gives
-    `values`.
+    If several labels may hold at once, or the model has only one, `labels` are those with probabilities above one half.
+    A regression gives `values`.
     """
 
     task, auto_class, tokenizing = "labels", AutoModelForSequenceClassification, {}
 
     def __init__(self, model: PreTrainedModel, *_: Any):
         self.names = [model.config.id2label[index] for index in range(model.config.num_labels)]
-        self.problem = model.config.problem_type or "single_label_classification"
+        # The softmax of a single label would always be 1.
+        usual = "multi_label_classification" if len(self.names) == 1 else "single_label_classification"
+        self.problem = model.config.problem_type or usual
         self.settings = {"labels": self.names}
 
     def columns(self) -> "dict[str, pa.DataType]":
