@@ -52,6 +52,14 @@ def test_a_tutorial_with_its_norms_elsewhere():
     assert comparison.hints[0].startswith("one has its norms after its parts (post-norm), the other before")
 
 
+def test_states_that_are_no_numbers():
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4)) for _ in range(3)))
+    other = deepcopy(model)
+    nn.init.constant_(other[1][0].bias, torch.nan)
+    assert compare(model, other, torch.ones(2, 3, 4)).first.one.startswith("1")
+    assert compare(other, deepcopy(other), torch.ones(2, 3, 4)).first is None
+
+
 def test_another_epsilon():
     model = tutorials.BERT()
     other = deepcopy(model)

@@ -153,8 +153,19 @@ def step(one: str, other: str, ones: dict[str, State], others: dict[str, State])
     values, other_values = ones[one].values.float(), others[other].values.float()
     if values.shape != other_values.shape:
         return Step(one, other, float("inf"), float("inf"))
-    difference = (values - other_values).abs().max().item()
-    return Step(one, other, difference, difference / (values.abs().max().item() or 1.0))
+    difference = distances(values, other_values).max().item()
+    return Step(one, other, difference, difference / largest_of(values))
+
+
+def distances(values: torch.Tensor, other_values: torch.Tensor) -> torch.Tensor:
+    """How far apart two states are at each place: infinitely where only one of them is finite."""
+    same = (values == other_values) | (values.isnan() & other_values.isnan())
+    return (values - other_values).abs().masked_fill(same, 0).nan_to_num(nan=torch.inf, posinf=torch.inf)
+
+
+def largest_of(values: torch.Tensor) -> float:
+    """The largest finite value, regardless of its sign; 1 if all are 0."""
+    return values.nan_to_num(nan=0, posinf=0, neginf=0).abs().max().item() or 1.0
 
 
 def hints_of_calls(calls: list[str], other_calls: list[str]) -> list[str]:
@@ -190,7 +201,7 @@ def hints_of_tokens(one: State, other: State, mask: torch.Tensor | None, toleran
         tokens = [(row, token) for row in range(rows[0]) for token in range(rows[1])]
     else:
         tokens = [tuple(place) for place in mask.nonzero().tolist()]
-    apart = (values - other_values).abs() > tolerance * values.abs().max()
+    apart = distances(values, other_values) > tolerance * largest_of(values)
     differs = apart.reshape(len(tokens), -1).any(dim=1).tolist()
     told = told_by_tokens(dict(zip(tokens, differs, strict=True)), mask.tolist() if mask is not None else None)
     return [told] if told else []
