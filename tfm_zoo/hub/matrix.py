@@ -13,9 +13,6 @@ from typing import Any
 from .comparisons import Verdict
 from .verifying import verify
 
-#: the releases of transformers under which `tests/hub/versions.py` loads every kind of checkpoint, oldest first
-TESTED = ("5.12", "5.15", "5.17", "5.20", "5.23")
-
 
 @dataclass
 class Matrix:

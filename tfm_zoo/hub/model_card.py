@@ -9,6 +9,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from transformers import PreTrainedModel
 
 from ..plugin.families import auto_class_of
+from . import TESTED
 
 CARD = "README.md"
 #: how tfm_zoo gets onto a machine: no index of packages has it
@@ -95,7 +96,7 @@ def class_names(model: PreTrainedModel) -> dict[str, str]:
     """The names of a model's class and of the Auto class that loads it, and what else loading needs, for templates."""
     name = type(model).__name__
     auto_class = auto_class_of(type(model.config), name)
-    needs = "transformers runs it without `tfm_zoo` installed"
+    needs = f"transformers {TESTED[0]} to {TESTED[-1]} runs it without `tfm_zoo` installed"
     imports = f"from transformers import {auto_class}, AutoTokenizer"
     if auto_class is None:
         auto_class, needs = f"tfm_zoo.{name}", f"{INSTALL} brings its class"
