@@ -72,7 +72,7 @@ def decoder_batch(
     if cache is None and not any(asks_for(config, options, name) for name in SHOWN):
         if passed is None:
             kept = unread_positions(model, attention_mask, read)
-        elif is_packed and not follows_length(model.rotary_emb, given.shape[1]):
+        elif is_packed and "flash" in (config._attn_implementation or ""):  # which takes bounds, and no mask
             kept = unread_padding(model, attention_mask, read, options, documents)
     layouts = decoder_layouts(model, given, attention_mask, cache, documents, kept)
     if kept is not None:
