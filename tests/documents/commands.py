@@ -64,6 +64,8 @@ def check(words: Sequence[str]) -> Path | None:
             benchmark.command()(import_module(module).main)
             with complaints():
                 typer.main.get_command(benchmark).make_context(module, arguments)
+        case ["python", "-m", module, *_] if module.startswith(("tests.", "tfm_zoo.")):
+            expect("module", [module], lambda name: Path(*name.split(".")).with_suffix(".py").is_file())
         case ["python", script, *options]:
             return run_script(script, options)
         case ["accelerate", "launch", *options]:
