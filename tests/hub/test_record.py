@@ -198,6 +198,8 @@ def test_command(tmp_path, here):
     assert card.count("**Verified** on 20") == 1 and "outputs match, loaded by transformers' classes." in card
     outcome = runner.invoke(app, ["record", "user/model"])
     assert outcome.exit_code == 1 and "output is missing" in outcome.output
+    outcome = runner.invoke(app, ["verify", str(model), "--card", "--matrix", "transformers==5.20"])
+    assert outcome.exit_code == 1 and "--card writes into the README.md of a folder" in outcome.output
 
 
 def test_a_pull_request(online, here, tmp_path, monkeypatch):

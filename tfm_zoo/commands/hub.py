@@ -55,6 +55,8 @@ def verify(
     with errors_in_one_line(debug):
         try:
             check_folder(model, token)
+            if card and (matrix or not Path(model).is_dir()):
+                raise ValueError("--card writes into the README.md of a folder: give one, and no --matrix")
             if not Path(model).is_dir():  # asked here, since `hub` takes seconds to import
                 download(model, ["config.json"], revision, token)
             options = {"revision": revision, "token": token, "dtype": dtype, "manifest": manifest}
