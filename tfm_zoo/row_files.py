@@ -65,7 +65,7 @@ def kind_of(files: Sequence[Path], kinds: Collection[str], name: str) -> str:
 
 def columns_of(rows: Dataset | IterableDataset) -> list[str]:
     """The names of the columns. A stream may know them only when it is read."""
-    return rows.column_names or list(next(iter(rows), {}))
+    return rows.column_names or list(next(iter(rows.with_format(None)), {}))
 
 
 def find_text_column(rows: Dataset | IterableDataset, asked: str | None) -> str:

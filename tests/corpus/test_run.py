@@ -140,6 +140,14 @@ def test_bad_data(reader, files, tmp_path, message):
     assert not [*tmp_path.glob("out/*")]
 
 
+@pytest.mark.parametrize(("third", "bad"), [('{"note": 3}', (2, "None")), ('{"text": 3}', (2, "3")), ("", None)])
+def test_lines_of_json(tmp_path, third, bad):
+    """Whose columns may have another type in each line."""
+    (tmp_path / "a.jsonl").write_text(f'{{"text": "a", "note": null}}\n{{"text": "b", "note": 1.5}}\n{third}\n')
+    shard = Corpus.open(data_files=[f"{tmp_path}/a.jsonl"], keep=["note"]).survey(0)
+    assert (shard.rows, shard.bad) == ((0, bad) if bad else (2, None))
+
+
 def test_bad_files(reader, files, tmp_path):
     (tmp_path / "a.txt").write_text("")
     (tmp_path / "b.csv").write_text("text,id\n")

@@ -79,7 +79,7 @@ class Corpus:
             ) from error
         names = [*dict.fromkeys([text_column, *keep])]
         shards = [
-            stream.select_columns(names).with_format("arrow").shard(stream.num_shards, index)
+            stream.select_columns(names).shard(stream.num_shards, index)
             for stream in streams
             for index in range(stream.num_shards)
         ]
@@ -88,26 +88,23 @@ class Corpus:
     def survey(self, index: int) -> Shard:
         """Reads a shard from beginning to end."""
         rows, digest, schemas, bad = 0, hashlib.sha256(), [], None
-        for table in self.shards[index].iter(batch_size=ROWS):
-            texts = table[self.column]
-            wrong = None
-            if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
-                wrong = 0
-            elif texts.null_count:
-                wrong = texts.to_pylist().index(None)
+        for batch in self.shards[index].iter(batch_size=ROWS):
+            texts = batch[self.column]
+            texts = texts if isinstance(texts, list) else texts.to_pylist()
+            wrong = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
             if wrong is not None:
-                bad = (rows + wrong, repr(texts[wrong].as_py()))
+                bad = (rows + wrong, repr(texts[wrong]))
                 break
-            for text in texts.to_pylist():
+            for text in texts:
                 digest.update(text.encode() + b"\0")
-            rows += len(table)
-            schemas.append(table.select(self.keep).schema.remove_metadata())
+            rows += len(texts)
+            schemas.append(as_table(batch).select(self.keep).schema.remove_metadata())
         schema = pa.unify_schemas(schemas, promote_options="permissive") if schemas else pa.schema([])
         return Shard(rows, digest.hexdigest(), schema, bad)
 
     def tables(self, first: int) -> Iterator[pa.Table]:
         """The rows from the beginning of shard number `first` on."""
-        return chain.from_iterable(shard.iter(batch_size=ROWS) for shard in self.shards[first:])
+        return map(as_table, chain.from_iterable(shard.iter(batch_size=ROWS) for shard in self.shards[first:]))
 
 
 class Cursor:
@@ -134,6 +131,14 @@ class Cursor:
         return pa.concat_tables(found, promote_options="permissive")
 
 
+def as_table(batch: pa.Table | dict[str, list]) -> pa.Table:
+    """A batch in the form of Arrow. Lines of JSON come as lists, since a column's type may be another in each line."""
+    try:
+        return batch if isinstance(batch, pa.Table) else pa.table(batch)
+    except pa.ArrowException as error:
+        raise ValueError(f"one of the columns {', '.join(batch)} holds values of several types: {error}") from error
+
+
 def from_files(patterns: Sequence[str]) -> list[IterableDataset]:
     """The rows of files: all of one kind, in the order of their names within each pattern."""
     files = []
@@ -149,7 +154,7 @@ def from_files(patterns: Sequence[str]) -> list[IterableDataset]:
         return [in_ranges(files)]
     options = {"sep": DELIMITERS[suffix]} if suffix in DELIMITERS else {}
     stream = load_dataset(TEXT_FILES[suffix], data_files=[*map(str, files)], split="train", streaming=True, **options)
-    return [in_parts(stream)]
+    return [in_parts(stream).with_format("arrow")]
 
 
 def from_name(name: str, config: str | None, splits: Sequence[str]) -> list[IterableDataset]:
@@ -166,4 +171,4 @@ def from_name(name: str, config: str | None, splits: Sequence[str]) -> list[Iter
             raise ValueError(f"split {split!r}: no such split; {name} has {', '.join(found)}")
     if not splits and len(found) > 1:
         raise ValueError(f"{name} has several splits: give --split with one or more of {', '.join(found)}")
-    return [found[split] for split in splits or found]
+    return [found[split].with_format("arrow") for split in splits or found]
