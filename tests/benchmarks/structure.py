@@ -219,6 +219,7 @@ def recipe_module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     with mock.patch.object(sys, "path", [str(RECIPES), *sys.path]):  # as for a script that is started
+        sys.modules[name] = module  # which `inspect` asks for the files of its classes
         spec.loader.exec_module(module)
     return module
 
