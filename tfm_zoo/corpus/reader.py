@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
+from sys import maxsize
 from typing import Any
 
 import torch
@@ -52,7 +53,7 @@ class CorpusReader:
         for name, value in {"tokens_per_batch": tokens_per_batch, "window": window}.items():
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
-        longest = min(positions_of(model.config) or tokenizer.model_max_length, tokenizer.model_max_length)
+        longest = min(positions_of(model.config) or maxsize, tokenizer.model_max_length, maxsize)
         if max_length is not None and not 1 <= max_length <= (positions_of(model.config) or max_length):
             raise ValueError(f"max_length {max_length}: the model reads 1 to {positions_of(model.config)} tokens")
         self.model, self.tokenizer, self.results = model, tokenizer, results
