@@ -11,7 +11,7 @@ EDITABLE := --config-settings editable_mode=compat --editable
 # A worker for each core; the tests of one file run in one worker, in the order that tests/conftest.py gives them.
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder
 
-.PHONY: help demo test test-slow test-all versions lint format benchmarks clean
+.PHONY: help demo test test-slow test-all versions lint format benchmarks release clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,6 +52,9 @@ format: $(BIN)/pytest  ## correct the style
 
 benchmarks: $(BIN)/pytest  ## time the zoo against the official classes (on a quiet machine, about half an hour)
 	$(BIN)/python -m tests.benchmarks
+
+release:  ## build wheel and sdist, and try the wheel in an empty environment; upload nothing
+	.ci/release
 
 clean:  ## remove the environment and everything that runs wrote
 	rm -rf $(VENV) runs build dist *.egg-info

@@ -46,9 +46,9 @@ def in_parts(rows: Dataset | IterableDataset, streaming: bool = False) -> Datase
 
 
 def matching_files(file: str) -> list[Path]:
-    """The file of this name, or the files that match it as a pattern."""
-    path = Path(file)
-    return [path] if path.is_file() else sorted(path for path in map(Path, glob(file)) if path.is_file())
+    """The file of this name, or the files that match it as a pattern, in which ** stands for any folders."""
+    paths = [file] if Path(file).is_file() else glob(file, recursive=True)
+    return sorted(path for path in map(Path, paths) if path.is_file())
 
 
 def kind_of(files: Sequence[Path], kinds: Collection[str], name: str) -> str:

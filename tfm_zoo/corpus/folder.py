@@ -40,11 +40,11 @@ class ResultsFolder:
                 leftover.unlink(missing_ok=True)
             yield
         finally:
-            lock.release()
             if not (self.path / ABOUT).is_file():  # the run was refused, and leaves nothing
-                (self.path / LOCK).unlink(missing_ok=True)
+                (self.path / LOCK).unlink(missing_ok=True)  # while it is held: else another run might hold it by now
                 with suppress(OSError):  # if it holds files of somebody else
                     self.path.rmdir()
+            lock.release()
 
     def about(self) -> dict[str, Any]:
         """What `describe` has written."""

@@ -24,6 +24,10 @@ def with_tasks(config, tokens: Tokens, tasks: torch.LongTensor | None) -> Tokens
     """Tokens whose segments hold tasks `(batch, length)` too: segment plus number of segments times task."""
     if tasks is None:
         return tokens
+    shape = tokens.ids_or_embeddings.shape[:2]
+    if tasks.is_floating_point() or tasks.shape not in (shape, (1, shape[1])):
+        found = f"task_type_ids of type {tasks.dtype} and shape {tuple(tasks.shape)}"
+        raise ValueError(f"{found} should be integers of shape {tuple(shape)}.")
     check_values("task_type_ids", tasks, config.task_type_vocab_size, "the tasks (task_type_vocab_size)")
     segments = 0 if tokens.token_type_ids is None else tokens.token_type_ids
     return tokens._replace(token_type_ids=segments + config.type_vocab_size * tasks)

@@ -162,8 +162,8 @@ def marks_padding(attention_mask: object) -> bool:
 
 
 def hides_nothing(model, given: torch.Tensor, attention_mask: object) -> bool:
-    """Whether a layer needs no mask, since it has no window and a mask of padding, if any, marks none. (In a graph
-    nobody can tell.)"""
+    """Whether no layer needs a mask, since none has a window, and a mask of padding, if any, marks none. (In a graph
+    nobody can tell: then they do.)"""
     if model.config._attn_implementation not in ("eager", "sdpa") or "sliding_attention" in model.layer_types:
         return False
     if is_traced(given):
