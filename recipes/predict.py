@@ -60,7 +60,8 @@ def main(argv: list[str] | None = None) -> None:
     name = (config.architectures or ["no known class"])[0]
     task = next((task for head, task in TASKS.items() if name.endswith(head)), None)
     if task is None:
-        parser.error(f"{args.model} is of {name}, which {DOES_NOT}; a head is one of {', '.join(TASKS)}")
+        heads = f"a head is one of {', '.join(TASKS)}; for vectors give --data_files and --output_dir"
+        parser.error(f"{args.model} is of {name}, which {DOES_NOT}; {heads}")
     if args.metrics and task != "classify":
         parser.error(f"--metrics score classifiers, and {args.model} is of {name}")
     if (task == "answer") != (args.question is not None):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 from rich import box
-from rich.table import Table
+from rich.table import Column, Table
 
 from ..converters import ARCHITECTURES
 from ..converters.architecture import FAMILIES, Architecture, Head
@@ -41,7 +41,9 @@ def tables() -> list[Table]:
 def table_of(family: str, architectures: list[Architecture]) -> Table:
     heads = list(dict.fromkeys(head_name(head) for each in architectures for head in each.heads if not head.is_bare))
     caption = ", ".join(f"{initials(head)} {head}" for head in heads)
-    table = Table("architecture", "name", *map(initials, heads), title=family, box=box.SIMPLE_HEAD, caption=caption)
+    name = Column("name", min_width=max(len(each.model_type) for each in architectures))  # which is what one types
+    looks = {"title": family, "box": box.SIMPLE_HEAD, "caption": caption, "padding": (0, 1, 0, 0), "pad_edge": False}
+    table = Table("architecture", name, *map(initials, heads), **looks)
     for each in architectures:
         has = {head_name(head) for head in each.heads}
         title = ", ".join((each.title, *each.models))

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Matrix", "PushError", "Verdict", "compare", "push", "record", "verify", "verify_matrix"]
 
-#: the releases of transformers under which every kind of checkpoint is loaded by its own code, oldest first
-TESTED = ("5.12", "5.15", "5.17", "5.20", "5.23")
-
 __getattr__ = names_from(
     __name__,
     {

@@ -186,6 +186,9 @@ def compare_states(fingerprint: dict, loaded: dict, outputs_drifted: bool, verdi
     same = [now[name]["digest"] == before[name]["digest"] for name in before if name in now]
     verdict.figures["bit_for_bit"] = bool(same) and all(same)
     change = first_change(fingerprint, loaded, verdict.figures["tolerance"])
+    is_weights = any(line.startswith("weights changed") for line in verdict.differences)
+    if change and is_weights and not change.kind.startswith("its weights"):
+        change = change._replace(kind="weights before it")  # their digests leave nothing to guess
     if change:
         verdict.figures["first_change"] = change._asdict()
         (verdict.differences if outputs_drifted else verdict.warnings).append(str(change))

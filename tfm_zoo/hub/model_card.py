@@ -9,9 +9,10 @@ from huggingface_hub import ModelCard, ModelCardData
 from transformers import PreTrainedModel
 
 from ..plugin.families import auto_class_of
-from . import TESTED
 
 CARD = "README.md"
+#: the releases of transformers under which every kind of checkpoint is loaded by its own code, oldest first
+TESTED = ("5.12", "5.15", "5.17", "5.20", "5.23")
 #: how tfm_zoo gets onto a machine: no index of packages has it
 INSTALL = "`pip install .` in a clone of tfm_zoo"
 #: the head of a model -> the pipeline that the Hub shows it with
