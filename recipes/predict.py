@@ -13,6 +13,7 @@ or vectors are written to a folder, alone or under `accelerate launch`. For thes
 """
 
 import argparse
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -79,6 +80,8 @@ def read_corpus(args: argparse.Namespace, error: Callable[[str], None]) -> None:
     with errors_in_one_line():
         check_launcher()
         corpus_run(args)()
+    if int(os.environ.get("RANK", 0)) == 0:
+        print(f"The results are in {args.output_dir}")
 
 
 class Classifier:

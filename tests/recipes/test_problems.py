@@ -162,6 +162,15 @@ def test_labels_that_cannot_be_learnt_are_refused(finetune, labelled, kind, row,
         finetune.prepare(**named | options)
 
 
+def test_lists_in_writing_are_refused(finetune, labelled):
+    """As pandas writes them into a CSV file."""
+    named = labelled("number")
+    with named["train_file"].open(newline="") as lines:
+        write(named["train_file"], [row | {"label": "['film', 'book']"} for row in csv.DictReader(lines)])
+    with pytest.raises(ValueError, match=r"'label' holds lists that are written as text, such as .*JSON or Parquet"):
+        finetune.prepare(**named | {"problem_type": None})
+
+
 def test_a_checkpoint_of_several_labels_learns_single_ones(finetune, checkpoint, tmp_path):
     """Its problem is not that of the data. (transformers would ask for labels in floating point.)"""
     labels = {"problem_type": "multi_label_classification", "num_labels": 2}

@@ -213,7 +213,13 @@ def single_labels(table: data.Table, columns: Sequence[str]) -> list[str | None]
             " booleans: to learn numbers, give problem_type 'regression'; to learn ranges of numbers, write them as"
             " names, such as 'low' and 'high'"
         )
-    return [None if label is None else str(int(label) if isinstance(label, float) else label) for label in labels]
+    names = [None if label is None else str(int(label) if isinstance(label, float) else label) for label in labels]
+    if all(name is None or (name.startswith("[") and name.endswith("]")) for name in names) and any(names):
+        raise ValueError(
+            f"label_column_name {column!r} holds lists that are written as text, such as {next(filter(None, names))!r}:"
+            " give them as lists, in JSON or Parquet, or as a column of 1 and 0 for each label"
+        )
+    return names
 
 
 def sets_of_labels(table: data.Table, columns: Sequence[str]) -> list[list[str] | None]:
