@@ -92,7 +92,7 @@ def rope(kind: str, **parameters) -> dict:
         ),
         refused("pad_token_id=61 .* 0 to 60", pad_token_id=61),
         refused("'norm_position' .*'post', 'pre'.* middle", norm_position="middle"),
-        refused("'norm_type' .*'layernorm', 'rmsnorm'.* batchnorm", norm_type="batchnorm"),
+        refused("'norm_type' .*'layernorm'.* 'rmsnorm'.* batchnorm", norm_type="batchnorm"),
         refused("'position_embedding_type' .*'rotary'.* relative", position_embedding_type="relative"),
         refused("'mlp_type' .*'dense', 'gated'.* moe", mlp_type="moe"),
         refused("'attention_type' .*'softmax'.* quadratic", attention_type="quadratic"),
@@ -204,7 +204,9 @@ def test_decoder_fields(fields, message):
         refused(r"classifier_dropout=2 .* \[0, 1\)", classifier_dropout=2),
         refused("'weight_init' .*'xavier', 'normal'.* kaiming", weight_init="kaiming"),
         refused("'sinusoid_type' .*'halves'.* thirds", sinusoid_type="thirds"),
-        refused("position_offset=2 .* position_embedding_type='sinusoidal'", position_offset=2),
+        refused(
+            "position_offset=2 .* position_embedding_type='none'", position_offset=2, position_embedding_type="none"
+        ),
         refused("position_offset=-1", position_offset=-1, position_embedding_type="learned"),
         refused("from_padding=True .*pad_token_id=None", position_ids_from_padding=True, pad_token_id=None),
         refused(

@@ -18,7 +18,7 @@ LENGTHS = [13, 6, 10]
 #: what is read at once, as in a prompt, a continued one, and one token after the other
 PIECES = [5, 3, 1, 1, 1, 1, 1]
 #: official classes that do not know of several sequences in a row
-UNPACKED = ("openai-gpt", "opt", "falcon", "bloom", "mpt")
+UNPACKED = ("openai-gpt", "opt", "falcon", "bloom", "mpt", "biogpt", "xglm")
 CACHES = {
     "dynamic, sliding where layers do": lambda config: DynamicCache(config=config),
     "dynamic": lambda config: DynamicCache(),

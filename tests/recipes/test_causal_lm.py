@@ -249,8 +249,8 @@ def test_evaluation_asks_for_no_logits(train_lm, monkeypatch):
         ({"model_type": "gpt3"}, "model_type 'gpt3' is not one of transformers' or the zoo's; near: "),
         ({"model_type": "vit"}, "model_type 'vit' is not a causal language model"),
         (
-            {"model_type": "codegen", "config_overrides": "n_embd=32,n_layer=1,n_head=2,rotary_dim=8"},
-            "architecture 'codegen', which the zoo does not convert",
+            {"model_type": "ctrl", "config_overrides": "n_embd=32,n_layer=1,n_head=2"},
+            "architecture 'ctrl', which the zoo does not convert",
         ),
         ({"config_name": "no/where"}, "config_name 'no/where': neither a checkpoint's folder nor found on the Hub"),
         ({"config_name": "gpt2-medum"}, "; is it the published size 'gpt2-medium' that is meant?"),
