@@ -82,7 +82,7 @@ def grouped_attention_forward(module, query, key, value, attention_mask, scaling
 def dropped_attention_forward(module, query, key, value, attention_mask, scaling: float, dropout: float, **kwargs):
     """Attention with dropout on a CPU, whose fused kernels have no dropout. Takes the masks of `"eager"` and `"sdpa"`.
 
-    torch would keep every weight three times.
+    torch would write out every weight three times; here each is kept once, with a byte that says whether it is dropped.
     """
     key, value = repeat_heads(module, key, value)
     if attention_mask is None and module.is_causal and query.shape[2] > 1:
@@ -93,30 +93,36 @@ def dropped_attention_forward(module, query, key, value, attention_mask, scaling
         scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
     elif attention_mask is not None:
         scores = scores + attention_mask.to(scores.dtype)
-    # (In half precision, too, the softmax adds up in float32: the weights are rounded once.)
-    weights = scores.softmax(dim=-1)
-    return DroppedAttention.apply(weights.to(value.dtype), value, dropout).transpose(1, 2).contiguous(), None
+    return DroppedAttention.apply(scores, value, dropout)[0].transpose(1, 2).contiguous(), None
 
 
 class DroppedAttention(torch.autograd.Function):
-    """`dropout(weights) @ value`, of shapes `(..., queries, keys)` and `(..., keys, head_dim)`.
+    """`dropout(softmax(scores)) @ value`, of shapes `(..., queries, keys)` and `(..., keys, head_dim)`.
 
-    It keeps the weights that the softmax keeps, and a byte for each that says whether it is dropped.
+    It returns the weights too: as an output they remain a function of the scores, so that the whole can be
+    differentiated twice.
     """
 
     @staticmethod
-    def forward(ctx, weights: torch.Tensor, value: torch.Tensor, dropout: float) -> torch.Tensor:
+    def forward(ctx, scores: torch.Tensor, value: torch.Tensor, dropout: float) -> tuple[torch.Tensor, torch.Tensor]:
+        weights = softmax(scores).to(value.dtype)
         # Drawn as by torch's dropout: the same seed drops the same weights.
         kept = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
         ctx.save_for_backward(weights, kept, value)
+        ctx.set_materialize_grads(False)
         ctx.scale = 1 / (1 - dropout)
-        return (weights * kept).mul_(ctx.scale) @ value
+        return (weights * kept).mul_(ctx.scale) @ value, weights
 
     @staticmethod
-    def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+    def backward(ctx, gradient, weights_gradient) -> tuple[torch.Tensor, torch.Tensor, None]:
         weights, kept, value = ctx.saved_tensors
-        of_weights = (gradient @ value.transpose(-2, -1)).mul_(kept).mul_(ctx.scale)
-        return of_weights, (weights * kept).mul_(ctx.scale).transpose(-2, -1) @ gradient, None
+        if gradient is None:  # a second derivative may be one of the weights alone
+            gradient = value.new_zeros(*weights.shape[:-1], value.shape[-1])
+        value_gradient = (weights * kept).mul_(ctx.scale).transpose(-2, -1) @ gradient
+        through_value = (gradient @ value.transpose(-2, -1)).mul_(kept).mul_(ctx.scale)
+        weights_gradient = through_value if weights_gradient is None else weights_gradient + through_value
+        scores_gradient = torch._softmax_backward_data(weights_gradient, weights, -1, weights.dtype)
+        return scores_gradient, value_gradient, None
 
 
 def attend_apart(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
