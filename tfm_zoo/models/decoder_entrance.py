@@ -120,8 +120,10 @@ def decoder_layouts(
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
         return {each: Layout(pairs_as_read(config, mask, states)) for each, mask in attention_mask.items()}
     layer_types, mask = dict.fromkeys(model.layer_types), pairs_as_read(config, attention_mask, states)
-    has_past = cache is not None and not (isinstance(cache, DynamicCache) and cache.get_seq_length() == 0)
-    options = {"past_key_values": cache, "documents": documents, "is_causal": True, "in_blocks": not has_past}
+    # (Asked only where a window could be: in a graph, nobody knows how long a cache is.)
+    has_window = "sliding_attention" in model.layer_types and not is_traced(given)
+    is_new = cache is None or (has_window and isinstance(cache, DynamicCache) and cache.get_seq_length() == 0)
+    options = {"past_key_values": cache, "documents": documents, "is_causal": True, "in_blocks": has_window and is_new}
     make = partial(make_layout, config, DECODER_MASKS, states, **options)
     if kept is None:
         return {layer_type: make(layer_type, mask) for layer_type in layer_types}
