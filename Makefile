@@ -5,13 +5,14 @@ VENV ?= .venv
 PRECISION ?= no
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
+DOCS := .venv-docs/bin
 # By a path, or else a script beside the clone would import the clone's folder, which has the package's name.
 EDITABLE := --config-settings editable_mode=compat --editable
 
 # A worker for each core; the tests of one file run in one worker, in the order that tests/conftest.py gives them.
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder
 
-.PHONY: help demo test test-slow test-all versions lint format benchmarks release clean
+.PHONY: help demo test test-slow test-all versions lint format benchmarks docs release clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,8 +54,16 @@ format: $(BIN)/pytest  ## correct the style
 benchmarks: $(BIN)/pytest  ## time the zoo against the official classes (on a quiet machine, about half an hour)
 	$(BIN)/python -m tests.benchmarks
 
+$(DOCS)/mkdocs: pyproject.toml $(CONSTRAINTS)
+	$(PYTHON) -m venv .venv-docs
+	$(DOCS)/pip install --quiet --constraint $(CONSTRAINTS) '.[docs]'
+	touch $@
+
+docs: $(DOCS)/mkdocs  ## build the documentation in site/; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(DOCS):$$PATH" $< build --strict
+
 release:  ## build wheel and sdist, and try the wheel in an empty environment; upload nothing
 	.ci/release
 
 clean:  ## remove the environment and everything that runs wrote
-	rm -rf $(VENV) runs build dist *.egg-info
+	rm -rf $(VENV) .venv-docs runs build dist site *.egg-info

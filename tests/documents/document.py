@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = (".ci", "model_cards", "recipes", "tests", "tfm_zoo")
+FOLDERS = (".ci", "docs", "model_cards", "recipes", "tests", "tfm_zoo")
 #: the files and folders of a clone
 PARTS = [path for path in ROOT.iterdir() if path.is_file() or path.name in FOLDERS]
 BLOCK = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
@@ -74,4 +74,6 @@ def read(path: Path) -> Document:
 
 CARDS = [read(path) for path in sorted(ROOT.glob("model_cards/*.md"))]
 RESULTS = [read(path) for path in sorted(ROOT.glob("recipes/results/*.md"))]
-DOCUMENTS = [read(path) for path in (*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("recipes/*.md")))] + CARDS + RESULTS
+REFERENCE = [read(path) for path in sorted(ROOT.glob("docs/reference/*.md"))]
+PAGES = [read(path) for pages in ("*.md", "docs/*.md", "recipes/*.md") for path in sorted(ROOT.glob(pages))]
+DOCUMENTS = PAGES + REFERENCE + CARDS + RESULTS

@@ -1,0 +1,25 @@
+"""The reference holds every public name, and each name that it holds has a docstring."""
+
+import re
+from importlib import import_module
+
+import pytest
+
+import tfm_zoo
+
+from .document import REFERENCE
+
+NAMES = [name for page in REFERENCE for name in re.findall(r"^::: ([\w.]+)$", page.text, re.MULTILINE)]
+
+
+def test_every_public_name_stands_there_once():
+    data = {"tfm_zoo.NAMED_CONFIGS"}  # it has a heading of its own: a dict has no docstring
+    assert {f"tfm_zoo.{name}" for name in tfm_zoo.__all__} - data <= set(NAMES)
+    assert len(NAMES) == len(set(NAMES))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_name_has_a_docstring(name):
+    module, _, attribute = name.rpartition(".")
+    text = getattr(import_module(module), attribute).__doc__
+    assert text and not text.startswith(f"{attribute}(")  # as a dataclass has that was given none
