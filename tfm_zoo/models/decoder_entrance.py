@@ -50,7 +50,9 @@ def decoder_batch(
     seen = count_cached(model, cache, batch=given.shape[0])
     # (Even without a cache here: continuous batching keeps one of its own.)
     check_inputs(model, tokens, attention_mask, seen=seen, is_decoder=True)
-    documents = None if passed is None else documents_of(model, tokens, attention_mask)
+    # (A graph cannot tell whether a row is packed. With a cache none may be, whose masks count what it holds, too.)
+    has_documents = passed is not None and not (cache is not None and is_traced(passed))
+    documents = documents_of(model, tokens, attention_mask) if has_documents else None
     is_packed = documents is not None and not is_traced(documents)
     if is_packed and (cache is not None or use_cache):
         raise ValueError(
