@@ -24,6 +24,7 @@ LIKE_LLAMA = (
 )
 LIKE_BART = ("marian", "bart", "mbart", "plbart", "mvp", "fsmt", "m2m_100", "pegasus", "blenderbot")
 LIKE_T5 = ("t5", "mt5", "umt5")
+TEXT_TOWERS = ("clip_text_model", "siglip_text_model", "siglip2_text_model")
 WITH_CLASSIFIER = ("bart", "mbart", "plbart", "mvp")
 
 # Before transformers 5.21, the class takes sdpa, which leaves out the cap on its scores: a bug of those releases.
@@ -226,6 +227,10 @@ TINY_OF = {
     "ernie": TINY | {"use_task_id": True, "task_type_vocab_size": 4},
     "roformer": TINY | {"embedding_size": 16, "rotary_value": True},
     "esm": TINY | {"token_dropout": True, "mask_token_id": 9, "pad_token_id": 1, "position_embedding_type": "rotary"},
+    # the end is found by its id, and by the highest one
+    "clip_text_model": TINY | {"projection_dim": 20, "eos_token_id": 7, "hidden_act": "quick_gelu"},
+    "siglip_text_model": TINY | {"projection_size": 20},
+    "siglip2_text_model": TINY,
     "fsmt": {name: value for name, value in TINY_BART.items() if name != "vocab_size"}
     | {"src_vocab_size": 99, "tgt_vocab_size": 91},
 }
@@ -244,6 +249,7 @@ NO_DROPOUT_OF = {
     **{name: {"dropout_rate": 0.0} for name in LIKE_T5},
     "seed_oss": {"attention_dropout": 0.0, "residual_dropout": 0.0, "classifier_dropout": 0.0},
     "gpt_neo": {"classifier_dropout": 0.0},
+    **{name: {"attention_dropout": 0.0} for name in TEXT_TOWERS},
     "electra": NO_DROPOUT | {"summary_last_dropout": 0.0},
     "eurobert": {"attention_dropout": 0.0},
     "modernbert": {},
@@ -276,6 +282,7 @@ DROPOUT_OF = {
     },
     **{name: {"dropout_rate": 0.1, "classifier_dropout": 0.4} for name in LIKE_T5},
     "mpnet": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2},
+    **{name: {"attention_dropout": 0.2} for name in TEXT_TOWERS},
     "electra": DROPOUT | {"summary_last_dropout": 0.4},
     "eurobert": {"attention_dropout": 0.2},
     "albert": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout_prob": 0.3},
@@ -330,8 +337,18 @@ class OfficialClass:
         return self.head.zoo.__name__.endswith(heads)
 
     @property
+    def has_loss(self) -> bool:
+        """Whether the class takes labels."""
+        return not (self.head.is_bare or self.head.zoo_name.endswith("Projection"))
+
+    @property
     def is_decoder(self) -> bool:
-        return self.architecture.family == "tfm_gpt"
+        return self.architecture.family == "tfm_gpt" or self.architecture.model_type == "clip_text_model"
+
+    @property
+    def pools_last(self) -> bool:
+        """Whether it reads the last position, and so computes all padding where that is some."""
+        return self.architecture.model_type in TEXT_TOWERS[1:]
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -383,6 +400,7 @@ LATER = (
     *("qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite", "pegasus", "blenderbot"),
     *("mpnet", "mt5", "umt5", "mixtral", "qwen3_moe", "embedding_gemma"),
     *("megatron-bert", "roberta-prelayernorm", "data2vec-text", "bert-generation", "ernie", "roformer", "esm"),
+    *TEXT_TOWERS,
     *("seed_oss", "arcee", "jais2", "helium", "ernie4_5", "glm", "glm4", "stablelm", "cohere", "cohere2", "exaone4"),
     *("persimmon", "vaultgemma", "gpt_neo", "biogpt", "olmoe", "granitemoe", "xglm", "codegen", "olmo"),
 )

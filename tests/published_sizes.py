@@ -123,6 +123,8 @@ PUBLISHED = {
         "sliding_window": 512,
         "use_bidirectional_attention": True,
     },
+    "clip-vit-base-patch32-text": {},
+    "siglip-base-patch16-224-text": {},
     "deberta-v3-base": DEBERTA_V3_BASE,
     "mdeberta-v3-base": DEBERTA_V3_BASE | {"vocab_size": 251000},
     "deberta-v2-xlarge": DEBERTA_V3 | {"attention_head_size": 64, "conv_kernel_size": 3, "conv_act": "gelu"},

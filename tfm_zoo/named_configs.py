@@ -10,6 +10,7 @@ from .models.configuration_tfm_bert import TfmBertConfig
 from .models.configuration_tfm_deberta import TfmDebertaConfig
 from .models.configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .models.configuration_tfm_gpt import TfmGPTConfig
+from .models.configuration_tfm_text_tower import TfmTextTowerConfig
 
 
 def size(width: int, layers: int, heads: int, inner: int | None = None) -> dict[str, int]:
@@ -384,6 +385,7 @@ NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
     "eurobert-210m": (TfmBertConfig, EUROBERT),
     "embeddinggemma-300m": (TfmBertConfig, EMBEDDING_GEMMA),
     "deberta-v3-base": (TfmDebertaConfig, {}),
+    "clip-vit-base-patch32-text": (TfmTextTowerConfig, {}),
     "openai-gpt": (TfmGPTConfig, OPENAI_GPT),
     "gpt2": (TfmGPTConfig, {}),
     "gpt2-medium": (TfmGPTConfig, size(width=1024, layers=24, heads=16)),

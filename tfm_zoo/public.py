@@ -48,6 +48,12 @@ from .models.modeling_tfm_gpt import (
     TfmGPTModel,
     TfmGPTPreTrainedModel,
 )
+from .models.modeling_tfm_text_tower import (
+    TfmTextTowerConfig,
+    TfmTextTowerForProjection,
+    TfmTextTowerModel,
+    TfmTextTowerPreTrainedModel,
+)
 from .named_configs import NAMED_CONFIGS, named_config
 from .packing import TfmQuantizationConfig, pack_weights, quantize_int8
 from .pipelines import pipeline
@@ -94,6 +100,10 @@ __all__ = [
     "TfmGPTModel",
     "TfmGPTPreTrainedModel",
     "TfmQuantizationConfig",
+    "TfmTextTowerConfig",
+    "TfmTextTowerForProjection",
+    "TfmTextTowerModel",
+    "TfmTextTowerPreTrainedModel",
     "compare",
     "from_official",
     "named_config",

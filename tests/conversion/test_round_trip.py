@@ -122,6 +122,9 @@ ODD_CONFIG = {
     "olmo": {"attention_bias": False, "num_key_value_heads": 4, "tie_word_embeddings": True, "pad_token_id": None},
     "olmoe": {"norm_topk_prob": True, "output_router_logits": True, "num_experts_per_tok": 5, "attention_bias": True},
     "granitemoe": {"logits_scaling": 6.0, "attention_bias": True, "output_router_logits": False},
+    "clip_text_model": {"eos_token_id": 2, "hidden_act": "gelu", "initializer_factor": 0.5, "pad_token_id": 0}
+    | {"initializer_range": 0.03, "bos_token_id": 1},
+    "siglip_text_model": {"projection_size": None, "hidden_act": "gelu", "eos_token_id": 2, "bos_token_id": 1},
     "marian": {
         "scale_embedding": False,
         "share_encoder_decoder_embeddings": False,

@@ -73,6 +73,10 @@ def ragged_batch(
         choices = [sequences(config, side, order, generator, segments) for order in (lengths, lengths[::-1])]
         return {name: torch.stack([choice[name] for choice in choices], dim=1) for name in choices[0]}
     batch = sequences(config, side, lengths, generator, segments)
+    if official_class.architecture.model_type == "clip_text_model":
+        mask = batch["attention_mask"]
+        ends = (mask * torch.arange(mask.shape[1])).argmax(dim=1)
+        batch["input_ids"][torch.arange(len(mask)), ends] = config.eos_token_id
     return with_target(official_class, batch, config, side, generator) if official_class.is_encoder_decoder else batch
 
 
@@ -143,7 +147,7 @@ def labels_for(
         return labels.masked_fill(ignored | (mask == 0) & (not everywhere), -100)
 
     size = (mask.shape[0],)
-    if official_class.head.is_bare:
+    if not official_class.has_loss:
         return {}
     if head.endswith("CausalLM"):
         labels = of_tokens(model.config.vocab_size)
@@ -166,14 +170,14 @@ def labels_for(
 
 
 def loss_of(model: PreTrainedModel, official_class: OfficialClass, batch: Batch, labels: Batch) -> torch.Tensor:
-    """The loss of the head; for a bare model, which has none, a sum over all that it gives at real positions."""
+    """The loss of the head; for a model that has none, a sum over all that it gives at real positions."""
     names = OTHER_NAMES.get(type(model).__name__, {})
     outputs = model(**batch, **{names.get(name, name): values for name, values in labels.items()})
-    if not official_class.head.is_bare:
+    if official_class.has_loss:
         return outputs.loss
     real = target_mask(batch).unsqueeze(-1)
     loss = (outputs.last_hidden_state * real).square().mean()
-    pooled = outputs.get("pooler_output")
+    pooled = outputs.get("pooler_output", outputs.get("text_embeds"))
     return loss if pooled is None else loss + pooled.square().mean()
 
 

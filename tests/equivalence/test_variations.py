@@ -47,6 +47,7 @@ VARIATIONS = [
         {"pos_att_type": "p2c", "max_relative_positions": -1, "conv_kernel_size": 5, "conv_act": "gelu"},
     ),
     ("DebertaForMaskedLM", {"legacy": False, "pos_att_type": "p2c", "position_biased_input": True}),
+    ("CLIPTextModelWithProjection", {"eos_token_id": 2, "num_attention_heads": 2}),
     ("M2M100ForConditionalGeneration", {"scale_embedding": True, "pad_token_id": 0, "encoder_layers": 1}),
     ("T5ForConditionalGeneration", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "d_kv": 8}),
     ("T5EncoderModel", {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 17}),

@@ -35,7 +35,8 @@ class Head:
 
 
 #: how the names of a family's classes begin -> the family's part of its file names
-FAMILIES = {"TfmBert": "bert", "TfmDeberta": "deberta", "TfmGPT": "gpt", "TfmEncoderDecoder": "encoder_decoder"}
+FAMILIES = {"TfmBert": "bert", "TfmDeberta": "deberta", "TfmTextTower": "text_tower"}
+FAMILIES |= {"TfmGPT": "gpt", "TfmEncoderDecoder": "encoder_decoder"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

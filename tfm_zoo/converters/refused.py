@@ -2,6 +2,7 @@
 
 STATES = "it has layers that are no attention (state spaces, convolutions or delta rules)"
 SPARSE = "its attention sees chosen blocks or global tokens"
+PICTURES = "it reads pictures too; its text tower is converted where that is saved by itself, as CLIPTextModel is"
 REFUSED = {  # `model_type` -> why it is not converted
     "modernbert-decoder": "its language model has a dense layer and a norm before its logits",
     "nemotron": "the weights of its LayerNorm are differences from one",
@@ -12,6 +13,7 @@ REFUSED = {  # `model_type` -> why it is not converted
     "phimoe": "its router chooses experts one after the other (SparseMixer)",
     "qwen2_moe": "it has an expert that all tokens share",
     "gpt_oss": "each head has a learned sink in its softmax",
+    **dict.fromkeys(("clip", "siglip", "siglip2"), PICTURES),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3"), "it has latent attention"),
     **dict.fromkeys(("llama4", "llama4_text"), "its attention runs in chunks, and scales queries by their position"),
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "lfm2", "granitemoehybrid", "nemotron_h", "mamba2"), STATES),

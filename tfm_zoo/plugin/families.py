@@ -1,11 +1,18 @@
 """The families of the zoo, and which Auto class loads which of their classes."""
 
-from ..models import modeling_tfm_bert, modeling_tfm_deberta, modeling_tfm_encoder_decoder, modeling_tfm_gpt
+from ..models import (
+    modeling_tfm_bert,
+    modeling_tfm_deberta,
+    modeling_tfm_encoder_decoder,
+    modeling_tfm_gpt,
+    modeling_tfm_text_tower,
+)
 from ..models.configuration_tfm import TfmConfig
 
 FAMILIES = {
     modeling_tfm_bert: modeling_tfm_bert.TfmBertConfig,
     modeling_tfm_deberta: modeling_tfm_deberta.TfmDebertaConfig,
+    modeling_tfm_text_tower: modeling_tfm_text_tower.TfmTextTowerConfig,
     modeling_tfm_gpt: modeling_tfm_gpt.TfmGPTConfig,
     modeling_tfm_encoder_decoder: modeling_tfm_encoder_decoder.TfmEncoderDecoderConfig,
 }

@@ -1,0 +1,60 @@
+"""Configuration of text towers, the halves of CLIP and SigLIP that read text."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+from huggingface_hub.dataclasses import strict
+
+from .configuration_checks import RULES, SCORES, SIZE, Rule, each
+from .configuration_tfm import ALIASES, ENCODER_HEADS, EXPERTS, TWO_STACKS, NormPosition, TfmConfig, follows
+
+
+def pooling(config: Any) -> Iterator[str]:
+    """The end of a text can be found."""
+    if config.pooled_position == "end" and not isinstance(config.eos_token_id, int):
+        yield "$pooled_position is where the end token stands: $eos_token_id should be one id."
+
+
+@strict
+class TfmTextTowerConfig(TfmConfig):
+    """Configuration of text towers. The defaults are that of CLIP-ViT-B/32 (Radford et al. 2021)."""
+
+    model_type = "tfm_text_tower"
+    modeling_file: ClassVar[str] = "modeling_tfm_text_tower"
+    auto_classes: ClassVar[dict[str, str]] = {
+        "AutoConfig": "TfmTextTowerConfig",
+        "AutoModel": "TfmTextTowerModel",
+        "AutoModelForTextEncoding": "TfmTextTowerModel",
+    }
+    other_auto_classes: ClassVar[dict[str, str]] = {"TfmTextTowerForProjection": "AutoModel"}
+    attribute_map: ClassVar[dict[str, str]] = ALIASES | {"projection_dim": "projection_size"}
+    lacks: ClassVar[tuple[str, ...]] = (
+        *(*ENCODER_HEADS, *EXPERTS, *TWO_STACKS),
+        *("num_hidden_groups", "type_vocab_size", "token_types_as_tokens", "project_tokens", "position_ids_from_mask"),
+        *("logit_scale", "final_logit_softcapping", "lm_head_transform", "lm_head_bias", "renew_longrope_cache"),
+        *("classifier_dense", "classifier_dropout"),
+    )
+    rules: ClassVar[tuple[Rule, ...]] = (*RULES, *SCORES, each("pooler_size projection_size", *SIZE), pooling)
+
+    vocab_size: int = 49408
+    hidden_size: int = 512
+    num_attention_heads: int = 8
+    intermediate_size: int = 2048
+    hidden_dropout: float | int = 0.0
+    attention_dropout: float | int = 0.0
+    norm_position: NormPosition = "pre"
+    max_position_embeddings: int = 77
+    train_padding_embedding: bool = True
+    hidden_act: str = "quick_gelu"
+    pad_token_id: int | None = 1
+    bos_token_id: int | None = 49406
+    eos_token_id: int | list[int] | None = 49407
+    # See the encoder's.
+    architectures: list[str] | None = follows(lambda config: [])
+
+    is_causal: bool = True  # a token sees itself and those before it (CLIP), or all
+    #: whose state stands for the text: the first `eos_token_id`, the `"highest"` id, the first of these (CLIP's first
+    #: checkpoints), or the `"last"` position, which may be padding (SigLIP)
+    pooled_position: Literal["end", "highest", "last"] = "end"
+    pooler_size: int | None = None  # width of a projection of that state with a bias (SigLIP). `None`: there is none
+    projection_size: int = 512  # width of that of [`TfmTextTowerForProjection`], without a bias
