@@ -1,6 +1,10 @@
 """A corpus becomes a folder of parts: each whole or absent, the same whoever writes them."""
 
+import errno
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import MagicMock
 
 import datasets
 import numpy as np
@@ -8,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from filelock import FileLock
+from accelerate import PartialState
 
 from tfm_zoo import CorpusReader
 from tfm_zoo.corpus import folder
@@ -42,9 +46,9 @@ def contents(out) -> dict[str, bytes]:
 
 
 def test_results_beside_the_columns(reader, files, texts, tmp_path):
-    """As `datasets`, pandas and Arrow read them."""
+    """As `datasets`, pandas and Arrow read them. A file that two patterns name is read once."""
     out = tmp_path / "out"
-    run(reader, files, out, keep=["place", "note", "text"])
+    run(reader, [*files, str(tmp_path / "1.*")], out, keep=["place", "note", "text"])
     rows = datasets.load_dataset(str(out), split="train", cache_dir=tmp_path / "cache")
     assert rows.features["embedding"] == datasets.List(datasets.Value("float32"), length=32)
     assert rows["id"][:] == rows["place"][:] == [*range(100)] and rows["note"][:] == ["x", None] * 50
@@ -115,8 +119,6 @@ def test_another_run_in_the_folder(reader, encoder, files, texts, tmp_path):
     changed = pa.table({"text": [*texts[:30], "else"], "place": range(31), "note": ["x"] * 31})
     pq.write_table(changed, tmp_path / "1.parquet")
     refused("rows 100, and this run has 101", reader, files, out)
-    with FileLock(out / LOCK):
-        refused("another run is writing to it", reader, files, out)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine.txt").write_text("mine")
     refused("holds mine.txt: give an empty folder", reader, files, tmp_path / "full", FileExistsError)
@@ -173,9 +175,25 @@ def test_bad_files(reader, files, tmp_path):
         Corpus.open(dataset_name=str(tmp_path))
 
 
+def test_two_runs_in_a_folder(reader, files, tmp_path):
+    """The second is refused, whatever the first has come to, and the first goes on."""
+    first = CorpusRun(Corpus.open(data_files=files), reader, tmp_path / "out", rows_per_part=50)
+    with ThreadPoolExecutor() as others, first.started(PartialState(cpu=True)) as left:
+        for _ in range(2):
+            with pytest.raises(FileExistsError, match=r"out: process \d+ of .* writes there now"):
+                others.submit(run, reader, files, tmp_path / "out").result()
+            first.write(left.pop())
+    assert pq.read_table(tmp_path / "out")["id"].to_pylist() == [*range(100)]
+
+
 def test_the_disk_is_full(reader, files, tmp_path, monkeypatch):
     """The parts that are there stay; the same command goes on once there is room."""
     out = tmp_path / "out"
+    monkeypatch.setattr(folder.os, "fsync", MagicMock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+    with pytest.raises(OSError, match=f"out/{ABOUT} is not written.*No space left"):
+        run(reader, files, out)
+    assert not out.exists()
+    monkeypatch.undo()
     run(reader, files, out)
     undisturbed = contents(out)
     (out / "part-000003.parquet").unlink()

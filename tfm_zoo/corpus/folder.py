@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from filelock import FileLock, Timeout
+
+from ..locking import hold
 
 #: libraries that read folders of Parquet pass over names that begin with an underscore or a dot
-ABOUT, LOCK, UNFINISHED = "_corpus.json", ".lock", ".{}.unfinished"
+ABOUT, LOCK, UNFINISHED = "_corpus.json", ".lock", ".{}-{}.unfinished"
 PART = "part-{:06}.parquet"
 
 
@@ -30,13 +31,9 @@ class ResultsFolder:
     def locked(self) -> Iterator[None]:
         """While it is open, no other run may write here. What a run that was killed left unfinished is deleted."""
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.path / LOCK)
+        lock = hold(self.path, self.path / LOCK)
         try:
-            lock.acquire(blocking=False)
-        except Timeout as error:
-            raise ValueError(f"output_dir {str(self.path)!r}: another run is writing to it") from error
-        try:
-            for leftover in self.path.glob(UNFINISHED.format("*")):
+            for leftover in self.path.glob(UNFINISHED.format("*", "*")):
                 leftover.unlink(missing_ok=True)
             yield
         finally:
@@ -76,9 +73,8 @@ class ResultsFolder:
         self.check(identity)
         if (self.path / ABOUT).is_file():
             return
-        unfinished = self.path / UNFINISHED.format(ABOUT)
-        unfinished.write_text(json.dumps(identity | notes, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        keep(unfinished, self.path / ABOUT)
+        with whole(self.path / ABOUT) as file:
+            file.write_text(json.dumps(identity | notes, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def parts(self) -> set[int]:
         """The numbers of the parts that are there."""
@@ -91,20 +87,21 @@ class ResultsFolder:
     @contextmanager
     def part(self, number: int, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
         """A part to write to, which is there if this ends without an error, and else is not."""
-        target = self.path / PART.format(number)
-        unfinished = self.path / UNFINISHED.format(f"{target.name}-{os.getpid()}")
-        try:
-            with pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
-                yield writer
-            keep(unfinished, target)
-        except OSError as error:  # such as a full disk
-            raise OSError(f"{target} is not written, and the parts that are there are whole: {error}") from error
-        finally:
-            unfinished.unlink(missing_ok=True)
+        path = self.path / PART.format(number)
+        with whole(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+            yield writer
 
 
-def keep(unfinished: Path, target: Path) -> None:
-    """Gives a file its name, once its content is on the disk."""
-    with unfinished.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(unfinished, target)
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A file to write to. It gets its name once its content is on the disk, and is deleted at an error."""
+    unfinished = path.with_name(UNFINISHED.format(path.name, os.getpid()))
+    try:
+        yield unfinished
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except OSError as error:  # such as a full disk
+        raise OSError(f"{path} is not written, and the parts that are there are whole: {error}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)

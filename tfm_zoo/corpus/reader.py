@@ -85,7 +85,8 @@ class CorpusReader:
 
         Args:
             source: a folder or a Hub id.
-            pooling: `"mean"`, `"cls"`, `"last"` or another of `POOLINGS`, in the place of what the files say.
+            pooling: `"mean"`, `"cls"`, `"last"` or another of `POOLINGS`, or several as `"cls+mean"`, in the place of
+                what the files say.
             prompt_name: one of the prompts that the files name.
             max_length: tokens to which texts are cut, in the place of what the files say.
             dtype: of the model: `"float32"`, `"bfloat16"` or `"float16"`.
@@ -103,7 +104,7 @@ class CorpusReader:
         config = AutoConfig.from_pretrained(source, **loading)
         kind = results_of(config)
         settings = sentence_settings(source, revision=loading.get("revision"))
-        settings = settings._replace(pooling=(pooling,)) if pooling else settings
+        settings = settings._replace(pooling=tuple(pooling.split("+"))) if pooling else settings
         prompt = settings.prompt(prompt_name)
         tokenizer = AutoTokenizer.from_pretrained(source, **loading)
         model = kind.auto_class.from_pretrained(source, dtype=getattr(torch, dtype), **loading)

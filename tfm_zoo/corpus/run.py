@@ -58,11 +58,9 @@ class CorpusRun:
         """Computes what is not there yet. Under a launcher all processes call it, and share the work."""
         state = PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
         with self.started(state) as left:
-            first, stop = (
-                len(left) * rank // state.num_processes for rank in (state.process_index, state.process_index + 1)
-            )
-            with Progress(self, left, disable=not state.is_main_process) as progress:
-                for part in left[first:stop]:
+            progress = Progress(self, left, disable=not state.is_main_process)
+            with state.split_between_processes(left) as mine, progress:
+                for part in mine:
                     self.write(part)
                     progress.show()
                 progress.wait()
@@ -82,9 +80,8 @@ class CorpusRun:
             settings |= {"text_column": self.corpus.column, "keep_columns": [*self.corpus.keep]}
             if state.is_main_process:
                 self.folder.check(settings)
-            shards = range(state.process_index, len(self.corpus.shards), state.num_processes)
-            found = gather_object([(shard, self.corpus.survey(shard)) for shard in shards])
-            found = [shard for _, shard in sorted(found, key=lambda each: each[0])]
+            with state.split_between_processes([*range(len(self.corpus.shards))]) as shards:
+                found = gather_object([self.corpus.survey(shard) for shard in shards])
             self.check_texts(found)
             if state.is_main_process:
                 self.folder.describe(settings | self.data(found), self.notes(found))

@@ -1,6 +1,7 @@
 """A corpus: the rows of a data set as a stream, in a fixed order, which is never held as a whole."""
 
 import hashlib
+import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -140,14 +141,14 @@ def as_table(batch: pa.Table | dict[str, list]) -> pa.Table:
 
 
 def from_files(patterns: Sequence[str]) -> list[IterableDataset]:
-    """The rows of files: all of one kind, in the order of their names within each pattern."""
-    files = []
+    """The rows of files: all of one kind, each read once, in the order of their names within each pattern."""
+    found: dict[str, Path] = {}
     for pattern in patterns:
         if not (matching := matching_files(pattern)):
             raise FileNotFoundError(f"data_files {pattern!r}: no such file")
-        files += matching
-    suffix = kind_of(files, TEXT_FILES, f"data_files {', '.join(map(repr, patterns))}")
-    files = [path for path in files if path.stat().st_size]
+        found |= {os.path.abspath(path): path for path in matching}  # a file that fits two patterns is read once
+    suffix = kind_of([*found.values()], TEXT_FILES, f"data_files {', '.join(map(repr, patterns))}")
+    files = [path for path in found.values() if path.stat().st_size]
     if not files:
         raise ValueError(f"data_files {', '.join(patterns)}: there is no text, the files are empty")
     if suffix in (".txt", ".jsonl"):
