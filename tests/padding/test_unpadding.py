@@ -24,7 +24,7 @@ from tfm_zoo import (
 )
 from tfm_zoo.models.batch import Layout
 from tfm_zoo.models.kernels import attend_apart, attend_padded, eager_attention_forward
-from tfm_zoo.models.masks import apart, lay_out
+from tfm_zoo.models.masks import apart, find_layouts
 from tfm_zoo.models.padding import find_kept, keep, restore
 from tfm_zoo.models.stack import TfmStack
 
@@ -309,7 +309,7 @@ WHOLE_TARGET = len(TARGET_LENGTHS) * max(TARGET_LENGTHS)
 def test_tokens_of_a_target_computed(fields, inputs, computed, is_padded, monkeypatch):
     """In training nobody reads what stands behind the last label; the loss and every gradient are the same."""
     monkeypatch.setattr("tfm_zoo.models.masks.are_few", lambda *args: False)
-    monkeypatch.setattr("tfm_zoo.models.decoder_entrance.lay_out", partial(lay_out, shows_weights=is_padded))
+    monkeypatch.setattr("tfm_zoo.models.decoder_entrance.find_layouts", partial(find_layouts, shows_weights=is_padded))
     head = TfmEncoderDecoderForConditionalGeneration
     batch = ragged_batch(head, labels=True) | inputs
     results = []
@@ -401,7 +401,7 @@ LONG |= {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
 def test_tokens_of_a_text_computed(fields, inputs, computed, is_padded, monkeypatch):
     """By a decoder in training, up to the last label of each row; the loss and every gradient are the same."""
     monkeypatch.setattr("tfm_zoo.models.masks.are_few", lambda *args: False)
-    monkeypatch.setattr("tfm_zoo.models.decoder_entrance.lay_out", partial(lay_out, shows_weights=is_padded))
+    monkeypatch.setattr("tfm_zoo.models.decoder_entrance.find_layouts", partial(find_layouts, shows_weights=is_padded))
     batch = ragged_batch(TfmGPTForCausalLM, labels=True) | inputs
     results = []
     for skip in (True, False):

@@ -76,11 +76,6 @@ def reserve(states: torch.Tensor, length: int) -> torch.Tensor:
     return buffer
 
 
-def new_cache(config) -> DynamicCache:
-    """An empty cache for a model of this configuration."""
-    return prepare_layers(DynamicCache(config=config), config)
-
-
 def prepare_layers(cache: Cache, config) -> Cache:
     """Replaces transformers' layers by those of this file, in an empty cache that no caller has seen."""
     if type(cache) is DynamicCache and not cache.offloading:
@@ -182,6 +177,25 @@ def add_states(cache: Cache, config) -> None:
 
 def is_empty_state(layer: object) -> bool:
     return type(layer) is LinearAttentionLayer and getattr(layer, "device", None) is None
+
+
+def open_cache(model, given: Cache | None, use_cache: bool | None, batch: int) -> tuple[Cache | None, int | None, bool]:
+    """The cache that a forward pass reads and writes, the number of positions in it (`None`: only the device knows),
+    and whether it is returned; `given` and `use_cache` are the caller's. Without a cache that is wanted, a new one.
+
+    Raises:
+        ValueError: for a cache of another model or another number of sequences.
+    """
+    cache, wanted = unless_checkpointing(model, given), use_cache
+    seen = count_cached(model, cache, batch)
+    if is_checkpointing(model):
+        wanted = False
+    elif use_cache is None:
+        # Training does not decode, and a cache would hold all keys and values a second time.
+        wanted = not model.training and model.config.use_cache
+    if wanted and cache is None:
+        cache = prepare_layers(DynamicCache(config=model.config), model.config)
+    return cache, seen, wanted
 
 
 def unless_checkpointing(model, cache: Cache | None) -> Cache | None:

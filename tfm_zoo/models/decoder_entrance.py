@@ -1,26 +1,23 @@
 """The entrance of decoders: like [`encoder_batch`] for encoders, with a cache."""
 
-from functools import partial
-
 import torch
 from transformers import Cache, DynamicCache
 
 from .batch import EVERYTHING, Batch, KeptTokens, Layout, Tokens
-from .cache import count_cached, new_cache, unless_checkpointing
+from .cache import open_cache
 from .compat import create_causal_mask, create_sliding_window_causal_mask
 from .inputs import (
     asks_for,
     check_inputs,
     check_positions,
     count_positions,
-    hides_nothing,
+    documents_of,
     is_traced,
     marks_padding,
 )
-from .layers import is_checkpointing
 from .linear_attention import padding_mask
-from .masks import documents_of, empty_states, lay_out, make_layout, pairs_as_read
-from .padding import find_kept, has_hooks, keep, unread_padding
+from .masks import empty_states, find_layouts, hides_nothing, pairs_as_read
+from .padding import find_kept, has_hooks, keep_tokens, unless_read
 from .positions import TfmRotaryEmbedding
 
 DECODER_MASKS = {
@@ -35,7 +32,7 @@ def decoder_batch(
     model,
     tokens: Tokens,
     attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
-    cache: Cache | None,
+    past_key_values: Cache | None,
     use_cache: bool | None,
     options: dict,
     read: torch.Tensor | None = None,
@@ -45,41 +42,41 @@ def decoder_batch(
     Raises:
         ValueError: for inputs that do not fit each other, the cache or the model.
     """
-    config, given, passed = model.config, tokens.ids_or_embeddings, tokens.position_ids
-    cache = unless_checkpointing(model, cache)
-    seen = count_cached(model, cache, batch=given.shape[0])
+    config, given = model.config, tokens.ids_or_embeddings
+    cache, seen, returns_cache = open_cache(model, past_key_values, use_cache, batch=given.shape[0])
+    is_callers = cache is not None and cache is past_key_values
+
     # (Even without a cache here: continuous batching keeps one of its own.)
     check_inputs(model, tokens, attention_mask, seen=seen, is_decoder=True)
-    # (A graph cannot tell whether a row is packed. With a cache none may be, whose masks count what it holds, too.)
-    has_documents = passed is not None and not (cache is not None and is_traced(passed))
-    documents = documents_of(model, tokens, attention_mask) if has_documents else None
+    # (A graph cannot tell what is packed. With a cache nothing may be, whose masks count what it holds, too.)
+    documents = None if is_callers and is_traced(given) else documents_of(model, tokens, attention_mask)
     is_packed = documents is not None and not is_traced(documents)
-    if is_packed and (cache is not None or use_cache):
+    if is_packed and (is_callers or use_cache):
         raise ValueError(
             f"{model.argument_prefix}position_ids begin anew within a row, and a cache does not keep apart what is "
             "packed into a row: pass use_cache=False and no cache, or give each sequence a row of its own."
         )
+    if is_packed:
+        cache, returns_cache = None, False
     is_counted = config.position_ids_from_mask and marks_padding(attention_mask)
     key_positions = count_in_mask(attention_mask, given) if is_counted else None
-    if passed is None:
+    are_counted = tokens.position_ids is None
+    if are_counted:
         positions = default_positions(model, given, attention_mask, cache, seen, key_positions)
         tokens = tokens._replace(position_ids=positions)
     if config.position_ids_from_mask and isinstance(attention_mask, dict):
         key_positions = count_seen(attention_mask.get("full_attention"), given)
-    use_cache = wants_cache(model, use_cache, is_packed)
-    if use_cache and cache is None:
-        cache = new_cache(config)
 
     kept = None
     if cache is None and not any(asks_for(config, options, name) for name in SHOWN):
-        if passed is None:
+        if are_counted:
             kept = unread_positions(model, attention_mask, read)
         elif is_packed and "flash" in (config._attn_implementation or ""):  # which takes bounds, and no mask
-            kept = unread_padding(model, attention_mask, read, options, documents)
+            kept = unless_read(model, attention_mask, read, options, documents)
+    tokens = keep_tokens(tokens, kept)
+
     layouts = decoder_layouts(model, given, attention_mask, cache, documents, kept)
-    if kept is not None:
-        tokens = Tokens(*(each if each is None else keep(each, kept) for each in tokens))
-    return Batch(tokens, layouts, kept, cache, use_cache, key_positions)
+    return Batch(tokens, layouts, kept, cache, returns_cache, key_positions)
 
 
 def default_positions(
@@ -118,18 +115,14 @@ def decoder_layouts(
     is_step = given.shape[1] == 1 and (cache is None or isinstance(cache, DynamicCache))
     if is_step and hides_nothing(model, given, attention_mask):
         return dict.fromkeys(model.layer_types, EVERYTHING)  # a single token sees itself and all before it
-    config, states = model.config, empty_states(model, given)
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
-        return {each: Layout(pairs_as_read(config, mask, states)) for each, mask in attention_mask.items()}
-    layer_types, mask = dict.fromkeys(model.layer_types), pairs_as_read(config, attention_mask, states)
+        states = empty_states(model, given)
+        return {each: Layout(pairs_as_read(model.config, mask, states)) for each, mask in attention_mask.items()}
     # (Asked only where a window could be: in a graph, nobody knows how long a cache is.)
     has_window = "sliding_attention" in model.layer_types and not is_traced(given)
     is_new = cache is None or (has_window and isinstance(cache, DynamicCache) and cache.get_seq_length() == 0)
     options = {"past_key_values": cache, "documents": documents, "is_causal": True, "in_blocks": has_window and is_new}
-    make = partial(make_layout, config, DECODER_MASKS, states, **options)
-    if kept is None:
-        return {layer_type: make(layer_type, mask) for layer_type in layer_types}
-    return {layer_type: lay_out(model, layer_type, make, mask, states, kept) for layer_type in layer_types}
+    return find_layouts(model, DECODER_MASKS, empty_states(model, given), attention_mask, kept, **options)
 
 
 def count_in_mask(attention_mask: torch.Tensor, given: torch.Tensor) -> torch.LongTensor:
@@ -194,13 +187,3 @@ def find_read(read_positions: torch.Tensor) -> KeptTokens | None:
     is_needed = up_to_last(read_positions)
     is_needed[:, 0] = True  # a row without any position would have no output
     return find_kept(is_needed)
-
-
-def wants_cache(model, use_cache: bool | None, is_packed: bool = False) -> bool:
-    """Whether to fill and return a cache; `use_cache` is the caller's choice, or `None`."""
-    if is_checkpointing(model):
-        return False
-    if use_cache is None:
-        # Training does not decode, and a cache would hold all keys and values a second time.
-        return not model.training and not is_packed and model.config.use_cache
-    return use_cache

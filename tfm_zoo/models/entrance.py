@@ -1,16 +1,14 @@
-"""The entrance of encoders: which tokens are computed, then who attends to whom."""
-
-from functools import partial
+"""The entrance of encoders: a caller's arguments, then which tokens are computed, then who attends to whom."""
 
 import torch
 
 from .batch import EVERYTHING, Batch, Tokens
 from .compat import create_bidirectional_mask, create_bidirectional_sliding_window_mask
 from .encoder_inputs import with_masks_dropped, with_tasks
-from .inputs import asks_for, check_inputs, count_positions, hides_nothing
+from .inputs import asks_for, check_inputs, count_positions, documents_of
 from .linear_attention import padding_mask
-from .masks import documents_of, empty_states, lay_out, make_layout, pairs_as_read
-from .padding import keep, unread_padding
+from .masks import empty_states, find_layouts, hides_nothing
+from .padding import keep_tokens, read_padding, unless_read
 
 ENCODER_MASKS = {
     "full_attention": create_bidirectional_mask,
@@ -24,25 +22,24 @@ def encoder_batch(model, tokens: Tokens, attention_mask, options: dict, read=Non
     caller reads the first position of each sequence, even if it is padding."""
     if options.get("past_key_values") is not None:
         raise ValueError("past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; use prompt tuning.")
+    given = tokens.ids_or_embeddings
     check_inputs(model, tokens, attention_mask)
-    if model.config.task_type_vocab_size:
-        tokens = with_tasks(model.config, tokens, options.pop("task_type_ids", None))
-    given, mask = tokens.ids_or_embeddings, attention_mask
-    if isinstance(mask, torch.Tensor):
-        mask = mask.to(given.device)
-    documents = None if tokens.position_ids is None else documents_of(model, tokens, mask)
+    mask = attention_mask.to(given.device) if isinstance(attention_mask, torch.Tensor) else attention_mask
+    documents = documents_of(model, tokens, mask)
     if tokens.position_ids is None:
         tokens = tokens._replace(position_ids=count_positions(model, given))
+    if model.config.task_type_vocab_size:
+        tokens = with_tasks(model.config, tokens, options.pop("task_type_ids", None))
     if model.config.dropped_token_id is not None:
         tokens = with_masks_dropped(model, tokens, mask)
-    if documents is None and hides_nothing(model, given, mask):
+
+    mask, lengths = read_padding(mask)
+    kept = unless_read(model, mask, read, options, documents, lengths, reads_first)
+    tokens = keep_tokens(tokens, kept)
+
+    if kept is None and documents is None and hides_nothing(model, given, mask):
         return Batch(tokens, dict.fromkeys(model.layer_types, EVERYTHING))
-    kept, states = unread_padding(model, mask, read, options, documents, reads_first), empty_states(model, given)
-    make = partial(make_layout, model.config, ENCODER_MASKS, states, documents=documents)
-    layer_types = dict.fromkeys(model.layer_types)
-    if kept is None:
-        mask = pairs_as_read(model.config, mask, states)
-        return Batch(tokens, {layer_type: make(layer_type, mask) for layer_type in layer_types})
     shows_weights = asks_for(model.config, options, "output_attentions")
-    layouts = {each: lay_out(model, each, make, mask, states, kept, shows_weights) for each in layer_types}
-    return Batch(Tokens(*(each if each is None else keep(each, kept) for each in tokens)), layouts, kept)
+    options = {"shows_weights": shows_weights, "documents": documents}
+    layouts = find_layouts(model, ENCODER_MASKS, empty_states(model, given), mask, kept, **options)
+    return Batch(tokens, layouts, kept)

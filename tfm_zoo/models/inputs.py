@@ -1,9 +1,10 @@
-"""A caller's arguments: refused where they do not fit, and completed by counted positions."""
+"""A caller's arguments: refused where they do not fit, completed by counted positions, and read for documents."""
 
 import math
 from sys import maxsize
 
 import torch
+from torch.nn import functional as F
 
 from .batch import Tokens
 from .compat import is_functorch_wrapped_tensor
@@ -11,6 +12,8 @@ from .compat import is_functorch_wrapped_tensor
 IGNORED = -100  # the label of a position that has none
 VOCABULARY = "the vocabulary (vocab_size)"
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
+#: attention implementations, and how those of flash attention begin, that keep sequences of a row apart as told here
+SEPARATED = ("eager", "sdpa", "flex_attention", "flash", "kernels-community/")
 
 
 def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, prefix: str = "") -> torch.Tensor:
@@ -156,19 +159,43 @@ def count_positions(model, given: torch.Tensor, seen: int | torch.Tensor = 0) ->
     return torch.arange(seen, seen + length, device=given.device).unsqueeze(0)
 
 
+def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTensor | None:
+    """The number of each token's document, `(batch, length)`, where several are packed into a row, so that none sees
+    another. `None` if none are, if a mask of pairs says who attends to whom, and in an engine, which knows it itself.
+
+    A document begins where the positions of real tokens return to 0; in a decoder, which has no use for positions in
+    another order, wherever they do not rise. (A graph, in which nobody can tell, numbers them too.)
+
+    Raises:
+        ValueError: for linear attention, whose state would carry one document into the next.
+    """
+    if tokens.position_ids is None:
+        return None
+    shape, implementation = tokens.ids_or_embeddings.shape[:2], model.config._attn_implementation or "eager"
+    is_limited = attention_mask is not None and not marks_padding(attention_mask)
+    if shape[1] < 2 or is_limited or not implementation.startswith(SEPARATED):
+        return None
+    position_ids = tokens.position_ids.expand(shape)
+    real = torch.ones_like(position_ids) if attention_mask is None else attention_mask[:, -shape[1] :].to(position_ids)
+    begins = position_ids == 0
+    if model.is_causal:
+        begins = begins | F.pad(position_ids[:, 1:] <= position_ids[:, :-1], (1, 0)) | (real.cumsum(dim=1) == 1)
+    documents = (begins & (real != 0)).cumsum(dim=1)
+    is_packed = (documents[:, -1:] > 1) & (position_ids > 0).any(dim=1, keepdim=True)
+    if not is_traced(documents):
+        if not is_packed.any():
+            return None
+        if "linear_attention" in model.layer_types:
+            raise ValueError(
+                f"{model.argument_prefix}position_ids begin anew within a row: the state of linear attention would "
+                "carry one sequence into the next. They should be rows of their own, padded."
+            )
+    return documents * is_packed
+
+
 def marks_padding(attention_mask: object) -> bool:
     """Whether a mask is one of padding, `(batch, length)`, and not one of who attends to whom."""
     return isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2
-
-
-def hides_nothing(model, given: torch.Tensor, attention_mask: object) -> bool:
-    """Whether no layer needs a mask, since none has a window, and a mask of padding, if any, marks none. (In a graph
-    nobody can tell: then they do.)"""
-    if model.config._attn_implementation not in ("eager", "sdpa") or "sliding_attention" in model.layer_types:
-        return False
-    if is_traced(given):
-        return False
-    return attention_mask is None or (marks_padding(attention_mask) and bool(attention_mask.all()))
 
 
 def is_traced(states: torch.Tensor) -> bool:

@@ -101,9 +101,8 @@ class TfmAttention(nn.Module):
         sizes: the configuration that says how many heads there are. `None`: `config`.
     """
 
-    biased = (
-        None  # a method of a subclass: it calls a kernel with a bias of the scores that follows from queries and keys
-    )
+    #: a method of a subclass: it calls a kernel with a bias of scores that follows from queries and keys
+    biased = None
 
     def __init__(self, config, layer_idx: int, layer_type: str | None = None, is_causal: bool = False, sizes=None):
         super().__init__()

@@ -1,15 +1,14 @@
 """Who attends to whom: the layout of a padded batch, and that of the tokens which are kept of it."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
-from torch.nn import functional as F
 
-from .batch import EVERYTHING, FAR, KeptTokens, Layout, Tokens, Window
+from .batch import EVERYTHING, FAR, KeptTokens, Layout, Window
 from .inputs import is_traced, marks_padding
+from .padding import read_padding
 
-#: attention implementations, and how those of flash attention begin, that keep sequences of a row apart as told here
-SEPARATED = ("eager", "sdpa", "flex_attention", "flash", "kernels-community/")
 BLOCKS_FROM = 4  # attention runs in blocks for inputs at least this many windows long
 
 
@@ -32,6 +31,29 @@ def pairs_as_read(config, mask: object, states: torch.Tensor) -> object:
 def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype, unseen: float = -torch.inf) -> torch.Tensor:
     """Makes a mask of numbers from one that is true where a query sees a key. (sdpa would do it in every call.)"""
     return torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill_(~sees, unseen)
+
+
+def find_layouts(
+    model,
+    masks: dict[str, Callable],
+    states: torch.Tensor,
+    mask: object,
+    kept: KeptTokens | None,
+    shows_weights: bool = False,
+    **options,
+) -> dict[str, Layout]:
+    """Who attends to whom, for each type of layer of the model.
+
+    Args:
+        masks, states, options: see [`make_layout`].
+        mask: the caller's.
+        kept, shows_weights: see [`lay_out`]; `None`: all tokens are computed.
+    """
+    make = partial(make_layout, model.config, masks, states, **options)
+    layer_types, mask = dict.fromkeys(model.layer_types), pairs_as_read(model.config, mask, states)
+    if kept is None:
+        return {each: make(each, mask) for each in layer_types}
+    return {each: lay_out(model, each, make, mask, states, kept, shows_weights) for each in layer_types}
 
 
 def make_layout(
@@ -63,37 +85,12 @@ def make_layout(
     return Layout(masks[layer_type](config=config, inputs_embeds=states, attention_mask=mask, **options))
 
 
-def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTensor | None:
-    """The number of each token's document, `(batch, length)`, where several are packed into a row, so that none sees
-    another. `None` if none are, if a mask of pairs says who attends to whom, and in an engine, which knows it itself.
-
-    A document begins where the positions of real tokens return to 0; in a decoder, which has no use for positions in
-    another order, wherever they do not rise. (A graph, in which nobody can tell, numbers them too.)
-
-    Raises:
-        ValueError: for linear attention, whose state would carry one document into the next.
-    """
-    position_ids, shape = tokens.position_ids, tokens.ids_or_embeddings.shape[:2]
-    implementation = model.config._attn_implementation or "eager"
-    is_limited = attention_mask is not None and not marks_padding(attention_mask)
-    if shape[1] < 2 or is_limited or not implementation.startswith(SEPARATED):
-        return None
-    position_ids = position_ids.expand(shape)
-    real = torch.ones_like(position_ids) if attention_mask is None else attention_mask[:, -shape[1] :].to(position_ids)
-    begins = position_ids == 0
-    if model.is_causal:
-        begins = begins | F.pad(position_ids[:, 1:] <= position_ids[:, :-1], (1, 0)) | (real.cumsum(dim=1) == 1)
-    documents = (begins & (real != 0)).cumsum(dim=1)
-    is_packed = (documents[:, -1:] > 1) & (position_ids > 0).any(dim=1, keepdim=True)
-    if not is_traced(documents):
-        if not is_packed.any():
-            return None
-        if "linear_attention" in model.layer_types:
-            raise ValueError(
-                f"{model.argument_prefix}position_ids begin anew within a row: the state of linear attention would "
-                "carry one sequence into the next. They should be rows of their own, padded."
-            )
-    return documents * is_packed
+def hides_nothing(model, given: torch.Tensor, attention_mask: object) -> bool:
+    """Whether no layer needs a mask: none has a window, and the caller's, if any, marks no padding. (In a graph nobody
+    can tell: then they do.)"""
+    if model.config._attn_implementation not in ("eager", "sdpa") or "sliding_attention" in model.layer_types:
+        return False
+    return not is_traced(given) and read_padding(attention_mask)[0] is None
 
 
 def find_window(

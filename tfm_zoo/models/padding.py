@@ -7,23 +7,37 @@ know where each sequence begins and ends.
 import torch
 from torch import nn
 
-from .batch import KeptTokens
+from .batch import KeptTokens, Tokens
 from .inputs import asks_for, is_traced, marks_padding
 
 #: packages whose hooks take hidden states of any shape
 LIBRARIES = ("torch.", "transformers.", "accelerate.", "deepspeed.", "peft.")
 
 
-def find_kept(attention_mask: torch.Tensor | None, documents: torch.LongTensor | None = None) -> KeptTokens | None:
+def read_padding(attention_mask: object) -> tuple[object, list[int] | None]:
+    """A caller's mask, `None` if it marks no padding; and the number of real tokens of each row, for which the device
+    is waited for, once a batch. `None` where the mask is another, or in a graph, in which nobody can tell."""
+    if not marks_padding(attention_mask) or is_traced(attention_mask):
+        return attention_mask, None
+    lengths = attention_mask.count_nonzero(dim=1).tolist()
+    return (None if min(lengths) == attention_mask.shape[1] else attention_mask), lengths
+
+
+def find_kept(
+    attention_mask: torch.Tensor | None,
+    documents: torch.LongTensor | None = None,
+    lengths: list[int] | None = None,
+) -> KeptTokens | None:
     """The real tokens by a mask `(batch, length)`, 0 at padding; each of [`documents_of`] a batch is a sequence.
+    `lengths` are those of [`read_padding`], where they are known.
 
     `None` if all tokens are kept, as they are in a graph, and no row is divided; and where a row has no real token (the
     official classes define an output for it).
     """
-    if not marks_padding(attention_mask) or is_traced(attention_mask):
+    lengths = lengths or read_padding(attention_mask)[1]
+    if lengths is None:
         return None
     real = attention_mask.bool()
-    lengths = real.sum(dim=1).tolist()
     if min(lengths) == 0 or (min(lengths) == real.shape[1] and documents is None):
         return None
     if documents is not None:
@@ -32,17 +46,25 @@ def find_kept(attention_mask: torch.Tensor | None, documents: torch.LongTensor |
     return KeptTokens(real.flatten().nonzero().flatten(), tuple(real.shape), lengths)
 
 
-def unread_padding(
-    model, attention_mask, read, options: dict, documents: torch.LongTensor | None = None, reads_first: bool = False
+def unless_read(
+    model,
+    attention_mask: torch.Tensor | None,
+    read: torch.Tensor | None,
+    options: dict,
+    documents: torch.LongTensor | None = None,
+    lengths: list[int] | None = None,
+    reads_first: bool = False,
 ) -> KeptTokens | None:
     """The real tokens of a batch; `None` if they are all, or if the caller or a hook reads hidden states of others."""
+    if attention_mask is None and documents is None:
+        return None
     # A caller who asks for hidden states gets copies with the padding restored, to which no gradient would flow.
     is_copied = torch.is_grad_enabled() and asks_for(model.config, options, "output_hidden_states")
     if not model.config.skip_padding or is_copied or (documents is not None and model.position_bias is not None):
         return None
     if documents is not None and attention_mask is None:
         attention_mask = torch.ones_like(documents)
-    kept = find_kept(attention_mask, documents)
+    kept = find_kept(attention_mask, documents, lengths)
     if kept is None or (reads_first and not attention_mask[:, 0].all()) or has_hooks(*model._modules.values()):
         return None
     is_read = read is not None and read.to(attention_mask.device)[attention_mask == 0].any()
@@ -70,6 +92,11 @@ def keep(states: torch.Tensor, kept: KeptTokens) -> torch.Tensor:
     """`(batch or 1, length, ...)` to `(1, tokens, ...)`."""
     flat = states.expand(*kept.shape, *states.shape[2:]).flatten(0, 1)
     return flat.index_select(0, kept.indices.to(flat.device)).unsqueeze(0)
+
+
+def keep_tokens(tokens: Tokens, kept: KeptTokens | None) -> Tokens:
+    """The tokens that are kept, in one row; all of them if that is `None`."""
+    return tokens if kept is None else Tokens(*(each if each is None else keep(each, kept) for each in tokens))
 
 
 def restore(states: torch.Tensor, kept: KeptTokens) -> torch.Tensor:

@@ -10,8 +10,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from .batch import EVERYTHING, Batch, KeptTokens, Layout, Source, Tokens
 from .compat import create_bidirectional_mask
 from .decoder_entrance import only_last
-from .inputs import IGNORED, is_traced, marks_padding
-from .masks import added_to_scores, are_few, documents_of, pairs_as_read, together
+from .inputs import IGNORED, documents_of, is_traced, marks_padding
+from .masks import added_to_scores, are_few, pairs_as_read, together
 from .padding import find_kept, has_hooks, keep
 from .source_cache import TfmSourceCache
 
@@ -193,7 +193,7 @@ def check_source(
 
 def check_unpacked(model, tokens: Tokens, attention_mask: torch.Tensor | None) -> None:
     """Raises a `ValueError` if several sources are packed into a row: the decoder would read all of them."""
-    documents = None if tokens.position_ids is None else documents_of(model, tokens, attention_mask)
+    documents = documents_of(model, tokens, attention_mask)
     if documents is not None and not is_traced(documents):
         raise ValueError("position_ids begin anew within a row: each source should be a row of its own, padded.")
 
