@@ -86,7 +86,8 @@ ODD_CONFIG = {
         "embd_pdrop": 0.1,
         "original_max_position_embeddings": 9,
     },
-    "gpt_bigcode": {"multi_query": False, "n_inner": None, "attention_softmax_in_fp32": False, "n_ctx": 40},
+    "gpt_bigcode": {"multi_query": False, "n_inner": None, "attention_softmax_in_fp32": False, "n_ctx": 40}
+    | {"scale_attn_weights": False},
     "starcoder2": {"use_bias": False, "sliding_window": None, "mlp_type": "default", "use_cache": False},
     "gpt_neox": {"use_parallel_residual": False, "attention_bias": False, "rope_parameters": ROPE["linear"]},
     "gptj": {"rotary_dim": 4, "n_inner": None, "gradient_checkpointing": False, "scale_attn_weights": True},

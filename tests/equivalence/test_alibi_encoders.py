@@ -147,7 +147,7 @@ def test_what_is_said_of_the_conversion(tmp_path):
     ("fields", "message"),
     [
         ({"feed_forward_type": "reglu"}, "Jina v2 with feed_forward_type='reglu'"),
-        ({"auto_map": {"AutoModel": "jinaai/jina-bert-v2-qk-post-norm--m.M"}}, "position_embedding_type='alibi'"),
+        ({"auto_map": {"AutoModel": "jinaai/jina-bert-v2-qk-post-norm--m.M"}}, "it adds what attention reads twice"),
     ],
 )
 def test_what_is_refused(fields, message, tmp_path):

@@ -63,7 +63,8 @@ VARIATIONS = [
     ("OPTForCausalLM", OPT_350M),
     ("OPTForQuestionAnswering", OPT_350M),
     ("OPTForSequenceClassification", {"word_embed_proj_dim": 48}),
-    ("GPTBigCodeForCausalLM", {"multi_query": False}),
+    ("GPTBigCodeForCausalLM", {"multi_query": False, "scale_attn_weights": False}),
+    ("GPT2LMHeadModel", {"scale_attn_weights": False}),
 ]
 
 

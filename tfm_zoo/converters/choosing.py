@@ -11,7 +11,7 @@ from .checkpoint import Checkpoint
 from .config_comparison import Differences, differences, is_decisive
 from .config_rules import Fields
 from .errors import OTHER_MODELS, ConversionError
-from .refused import REFUSED
+from .refused import QK_POST_NORM, REFUSED
 
 
 def architecture_of(checkpoint: Checkpoint) -> Architecture:
@@ -21,6 +21,8 @@ def architecture_of(checkpoint: Checkpoint) -> Architecture:
         ConversionError: if there is none; the message lists the architectures that the zoo converts.
     """
     model_type, classes = checkpoint.config.get("model_type"), checkpoint.config.get("architectures") or ()
+    if QK_POST_NORM in str(checkpoint.config.get("auto_map")):
+        model_type = QK_POST_NORM
     if model_type is None:  # a configuration from before transformers 2.3
         heads = ((name, head.official) for name, table in ARCHITECTURES.items() for head in table.heads)
         model_type = next((name for name, official in heads if official in classes), None)

@@ -51,8 +51,7 @@ def is_mosaic(fields: Fields) -> bool:
 
 
 def is_jina(fields: Fields) -> bool:
-    """Whether a model is Jina v2 in English; others have norms of queries and keys, and two norms after attention."""
-    return fields.get("position_embedding_type") == "alibi" and "qk-post-norm" not in str(fields.get("auto_map"))
+    return fields.get("position_embedding_type") == "alibi"
 
 
 def alibi_encoder(model_type: str, title: str, name: str, **options) -> Architecture:

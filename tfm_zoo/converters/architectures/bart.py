@@ -1,7 +1,5 @@
 """BART (Lewis et al. 2019), and the encoder-decoders that share its code: mBART, PLBart, MVP, Marian, FSMT, M2M100,
 Pegasus, Blenderbot.
-
-Blenderbot-small is refused: its decoder norms tokens before positions are added, its encoder their sum.
 """
 
 from ..architecture import Architecture, Head

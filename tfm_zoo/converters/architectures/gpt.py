@@ -48,6 +48,15 @@ LATER_CONFIG = (
 )
 
 
+def attention_scale(official: Fields) -> float:
+    """What scores are multiplied by."""
+    is_scaled = official.get("scale_attn_weights", True)
+    return (official["n_embd"] // official["n_head"]) ** -0.5 if is_scaled else 1.0
+
+
+SCALE = Computed("attention_scale", attention_scale, lambda scale: {"scale_attn_weights": scale != 1.0})
+
+
 def heads(name: str, *kinds: str) -> tuple[Head, ...]:
     """The base model, the language model, which has a name of its own, and the heads of other kinds."""
     language_model = Head(f"{name}LMHeadModel", "TfmGPTForCausalLM", (LM_HEAD,))
@@ -60,7 +69,8 @@ GPT2 = Architecture(
     prefix="transformer",
     config=(
         *LATER_CONFIG,
-        *only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False),
+        SCALE,
+        *only(scale_attn_by_inverse_layer_idx=False, add_cross_attention=False),
     ),
     tensors=(
         Rename("wte", "embeddings.embed_tokens"),

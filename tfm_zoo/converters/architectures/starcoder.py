@@ -7,7 +7,7 @@ from ..architecture import Architecture
 from ..config_rules import Computed, Field, constants, ignored, only, same
 from ..tensor_rules import NotConverted, Rename, SplitHeads
 from .decoder_family import OLDER, WITHOUT_ANSWERS, generic_heads
-from .gpt import GPT2, LATER_CONFIG
+from .gpt import GPT2, LATER_CONFIG, SCALE
 from .llama import TENSORS, llama
 from .projections import QKV
 
@@ -23,7 +23,8 @@ GPT_BIGCODE = Architecture(
             lambda heads: {"multi_query": heads == 1},
         ),
         *constants(scaled_residual_init=True),
-        *only(scale_attn_weights=True, add_cross_attention=False),
+        SCALE,
+        *only(add_cross_attention=False),
         *ignored("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32"),
     ),
     tensors=(
