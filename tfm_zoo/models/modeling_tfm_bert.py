@@ -177,7 +177,7 @@ class TfmBertForTokenClassification(TfmBertHead):
         """
         check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], self.config.num_labels)
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.model(*inputs, labelled(labels), return_dict=True, **kwargs)
+        outputs = self.model(*inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(self.head(outputs.last_hidden_state)))
         loss = None
         if labels is not None:
@@ -223,7 +223,7 @@ class TfmBertForQuestionAnswering(TfmBertHead):
         has_answers = start_positions is not None and end_positions is not None
         read = tokens.new_ones(tokens.shape[:2], dtype=torch.bool) if has_answers else None
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.model(*inputs, read, return_dict=True, **kwargs)
+        outputs = self.model(*inputs, read_positions=read, return_dict=True, **kwargs)
         scores = self.qa_outputs(self.dropout(self.head(outputs.last_hidden_state)))
         if not has_answers and self.config.skip_padding and marks_padding(attention_mask):
             scores = scores.masked_fill(attention_mask.to(scores.device)[..., None] == 0, torch.finfo(scores.dtype).min)
@@ -341,7 +341,7 @@ class TfmBertForMaskedLM(TfmBertHead):
         """
         check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], self.lm_head.out_features, VOCABULARY)
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.model(*inputs, labelled(labels), return_dict=True, **kwargs)
+        outputs = self.model(*inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
         loss, logits = masked_tokens(self, outputs[0], attention_mask, labels, return_logits, num_items_in_batch)
         return MaskedLMOutput(loss=loss, logits=logits, **passed_on(outputs))
 
@@ -420,7 +420,7 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
         check_labels(labels, tokens.shape[:2], self.lm_head.out_features, VOCABULARY)
         check_labels(next_sentence_label, tokens.shape[:1], 2, "the two classes", name="next_sentence_label")
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.model(*inputs, labelled(labels), return_dict=True, **kwargs)
+        outputs = self.model(*inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
         loss, prediction_logits = masked_tokens(self, outputs[0], attention_mask, labels, return_logits)
         logits = self.seq_relationship(self.dropout(outputs.pooler_output))
         if next_sentence_label is not None:

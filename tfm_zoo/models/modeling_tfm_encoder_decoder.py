@@ -202,7 +202,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
             read = positions_to_read(self, labels, return_logits, logits_to_keep, real)
         given = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs, past_key_values)
         given += (inputs_embeds, decoder_inputs_embeds, use_cache, token_type_ids, position_ids, decoder_position_ids)
-        outputs = self.model(*given, read, return_dict=True, **kwargs)
+        outputs = self.model(*given, read_positions=read, return_dict=True, **kwargs)
         options = (logits_to_keep, num_items_in_batch, return_logits, read)
         loss, logits = next_tokens(self, outputs.last_hidden_state, labels, *options)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **passed_on(outputs))
@@ -282,7 +282,7 @@ class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedMode
         use_cache = use_cache if labels is None else False
         given = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs, past_key_values)
         given += (inputs_embeds, decoder_inputs_embeds, use_cache, token_type_ids, position_ids, decoder_position_ids)
-        outputs = self.model(*given, read, return_dict=True, **kwargs)
+        outputs = self.model(*given, read_positions=read, return_dict=True, **kwargs)
         logits = self.classification_head(read_states(outputs.last_hidden_state, read))
         loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
         return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
@@ -321,7 +321,7 @@ class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
     ) -> BaseModelOutput:
         """Inputs and outputs as for [`TfmBertModel`]; without a mask, `pad_token_id` says what is padding."""
         inputs = (input_ids, attention_mask, inputs_embeds, position_ids, token_type_ids)
-        return self.encoder(*inputs, read_positions, return_dict=True, **kwargs)
+        return self.encoder(*inputs, read_positions=read_positions, return_dict=True, **kwargs)
 
 
 class TfmEncoderDecoderDecoder(TfmDecoderStack):
@@ -363,7 +363,7 @@ class TfmEncoderDecoderForTokenClassification(TfmEncoderDecoderPreTrainedModel):
         """
         check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], self.config.num_labels)
         inputs = (input_ids, attention_mask, inputs_embeds, position_ids, token_type_ids)
-        outputs = self.model(*inputs, labelled(labels), return_dict=True, **kwargs)
+        outputs = self.model(*inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None
         if labels is not None:
