@@ -36,6 +36,7 @@ from transformers import (
 from tfm_zoo import quiet
 from tfm_zoo.built_in_data import LABELS, generated_reviews
 from tfm_zoo.hub.cards import facts_of_zoo_model, write_card
+from tfm_zoo.hub.manifest import complete_manifest
 from tfm_zoo.hub.model_card import metadata_of
 from tfm_zoo.training.tokenizers import learned_word_piece
 from tfm_zoo.visualization import attention_maps, attention_page
@@ -203,6 +204,7 @@ def main(argv: list[str] | None = None) -> None:
     folder = args.output_dir
     zoo.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    complete_manifest(folder)  # which a model writes when it is saved: with the tokenizer
     zoo.name_or_path = str(folder)  # which the page of attention names
     write_card(folder, CARD, metadata_of(zoo), title_of_source(folder), **facts_of_zoo_model(zoo))
     say(

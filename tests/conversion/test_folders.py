@@ -7,7 +7,7 @@ import pytest
 from filelock import FileLock
 
 from tfm_zoo.converters import ConversionError
-from tfm_zoo.converters.folders import new_folder
+from tfm_zoo.converters.new_folders import new_folder
 from tfm_zoo.converters.sources import no_folder
 
 

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from tfm_zoo import TfmBertForSequenceClassification
 from tfm_zoo.cli import app
 from tfm_zoo.converters.checkpoint import fetch
-from tfm_zoo.hub import push, verify
-from tfm_zoo.hub.manifest import FILE
+from tfm_zoo.hub import push, record, verify
+from tfm_zoo.hub.manifest import FILE, write
 
 from ..tiny import tiny_model
 
@@ -45,6 +45,23 @@ def manifest(folder: Path) -> str:
     return "/etc/hostname"
 
 
+def link_to_folder(folder: Path) -> str:
+    (folder.parent / "1_Pooling").mkdir()
+    (folder / "1_Pooling").symlink_to(folder.parent / "1_Pooling")
+    return "1_Pooling"
+
+
+def link_of_card(folder: Path) -> str:
+    (folder / "README.md").symlink_to(folder.parent / "secret")
+    return "README.md"
+
+
+def link_of_manifest(folder: Path) -> str:
+    (folder / FILE).rename(folder.parent / FILE)
+    (folder / FILE).symlink_to(folder.parent / FILE)
+    return FILE
+
+
 @pytest.mark.parametrize("attack", [link, index, manifest])
 def test_push(online, folder, hub_server, attack):
     with pytest.raises((ValueError, OSError), match=attack(folder)):
@@ -57,6 +74,17 @@ def test_verify(folder, attack, monkeypatch):
     monkeypatch.setattr("subprocess.run", None)  # nothing runs
     with pytest.raises(ValueError, match=f"{attack(folder)} leads out of .*model, to "):
         verify(folder)
+
+
+@pytest.mark.parametrize("attack", [link, link_to_folder, link_of_card, link_of_manifest])
+def test_links(folder, attack, monkeypatch):
+    """What they lead to is neither read nor, by `record` and the line of a card, written."""
+    monkeypatch.setattr("subprocess.run", None)
+    name, before = attack(folder), {path: path.read_bytes() for path in folder.parent.glob("*") if path.is_file()}
+    for act in (verify, record):
+        with pytest.raises(ValueError, match=name):
+            act(folder)
+    assert before == {path: path.read_bytes() for path in folder.parent.glob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("attack", [link, index])
@@ -76,6 +104,9 @@ def test_links_of_the_cache_are_sound(folder):
         file.rename(blobs / file.name)
         (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
     assert fetch(snapshot) == snapshot
+    kept, blob = json.loads((snapshot / FILE).read_text()), (snapshot / FILE).resolve()
+    write(kept | {"date": "today"}, snapshot / FILE)
+    assert json.loads(blob.read_text()) == kept and json.loads((snapshot / FILE).read_text())["date"] == "today"
     (snapshot / "vocab.txt").symlink_to("../../../secret")
     with pytest.raises(ValueError, match=r"vocab\.txt leads out of"):
         fetch(snapshot)

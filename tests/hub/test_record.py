@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import tfm_zoo
 from tfm_zoo.cli import app
 from tfm_zoo.hub import manifest, origin, verify
+from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import tiny_decoder, tiny_model
@@ -33,6 +34,26 @@ OFFICIAL = {
     "MarianMTModel": {},
     "BartForSequenceClassification": {},  # makes its own target
     "GPT2ForSequenceClassification": {"pad_token_id": None},  # reads one sequence at a time
+}
+TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+IMAGE = {"image_size": 16, "patch_size": 8}
+#: what reads images or sounds
+SIGNALS = {
+    "ViTForImageClassification": TINY | IMAGE | {"num_labels": 3},
+    "ResNetModel": {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]},
+    "CLIPModel": {
+        "text_config": TINY | {"vocab_size": 99, "projection_dim": 8},
+        "vision_config": TINY | IMAGE | {"projection_dim": 8},
+        "projection_dim": 8,
+    },
+    "Wav2Vec2ForCTC": TINY | {"vocab_size": 9, "conv_dim": [8] * 7, "num_conv_pos_embedding_groups": 4},
+    "ASTForAudioClassification": TINY | {"max_length": 32, "num_mel_bins": 16, "num_labels": 3},
+    "WhisperForConditionalGeneration": {
+        **{"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "num_mel_bins": 8, "vocab_size": 99},
+        **{"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16},
+        **{"max_source_positions": 20, "max_target_positions": 20, "pad_token_id": 0, "bos_token_id": 1},
+        **{"eos_token_id": 2, "decoder_start_token_id": 3, "suppress_tokens": None, "begin_suppress_tokens": None},
+    },
 }
 CODE = """
 import torch
@@ -71,6 +92,30 @@ def test_official_models(name, tmp_path, here):
     assert verdict.ok and not verdict.warnings and verdict.figures["bit_for_bit"], verdict
     assert verdict.figures["loader"] == "transformers" and len(fingerprint["states"]) > 20
     assert ("loss" in fingerprint["outputs"]) == (name != "BertModel")
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_images_and_sounds(name, tmp_path, here):
+    model_class = getattr(transformers, name)
+    model = model_class(model_class.config_class(**SIGNALS[name]))
+    model.save_pretrained(tmp_path)
+    path = tfm_zoo.record(tmp_path)
+    verdict = verify(tmp_path)
+    assert verdict.ok and verdict.figures["bit_for_bit"] and path.stat().st_size < 400_000, verdict
+    outputs = json.loads(path.read_text())["fingerprint"]["outputs"]
+    assert any(len(set(output["values"])) > 1 for output in outputs.values())
+    assert ("loss" in outputs) == ("For" in name)
+    largest = max(model.state_dict(), key=lambda name: model.state_dict()[name].numel())
+    model.state_dict()[largest] += 0.5 * model.state_dict()[largest].std()
+    model.save_pretrained(tmp_path)
+    assert f"weights changed: {largest}" in "".join(verify(tmp_path).differences)
+
+
+def test_what_reads_something_else_is_refused_by_name(tmp_path, here):
+    config = transformers.PatchTSTConfig(d_model=8, ffn_dim=8, num_attention_heads=2, num_hidden_layers=1)
+    transformers.PatchTSTModel(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"cannot be recorded: .*a PatchTSTModel reads past_values, and "):
+        tfm_zoo.record(tmp_path)
 
 
 def test_a_model_in_memory(tmp_path, here):
@@ -200,6 +245,24 @@ def test_command(tmp_path, here):
     assert outcome.exit_code == 1 and "output is missing" in outcome.output
     outcome = runner.invoke(app, ["verify", str(model), "--card", "--matrix", "transformers==5.20"])
     assert outcome.exit_code == 1 and "--card writes into the README.md of a folder" in outcome.output
+
+
+def test_a_converted_folder(tmp_path, here):
+    """Its manifest covers what was copied beside the model."""
+    source, folder = tmp_path / "official", tmp_path / "zoo"
+    tokenizer = word_piece_tokenizer(["The Transformer is a model."] * 3)
+    build_tiny(BY_NAME["BertForMaskedLM"], vocab_size=len(tokenizer)).save_pretrained(source)
+    tokenizer.save_pretrained(source)
+    done = CliRunner().invoke(app, ["convert", str(source), str(folder)])
+    assert done.exit_code == 0, done.output
+    verdict = verify(folder)
+    assert verdict.ok and not verdict.warnings, verdict
+    (folder / "notes.txt").write_text("mine")
+    path = folder / "tokenizer.json"
+    path.write_text(path.read_text().replace("transform", "transfusion").replace('"model"', '"modal"', 1))
+    assert {"files changed since it was recorded: tokenizer.json", "files not recorded"} <= {
+        one.partition(",")[0] for one in verify(folder).differences
+    }
 
 
 def test_a_pull_request(online, here, tmp_path, monkeypatch):

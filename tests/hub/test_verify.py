@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
@@ -19,7 +18,7 @@ from tfm_zoo import (
 )
 from tfm_zoo.cli import app
 from tfm_zoo.hub import Verdict, contents, fingerprints, manifest, verify
-from tfm_zoo.hub.comparisons import compare_code, compare_shipped, compare_versions, compare_weights
+from tfm_zoo.hub.comparisons import compare_code, compare_shipped, compare_tested, compare_versions, compare_weights
 from tfm_zoo.hub.origin import origin_of
 
 from ..tiny import HEADS, tiny_model
@@ -43,7 +42,7 @@ def test_manifest_of_every_head(head, tmp_path):
     assert model.training and saved["tfm_zoo"] == tfm_zoo.__version__
     assert saved["code"].keys() == {path.name for path in tmp_path.glob("*.py")}
     assert saved["weights"].keys() == load_file(tmp_path / "model.safetensors").keys()
-    inputs = {name: torch.tensor(ids) for name, ids in saved["fingerprint"]["inputs"].items()}
+    inputs = fingerprints.given(saved["fingerprint"]["inputs"], model.dtype)
     with torch.no_grad():
         outputs = model.eval()(**inputs)
     outputs_saved = {name: output for name, output in saved["fingerprint"]["outputs"].items() if name != "loss"}
@@ -257,14 +256,17 @@ def test_code_of_another_version(folder):
     assert verify(folder, trust_remote_code=True).ok
 
 
-def test_transformers_outside_of_the_tested_range(folder, monkeypatch):
-    saved = json.loads((folder / manifest.FILE).read_text())
-    monkeypatch.setattr(transformers, "__version__", "6.1.0")
-    verdict = of_code(folder)
-    assert verdict.ok
-    (warning,) = verdict.warnings
-    wanted = r"transformers 6\.1\.0 is outside of the tested range, <6,>=5\.\d+; it was saved with "
-    assert re.fullmatch(wanted + re.escape(saved["transformers"]), warning)
+def test_transformers_outside_of_the_tested_range(folder):
+    """Which the manifest names, for the release that loads it."""
+    saved, verdict = json.loads((folder / manifest.FILE).read_text()), Verdict("model")
+    (oldest, *_, newest) = saved["tested"]["transformers"]
+    for release in (oldest, f"{oldest}.3", f"{newest}.9", newest):
+        compare_tested(saved, release, verdict)
+    assert verdict.ok and verdict.warnings == []
+    for release in ("5.11.0", "6.1.0"):
+        compare_tested(saved, release, verdict)
+    wanted = f" is outside of the tested range, {oldest} to {newest}; it was saved with {saved['transformers']}"
+    assert verdict.ok and verdict.warnings == [f"transformers 5.11.0{wanted}", f"transformers 6.1.0{wanted}"]
 
 
 def test_command(folder, tmp_path):

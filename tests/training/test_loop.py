@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from tfm_zoo.training.loop import Loop, train
-from tfm_zoo.training.run import run_script
+from tfm_zoo.training.run import open_output, run_script
 
 from ..recipes.conftest import CLOCK
 from .tensors import classifier, logged
@@ -159,6 +159,9 @@ def test_a_run_is_not_overwritten_unasked(loop):
     for auto, message in [(None, "a run: give another folder, or --o"), ("auto", "a run and no checkpoint to go on f")]:
         with pytest.raises(FileExistsError, match=f"holds {message}"):  # a finished one
             loop(output_dir=folder, max_train_steps=1, resume_from_checkpoint=auto)
+    # Another run may begin and end while this one reads its data.
+    with pytest.raises(FileExistsError, match="holds a run: give another folder"):
+        open_output(first.run)
     # Killed before its first checkpoint, it begins again, as where a cluster restarts it.
     (folder / "all_results.json").unlink()
     assert train(loop(output_dir=folder, max_train_steps=1, resume_from_checkpoint="auto"))["train_steps"] == 1

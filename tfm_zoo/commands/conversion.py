@@ -37,15 +37,21 @@ def convert(
     debug: Debug = False,
 ) -> None:
     """Convert an official checkpoint to a zoo model, which carries its code and its tokenizer."""
-    from ..converters import ConversionError
-    from ..converters.checkpoint import fetch
-    from ..converters.folders import copy_companions, new_folder
-    from ..converters.scratch import scratch_in
-    from ..hub.cards import write_conversion_card
-    from ..packing import pack_weights
-    from .models import is_zoo, load, save
+    from ..converters.new_folders import new_folder
+    from ..converters.sources import check_source
 
     with errors_in_one_line(debug), new_folder(out, overwrite) as folder, ExitStack() as files:
+        check_source(source)
+        # Imported here, since it takes seconds: what is wrong with a name shows before.
+        from ..converters import ConversionError
+        from ..converters.checkpoint import fetch
+        from ..converters.folders import copy_companions
+        from ..converters.scratch import scratch_in
+        from ..hub.cards import write_conversion_card
+        from ..hub.manifest import complete_manifest
+        from ..packing import pack_weights
+        from .models import is_zoo, load, save
+
         checkpoint_folder = fetch(source)
         if quantize and model_class is None and is_zoo(checkpoint_folder):
             model, title, tokenizer = load(checkpoint_folder, dtype=dtype or "auto"), "zoo", None
@@ -60,6 +66,7 @@ def convert(
             pack_weights(model, quantize)
         save(model, folder, source)
         copy_companions(checkpoint_folder, folder, tokenizer)
+        complete_manifest(folder)
         write_conversion_card(folder, model, source, title, out.resolve().name)
         name = type(model).__name__ if title == "zoo" else f"{title} as {type(model).__name__}"
         result = f"{name}{f', rounded to {quantize},' if quantize else ''} in {out}"
@@ -104,12 +111,16 @@ def export(
 
     With --onnx: as ONNX graphs, in OUT/onnx, beside configuration and tokenizer.
     """
-    from ..converters.checkpoint import fetch
-    from ..converters.folders import copy_companions, new_folder
+    from ..converters.new_folders import new_folder
+    from ..converters.sources import check_source
 
     if onnx and for_engines:
         raise typer.BadParameter("--onnx writes no official checkpoint: leave out one of --onnx and --for-engines.")
     with errors_in_one_line(debug), new_folder(out, overwrite) as folder:
+        check_source(zoo_dir)
+        from ..converters.checkpoint import fetch
+        from ..converters.folders import copy_companions
+
         zoo_folder = fetch(zoo_dir)
         result = write_onnx(zoo_folder, folder) if onnx else write_official(zoo_folder, folder, zoo_dir, for_engines)
         copy_companions(zoo_folder, folder)

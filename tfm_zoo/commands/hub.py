@@ -50,15 +50,15 @@ def verify(
     fails: {"source", "ok": false, "error"}, also with exit code 1. With --matrix: {"source", "ok", "matrix": {...}},
     for each release such a result, with the release that was "installed" and the "seconds" that it took.
     """
-    from ..converters.sources import check_folder, download
+    from ..converters.sources import MANIFEST, check_source, without_manifest
 
     with errors_in_one_line(debug):
-        try:
-            check_folder(model, token)
+        try:  # what is wrong shows before `hub` is imported, which takes seconds
+            check_source(model, revision, token)
             if card and (matrix or not Path(model).is_dir()):
                 raise ValueError("--card writes into the README.md of a folder: give one, and no --matrix")
-            if not Path(model).is_dir():  # asked here, since `hub` takes seconds to import
-                download(model, ["config.json"], revision, token)
+            if manifest is None and Path(model).is_dir() and not Path(model, MANIFEST).is_file():
+                raise FileNotFoundError(without_manifest(model))
             options = {"revision": revision, "token": token, "dtype": dtype, "manifest": manifest}
             options |= {"trust_remote_code": trust_remote_code, "run_changed": run_changed, "code_only": code_only}
             with working(f"Verifying {model}: reading its files, then running it in a fresh process"):
@@ -97,15 +97,15 @@ def record(
     It is written to zoo_manifest.json in the model's folder, or to --output. Look at a model before you record it: what
     it computes now is what verify takes for right.
     """
-    with (
-        errors_in_one_line(debug),
-        working(f"Recording {model}: reading its files, then running it in a fresh process"),
-    ):
-        from .. import hub
-        from ..hub.recording import propose
+    from ..converters.sources import MANIFEST, check_folder
 
-        with TemporaryDirectory() as place:
-            kept = output or (Path(place, "zoo_manifest.json") if create_pr else None)
+    with errors_in_one_line(debug), TemporaryDirectory() as place:
+        check_folder(model, token)
+        with working(f"Recording {model}: reading its files, then running it in a fresh process"):
+            from .. import hub
+            from ..hub.recording import propose
+
+            kept = output or (Path(place, MANIFEST) if create_pr else None)
             options = {"trust_remote_code": trust_remote_code, "revision": revision, "token": token}
             path = hub.record(model, output=kept, **options)
             address = propose(path, model, token, revision) if create_pr else path

@@ -19,6 +19,8 @@ from .errors import ConversionError
 
 #: what is written to OUT lies in `.OUT.partial` until it is whole, and the OUT that it replaces in `old` there
 UNFINISHED, OLD = ".partial", "old"
+#: what `tfm_zoo.hub` writes beside a model
+MANIFEST = "zoo_manifest.json"
 
 
 def is_path(source: str | Path, token: str | None = None) -> bool:
@@ -80,6 +82,20 @@ def check_folder(source: str | Path, token: str | None = None) -> None:
     """Raises a `FileNotFoundError` if `source` names a folder, and there is none."""
     if is_path(source, token) and not Path(source).is_dir():
         raise FileNotFoundError(no_folder(source))
+
+
+def check_source(source: str, revision: str | None = None, token: str | None = None) -> None:
+    """Raises a `FileNotFoundError` if there is no checkpoint of this name. Commands ask before they import what takes
+    seconds."""
+    check_folder(source, token)
+    if not Path(source).exists():
+        download(source, ["config.json"], revision, token)
+
+
+def without_manifest(source: str | Path) -> str:
+    """The error for a checkpoint that was not recorded."""
+    start = f"{source} has no {MANIFEST}: it was not saved as a model of the zoo."
+    return f"{start} `tfm-zoo record` writes one for any model."
 
 
 def download(

@@ -27,6 +27,7 @@ def check(folder: Path, model_class: str, loader: str, dtype: str, saved: dict |
     import torch
     import transformers
 
+    yield {"transformers": transformers.__version__}
     contents, fingerprints = neighbour("contents"), neighbour("fingerprints")
     settings, was = contents.settings_in(folder), (saved or {}).get("fingerprint")
     quantization = settings["config.json"].get("quantization_config") or {}
@@ -61,8 +62,7 @@ def check(folder: Path, model_class: str, loader: str, dtype: str, saved: dict |
     if saved is None:
         yield {"fingerprint": fingerprints.fingerprint_of(model)}
     elif was:
-        inputs = {name: torch.tensor(values) for name, values in was["inputs"].items()}
-        inputs = {name: one.to(model.dtype) if one.is_floating_point() else one for name, one in inputs.items()}
+        inputs = fingerprints.given(was["inputs"], model.dtype)
         yield fingerprints.compute(model, inputs, labels=was.get("labels") or {})
     if saved.get("tokenizer") if saved else contents.has_tokenizer(folder):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **trust)

@@ -1,12 +1,10 @@
 """Compares a checkpoint with its manifest, part by part; differences go into a verdict."""
 
 from dataclasses import dataclass, field
-from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
-import transformers
-from packaging.requirements import Requirement
+from packaging.version import Version
 
 from .. import __version__
 from .contents import code_in, digests_of_files, digests_of_tensors, files_in, weight_files_in
@@ -48,20 +46,26 @@ class Verdict:
 
 
 def compare_versions(saved: dict, origin: Origin, verdict: Verdict) -> None:
-    """Notes the versions that saved the checkpoint; warns if its code is that of another version of `tfm_zoo`, and if
-    the installed transformers is not one that `tfm_zoo` was tested with."""
+    """Notes the versions that saved the checkpoint; warns if its code is that of another version of `tfm_zoo`."""
     names = ("tfm_zoo", "transformers", "torch")
     verdict.figures["saved_by"] = {name: saved[name] for name in names}
-    if origin.version is None:
-        return
-    if origin.version != __version__:
+    if origin.version not in (None, __version__):
         verdict.warnings.append(f"its code is that of tfm_zoo {origin.version}; {__version__} is installed")
-    tested = next(Requirement(line) for line in requires("tfm_zoo") or () if Requirement(line).name == "transformers")
-    if not tested.specifier.contains(transformers.__version__, prereleases=True):
+
+
+def compare_tested(saved: dict, release: str, verdict: Verdict) -> None:
+    """Warns if the transformers that loads it is older or newer than those that the manifest says were tested."""
+    tested = saved.get("tested", {}).get("transformers")
+    if tested and not is_between(tested[0], release, tested[-1]):
         verdict.warnings.append(
-            f"transformers {transformers.__version__} is outside of the tested range, {tested.specifier}; it was saved "
-            f"with {saved['transformers']}"
+            f"transformers {release} is outside of the tested range, {tested[0]} to {tested[-1]}; it was saved with "
+            f"{saved['transformers']}"
         )
+
+
+def is_between(oldest: str, release: str, newest: str) -> bool:
+    """Whether a release lies between two others, whatever the bug fix."""
+    return Version(oldest).release[:2] <= Version(release).release[:2] <= Version(newest).release[:2]
 
 
 def compare_code(saved: dict, folder: Path, verdict: Verdict) -> None:
@@ -77,9 +81,9 @@ def compare_code(saved: dict, folder: Path, verdict: Verdict) -> None:
 
 
 def compare_shipped(saved: dict, verdict: Verdict) -> None:
-    """Checks that a checkpoint has the code of the version that says to have saved it, by file name. (What was recorded
-    later may have any code.)"""
-    shipped = releases().get(saved["tfm_zoo"], {}) if "files" not in saved else {}
+    """Checks that a checkpoint has the code of the version that says to have saved it, by file name. (What `record`
+    wrote, which says what loading left unmatched, may be of any code.)"""
+    shipped = releases().get(saved["tfm_zoo"], {}) if "loading" not in saved else {}
     for name in sorted(shipped.keys() & saved["code"].keys()):
         if shipped[name] != saved["code"][name]:
             verdict.differences.append(f"code file {name} is not the one that tfm_zoo {saved['tfm_zoo']} ships")
@@ -88,7 +92,7 @@ def compare_shipped(saved: dict, verdict: Verdict) -> None:
 def compare_files(saved: dict, folder: Path, verdict: Verdict) -> None:
     """Checks that the other files that loading may read are those that were recorded.
 
-    A model's own manifest records none, since it is saved first; what lies beside it is named.
+    A manifest that was not completed records none, since a model is saved first; what lies beside it is named.
     """
     recorded = saved.get("files")
     names = files_in(folder) - saved["code"].keys()

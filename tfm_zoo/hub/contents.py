@@ -29,12 +29,14 @@ UNREAD_FORMATS = ("*.h5", "*.msgpack", "*.ot", "*.onnx", "*.onnx_data", "*.gguf"
 UNREAD = (
     *("*.md", "LICENSE*", "*.png", "*.jpg", "*.svg", "*.pdf", "*.html"),
     *("zoo_manifest.json", "trainer_state.json", "training_args.bin", "*_results.json", "events.out.*"),
-    *("optimizer.*", "scheduler.*", "rng_state*", "scaler.pt"),
+    *("optimizer.*", "scheduler.*", "rng_state*", "scaler.pt", "*predictions*"),
     *UNREAD_FORMATS,
 )
 UNREAD_FOLDERS = (".*", "__pycache__", "runs", "logs", "wandb", "checkpoint-*", "onnx", "openvino")
 #: what an `auto_map` names: a module in the folder itself, and a class in it
 TARGET = re.compile(r"([\w-]+)\.(\w+)")
+#: whose modules sentence-transformers finds without the folder
+KNOWN_MODULES = ("sentence_transformers.", "torch.nn.")
 
 
 def settings_in(folder: Path) -> dict[str, dict[str, Any]]:
@@ -45,22 +47,41 @@ def settings_in(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def targets_in(folder: Path) -> dict[str, list[str]]:
-    """The classes that the folder's files let transformers or sentence-transformers load: file -> what it names."""
+    """The code that the folder's files let transformers or sentence-transformers load: file -> what it names."""
     named = {}
     for path in [*folder.glob("*config.json"), *folder.glob("*/*config.json"), *folder.glob("modules.json")]:
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            found = list(named_by(json.loads(path.read_text(encoding="utf-8"))))
         except ValueError:  # whoever loads the folder is told so
             continue
-        values = content.get("auto_map") if isinstance(content, dict) else None
-        values = values.values() if isinstance(values, dict) else [values]
-        if isinstance(content, list):  # of sentence-transformers, whose own classes have longer names
-            modules = [str(module.get("type")) for module in content if isinstance(module, dict)]
-            values = [name for name in modules if not name.startswith(("sentence_transformers.", "torch.nn."))]
-        flat = [one for value in values for one in (value if isinstance(value, list) else [value]) if one is not None]
-        if flat:
-            named[path.relative_to(folder).as_posix()] = list(map(str, flat))
+        if found:
+            named[path.relative_to(folder).as_posix()] = found
     return named
+
+
+def named_by(content: Any) -> Iterator[str]:
+    """What settings name as code, at whatever depth: classes of an `auto_map`, pipelines, the modules of
+    sentence-transformers that are not its own, and kernels of attention from the Hub."""
+    for one in content if isinstance(content, list) else ():
+        yield from named_by(one)
+    for name, value in content.items() if isinstance(content, dict) else ():
+        if name in ("auto_map", "impl"):
+            yield from leaves(value)
+        elif name in ("type", "types"):
+            yield from (one for one in leaves(value) if "." in one and not one.startswith(KNOWN_MODULES))
+        elif name.endswith("attn_implementation"):
+            yield from (one for one in leaves(value) if "/" in one)
+        else:
+            yield from named_by(value)
+
+
+def leaves(value: Any) -> Iterator[str]:
+    """What objects and lists hold, however deep, as text."""
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from leaves(one)
+    elif value is not None:
+        yield str(value)
 
 
 def code_in(folder: Path) -> set[str]:

@@ -3,10 +3,11 @@
 Of the zoo, this file uses only `contents.py` and `states.py`: see `check.py`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from inspect import Parameter, signature
+from math import prod
 from typing import Any
 
 import torch
@@ -39,22 +40,30 @@ def fingerprint_of(model: nn.Module, weights: dict[str, torch.Tensor] | None = N
         except Exception as error:
             failure = failure or error
             continue
-        lists = {name: tensor.tolist() for name, tensor in inputs.items()}
-        return {"dtype": str(dtype).removeprefix("torch."), "inputs": lists} | computed
-    raise failure or ValueError(f"a {type(model).__name__} reads {model.main_input_name}: give fixed inputs for it")
+        kept = {name: list(one.shape) if one.is_floating_point() else one.tolist() for name, one in inputs.items()}
+        return {"dtype": str(dtype).removeprefix("torch."), "inputs": kept} | computed
+    read = f"a {type(model).__name__} reads {model.main_input_name}"
+    raise failure or ValueError(f"{read}, and fingerprints are of texts, images and sounds alone")
 
 
 def fixed_inputs(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
     """What a fingerprint may be computed from, the most telling first: sequences, one of them padded, and what else the
     class reads; then less, for classes that take less: classifiers that make their own target, models without a mask,
-    or without a token for padding."""
+    or without a token for padding. For what reads images or sounds, those."""
     config, reads = model.config, signature(model.forward).parameters
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    target_vocabulary = getattr(config, "decoder_vocab_size", None) or text.vocab_size
-    if "input_ids" not in reads and not takes_all(reads):
+    target_vocabulary = getattr(config, "decoder_vocab_size", None) or getattr(text, "vocab_size", None)
+    signals = list(signals_for(config, reads, model.dtype))
+    if signals:
+        target = {}
+        if two_sided(reads) or "input_ids" in reads:
+            ids = sequences(text, text.vocab_size, length=5)["input_ids"]
+            target = {"decoder_input_ids" if two_sided(reads) else "input_ids": ids}
+        yield from (target | signal for signal in signals)
+    if target_vocabulary is None or ("input_ids" not in reads and not takes_all(reads)):
         return
     if "encoder_hidden_states" in reads and getattr(config, "is_encoder_decoder", False) and not two_sided(reads):
-        states = torch.linspace(-1, 1, 6 * config.hidden_size, dtype=model.dtype).view(2, 3, -1)  # a decoder by itself
+        states = ramp((2, 3, config.hidden_size), model.dtype)  # for a decoder by itself
         yield sequences(config, target_vocabulary, length=5) | {"encoder_hidden_states": states}
         return
     inputs = sequences(text, text.vocab_size)
@@ -70,6 +79,35 @@ def fixed_inputs(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
     yield without(inputs, "decoder_input_ids")
     yield without(inputs, "attention_mask")
     yield {name: tensor[:1] for name, tensor in without(inputs, "attention_mask").items()}
+
+
+def signals_for(config: Any, reads: Mapping[str, Parameter], dtype: torch.dtype) -> Iterator[dict[str, torch.Tensor]]:
+    """Two images, or two sounds as waves or as spectra, of the sizes that a configuration may mean."""
+    seen, heard = (getattr(config, f"{kind}_config", None) or config for kind in ("vision", "audio"))
+    if "pixel_values" in reads:
+        size = getattr(seen, "image_size", None) or 224
+        height, width = size if isinstance(size, list | tuple) else (size, size)
+        yield {"pixel_values": ramp((2, getattr(seen, "num_channels", 3), height, width), dtype)}
+    bins = getattr(heard, "num_mel_bins", None)
+    length = getattr(heard, "max_length", 20) if bins else 4000
+    length = 2 * getattr(heard, "max_source_positions", 0) or length
+    for name in {"input_values", "input_features"} & reads.keys():
+        shapes = [(2, bins, length), (2, length, bins)] if bins else [(2, length)]
+        yield from ({name: ramp(shape, dtype)} for shape in shapes)
+
+
+def ramp(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Values from -1 to 1, which the shape alone determines, and no type rounds."""
+    return ((torch.arange(prod(shape)) * 97 % 257 - 128) / 128).view(*shape).to(dtype)
+
+
+def given(kept: dict[str, list], dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """The inputs of a fingerprint, which keeps ids and, of a [`ramp`], the shape. (One of version 0.2 keeps values.)"""
+    inputs = {name: torch.tensor(values) for name, values in kept.items()}
+    return {
+        name: ramp(kept[name], dtype) if one.ndim == 1 else one.to(dtype) if one.is_floating_point() else one
+        for name, one in inputs.items()
+    }
 
 
 def without(inputs: dict[str, torch.Tensor], left_out: str) -> dict[str, torch.Tensor]:

@@ -10,10 +10,11 @@ import torch
 import transformers
 
 from .. import __version__
-from .contents import code_in, digests_of_files, digests_of_tensors, files_in, settings_in
-from .fingerprints import fingerprint_of
-
-FILE = "zoo_manifest.json"
+from ..converters.sources import MANIFEST as FILE
+from .contents import code_in, digests_of_files, digests_of_tensors, files_in, has_tokenizer, settings_in
+from .fingerprints import fingerprint_of, text_through
+from .model_card import TESTED
+from .origin import origin_of
 
 logger = transformers.logging.get_logger(__name__)
 
@@ -34,25 +35,45 @@ def write_manifest(
     write(manifest, folder / FILE)
 
 
-def described(folder: Path, all_files: bool = False) -> dict[str, Any]:
-    """A manifest of what a folder holds, without a fingerprint.
+def complete_manifest(folder: str | Path) -> None:
+    """Adds to the manifest of a model what was saved beside it since, such as its tokenizer: digests of all files that
+    loading may read, and what the tokenizer makes of a text. It is no longer sound then to save another one there."""
+    path = Path(folder, FILE)
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        made = tokenized(path.parent)
+    except Exception as error:  # a model is saved even if its tokenizer, for whatever reason, does not load
+        made = None
+        logger.warning(f"{path} does not say what the tokenizer makes of a text: {error!r}")
+    write(saved | {"settings": settings_in(path.parent)} | files_beside(path.parent) | {"tokenizer": made}, path)
 
-    `all_files`: with digests of all files that loading may read. What is saved beside a model later, such as its
-    tokenizer, is then no longer as it was recorded.
-    """
-    code = code_in(folder)
-    files = {"files": digests_of_files(folder, files_in(folder) - code)} if all_files else {}
+
+def described(folder: Path) -> dict[str, Any]:
+    """A manifest of what a folder holds, without a fingerprint. `tested`: the releases of transformers with which the
+    zoo's code, if it has that, was tested."""
     return {
         "tfm_zoo": __version__,
         "transformers": transformers.__version__,
         "torch": torch.__version__,
         "date": date.today().isoformat(),
+        **({"tested": {"transformers": TESTED}} if origin_of(folder).version == __version__ else {}),
         "settings": settings_in(folder),
-        "code": digests_of_files(folder, code),
-        **files,
+        "code": digests_of_files(folder, code_in(folder)),
         "weights": digests_of_tensors(folder),
         "fingerprint": None,
     }
+
+
+def files_beside(folder: Path) -> dict[str, dict[str, str]]:
+    """What a manifest says of all files that loading may read, but for settings, code and tensors."""
+    return {"files": digests_of_files(folder, files_in(folder) - code_in(folder))}
+
+
+def tokenized(folder: Path) -> dict[str, Any] | None:
+    """What a folder's tokenizer, if it has one, makes of a text."""
+    if not has_tokenizer(folder):
+        return None
+    return text_through(transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
 
 
 def fingerprint(
@@ -75,4 +96,5 @@ def write(manifest: dict[str, Any], path: Path) -> None:
     """Writes a manifest, with each list of numbers on a line."""
     text = json.dumps(manifest, indent=1, default=str)
     text = re.sub(r"\[\n\s+[^\[\]{}\"]*\]", lambda numbers: " ".join(numbers[0].split()), text)
+    path.unlink(missing_ok=True)  # a link, as in the Hub's cache, would lead to a file that others read
     path.write_text(text + "\n", encoding="utf-8")

@@ -6,9 +6,7 @@ from typing import Any
 import transformers
 from huggingface_hub import HfApi
 
-from .contents import has_tokenizer
-from .fingerprints import text_through
-from .manifest import FILE, described, fingerprint, write
+from .manifest import FILE, described, files_beside, fingerprint, tokenized, write
 from .origin import origin_of
 from .verifying import check_files, class_of, find, load_in_fresh_process, loader_of, read_json
 
@@ -61,19 +59,14 @@ def record(
         loader = loader_of(origin, trust_remote_code or in_memory)
     except ValueError as error:
         raise ValueError(f"{source} cannot be recorded: {error}") from error
-    manifest = described(place, all_files=True)
-    manifest |= in_this_process(model, place) if in_memory else in_a_fresh_one(place, model_class, loader)
+    manifest = described(place) | files_beside(place)
+    if in_memory:
+        manifest |= {"fingerprint": fingerprint(model), "tokenizer": tokenized(place), "loading": {}}
+    else:
+        manifest |= in_a_fresh_one(place, model_class, loader)
     path = Path(output or place / FILE)
     write(manifest, path)
     return path
-
-
-def in_this_process(model: transformers.PreTrainedModel, folder: Path) -> dict[str, Any]:
-    """What a model in memory computes, and the tokenizer that lies beside it."""
-    tokenizer = None
-    if has_tokenizer(folder):
-        tokenizer = text_through(transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
-    return {"fingerprint": fingerprint(model), "tokenizer": tokenizer}
 
 
 def in_a_fresh_one(folder: Path, model_class: str, loader: str) -> dict[str, Any]:

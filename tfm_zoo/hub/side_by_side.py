@@ -50,11 +50,12 @@ class Comparison:
     """Two models, state by state.
 
     `first` is the step at which they begin to differ, `None` if they do not; `hints` say what the models do otherwise
-    there, as far as can be seen. `str` is a table.
+    there, as far as can be seen. `str` is a table of the `layers`, and of the part that differs first.
     """
 
     steps: list[Step]
     tolerance: float
+    layers: list[str] = field(default_factory=list)  # the names of those of the first model
     hints: list[str] = field(default_factory=list)
 
     @property
@@ -62,9 +63,17 @@ class Comparison:
         return next((step for step in self.steps if step.relative > self.tolerance), None)
 
     def __str__(self) -> str:
+        first, shown = self.first, [step for step in self.steps if self.is_shown(step)]
         lines = [f"{'states after':56} {'difference':>10} {'relative':>10}"]
-        lines += [f"{step}{'  <- differs first' if step is self.first else ''}" for step in self.steps]
+        lines += [f"{step}{'  <- differs first' if step is first else ''}" for step in shown]
+        more = len(self.steps) - len(shown)
+        lines += [f"({more} more in .steps)"] if more else []
         return "\n".join([*lines, *(f"- {hint}" for hint in self.hints)])
+
+    def is_shown(self, step: Step) -> bool:
+        """Whether a step is that of a layer or of a whole model, or the first that differs."""
+        name, _, which = step.one.partition(" ")
+        return step is self.first or name in (*self.layers, "(output)") or which.startswith("(input)")
 
 
 @torch.no_grad()
@@ -101,7 +110,7 @@ def compare(
     )
     same = names[0] == names[1]
     pairs = [(name, name) for name in ones if name in others] if same else zip(ones, others, strict=False)
-    comparison = Comparison([step(*pair, ones, others) for pair in pairs], tolerance)
+    comparison = Comparison([step(*pair, ones, others) for pair in pairs], tolerance, layers[0])
     if comparison.first:
         pair = ones[comparison.first.one], others[comparison.first.other]
         comparison.hints = [*hints_of_calls(*(state.calls for state in pair)), *hints_of_tokens(*pair, mask, tolerance)]

@@ -14,12 +14,13 @@ from huggingface_hub import hf_hub_download, snapshot_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
 from ..converters.config_reading import check_depth
-from ..converters.sources import check_folder, check_inside, download, not_on_hub
+from ..converters.sources import check_folder, check_inside, download, not_on_hub, without_manifest
 from ..quiet import quiet_retrying
 from . import comparisons
 from .comparisons import TOLERANCE, Verdict
 from .contents import UNREAD_FORMATS, files_in, weight_files_in
 from .manifest import FILE
+from .model_card import CARD
 from .origin import Origin, listed, origin_of
 
 #: what every manifest has
@@ -92,6 +93,7 @@ def verify(
         loader = "folder"
     verdict.figures["loader"] = loader
     loaded, failure = load_in_fresh_process(folder.resolve(), model_class, loader, dtype, saved, python)
+    comparisons.compare_tested(saved, loaded.get("transformers", transformers.__version__), verdict)
     for file, (before, now) in loaded.get("settings", {}).items():
         verdict.differences += [f"{file}: {change}" for change in comparisons.changes(before, now)]
     if failure:
@@ -158,10 +160,6 @@ def find(source: str | Path, revision: str | None, token: str | None, needed: st
     return Path(snapshot_download(str(source), revision=revision, token=token, ignore_patterns=[*UNREAD_FORMATS]))
 
 
-def without_manifest(source: str | Path) -> str:
-    return f"{source} has no {FILE}: it was not saved as a model of the zoo. `tfm-zoo record` writes one for any model."
-
-
 def read_manifest(folder: Path, path: Path | None = None) -> dict[str, Any]:
     """The manifest of a checkpoint's folder, in it or at `path`; a ValueError says what it lacks."""
     path = path or folder / FILE
@@ -176,8 +174,11 @@ def read_manifest(folder: Path, path: Path | None = None) -> dict[str, Any]:
 
 
 def check_files(folder: Path, *names: str) -> None:
-    """Refuses a folder of which a file, or one of these names, lies elsewhere."""
-    check_inside(folder, (*names, *weight_files_in(folder), *sorted(files_in(folder))))
+    """Refuses a folder of which a file, or one of these names, lies elsewhere; and one with links to folders, which
+    are not looked into."""
+    check_inside(folder, (*names, FILE, CARD, *weight_files_in(folder), *sorted(files_in(folder))))
+    if links := sorted(str(path) for path in folder.rglob("*") if path.is_symlink() and path.is_dir()):
+        raise ValueError(f"{listed(links)}: a link to a folder. The folders of a checkpoint lie in its own.")
 
 
 def read_json(path: Path) -> dict[str, Any]:

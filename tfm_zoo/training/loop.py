@@ -19,7 +19,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
+from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.hub.gathering import own_class, whole
+from tfm_zoo.hub.manifest import complete_manifest
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 from tfm_zoo.training.data import counted
@@ -260,6 +262,8 @@ class Loop:
             with checkpoints.staged(self.output_dir) as folder:
                 model.save_pretrained(folder, state_dict=weights)
                 self.task.save_tokenizer(folder)
+                if (folder / MANIFEST).exists():  # of a zoo model
+                    complete_manifest(folder)
                 self.state.write(folder)  # names the step of this model
         self.accelerator.wait_for_everyone()
 

@@ -223,7 +223,17 @@ def check_output_dir(accelerator: Accelerator, args: TrainingOptions) -> Path | 
     if checkpoint and checkpoint.resolve().parent != output_dir.resolve():
         where = f"output_dir {args.output_dir!r}, where the best model of its run is"
         raise ValueError(f"resume_from_checkpoint {resume_from!r} is not in {where}")
-    resumes = checkpoints.asks_to_resume(resume_from)
+    check_replaceable(output_dir, args, checkpoint)
+    if accelerator.is_main_process:
+        check_writable(output_dir)
+    if checkpoints.asks_to_resume(resume_from) and checkpoint is None:
+        logger.info(f"No complete checkpoint in {output_dir}: starting from the beginning")
+    return checkpoint
+
+
+def check_replaceable(output_dir: Path, args: TrainingOptions, checkpoint: Path | None) -> None:
+    """Refuse a folder that holds a run which is neither continued from `checkpoint` nor to be replaced."""
+    resumes = checkpoints.asks_to_resume(args.resume_from_checkpoint)
     may_replace = args.overwrite_output_dir or (resumes and checkpoints.holds_a_dead_run(output_dir))
     if checkpoint is None and checkpoints.holds_a_run(output_dir) and not may_replace:
         lacks = " and no checkpoint to go on from" if resumes else ""
@@ -233,11 +243,6 @@ def check_output_dir(accelerator: Accelerator, args: TrainingOptions) -> Path | 
             f"output_dir {args.output_dir!r} holds a run{lacks}: give another folder,{resume} or --overwrite_output_dir"
             " to replace it"
         )
-    if accelerator.is_main_process:
-        check_writable(output_dir)
-    if resumes and checkpoint is None:
-        logger.info(f"No complete checkpoint in {output_dir}: starting from the beginning")
-    return checkpoint
 
 
 def check_writable(output_dir: Path) -> None:
@@ -263,6 +268,7 @@ def open_output(run: Run) -> Run:
             args = replace(args, hub_model_id=repository)
         output_dir.mkdir(parents=True, exist_ok=True)
         run = replace(run, lock=hold(output_dir, output_dir / ".lock"))
+        check_replaceable(output_dir, args, run.checkpoint)  # again: another run may have ended since
         if run.checkpoint is None:
             for leftover in (*output_dir.glob("checkpoint-*"), *output_dir.glob(f"{checkpoints.STAGING}*")):
                 shutil.rmtree(leftover)
