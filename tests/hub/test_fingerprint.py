@@ -47,7 +47,10 @@ def verdict_on(model, folder) -> Verdict:
 def test_every_type_passes_and_every_drift_is_found(head, tmp_path):
     tiny_model(head).save_pretrained(tmp_path)
     for dtype in ("float32", "bfloat16", "float16"):
-        verdict = verdict_on(head.from_pretrained(tmp_path, dtype=dtype), tmp_path)
+        model = head.from_pretrained(tmp_path, dtype=dtype)
+        for parameter in model.parameters():  # rounding can depend on where in memory a tensor begins
+            parameter.data = parameter.data.clone()
+        verdict = verdict_on(model, tmp_path)
         assert verdict.ok and verdict.figures["tolerance"] == TOLERANCE[dtype], verdict
         assert (max(verdict.figures["drift"].values()) == 0) == (dtype == "float32")
     model = head.from_pretrained(tmp_path)
