@@ -3,11 +3,12 @@
 python recipes/predict.py MODEL --data_files 'corpus/*.parquet' --keep_columns text --output_dir vectors
 python recipes/search.py vectors "a heist that goes wrong" "two friends on a journey" --top 3
 
-All vectors are held in memory, and each is compared. `results/search.md` has this in a few lines, and with FAISS.
+All vectors are held in memory, and each is compared. `results/search.md` shows the lines alone, and FAISS.
 """
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import shorten
 
@@ -18,30 +19,31 @@ from trained import loading, open_config
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False, description="Search texts by meaning.")
-    parser.add_argument("folder", type=Path, help="folder of vectors that predict.py wrote")
+    parser.add_argument("output_dir", type=Path, help="folder of vectors that predict.py wrote")
     parser.add_argument("questions", nargs="+", metavar="question", help="what to look for")
     parser.add_argument("--top", type=int, default=3, help="texts to print for each question")
     parser.add_argument("--prompt_name", help="one of the prompts that the model names, for questions")
     parser.add_argument("--trust_remote_code", action="store_true", help="run a Hub model's code; a folder's is run")
     args = parser.parse_args(argv)
-    if not (args.folder / "_corpus.json").is_file():
-        parser.error(f"{args.folder}: not a folder that predict.py wrote (--output_dir)")
-    about = json.loads((args.folder / "_corpus.json").read_text("utf-8"))
-    if about["results"] != "embeddings":
-        parser.error(f"{args.folder} holds {about['results']}, and a search needs vectors")
-    args.model, args.revision = about["source"], None
-    open_config(args, None, "gives no vectors", parser.error)
     try:
-        search(args, about)
+        search(args, parser.error)
     except (OSError, ValueError) as reason:
         parser.error(str(reason))
 
 
-def search(args: argparse.Namespace, about: dict) -> None:
+def search(args: argparse.Namespace, error: Callable[[str], None]) -> None:
     """Print for each question the nearest texts: the cosine, the row, and the columns that were kept beside it."""
-    table = pq.read_table(args.folder).combine_chunks()
+    if not (args.output_dir / "_corpus.json").is_file():
+        error(f"{args.output_dir}: not a folder that predict.py wrote (--output_dir)")
+    about = json.loads((args.output_dir / "_corpus.json").read_text("utf-8"))
+    if about["results"] != "embeddings":
+        error(f"{args.output_dir} holds {about['results']}, and a search needs vectors")
+    args.model, args.revision = about["source"], None
+    open_config(args, None, "gives no vectors", error)
+    questions = normalized(embedded(args, about))
+    table = pq.read_table(args.output_dir).combine_chunks()
     vectors = normalized(np.stack(table["embedding"].to_numpy()))
-    for question, vector in zip(args.questions, normalized(embedded(args, about)), strict=True):
+    for question, vector in zip(args.questions, questions, strict=True):
         print(question)
         cosines = vectors @ vector
         for row in np.argsort(-cosines)[: args.top].tolist():
@@ -56,7 +58,7 @@ def embedded(args: argparse.Namespace, about: dict) -> np.ndarray:
     options = {name: about[name] for name in ("pooling", "max_length", "dtype")} | loading(args)
     reader = tfm_zoo.CorpusReader.from_pretrained(args.model, prompt_name=args.prompt_name, **options)
     if reader.digest != about["model"]:
-        raise ValueError(f"{args.folder} holds vectors of another model than {args.model} is now")
+        raise ValueError(f"{args.output_dir} holds vectors of another model than {args.model} is now")
     return np.stack([result["embedding"] for result in reader(args.questions)])
 
 

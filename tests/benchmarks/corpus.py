@@ -1,8 +1,8 @@
 """`python -m tests.benchmarks.corpus MODEL --texts FILE`: rows a second of `CorpusReader`, beside what people use.
 
 That is `encode` of sentence-transformers, which sorts the texts by length, at its best batch size; and `datasets.map`
-around the official class. All read the same texts, in turn, in one process. Cosines are with the float32 vectors of
-sentence-transformers. `--rows 256` takes about five minutes on two cores for long texts and short ones.
+around the official class. All read the same texts, in turn, in one process. Cosines are with the vectors of
+sentence-transformers in the first type. On a CPU without instructions for bfloat16, compare `--dtypes float32` alone.
 """
 
 import operator
@@ -26,7 +26,7 @@ from tfm_zoo.training.run import keep_few_kernels
 from .timing import seconds
 
 Encode = Callable[[list[str]], np.ndarray]
-BATCH_SIZES = (16, 32, 64, 128)
+BATCH_SIZES, TYPES = (16, 32, 64, 128), ["float32", "bfloat16"]
 
 
 def zoo(model: str, **options) -> Encode:
@@ -73,6 +73,7 @@ def main(
     texts: Annotated[list[str], typer.Option(help="a file of texts; may be given several times")],
     rows: Annotated[int, typer.Option(help="texts of each file, evenly spaced")] = 2048,
     rounds: Annotated[int, typer.Option(help="how often each reads them")] = 3,
+    dtypes: Annotated[list[str], typer.Option(help="a type of the models; may be given several times")] = TYPES,
 ) -> None:
     """Times every way to embed texts, in turn, and prints rows a second."""
     keep_few_kernels()
@@ -81,19 +82,13 @@ def main(
         corpus = [text for table in Corpus.open(data_files=[file]).tables(0) for text in table["text"].to_pylist()]
         corpus = corpus[:: max(1, len(corpus) // rows)][:rows]
         few = corpus[: max(128, rows // 8)]
-        ways = {
-            "sentence-transformers, float32": sentence_transformers(model, torch.float32, few),
-            "datasets.map, official, float32": mapped(model, torch.float32),
-            "zoo, float32": zoo(model),
-            "zoo, packed float32": zoo(model, pack="float32"),
-            "sentence-transformers, bfloat16": sentence_transformers(model, torch.bfloat16, few),
-            "datasets.map, official, bfloat16": mapped(model, torch.bfloat16),
-            "zoo, bfloat16": zoo(model, dtype="bfloat16"),
-        }
-        if device() == "cpu":
-            ways["zoo, packed bfloat16"] = zoo(model, pack="bfloat16")
-        else:
-            del ways["zoo, packed float32"]
+        ways: dict[str, Encode] = {}
+        for dtype in dtypes:
+            ways[f"sentence-transformers, {dtype}"] = sentence_transformers(model, getattr(torch, dtype), few)
+            ways[f"datasets.map, official, {dtype}"] = mapped(model, getattr(torch, dtype))
+            ways[f"zoo, {dtype}"] = zoo(model, dtype=dtype)
+            if device() == "cpu":
+                ways[f"zoo, packed {dtype}"] = zoo(model, pack=dtype)
         times: dict[str, list[float]] = {name: [] for name in ways}
         vectors: dict[str, np.ndarray] = {}
         for turn in range(rounds):
@@ -106,7 +101,7 @@ def main(
             speed, dtype = len(corpus) / statistics.median(times[name]), name.split()[-1]
             rival = f"sentence-transformers, {dtype}"
             ratio = statistics.median(map(operator.truediv, times[rival], times[name]))
-            cosine = (vectors["sentence-transformers, float32"] * vectors[name]).sum(1).min()
+            cosine = (vectors[f"sentence-transformers, {dtypes[0]}"] * vectors[name]).sum(1).min()
             print(f"  {name:34} {speed:8.1f} rows/s   {ratio:.2f} of {rival}   least cosine {cosine:.7f}", flush=True)
 
 

@@ -1,6 +1,7 @@
-"""`search.py` finds the nearest texts in a folder that `predict.py` wrote."""
+"""`search.py`, and the lines of its page, find the nearest texts in a folder that `predict.py` wrote."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,22 +10,32 @@ from tfm_zoo import CorpusReader
 from tfm_zoo.corpus.run import CorpusRun
 from tfm_zoo.corpus.source import Corpus
 
+from ..documents.document import ROOT, read
 from ..recipes.conftest import imported
 
-SEARCH = imported(Path(__file__).parents[2] / "recipes" / "search.py")
+SEARCH = imported(ROOT / "recipes" / "search.py")
 
 
-@pytest.fixture
-def vectors(encoder, texts, tmp_path) -> Path:
-    (tmp_path / "texts.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
-    corpus = Corpus.open(data_files=[str(tmp_path / "texts.jsonl")], keep=["text"])
-    CorpusRun(corpus, CorpusReader.from_pretrained(str(encoder), pooling="cls+mean"), tmp_path / "out", 30)()
-    return tmp_path / "out"
+@pytest.fixture(scope="module")
+def vectors(encoder, texts, tmp_path_factory) -> Path:
+    """Vectors of length 1, of a model with the files of sentence-transformers."""
+    folder = tmp_path_factory.mktemp("search")
+    shutil.copytree(encoder, folder / "model")
+    kinds = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in kinds.items()]
+    (folder / "model/modules.json").write_text(json.dumps(modules))
+    (folder / "texts.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    corpus = Corpus.open(data_files=[str(folder / "texts.jsonl")], keep=["text"])
+    reader = CorpusReader.from_pretrained(str(folder / "model"), pooling="cls+mean")
+    CorpusRun(corpus, reader, folder / "cls+mean", 30)()
+    CorpusRun(corpus, CorpusReader.from_pretrained(str(folder / "model")), folder / "vectors/imdb", 30)()
+    return folder
 
 
-def test_the_nearest_text_is_the_question_itself(vectors, texts, capsys):
+@pytest.mark.parametrize("folder", ["cls+mean", "vectors/imdb"])
+def test_the_nearest_text_is_the_question_itself(vectors, texts, capsys, folder):
     asked = [text for text in texts if 40 < len(text) < 90][:3]
-    SEARCH.main([str(vectors), *asked, "--top", "2"])
+    SEARCH.main([str(vectors / folder), *asked, "--top", "2"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[::3] == asked
     for question, best, second in zip(asked, lines[1::3], lines[2::3], strict=True):
@@ -32,13 +43,24 @@ def test_the_nearest_text_is_the_question_itself(vectors, texts, capsys):
         assert float(second.split()[0]) < 1
 
 
-def test_what_cannot_be_searched(vectors, encoder, tmp_path, capsys):
-    about = json.loads((vectors / "_corpus.json").read_text())
+def test_the_lines_of_the_page_find_what_the_script_finds(vectors, capsys, monkeypatch):
+    monkeypatch.chdir(vectors)
+    code = read(ROOT / "recipes/results/search.md").code("text").partition("import faiss")[0]
+    exec(code.replace("sentence-transformers/all-MiniLM-L6-v2", "model"))
+    lines = capsys.readouterr().out.splitlines()
+    SEARCH.main(["vectors/imdb", "a documentary about animals in the wild"])
+    found = capsys.readouterr().out.splitlines()[1:]
+    assert len(lines) == 3 and [line.split(maxsplit=2)[2] for line in found] == lines
+
+
+def test_what_cannot_be_searched(vectors, tmp_path, capsys):
+    out = shutil.copytree(vectors / "vectors/imdb", tmp_path / "out")
+    about = json.loads((out / "_corpus.json").read_text())
     changes = {"holds labels, and a search needs vectors": "results", "vectors of another model than": "model"}
     for message, name in changes.items():
-        (vectors / "_corpus.json").write_text(json.dumps(about | {name: "labels"}))
+        (out / "_corpus.json").write_text(json.dumps(about | {name: "labels"}))
         with pytest.raises(SystemExit):
-            SEARCH.main([str(vectors), "a film"])
+            SEARCH.main([str(out), "a film"])
         assert message in capsys.readouterr().err
     with pytest.raises(SystemExit):
         SEARCH.main([str(tmp_path), "a film"])

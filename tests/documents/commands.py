@@ -113,7 +113,7 @@ def run_script(script: str, options: list[str]) -> Path | None:
 
     expect("script", [script], lambda path: Path(path).is_file())
     module = imported(Path(script))
-    names = ("start_accelerator", "Accelerator", "TrainingArguments", "SFTConfig", "corpus_run")
+    names = ("start_accelerator", "Accelerator", "TrainingArguments", "SFTConfig", "corpus_run", "search")
     starts = [(run, "start_accelerator"), *((module, name) for name in names)]
     try:
         with ExitStack() as patches, complaints():
