@@ -14,6 +14,7 @@ from tfm_zoo import (
 )
 
 from ..tiny import NO_DROPOUT, tiny_model
+from ..varlen import device
 
 IDS = torch.randint(5, 61, (2, 12), generator=torch.Generator().manual_seed(0))
 POSITIONS = torch.tensor([[*range(5), *range(4), *range(3)], [*range(2), 0, *range(9)]])
@@ -68,7 +69,7 @@ def pairs(is_causal: bool, dtype: torch.dtype = torch.bool) -> torch.Tensor:
     return torch.zeros(sees.shape).masked_fill(~sees, torch.finfo().min) if dtype.is_floating_point else sees.to(dtype)
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa", "varlen"])
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("name", MODELS)
 def test_documents_of_a_row_do_not_see_each_other(name, mask, attention):
@@ -77,7 +78,10 @@ def test_documents_of_a_row_do_not_see_each_other(name, mask, attention):
         model = tiny_model(head, skip_padding=skip_padding, **NO_DROPOUT, **fields)
         model.set_attn_implementation(attention)
         for training in (False, True):
-            assert max(differences(model.train(training), MASKS[mask])) < 1e-5
+            with device() as kernel:
+                assert max(differences(model.train(training), MASKS[mask])) < 1e-5
+            has_bias = model.config.has_position_bias
+            assert bool(kernel.calls) == (attention == "varlen" and skip_padding and not has_bias)
 
 
 @torch.no_grad()

@@ -29,11 +29,13 @@ class KeptTokens(NamedTuple):
         indices: `(tokens,)`, the index of each in the flattened padded batch.
         shape: (batch, length) of the padded batch.
         lengths: number of tokens of each sequence.
+        bounds: int32 `(sequences + 1,)`, where each begins in the row, and where the last one ends.
     """
 
     indices: torch.LongTensor
     shape: tuple[int, int]
     lengths: list[int]
+    bounds: torch.IntTensor
 
 
 class Window(NamedTuple):
@@ -56,6 +58,7 @@ class Layout(NamedTuple):
         keys: the same for the keys.
         parts: a layout for each sequence, where attention runs sequence by sequence, or, if there is a mask too, for
             all of them at once.
+        by_bounds: whether a kernel runs once over the kept tokens of both sides, by their bounds.
         bias: of positions, `(batch, heads, queries, keys)`, where it is not in the mask: flex attention has a mask of
             blocks, to which no number can be added, and adds the bias to each score.
     """
@@ -65,6 +68,7 @@ class Layout(NamedTuple):
     queries: KeptTokens | None = None
     keys: KeptTokens | None = None
     parts: list["Layout"] | None = None
+    by_bounds: bool = False
     bias: torch.Tensor | None = None
 
 

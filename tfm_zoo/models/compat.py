@@ -7,6 +7,7 @@ from transformers.activations import ACT2FN
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
 from transformers.integrations import use_experts_implementation
 from transformers.masking_utils import (
+    ALL_MASK_ATTENTION_FUNCTIONS,
     create_bidirectional_mask,
     create_bidirectional_sliding_window_mask,
     create_causal_mask,
@@ -18,4 +19,13 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
+from transformers.utils.import_utils import is_torch_greater_or_equal
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+varlen_attn = None
+if is_torch_greater_or_equal("2.12"):  # the first whose kernel takes a scale, windows and grouped heads
+    from torch.nn.attention.varlen import varlen_attn
+#: torch's attention, which by the second name runs over real tokens where `takes_bounds` says that it can
+FUSED = ("sdpa", "varlen")
+ALL_ATTENTION_FUNCTIONS.register("varlen", ALL_ATTENTION_FUNCTIONS["sdpa"])
+ALL_MASK_ATTENTION_FUNCTIONS.register("varlen", ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])

@@ -15,9 +15,10 @@ from .inputs import (
     is_traced,
     marks_padding,
 )
+from .kernels import takes_bounds
 from .linear_attention import padding_mask
-from .masks import empty_states, find_layouts, hides_nothing, pairs_as_read
-from .padding import find_kept, has_hooks, keep_tokens, unless_read
+from .masks import empty_states, find_layouts, hides_nothing, pairs_as_read, shown_keys
+from .padding import find_kept, has_hooks, keep_tokens, read_padding, unless_read
 from .positions import TfmRotaryEmbedding
 
 DECODER_MASKS = {
@@ -71,8 +72,8 @@ def decoder_batch(
     if cache is None and not any(asks_for(config, options, name) for name in SHOWN):
         if are_counted:
             kept = unread_positions(model, attention_mask, read)
-        elif is_packed and "flash" in (config._attn_implementation or ""):  # which takes bounds, and no mask
-            kept = unless_read(model, attention_mask, read, options, documents)
+        elif is_packed and takes_bounds(model, empty_states(model, given)):  # and no mask
+            kept = unless_read(model, *read_padding(attention_mask, read), options, documents)
     tokens = keep_tokens(tokens, kept)
 
     layouts = decoder_layouts(model, given, attention_mask, cache, documents, kept)
@@ -113,8 +114,13 @@ def decoder_layouts(
 ) -> dict[str, Layout]:
     """Who attends to whom, for each type of layer; `documents` are [`documents_of`] the batch."""
     is_step = given.shape[1] == 1 and (cache is None or isinstance(cache, DynamicCache))
-    if is_step and hides_nothing(model, given, attention_mask):
-        return dict.fromkeys(model.layer_types, EVERYTHING)  # a single token sees itself and all before it
+    if is_step and hides_nothing(model, given, None):
+        if attention_mask is None:
+            return dict.fromkeys(model.layer_types, EVERYTHING)  # a single token sees itself and all before it
+        if marks_padding(attention_mask) and "linear_attention" not in model.layer_types:
+            states = empty_states(model, given)
+            sees = pairs_as_read(model.config, shown_keys(attention_mask, states), states)
+            return dict.fromkeys(model.layer_types, Layout(sees))
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
         states = empty_states(model, given)
         return {each: Layout(pairs_as_read(model.config, mask, states)) for each, mask in attention_mask.items()}
@@ -147,13 +153,7 @@ def unread_positions(model, attention_mask, read: torch.Tensor | None) -> KeptTo
         return None
     if not (attention_mask is None or marks_padding(attention_mask)):
         return None
-    if attention_mask is None:
-        kept = find_read(read)
-    else:
-        real = attention_mask.to(read)
-        is_first = real & (real.cumsum(dim=1) == 1)  # a row without any position would have no output
-        is_read = (read & ~real).any()
-        kept = None if is_read else find_kept(up_to_last(read) & real | is_first)
+    kept = find_read(read, None if attention_mask is None else attention_mask.to(read))
     if kept is None or follows_length(model.rotary_emb, kept.shape[1]):
         return None
     return None if has_hooks(*model._modules.values()) else kept
@@ -180,10 +180,10 @@ def only_last(positions: torch.BoolTensor) -> torch.BoolTensor:
     return places == (positions * places).argmax(dim=1, keepdim=True)
 
 
-def find_read(read_positions: torch.Tensor) -> KeptTokens | None:
-    """The positions of each row up to the last one that is read, which are true; `None` if they are all."""
-    if is_traced(read_positions):
-        return None
-    is_needed = up_to_last(read_positions)
-    is_needed[:, 0] = True  # a row without any position would have no output
-    return find_kept(is_needed)
+def find_read(read: torch.BoolTensor, real: torch.BoolTensor | None = None) -> KeptTokens | None:
+    """The positions of each row up to the last one that is read, and of them the `real` ones, if they are given; each
+    `(batch, length)`. `None` if they are all, or if others are read."""
+    needed = up_to_last(read)
+    real = torch.ones_like(needed) if real is None else real
+    needed = (needed & real) | (real & (real.cumsum(dim=1) == 1))  # a row without any position would have no output
+    return find_kept(needed, lengths=read_padding(needed, read)[1])

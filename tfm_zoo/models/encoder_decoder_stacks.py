@@ -151,9 +151,9 @@ class TfmCrossAttention(TfmAttention):
                 past_key_values.is_updated[self.layer_idx] = True
 
         rows, length, _ = hidden_states.shape
-        # The rows that read one source are laid end to end, as if they were one row. (Rows that are kept in part, laid
-        # end to end themselves, do not share one.)
-        sources = key.shape[0] if layout.queries is None else rows
+        # The rows that read one source are laid end to end, as if they were one row. (Rows that are kept in part, and
+        # those whose bounds a kernel reads, all are.)
+        sources = key.shape[0] if layout.queries is None else 1
         query = self.q_proj(hidden_states)  # tensor parallelism leaves some of the heads to other processes
         query = query.view(sources, -1, query.shape[-1] // self.head_dim, self.head_dim).transpose(1, 2)
         if self.q_norm is not None:

@@ -33,8 +33,8 @@ def encoder_batch(model, tokens: Tokens, attention_mask, options: dict, read=Non
     if model.config.dropped_token_id is not None:
         tokens = with_masks_dropped(model, tokens, mask)
 
-    mask, lengths = read_padding(mask)
-    kept = unless_read(model, mask, read, options, documents, lengths, reads_first)
+    mask, lengths = read_padding(mask, read, reads_first)
+    kept = unless_read(model, mask, lengths, options, documents)
     tokens = keep_tokens(tokens, kept)
 
     if kept is None and documents is None and hides_nothing(model, given, mask):

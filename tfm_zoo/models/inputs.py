@@ -7,13 +7,13 @@ import torch
 from torch.nn import functional as F
 
 from .batch import Tokens
-from .compat import is_functorch_wrapped_tensor
+from .compat import FUSED, is_functorch_wrapped_tensor
 
 IGNORED = -100  # the label of a position that has none
 VOCABULARY = "the vocabulary (vocab_size)"
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
 #: attention implementations, and how those of flash attention begin, that keep sequences of a row apart as told here
-SEPARATED = ("eager", "sdpa", "flex_attention", "flash", "kernels-community/")
+SEPARATED = ("eager", *FUSED, "flex_attention", "flash", "kernels-community/")
 
 
 def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, prefix: str = "") -> torch.Tensor:
@@ -97,9 +97,9 @@ def check_positions(model, position_ids: torch.LongTensor) -> torch.LongTensor:
 def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ignored: int | None = None) -> None:
     """Raises a `ValueError` for ids outside 0 to `size - 1` that are not `ignored`.
 
-    Only on a CPU: elsewhere it would wait for the device, which refuses such ids itself.
+    Only on a CPU: another device, which would be waited for, refuses such ids itself.
     """
-    if ids is None or ids.device.type != "cpu" or is_traced(ids) or not ids.numel():
+    if ids is None or not reads_freely(ids) or not ids.numel():
         return
     ids = ids if ignored is None else ids.masked_fill(ids == ignored, 0)
     check_range(name, *(end.item() for end in ids.aminmax()), size, table)
@@ -191,6 +191,11 @@ def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTen
                 "carry one sequence into the next. They should be rows of their own, padded."
             )
     return documents * is_packed
+
+
+def reads_freely(states: torch.Tensor) -> bool:
+    """Whether the host can read a tensor's values without waiting for its device."""
+    return states.device.type == "cpu" and not is_traced(states)
 
 
 def marks_padding(attention_mask: object) -> bool:

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .batch import FAR, KeptTokens, Layout, Window
+from .batch import FAR, Layout, Window
+from .compat import FUSED, varlen_attn
 from .inputs import is_traced
 from .linear_attention import linear_attention_forward
 from .padding import keep, restore
@@ -21,7 +22,10 @@ from .padding import keep, restore
 def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layout: Layout, query) -> Callable:
     """The function that a layer's attention calls: `attend`, which transformers has for this implementation, or one
     that is faster there; and around it, what the layout asks for. `query`: `(batch, heads, length, head_dim)`."""
-    is_fused = implementation == "sdpa" and query.device.type == "cpu"
+    if layout.by_bounds:
+        attend = varlen_attention_forward if implementation == "varlen" else attend
+        return partial(attend_by_bounds, attend, layout)
+    is_fused = implementation in FUSED and query.device.type == "cpu"
     has_dropout = is_fused and module.training and module.attention_dropout
     if module.layer_type == "linear_attention":
         attend = linear_attention_forward
@@ -39,8 +43,45 @@ def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layo
         return partial(attend_apart if layout.mask is None else attend_together, attend, layout)
     if layout.queries is None and layout.keys is None:
         return attend
-    takes_bounds = attend is not linear_attention_forward and "flash" in (implementation or "")
-    return partial(attend_by_bounds if takes_bounds else attend_padded, attend, layout)
+    return partial(attend_padded, attend, layout)
+
+
+def takes_bounds(model, states: torch.Tensor) -> bool:
+    """Whether a kernel runs over real tokens, laid end to end, in layers that compare positions: flash attention where
+    it is asked for; torch's own (torch 2.12) where `"varlen"` is asked for and the device has it. Elsewhere `"varlen"`
+    is `"sdpa"`, and padding is restored around it. `states` are of the model's dtype and on its device."""
+    config, head_dim = model.config, model.cache_sizes[1]
+    if config._attn_implementation != "varlen":
+        return "flash" in (config._attn_implementation or "")
+    if varlen_attn is None or not states.is_cuda or torch.cuda.get_device_capability(states.device) < (8, 0):
+        return False
+    has_more = config.has_position_bias or config.attn_logit_softcapping is not None  # than products in its scores
+    is_dropped = model.training and config.attention_dropout > 0
+    fits = kernel_dtype(states) in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= 256
+    return fits and not has_more and not is_dropped
+
+
+def kernel_dtype(states: torch.Tensor) -> torch.dtype:
+    """The dtype in which products of these states are computed: that of autocast, where it is on."""
+    device = states.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
+
+
+def varlen_attention_forward(module, query, key, value, attention_mask: None, scaling: float, **kwargs):
+    """Attention over sequences that are laid end to end, by their bounds, with torch's own kernel."""
+    before = -1 if module.sliding_window is None else module.sliding_window - 1
+    dtype = kernel_dtype(value)
+    output = varlen_attn(
+        *(heads[0].transpose(0, 1).to(dtype) for heads in (query, key, value)),  # (tokens, heads, head_dim)
+        kwargs["cu_seq_lens_q"],
+        kwargs["cu_seq_lens_k"],
+        kwargs["max_length_q"],
+        kwargs["max_length_k"],
+        scale=scaling,
+        window_size=(before, 0 if module.is_causal else before),
+        enable_gqa=module.num_key_value_groups > 1,
+    )
+    return output.unsqueeze(0), None
 
 
 def eager_attention_forward(module, query, key, value, attention_mask, scaling, dropout=0.0, softcap=None, **kwargs):
@@ -146,23 +187,11 @@ def attend_together(attend: Callable, layout: Layout, module, query, key, value,
 
 def attend_by_bounds(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
     """Calls a kernel once for all sequences, laid end to end, with the bounds of each."""
-    rows, _, length, _ = query.shape
-    query, kwargs["cu_seq_lens_q"], kwargs["max_length_q"] = end_to_end(query, layout.queries)
-    key, kwargs["cu_seq_lens_k"], kwargs["max_length_k"] = end_to_end(key, layout.keys)
-    output, weights = attend(module, query, key, end_to_end(value, layout.keys)[0], None, **kwargs)
-    return output if layout.queries is not None else output[0].unflatten(0, (rows, length)), weights
-
-
-def end_to_end(heads: torch.Tensor, kept: KeptTokens | None) -> tuple[torch.Tensor, torch.IntTensor, int]:
-    """Heads `(rows, heads, length, head_dim)`, or those of kept tokens, in one row; where each sequence begins in it,
-    and the last one ends, `(sequences + 1,)`; and the longest length."""
-    lengths = [heads.shape[2]] * heads.shape[0] if kept is None else kept.lengths
-    bounds = F.pad(torch.tensor(lengths, device=heads.device).cumsum(0), (1, 0)).to(torch.int32)
-    if kept is None:
-        heads = heads.transpose(0, 1).flatten(1, 2).unsqueeze(0)
-    elif heads.shape[::2] == kept.shape:  # not in one row yet
-        heads = keep(heads.transpose(1, 2), kept).transpose(1, 2)
-    return heads, bounds, max(lengths)
+    for side, kept in (("q", layout.queries), ("k", layout.keys)):
+        kwargs[f"cu_seq_lens_{side}"], kwargs[f"max_length_{side}"] = kept.bounds, max(kept.lengths)
+    if key.shape[::2] == layout.keys.shape:  # a source's, not in one row yet
+        key, value = (keep(heads.transpose(1, 2), layout.keys).transpose(1, 2) for heads in (key, value))
+    return attend(module, query, key, value, None, **kwargs)
 
 
 def attend_padded(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):

@@ -6,8 +6,9 @@ from functools import partial
 import torch
 
 from .batch import EVERYTHING, FAR, KeptTokens, Layout, Window
-from .inputs import is_traced, marks_padding
-from .padding import read_padding
+from .compat import FUSED
+from .inputs import is_traced, marks_padding, reads_freely
+from .kernels import takes_bounds
 
 BLOCKS_FROM = 4  # attention runs in blocks for inputs at least this many windows long
 
@@ -25,7 +26,14 @@ def pairs_as_read(config, mask: object, states: torch.Tensor) -> object:
     if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or mask.is_floating_point():
         return mask
     sees, lowest = mask.bool(), torch.finfo(states.dtype).min
-    return sees if config._attn_implementation == "sdpa" else added_to_scores(sees, states.dtype, lowest)
+    return sees if config._attn_implementation in FUSED else added_to_scores(sees, states.dtype, lowest)
+
+
+def shown_keys(mask: torch.Tensor, states: torch.Tensor) -> torch.BoolTensor | None:
+    """A mask of padding `(batch, keys)` for queries that all see the same keys, `(batch, 1, 1, keys)`; `None` if it
+    hides nothing, as far as one can tell."""
+    sees = mask.to(states.device).bool()[:, None, None]
+    return None if reads_freely(sees) and sees.all() else sees
 
 
 def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype, unseen: float = -torch.inf) -> torch.Tensor:
@@ -86,11 +94,11 @@ def make_layout(
 
 
 def hides_nothing(model, given: torch.Tensor, attention_mask: object) -> bool:
-    """Whether no layer needs a mask: none has a window, and the caller's, if any, marks no padding. (In a graph nobody
-    can tell: then they do.)"""
-    if model.config._attn_implementation not in ("eager", "sdpa") or "sliding_attention" in model.layer_types:
+    """Whether no layer needs a mask: none has a window, and the caller, if he passed one, does not either, as
+    [`read_padding`] says. (In a graph nobody can tell: then they do.)"""
+    if model.config._attn_implementation not in ("eager", *FUSED) or "sliding_attention" in model.layer_types:
         return False
-    return not is_traced(given) and read_padding(attention_mask)[0] is None
+    return not is_traced(given) and attention_mask is None
 
 
 def find_window(
@@ -100,7 +108,7 @@ def find_window(
     positions, with a mask of pairs, in a graph, and for short inputs. `is_causal`: it ends at the position itself,
     which it then counts."""
     size, length = config.sliding_window, states.shape[1]
-    if config._attn_implementation != "sdpa" or config.has_position_bias:
+    if config._attn_implementation not in FUSED or config.has_position_bias:
         return None
     if is_traced(states) or length < BLOCKS_FROM * size:
         return None
@@ -124,10 +132,10 @@ def lay_out(
     """Who attends to whom among the tokens that are kept, in the layers of one type. `make` makes the layout of all, of
     a type and a mask; `shows_weights`: the caller asks for attention weights, which are those of the padded batch."""
     config, implementation = model.config, model.config._attn_implementation or "eager"
-    if layer_type != "linear_attention" and "flash" in implementation:
-        return Layout(queries=kept, keys=kept)  # a kernel for sequences laid end to end
+    if layer_type != "linear_attention" and takes_bounds(model, states):
+        return Layout(queries=kept, keys=kept, by_bounds=True)
     # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device.
-    can_split = layer_type == "linear_attention" or implementation in ("eager", "sdpa")
+    can_split = layer_type == "linear_attention" or implementation in ("eager", *FUSED)
     if states.device.type != "cpu" or shows_weights or not can_split:
         return make(layer_type, mask)._replace(queries=kept, keys=kept)
     # No padding is left to be hidden. Eager attention does not know what is causal; others see all that they should.

@@ -14,7 +14,7 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 
-from .batch import Tokens
+from .batch import EVERYTHING, Tokens
 from .cache import TfmGenerationMixin
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
@@ -119,6 +119,8 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             read=read_positions,
         )
         if source is not None:
+            hides = source.kept is not None or any(layout is not EVERYTHING for layout in source.layouts.values())
+            attention_mask = attention_mask if hides else None  # the decoder does not ask again
             encoder_outputs = self.encoder(batch=source, return_dict=True, **kwargs)
         outputs = self.decoder(
             batch=target,

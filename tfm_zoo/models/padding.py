@@ -8,18 +8,24 @@ import torch
 from torch import nn
 
 from .batch import KeptTokens, Tokens
-from .inputs import asks_for, is_traced, marks_padding
+from .inputs import asks_for, is_traced, marks_padding, reads_freely
 
 #: packages whose hooks take hidden states of any shape
 LIBRARIES = ("torch.", "transformers.", "accelerate.", "deepspeed.", "peft.")
 
 
-def read_padding(attention_mask: object) -> tuple[object, list[int] | None]:
+def read_padding(
+    attention_mask: object, read: torch.Tensor | None = None, reads_first: bool = False
+) -> tuple[object, list[int] | None]:
     """A caller's mask, `None` if it marks no padding; and the number of real tokens of each row, for which the device
-    is waited for, once a batch. `None` where the mask is another, or in a graph, in which nobody can tell."""
+    is waited for, once a batch: 0 where the caller reads padding, at positions that are true in `read`, or the first.
+    `None` where the mask is another, or in a graph, in which nobody can tell."""
     if not marks_padding(attention_mask) or is_traced(attention_mask):
         return attention_mask, None
-    lengths = attention_mask.count_nonzero(dim=1).tolist()
+    counts = attention_mask.count_nonzero(dim=1)
+    if read is not None:
+        counts = counts * ~(read.to(attention_mask.device).bool() & (attention_mask == 0)).any()
+    lengths = (counts * (attention_mask[:, 0] != 0).all() if reads_first else counts).tolist()
     return (None if min(lengths) == attention_mask.shape[1] else attention_mask), lengths
 
 
@@ -40,22 +46,33 @@ def find_kept(
     real = attention_mask.bool()
     if min(lengths) == 0 or (min(lengths) == real.shape[1] and documents is None):
         return None
+    counts, flat, total = real.sum(dim=1), real.flatten(), sum(lengths)
+    # (A size that only the device knows would be waited for.)
+    indices = flat.nonzero().flatten() if reads_freely(flat) else flat.byte().argsort(descending=True, stable=True)
     if documents is not None:
         rows = torch.arange(len(real), device=real.device)[:, None] * real.shape[1]
-        lengths = (rows + documents)[real].unique_consecutive(return_counts=True)[1].tolist()
-    return KeptTokens(real.flatten().nonzero().flatten(), tuple(real.shape), lengths)
+        counts = (rows + documents)[real].unique_consecutive(return_counts=True)[1]
+        lengths = counts.tolist()
+    bounds = nn.functional.pad(counts.cumsum(0), (1, 0)).to(torch.int32)
+    return KeptTokens(indices[:total], tuple(real.shape), lengths, bounds)
+
+
+def every_token(rows: int, length: int, device: torch.device) -> KeptTokens:
+    """All tokens of a batch without padding."""
+    indices = torch.arange(rows * length, device=device)
+    bounds = torch.arange(0, rows * length + 1, length, dtype=torch.int32, device=device)
+    return KeptTokens(indices, (rows, length), [length] * rows, bounds)
 
 
 def unless_read(
     model,
     attention_mask: torch.Tensor | None,
-    read: torch.Tensor | None,
+    lengths: list[int] | None,
     options: dict,
     documents: torch.LongTensor | None = None,
-    lengths: list[int] | None = None,
-    reads_first: bool = False,
 ) -> KeptTokens | None:
-    """The real tokens of a batch; `None` if they are all, or if the caller or a hook reads hidden states of others."""
+    """The real tokens of a batch, of which each row has `lengths`, as [`read_padding`] counts them; `None` if they are
+    all, or if the caller or a hook reads hidden states of others."""
     if attention_mask is None and documents is None:
         return None
     # A caller who asks for hidden states gets copies with the padding restored, to which no gradient would flow.
@@ -63,12 +80,9 @@ def unless_read(
     if not model.config.skip_padding or is_copied or (documents is not None and model.position_bias is not None):
         return None
     if documents is not None and attention_mask is None:
-        attention_mask = torch.ones_like(documents)
+        attention_mask, lengths = torch.ones_like(documents), [documents.shape[1]] * len(documents)
     kept = find_kept(attention_mask, documents, lengths)
-    if kept is None or (reads_first and not attention_mask[:, 0].all()) or has_hooks(*model._modules.values()):
-        return None
-    is_read = read is not None and read.to(attention_mask.device)[attention_mask == 0].any()
-    return None if is_read else kept
+    return None if kept is None or has_hooks(*model._modules.values()) else kept
 
 
 def has_hooks(*parts: nn.Module | None) -> bool:

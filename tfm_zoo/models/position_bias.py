@@ -7,10 +7,11 @@ from torch import nn
 from transformers import initialization as init
 
 from .batch import Batch, Layout
+from .compat import FUSED
 from .layers import runs_backward_apart
 from .masks import among, columns_of
 
-IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")  # the attention implementations that take a bias
+IMPLEMENTATIONS = ("eager", *FUSED, "flex_attention")  # the attention implementations that take a bias
 
 
 class TfmBiasTable(nn.Embedding):

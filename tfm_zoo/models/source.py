@@ -8,11 +8,12 @@ from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from .batch import EVERYTHING, Batch, KeptTokens, Layout, Source, Tokens
-from .compat import create_bidirectional_mask
+from .compat import FUSED, create_bidirectional_mask
 from .decoder_entrance import only_last
 from .inputs import IGNORED, documents_of, is_traced, marks_padding
-from .masks import added_to_scores, are_few, pairs_as_read, together
-from .padding import find_kept, has_hooks, keep
+from .kernels import takes_bounds
+from .masks import added_to_scores, are_few, pairs_as_read, shown_keys, together
+from .padding import every_token, find_kept, has_hooks, keep
 from .source_cache import TfmSourceCache
 
 
@@ -49,8 +50,18 @@ def read_source(
     if kept is not None and is_together(target) and are_few(model.config, target.kept, kept):
         mask, parts = together(target.kept, kept, states.dtype), [EVERYTHING] * len(states)
         return Source(keep(states, kept), None, Layout(mask, None, target.kept, kept, parts), cache)
+    if kept is not None and cache is None and takes_bounds(model, states):
+        return Source(keep(states, kept), None, bounded(target, beams, kept), cache)
     layout = source_layout(model, states, attention_mask, target, beams)
     return Source(states if kept is None else keep(states, kept), kept, layout, cache)
+
+
+def bounded(target: Batch, beams: int, keys: KeptTokens) -> Layout:
+    """The layout of a kernel that takes the bounds of the source's tokens and of the target's, all or those kept."""
+    if target.kept is not None:
+        return Layout(queries=target.kept, keys=keys, by_bounds=True)
+    rows, length = target.tokens.ids_or_embeddings.shape[:2]
+    return Layout(queries=every_token(rows // beams, beams * length, keys.bounds.device), keys=keys, by_bounds=True)
 
 
 def is_together(target: Batch) -> bool:
@@ -64,10 +75,8 @@ def source_layout(
     """Which of a source's `states` are seen by the target, whose rows are laid end to end, `beams` in a row."""
     config, implementation = model.config, model.config._attn_implementation
     mask = pairs_as_read(config, attention_mask, states)
-    if marks_padding(mask) and implementation in ("eager", "sdpa"):
-        # All positions of the target see the same keys. (A graph, in which nobody can tell, has a mask in any case.)
-        sees = mask.to(states.device).bool()[:, None, None]
-        mask = None if not is_traced(sees) and sees.all() else sees
+    if marks_padding(mask) and implementation in ("eager", *FUSED):
+        mask = shown_keys(mask, states)
     elif mask is not None:
         # Only flex attention needs to know how many positions of the target there are.
         length = 1
@@ -79,8 +88,9 @@ def source_layout(
             attention_mask=mask,
             encoder_hidden_states=states,
         )
-    if marks_padding(mask):  # with flash attention; transformers would apply it to queries too
-        return Layout(queries=target.kept, keys=find_kept(mask))
+    is_whole = mask is None and target.kept is not None and target.cache is None and takes_bounds(model, states)
+    if is_whole or marks_padding(mask):  # with flash attention, to queries of which transformers would apply it too
+        return bounded(target, beams, find_kept(mask) or every_token(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
         # T5 adds a bias to these scores too: there, a row of a source without tokens sees all alike in sdpa.
         if implementation == "eager" or config.has_position_bias:

@@ -1,0 +1,223 @@
+"""Attention over real tokens by torch's own kernel (`attn_implementation="varlen"`): where it runs, and what it is
+given. The kernel needs a GPU, and is written out here; `make gpu` runs it."""
+
+import runpy
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch._subclasses import FakeTensorMode
+from transformers import AutoModel
+from transformers.utils import import_utils
+
+from tfm_zoo import (
+    TfmBertForMaskedLM,
+    TfmBertModel,
+    TfmDebertaModel,
+    TfmEncoderDecoderForConditionalGeneration,
+    TfmGPTForCausalLM,
+)
+from tfm_zoo.models import compat, kernels
+from tfm_zoo.models.kernels import takes_bounds
+
+from ..tiny import LENGTHS, NO_DROPOUT, TARGET_LENGTHS, ragged_batch, tiny_model
+from ..varlen import device
+
+WINDOWS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}
+GROUPED = {"num_key_value_heads": 2, "position_embedding_type": "rotary"}
+T5 = {"position_embedding_type": "none", "relative_attention_num_buckets": 8}
+
+
+def bounds_of(lengths: tuple[int, ...]) -> list[int]:
+    return [0, *torch.tensor(lengths).cumsum(0).tolist()]
+
+
+#: what differs from a CUDA device of capability 8.0, bfloat16, and a model without dropout -> does the kernel run
+CHOICE = {
+    "bfloat16": ({}, {}, True),
+    "float16": ({"dtype": torch.float16}, {}, True),
+    "float32": ({"dtype": torch.float32}, {}, False),
+    "a newer device": ({"capability": (9, 0)}, {}, True),
+    "an older device": ({"capability": (7, 5)}, {}, False),
+    "no such device": ({"is_cuda": False}, {}, False),
+    "an older torch": ({"torch": "2.11"}, {}, False),
+    "dropout, inference": ({}, {"attention_dropout": 0.1}, True),
+    "dropout, training": ({"training": True}, {"attention_dropout": 0.1}, False),
+    "training": ({"training": True}, {}, True),
+    "windows": ({}, WINDOWS, True),
+    "grouped heads": ({}, GROUPED, True),
+    "a bias": ({}, T5, False),
+    "ALiBi": ({}, {"position_embedding_type": "alibi"}, False),
+    "a soft cap": ({}, {"attn_logit_softcapping": 20.0}, False),
+    "heads of 4": ({}, {"num_attention_heads": 8}, False),
+    "heads of 256": ({}, {"head_dim": 256}, True),
+    "heads of 264": ({}, {"head_dim": 264}, False),
+    "sdpa": ({"attention": "sdpa"}, {}, False),
+}
+
+
+@pytest.mark.parametrize("row", CHOICE)
+def test_choice(row, monkeypatch):
+    machine, fields, runs = CHOICE[row]
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda *_: machine.get("capability", (8, 0)))
+    if "torch" in machine:
+        monkeypatch.setattr(kernels, "varlen_attn", None)
+    model = tiny_model(TfmGPTForCausalLM, **NO_DROPOUT | fields).train("training" in machine).model
+    model.set_attn_implementation(machine.get("attention", "varlen"))
+    dtype = machine.get("dtype", torch.bfloat16)
+    states = SimpleNamespace(is_cuda=machine.get("is_cuda", True), device=torch.device("cpu"), dtype=dtype)
+    assert takes_bounds(model, states) == runs
+
+
+def test_an_older_torch_loads_the_code(monkeypatch):
+    """Before 2.10 there is no such kernel, and before 2.12 it takes no scale or no grouped heads."""
+    monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", None)
+    monkeypatch.setattr("transformers.utils.import_utils.get_torch_version", lambda: "2.9.0")
+    import_utils.is_torch_greater_or_equal.cache_clear()
+    assert runpy.run_path(compat.__file__)["varlen_attn"] is None
+    import_utils.is_torch_greater_or_equal.cache_clear()
+
+
+@pytest.mark.skipif(compat.varlen_attn is None, reason="torch has the kernel since 2.12")
+def test_torch_takes_what_it_is_given():
+    """On tensors without values: the arguments are those of torch's own function."""
+    module = SimpleNamespace(sliding_window=3, is_causal=True, num_key_value_groups=2)
+    with FakeTensorMode():
+        query, key = (torch.empty(1, heads, 20, 8, dtype=torch.bfloat16) for heads in (4, 2))
+        bounds = torch.empty(5, dtype=torch.int32)
+        given = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": 9, "max_length_k": 9}
+        output, weights = kernels.varlen_attention_forward(module, query, key, key, None, scaling=0.5, **given)
+    assert output.shape == (1, 20, 4, 8) and weights is None
+
+
+MODELS = {
+    "BERT": (TfmBertForMaskedLM, {}),
+    "ModernBERT": (TfmBertForMaskedLM, WINDOWS | {"position_embedding_type": "rotary"}),
+    "linear layers": (TfmBertForMaskedLM, {"layer_types": ["linear_attention", "full_attention"]}),
+    "GPT-2": (TfmGPTForCausalLM, {}),
+    "Mistral": (TfmGPTForCausalLM, WINDOWS | GROUPED),
+    "Marian": (TfmEncoderDecoderForConditionalGeneration, {}),
+}
+
+
+def results(model, batch: dict, attention: str) -> tuple:
+    """Loss and gradients of training; of inference, logits where the inputs are real. (A decoder's are read at padding,
+    too, which is then computed: its loss in their place.)"""
+    model.set_attn_implementation(attention)
+    model.zero_grad()
+    loss = model.train()(**batch).loss
+    loss.backward()
+    gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    is_decoder = isinstance(model, TfmGPTForCausalLM)
+    with torch.no_grad():
+        outputs = model.eval()(**batch, return_logits=not is_decoder, use_cache=False)
+    return loss.detach(), gradients, outputs.loss if is_decoder else outputs.logits[batch["labels"] != -100]
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("name", MODELS)
+def test_results_are_those_of_padded_batches(name, side):
+    """The kernel runs once in each layer, over all sequences; values and gradients are those of sdpa with padding."""
+    head, fields = MODELS[name]
+    batch = ragged_batch(head, side=side, labels=True)
+    batch.pop("decoder_input_ids", None)  # made of labels
+    if head is TfmGPTForCausalLM and side == "left":  # padding would predict the first token
+        batch["labels"].scatter_(1, batch["attention_mask"].argmax(dim=1, keepdim=True), -100)
+    fields = NO_DROPOUT | fields
+    expected = results(tiny_model(head, skip_padding=False, **fields), batch, "sdpa")
+    model = tiny_model(head, **fields)
+    with device() as kernel:
+        ours = results(model, batch, "varlen")
+    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
+    stacks = [stack for stack in (getattr(model.base_model, part, None) for part in ("encoder", "decoder")) if stack]
+    lengths, windows = bounds_of(LENGTHS), {(-1, 0) if head is TfmGPTForCausalLM else (-1, -1)}
+    if name == "Marian":
+        # In training its target ends with the last label, and in inference it is whole.
+        assert len(stacks) == 2 and len(kernel.calls) == (2 + 3 + 3) + (2 + 3)
+        targets, whole = bounds_of(TARGET_LENGTHS), bounds_of((7, 7, 7, 7))
+        trained = [[lengths, lengths]] * 2 + [[targets, targets], [targets, lengths]] * 3
+        assert [call.bounds for call in kernel.calls] == trained + [[lengths, lengths]] * 2 + [[whole, lengths]] * 3
+        assert {call.window for call in kernel.calls} == {(-1, -1), (-1, 0)}
+        return
+    compared = len(model.base_model.layers) - (name == "linear layers")
+    assert [call.bounds for call in kernel.calls] == [[lengths, lengths]] * (2 * compared)
+    windows |= {"ModernBERT": {(3, 3)}, "Mistral": {(2, 0)}}.get(name, set())
+    assert {call.window for call in kernel.calls} == windows
+    assert {call.gqa for call in kernel.calls} == {name == "Mistral"}
+
+
+@pytest.mark.parametrize("source", ["full", "ragged"])
+def test_cross_attention_of_a_target_that_ends_early(source):
+    """Only one side is ragged: the kernel gets the bounds of all tokens of the other."""
+    head = TfmEncoderDecoderForConditionalGeneration
+    batch = ragged_batch(head, labels=True)
+    batch.pop("decoder_input_ids")
+    batch["input_ids"] = batch["input_ids"].clamp(min=1)
+    batch["labels"] = batch["labels"] if source == "full" else batch["labels"].clamp(min=1)
+    if source == "full":
+        batch["attention_mask"] = torch.ones_like(batch["attention_mask"])
+    expected = results(tiny_model(head, skip_padding=False, **NO_DROPOUT), batch, "sdpa")
+    with device() as kernel:
+        torch.testing.assert_close(
+            results(tiny_model(head, **NO_DROPOUT), batch, "varlen"), expected, rtol=1e-4, atol=1e-5
+        )
+    crossed = [bounds_of(TARGET_LENGTHS), bounds_of((9,) * 4)]
+    crossed = crossed if source == "full" else [bounds_of((7,) * 4), bounds_of(LENGTHS)]
+    assert [call.bounds for call in kernel.calls].count(crossed) >= 3
+
+
+@pytest.mark.parametrize(
+    ("head", "fields"),
+    [
+        (TfmBertForMaskedLM, {"hidden_dropout": 0.0, "attention_dropout": 0.3}),
+        (TfmGPTForCausalLM, NO_DROPOUT | {"position_embedding_type": "alibi"}),
+        (TfmEncoderDecoderForConditionalGeneration, NO_DROPOUT | T5),
+        (TfmDebertaModel, NO_DROPOUT),
+    ],
+    ids=["dropout", "ALiBi", "T5", "DeBERTa"],
+)
+def test_elsewhere_it_is_sdpa(head, fields):
+    """Under one seed, to a bit: the same function runs, with the same masks."""
+    batch, outputs = ragged_batch(head, labels=True), []
+    model = tiny_model(head, **fields).train()
+    with device() as kernel:
+        for attention in ("sdpa", "varlen"):
+            model.set_attn_implementation(attention)
+            torch.manual_seed(0)
+            outputs.append(model(**batch)[0])
+    assert not kernel.calls and torch.equal(*outputs)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("head", [TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration])
+def test_generation(head):
+    """A cache is read by sdpa; sources are encoded without padding."""
+    model, batch = tiny_model(head, **GROUPED, use_cache=True, eos_token_id=None), ragged_batch(head, side="left")
+    batch.pop("decoder_input_ids", None)
+    given = batch | {"max_new_tokens": 5, "num_beams": 2}
+    expected = model.generate(**given)
+    model.set_attn_implementation("varlen")
+    with device() as kernel:
+        assert torch.equal(model.generate(**given), expected)
+    assert len(kernel.calls) == (2 if head is TfmEncoderDecoderForConditionalGeneration else 0)
+
+
+def test_autocast_gives_the_kernel_one_type():
+    """Rotary positions turn queries and keys into float32, and not values."""
+    model, batch = tiny_model(TfmBertModel, position_embedding_type="rotary"), ragged_batch()
+    expected = model(**batch).pooler_output
+    model.set_attn_implementation("varlen")
+    with device(torch.float32) as kernel, torch.autocast("cpu", torch.bfloat16):
+        output = model(**batch).pooler_output
+    assert {call.dtype for call in kernel.calls} == {torch.bfloat16} and len(kernel.calls) == 2
+    torch.testing.assert_close(output.float(), expected, atol=0.1, rtol=0)
+
+
+def test_it_is_asked_for_and_never_a_default(tmp_path):
+    tiny_model(TfmBertModel).save_pretrained(tmp_path)
+    assert AutoModel.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
+    asked = AutoModel.from_pretrained(tmp_path, attn_implementation="varlen")
+    assert asked.config._attn_implementation == "varlen"
+    batch = ragged_batch()
+    torch.testing.assert_close(asked(**batch).pooler_output, tiny_model(TfmBertModel)(**batch).pooler_output)

@@ -1,0 +1,68 @@
+"""torch's kernel for sequences laid end to end, written out, and a device for it that is none: for machines without."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import torch
+from torch.nn import functional as F
+
+from tfm_zoo.models import kernels
+
+listed = torch.Tensor.tolist  # a test that counts its calls does not mean those of the kernel
+USERS = ("masks", "source", "decoder_entrance")  # modules that ask whether the kernel fits
+
+
+class Kernel:
+    """In the place of `torch.nn.attention.varlen.varlen_attn`, with what torch 2.12 takes of its arguments: it asks of
+    them what the kernel does, and notes each call."""
+
+    def __init__(self) -> None:
+        self.calls: list[SimpleNamespace] = []
+
+    def __call__(
+        self, query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale=None, window_size=(-1, -1), enable_gqa=False
+    ) -> torch.Tensor:
+        assert query.dim() == key.dim() == 3 and key.shape == value.shape  # (tokens, heads, head_dim)
+        assert query.dtype == key.dtype == value.dtype
+        assert (query.shape[1] == key.shape[1]) or enable_gqa
+        bounds = [listed(each) for each in (cu_seq_q, cu_seq_k)]
+        for each, ends, heads, longest in zip((cu_seq_q, cu_seq_k), bounds, (query, key), (max_q, max_k), strict=True):
+            assert each.dtype == torch.int32 and each.is_contiguous() and each.device == heads.device
+            assert ends[0] == 0 and ends[-1] == len(heads) and max(b - a for a, b in pairwise(ends)) <= longest
+        self.calls.append(SimpleNamespace(bounds=bounds, window=window_size, gqa=enable_gqa, dtype=query.dtype))
+        outputs = []
+        for (first, last), (start, end) in zip(*(pairwise(ends) for ends in bounds), strict=True):
+            heads = (states.transpose(0, 1) for states in (query[first:last], key[start:end], value[start:end]))
+            places = torch.arange(last - first)[:, None] + (end - start) - (last - first)  # the last see the last
+            distances = places - torch.arange(end - start)
+            before, after = (window if window >= 0 else end for window in window_size)
+            sees = (distances <= before) & (distances >= -after)
+            attended = F.scaled_dot_product_attention(*heads, attn_mask=sees, scale=scale, enable_gqa=enable_gqa)
+            outputs.append(attended.transpose(0, 1))
+        return torch.cat(outputs)
+
+
+@contextmanager
+def device(dtype: torch.dtype = torch.bfloat16, capability: tuple[int, int] = (8, 0)) -> Iterator[Kernel]:
+    """Models run as on a CUDA device of this capability, as far as the choice of the kernel goes; their states count as
+    of this dtype. The rules are the zoo's own."""
+
+    def asked(model, states: torch.Tensor) -> bool:
+        return takes_bounds(model, SimpleNamespace(is_cuda=True, device=states.device, dtype=dtype))
+
+    takes_bounds, kernel = kernels.takes_bounds, Kernel()
+    places = [patch(f"tfm_zoo.models.{user}.takes_bounds", asked) for user in USERS]
+    places += [
+        patch.object(kernels, "varlen_attn", kernel),
+        patch("torch.cuda.get_device_capability", lambda *_: capability),
+    ]
+    for place in places:
+        place.start()
+    try:
+        yield kernel
+    finally:
+        for place in places:
+            place.stop()
