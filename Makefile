@@ -12,7 +12,7 @@ EDITABLE := --config-settings editable_mode=compat --editable
 # A worker for each core; the tests of one file run in one worker, in the order that tests/conftest.py gives them.
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder
 
-.PHONY: help demo test test-slow test-all versions lint format benchmarks docs release clean
+.PHONY: help demo test test-slow test-all versions lint format benchmarks gpu docs release clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,6 +53,9 @@ format: $(BIN)/pytest  ## correct the style
 
 benchmarks: $(BIN)/pytest  ## time the zoo against the official classes (on a quiet machine, about half an hour)
 	$(BIN)/python -m tests.benchmarks
+
+gpu: $(BIN)/pytest  ## compare with the official classes on a CUDA device, into recipes/results, in twenty minutes, or a part: make gpu PART=correctness (packing, waits, compiled, memory, speed)
+	$(BIN)/python -m tests.benchmarks.gpu $(if $(PART),--part $(PART))
 
 $(DOCS)/mkdocs: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv .venv-docs

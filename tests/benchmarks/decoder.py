@@ -25,7 +25,7 @@ def twins(
 ) -> tuple[torch.nn.Module, torch.nn.Module]:
     """An official model of random weights and its zoo twin."""
     torch.manual_seed(0)
-    config._attn_implementation = settings.attention
+    config._attn_implementation = settings.official_attention
     official = model_class(config).to(settings.dtype)
     zoo = tfm_zoo.from_official(official, attn_implementation=settings.attention)
     return tuple(model.to(settings.device).train(training) for model in (official, zoo))

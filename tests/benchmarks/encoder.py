@@ -31,7 +31,7 @@ def pair(
     torch.manual_seed(0)
     config = official_class.config_class(**{"num_hidden_layers": settings.layers} | sizes)
     if official_class._supports_sdpa:  # MPNet computes its own
-        config._attn_implementation = settings.attention
+        config._attn_implementation = settings.official_attention
     official = official_class(config).to(settings.dtype)
     zoo = tfm_zoo.from_official(official, attn_implementation=settings.attention)
     return tuple(model.to(settings.device).train(training) for model in (official, zoo))

@@ -31,7 +31,7 @@ def pair(size: str, settings: Settings, training: bool) -> tuple[torch.nn.Module
     config = MarianConfig(
         vocab_size=VOCABULARY + 1, d_model=width, activation_function="swish", scale_embedding=True, **sides, **specials
     )
-    config._attn_implementation = settings.attention
+    config._attn_implementation = settings.official_attention
     official = MarianMTModel(config).to(settings.dtype)
     zoo = tfm_zoo.from_official(official, attn_implementation=settings.attention)
     return tuple(model.to(settings.device).train(training) for model in (official, zoo))

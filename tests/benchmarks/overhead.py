@@ -43,7 +43,7 @@ def pair(name: str, settings: Settings, training: bool = False) -> list[PreTrain
     model_class = getattr(transformers, name)
     sizes = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
     config: PreTrainedConfig = model_class.config_class(vocab_size=VOCABULARY, **sizes | CONFIGS[name])
-    config._attn_implementation = settings.attention
+    config._attn_implementation = settings.official_attention
     official = model_class(config).to(settings.dtype)
     zoo = tfm_zoo.from_official(official, attn_implementation=settings.attention)
     return [model.to(settings.device).train(training) for model in (official, zoo)]

@@ -18,6 +18,11 @@ class Settings:
     layers: int
     length: int = 256  # tokens of the longest row of a later decoder's training step
 
+    @property
+    def official_attention(self) -> str:
+        """That of the official class, which has no `"varlen"`."""
+        return "sdpa" if self.attention == "varlen" else self.attention
+
 
 @dataclass
 class Result:

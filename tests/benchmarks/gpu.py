@@ -1,0 +1,275 @@
+"""`make gpu`, or `python -m tests.benchmarks.gpu --part PART`: what only a CUDA device can show, into a dated file.
+
+It needs torch, transformers and the checkout. Each part is a process of its own, of at most eight minutes.
+"""
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from datetime import date
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import transformers
+import typer
+from transformers.utils import is_flash_attn_2_available
+
+import tfm_zoo
+
+from ..official_models import BY_NAME, build_tiny
+from ..padding.test_packed_documents import IDS, MODELS, POSITIONS, documents
+from ..tiny import tiny_model
+from . import decoder, encoder, encoder_decoder
+from .settings import Settings, training_step
+from .timing import seconds
+
+MINUTES = 8  # of a part
+LANGUAGE = ("MaskedLM", "CausalLM", "LMHeadModel", "ConditionalGeneration", "MTModel")
+LENGTHS, TARGETS = (33, 12, 1, 20), (14, 3, 9, 6)
+SHARE = 1.5  # of the official class's error in the same type
+Table = tuple[list[str], list[list[str]]]
+
+
+def language_models() -> list[str]:
+    """Every official class that the zoo converts, with its head for tokens."""
+    return [name for name in BY_NAME if name.endswith(LANGUAGE)]
+
+
+def batch_of(config, lengths: tuple[int, ...], is_full: bool, device: str) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    places = torch.arange(max(lengths)).expand(len(lengths), -1)
+    mask = (places < torch.tensor([max(lengths) if is_full else length for length in lengths])[:, None]).long()
+    ids = torch.randint(5, 90, mask.shape, generator=generator)
+    filled = ids.where(mask.bool(), torch.tensor(config.pad_token_id or 0))
+    labels = ids.masked_fill(mask == 0, -100)
+    if config.is_encoder_decoder:
+        places = torch.arange(max(TARGETS)).expand(len(TARGETS), -1)
+        real = (places < torch.tensor(TARGETS)[:, None]) | is_full
+        labels = torch.randint(5, 90, real.shape, generator=generator).masked_fill(~real, -100)
+    batch = {"input_ids": filled, "attention_mask": mask, "labels": labels}
+    return {name: each.to(device) for name, each in batch.items()}
+
+
+def found(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, list[torch.Tensor]]:
+    """What a model computes: logits at labels, loss and gradients, and the logits of a step with a cache."""
+    real = batch["labels"] != -100
+    model.zero_grad()
+    loss = model.train()(**batch).loss
+    loss.backward()
+    gradients = [each.grad for each in model.parameters() if each.grad is not None]
+    is_zoo = type(model).__module__.startswith("tfm_zoo")
+    with torch.no_grad():
+        logits = model.eval()(**batch, **({"return_logits": True} if is_zoo else {})).logits[real]
+        results = {"logits": [logits], "loss": [loss], "gradients": gradients}
+        if model.config.is_encoder_decoder or "MaskedLM" in type(model).__name__:
+            return {name: [each.detach().double() for each in some] for name, some in results.items()}
+        ids = batch["input_ids"][:1]
+        first = model(input_ids=ids[:, :-4], use_cache=True)
+        past, steps = first.past_key_values, []
+        for place in range(ids.shape[1] - 4, ids.shape[1]):
+            steps.append(model(input_ids=ids[:, place : place + 1], past_key_values=past, use_cache=True).logits)
+        results["steps"] = [first.logits, *steps]
+    return {name: [each.detach().double() for each in some] for name, some in results.items()}
+
+
+def error(ours: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
+    """The norm of the difference, as a share of that of the exact result."""
+    norm = sum(each.square().sum() for each in exact).sqrt()
+    return float(sum((a - b).square().sum() for a, b in zip(ours, exact, strict=True)).sqrt() / norm)
+
+
+def correctness(
+    device: str,
+    names: Iterable[str] | None = None,
+    dtypes: Iterable[torch.dtype] = (torch.bfloat16, torch.float16),
+    attention: str = "varlen",
+) -> Table:
+    """No further off than the official class in the same type, times 1.5; each beside its own results in float32."""
+    rows, wrong = [], []
+    for name in names or language_models():
+        official = build_tiny(BY_NAME[name]).to(device)
+        zoo = tfm_zoo.from_official(official).to(device)
+        has_cap = zoo.config.attn_logit_softcapping is not None
+        for kind in ("ragged", "full"):
+            batch = batch_of(official.config, LENGTHS, kind == "full", device)
+            exact = [found(model, batch) for model in (official, zoo)]
+            for dtype in dtypes:
+                low = [deepcopy(model).to(dtype) for model in (official, zoo)]
+                low[1].set_attn_implementation("eager" if has_cap else attention)
+                theirs, ours = (found(model, batch) for model in low)
+                for what in ours:
+                    floor = torch.finfo(dtype).eps
+                    errors = [error(each[what], one[what]) for each, one in zip((theirs, ours), exact, strict=True)]
+                    is_right = errors[1] <= SHARE * max(errors[0], floor)
+                    case = [name, str(dtype).removeprefix("torch."), kind, what]
+                    rows.append([*case, *(f"{each:.1e}" for each in errors), "yes" if is_right else "NO"])
+                    wrong += [] if is_right else [case]
+    print(f"{len(rows) - len(wrong)} of {len(rows)} within {SHARE} times the official class's error")
+    return ["class", "type", "batch", "what", "official", "zoo", "within"], rows
+
+
+@torch.no_grad()
+def packing(device: str, attention: str = "varlen") -> Table:
+    """Other tokens in one document leave the others of its row as they are, to a bit."""
+    rows = []
+    for name, (head, fields) in MODELS.items():
+        model = tiny_model(head, **fields).to(device, torch.bfloat16)
+        model.set_attn_implementation(attention)
+        for mask in (None, torch.ones_like(IDS).to(device)):
+            moved = []
+            for changed in documents():
+                ids = IDS.clone()
+                ids[changed[0], changed[1]] = 60 - ids[changed[0], changed[1]] % 50
+                given = {"position_ids": POSITIONS.to(device), "attention_mask": mask}
+                before, after = (model(each.to(device), **given).last_hidden_state for each in (IDS, ids))
+                others = [each for each in documents() if each != changed]
+                moved += [not torch.equal(before[row, places], after[row, places]) for row, places in others]
+                assert not torch.equal(before[changed], after[changed])
+            rows.append([name, "no mask" if mask is None else "ones", "LEAKS" if any(moved) else "apart"])
+    return ["model", "mask", "documents"], rows
+
+
+def timings(names: tuple[str, ...], settings: Settings) -> list[list[str]]:
+    tables = [family.benchmarks(settings) for family in (encoder, decoder, encoder_decoder)]
+    results = [run(name) for table in tables for name, run in table.items() if name in names]
+    title = f"official {settings.official_attention}, zoo {settings.attention}"
+    return [[each.name, title, each.official, each.zoo, f"{each.ratio:.2f}"] for each in results]
+
+
+SPEED = ("fine-tuning step, MiniLM at 256", "inference", "inference, no padding", "training step", "MLM step")
+SPEED += ("inference, ModernBERT", "GPT-2 training step", "GPT-2 decoding, batch 8")
+SPEED += ("Marian, opus-mt, training step", "Marian, opus-mt, beam search")
+MEMORY = ("MLM peak memory", "MLM peak memory, no padding", "GPT-2 peak memory")
+HEAD = ["benchmark", "attention", "official", "zoo", "ratio"]
+
+
+def attentions() -> tuple[str, ...]:
+    return ("sdpa", "varlen", *(("flash_attention_2",) if is_flash_attn_2_available() else ()))
+
+
+def speed(device: str) -> Table:
+    settings = [Settings(device, torch.bfloat16, each, rounds=5, layers=12) for each in attentions()]
+    return HEAD, [row for each in settings for row in timings(SPEED, each)]
+
+
+def memory(device: str) -> Table:
+    settings = [Settings(device, torch.bfloat16, each, rounds=2, layers=12) for each in attentions()]
+    return HEAD, [row for each in settings for row in timings(MEMORY, each)]
+
+
+def ragged_batches(device: str, count: int, seed: int = 0) -> list[dict[str, torch.Tensor]]:
+    """Batches of other lengths each, whose labels are classes."""
+    batches = []
+    for number in range(count):
+        lengths = torch.randint(4, 64, (8,), generator=torch.Generator().manual_seed(seed + number))
+        mask = (torch.arange(int(lengths.max()))[None] < lengths[:, None]).long()
+        ids = torch.randint(5, 60, mask.shape, generator=torch.Generator().manual_seed(number)) * mask
+        batches.append({"input_ids": ids, "attention_mask": mask, "labels": torch.arange(8) % 2})
+    return [{name: each.to(device) for name, each in batch.items()} for batch in batches]
+
+
+def small_encoder(device: str, dtype: torch.dtype) -> torch.nn.Module:
+    fields = {"attention_dropout": 0.0, "max_position_embeddings": 64, "hidden_size": 256, "intermediate_size": 512}
+    model = tiny_model(tfm_zoo.TfmBertForSequenceClassification, **fields).to(device, dtype)
+    model.set_attn_implementation("varlen")
+    return model.train()
+
+
+def waits(device: str) -> Table:
+    """How often a training batch and a decoding step wait for the device, as torch's debug mode sees it."""
+
+    def counted(run: Callable[[], object]) -> int:
+        run()  # what is made once
+        torch.cuda.set_sync_debug_mode("warn")
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            run()
+        torch.cuda.set_sync_debug_mode("default")
+        return sum("synchronizing" in str(each.message) for each in seen)
+
+    model, [batch] = small_encoder(device, torch.bfloat16), ragged_batches(device, 1)
+    writer = tiny_model(tfm_zoo.TfmGPTForCausalLM, use_cache=True).to(device, torch.bfloat16).eval()
+    with torch.no_grad():
+        past = writer(IDS.to(device), use_cache=True).past_key_values
+        step = counted(lambda: writer(IDS[:, :1].to(device), past_key_values=past, use_cache=True))
+    trained = counted(lambda: model(**batch).loss.backward())
+    return ["what", "waits"], [["a training batch of BERT", str(trained)], ["a decoding step of GPT-2", str(step)]]
+
+
+def compiled_layers(model: torch.nn.Module, **options) -> Callable[[], int]:
+    """Compiles each block by itself, so that padding is dropped before them; returns a count of graphs made so far."""
+    from torch._dynamo.utils import counters
+
+    counters.clear()
+    for layer in model.base_model.layers:
+        layer.compile(dynamic=True, **options)
+    return lambda: counters["stats"]["unique_graphs"]
+
+
+def compiled(device: str) -> Table:
+    """Graphs made by ragged batches of training, and seconds a step beside the same model that is not compiled."""
+    plain, model = (small_encoder(device, torch.bfloat16) for _ in range(2))
+    count, steps, graphs = compiled_layers(model), [training_step(each) for each in (plain, model)], []
+    for batch in ragged_batches(device, 12):
+        for step in steps:
+            step(batch)
+        graphs.append(count())
+    last = ragged_batches(device, 20, seed=50)
+    times = [sum(seconds(step, batch) for batch in last) / len(last) for step in steps]
+    row = [", ".join(map(str, graphs)), *(f"{1000 * each:.2f} ms" for each in times)]
+    return ["graphs after each of 12 batches", "plain", "compiled"], [row]
+
+
+PARTS: dict[str, Callable[[str], Table]] = {
+    **{"correctness": correctness, "packing": packing, "waits": waits},
+    **{"compiled": compiled, "memory": memory, "speed": speed},
+}
+
+
+def markdown(part: str, table: Table) -> str:
+    head, rows = table
+    lines = [head, ["---"] * len(head), *rows]
+    return f"\n## {part}\n\n{PARTS[part].__doc__ or ''}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def write(part: str, table: Table, folder: Path) -> Path:
+    """Adds a part's table to the file of today and of this device."""
+    name = torch.cuda.get_device_name()
+    path = folder / f"gpu_{name.lower().replace(' ', '_')}_{date.today()}.md"
+    versions = f"torch {torch.__version__}, transformers {transformers.__version__}, tfm_zoo {tfm_zoo.__version__}"
+    if not path.exists():
+        path.write_text(f"# {name}, {date.today()}\n\n`make gpu`, with {versions}.\n")
+    with path.open("a") as file:
+        file.write(markdown(part, table))
+    return path
+
+
+def main(
+    part: Annotated[str, typer.Option(help=f"One of {', '.join(PARTS)}; all of them by default.")] = "",
+    folder: Annotated[Path, typer.Option(help="Where the file is written.")] = Path("recipes/results"),
+) -> None:
+    """Runs one part, or all, each in a process of its own."""
+    if not torch.cuda.is_available():
+        sys.exit("make gpu needs a CUDA device, and torch finds none here.")
+    if part and part not in PARTS:
+        sys.exit(f"There is no part {part!r}: it should be one of {', '.join(PARTS)}.")
+    if part:
+        table = PARTS[part]("cuda")
+        print(f"{part}: {write(part, table, folder)}")
+        sys.exit(any(cell in ("NO", "LEAKS") for row in table[1] for cell in row))
+    failed = []
+    for each in PARTS:
+        command = [sys.executable, "-m", "tests.benchmarks.gpu", "--part", each, "--folder", str(folder)]
+        try:
+            done = subprocess.run(command, timeout=60 * MINUTES).returncode == 0
+        except subprocess.TimeoutExpired:
+            done = False
+        failed += [] if done else [each]
+    sys.exit(f"These parts failed, or took longer than {MINUTES} minutes: {', '.join(failed)}." if failed else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,39 @@
+"""`make gpu` on a machine without a GPU: what of it runs on a CPU, with the kernel written out."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ..benchmarks import gpu
+from ..varlen import device
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_device_it_says_so():
+    with pytest.raises(SystemExit, match="make gpu needs a CUDA device, and torch finds none here"):
+        gpu.main("", Path())
+
+
+@pytest.mark.parametrize("name", ["BertForMaskedLM", "MistralForCausalLM", "MarianMTModel"])
+def test_correctness(name):
+    """Each quantity in bfloat16 is as near to float32 as the official class's is, and the kernel ran."""
+    with device() as kernel:
+        head, rows = gpu.correctness("cpu", [name], [torch.bfloat16])
+    assert kernel.calls and {call.dtype for call in kernel.calls} == {torch.bfloat16}
+    assert {row[head.index("what")] for row in rows} >= {"logits", "loss", "gradients"}
+    assert {row[head.index("within")] for row in rows} == {"yes"}
+
+
+def test_packing():
+    with device() as kernel:
+        _, rows = gpu.packing("cpu")
+    assert kernel.calls and {row[-1] for row in rows} == {"apart"}
+    assert "| BERT | no mask | apart |" in gpu.markdown("packing", (["model", "mask", "documents"], rows))
+
+
+def test_every_part_names_benchmarks_that_exist():
+    settings = gpu.Settings("cpu", torch.float32, "varlen", 1, 1)
+    known = {name for family in (gpu.encoder, gpu.decoder, gpu.encoder_decoder) for name in family.benchmarks(settings)}
+    assert {*gpu.SPEED, *gpu.MEMORY} <= known
+    assert settings.official_attention == "sdpa"
