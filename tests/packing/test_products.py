@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from tfm_zoo.packing import products
 from tfm_zoo.packing.packing import WEIGHTS
-from tfm_zoo.packing.products import PlainProduct, product_of
+from tfm_zoo.packing.products import ManyRowsInt8Product, PlainProduct, product_of
 from tfm_zoo.packing.weights import Int4Weight, Int8Weight
 
 #: relative distance to the product with real numbers
@@ -27,27 +28,30 @@ def case(dtype: str, bias: bool = True):
 @pytest.mark.parametrize("bias", [True, False])
 def test_near_the_real_product(dtype, bias):
     weight, offset, linear = case(dtype, bias)
-    for product in (product_of(weight, offset), PlainProduct(weight, offset)):
+    for product in (product_of(weight, offset), product_of(weight, offset, True), PlainProduct(weight, offset)):
         for rows in ROWS:
             inputs = torch.randn(*rows, 64)
             made, wanted = product(inputs), linear(inputs)
             assert made.shape == wanted.shape
             assert (made - wanted).norm() <= BOUNDS[dtype] * wanted.norm()
-    assert type(product_of(weight, offset)) is not PlainProduct  # this machine has kernels for all types
+    # Machines of today have kernels for all types, but some have none for bfloat16.
+    has_kernel = dtype != "bfloat16" or products.has_onednn(torch.bfloat16)
+    assert (type(product_of(weight, offset)) is not PlainProduct) == has_kernel
 
 
 @pytest.mark.parametrize("dtype", BOUNDS)
 def test_unpacked(dtype):
     """What was packed comes back bit by bit, and so copies and pickles are equal."""
     weight, bias, _ = case(dtype)
-    product, inputs = product_of(weight, bias), torch.randn(3, 64)
+    inputs = torch.randn(3, 64)
     tensors = (weight,) if isinstance(weight, torch.Tensor) else weight
-    back, bias_back = product.unpacked()
-    back = (back,) if isinstance(back, torch.Tensor) else back
-    assert all(one.equal(other) and one.dtype == other.dtype for one, other in zip(tensors, back, strict=True))
-    assert bias_back.equal(bias)
-    for twin in (copy.deepcopy(product), pickle.loads(pickle.dumps(product))):
-        assert twin(inputs).equal(product(inputs))
+    for product in (product_of(weight, bias), product_of(weight, bias, many_rows=True)):
+        back, bias_back = product.unpacked()
+        back = (back,) if isinstance(back, torch.Tensor) else back
+        assert all(one.equal(other) and one.dtype == other.dtype for one, other in zip(tensors, back, strict=True))
+        assert bias_back.equal(bias)
+        for twin in (copy.deepcopy(product), pickle.loads(pickle.dumps(product))):
+            assert twin(inputs).equal(product(inputs))
 
 
 @pytest.mark.parametrize("kind", [Int8Weight, Int4Weight])
@@ -81,6 +85,19 @@ def test_rows_do_not_depend_on_each_other(dtype):
     inputs = torch.randn(3, 64)
     inputs[1] *= 1000
     inputs[2] = 0
-    made, wanted = product_of(weight, bias)(inputs), linear(inputs)
-    for one, other in zip(made, wanted, strict=True):
-        assert (one - other).norm() <= 1.2 * BOUNDS[dtype] * other.norm()
+    wanted = linear(inputs)
+    for product in (product_of(weight, bias), product_of(weight, bias, many_rows=True)):
+        for one, other in zip(product(inputs), wanted, strict=True):
+            assert (one - other).norm() <= 1.2 * BOUNDS[dtype] * other.norm()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_eight_bits_written_as_bfloat16(monkeypatch, bias):
+    """Where the machine has bfloat16, an encoder's products write it, as exactly as it can be written."""
+    monkeypatch.setattr(products, "HAS_BFLOAT16", True)
+    weight, offset, linear = case("int8", bias)
+    product, inputs = ManyRowsInt8Product(weight, offset), torch.randn(7, 64)
+    for given in (inputs, inputs.bfloat16()):
+        made = product(given, torch.bfloat16)
+        assert made.dtype == torch.bfloat16 and product(given).dtype == torch.float32
+        assert (made - linear(inputs)).norm() <= 0.02 * linear(inputs).norm()

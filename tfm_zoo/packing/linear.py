@@ -21,7 +21,7 @@ OPERATORS.define("product(Tensor inputs, int number, int out_features, ScalarTyp
 @torch.library.impl(OPERATORS, "product", "CPU")
 def multiply(inputs: torch.Tensor, number: int, out_features: int, dtype: torch.dtype) -> torch.Tensor:
     """A product as an operator, which a compiled graph calls without looking inside."""
-    return PRODUCTS[number](inputs).to(dtype)
+    return PRODUCTS[number](inputs, dtype).to(dtype)
 
 
 @torch.library.register_fake("tfm_zoo::product", lib=OPERATORS)
@@ -61,7 +61,7 @@ class PackedLinear(nn.Module):
     def multiply(self, inputs: torch.Tensor) -> torch.Tensor:
         if torch.compiler.is_compiling():
             return torch.ops.tfm_zoo.product(inputs, self.number, self.out_features, self.dtype)
-        return self.product(inputs).to(self.dtype)
+        return self.product(inputs, self.dtype).to(self.dtype)
 
     def __setstate__(self, state: dict) -> None:  # a copy has a product, and so a number, of its own
         super().__setstate__(state)

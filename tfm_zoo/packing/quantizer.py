@@ -13,7 +13,7 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 from .configuration import METHOD
 from .linear import PackedLinear
 from .memory import return_memory
-from .packing import WEIGHTS, Packer, is_plain
+from .packing import WEIGHTS, is_plain, packer_of
 from .tensors import KINDS, named, names_of, same
 
 
@@ -68,8 +68,7 @@ class TfmQuantizer(HfQuantizer):
         for name, module in model.named_modules():
             if module in self.layers and not is_whole(module):
                 raise ValueError(f"The checkpoint lacks scales that fit {name}.weight.")
-        dtype = model.config.dtype
-        Packer(self.quantization_config.dtype, dtype, dtype, self.layers.__contains__).pack(model)
+        packer_of(model, self.quantization_config.dtype, model.config.dtype, self.layers.__contains__).pack(model)
         del self.layers, self.loaded
 
     def get_state_dict_and_metadata(self, model: PreTrainedModel) -> tuple[dict[str, torch.Tensor], dict]:

@@ -1,0 +1,151 @@
+"""What is computed: models and batches, which every process makes for itself, and how near an output is to another."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+
+import numpy as np
+import torch
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertModel, PreTrainedModel
+
+from .. import decoder, encoder, encoder_decoder
+from ..batches import SHARED
+from ..packing import llama
+from ..settings import Settings
+
+CHECKPOINT = SHARED / "checkpoints/all-MiniLM-L6-v2"
+PROMPT, NEW_TOKENS = 64, 32
+SENTENCES, REVIEWS = 32, 16  # of a batch
+SETTINGS = Settings("cpu", torch.float32, "sdpa", rounds=2, layers=12)
+#: the kinds of tasks: a function of a batch gives vectors, logits of classes, tokens
+EMBED, CLASSIFY, DECODE, TRANSLATE = "embeddings", "classification", "decoding", "translation"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model, and batches by what is measured.
+
+    Args:
+        kind: `EMBED`, ...
+        make: gives the official model in float32.
+        cases: gives the batches of each case. What a batch holds besides tensors are options.
+    """
+
+    kind: str
+    make: Callable[[], PreTrainedModel]
+    cases: Callable[[], dict[str, list[dict]]]
+
+
+def minilm() -> PreTrainedModel:
+    """The checkpoint, or a model of its size with random weights."""
+    if CHECKPOINT.exists():
+        return BertModel.from_pretrained(CHECKPOINT, dtype=torch.float32).eval()
+    return encoder.pair(BertModel, SETTINGS, training=False, **encoder.MINILM)[0]
+
+
+def classifier() -> PreTrainedModel:
+    torch.manual_seed(0)
+    return BertForSequenceClassification(BertConfig(num_labels=4)).eval()
+
+
+@cache
+def texts(name: str, count: int) -> list[str]:
+    from datasets import load_dataset
+
+    return load_dataset(str(SHARED / "datasets" / name), split="test").shuffle(seed=0)[:count]["text"]
+
+
+def text_batches(name: str, count: int, size: int, longest: int) -> dict[str, list[dict]]:
+    """Batches of texts in the order given, and sorted by their numbers of tokens, as sentence-transformers does."""
+    tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
+    ids = tokenizer(texts(name, count * size), truncation=True, max_length=longest)["input_ids"]
+    orders = {"as given": ids, "sorted": sorted(ids, key=len, reverse=True)}
+    return {
+        f"{name}, {order}": [padded(rows[start : start + size]) for start in range(0, len(rows), size)]
+        for order, rows in orders.items()
+    }
+
+
+def padded(rows: list[list[int]]) -> dict[str, torch.Tensor]:
+    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+    return {"input_ids": ids, "attention_mask": (ids != 0).long()}
+
+
+def minilm_cases() -> dict[str, list[dict]]:
+    return text_batches("rotten_tomatoes", 8, SENTENCES, 256) | text_batches("imdb", 3, SENTENCES, 256)
+
+
+def prompts(vocabulary: int) -> dict[str, list[dict]]:
+    sizes = {"1 sequence": 1, "8 sequences": 8}
+    return {
+        name: [batch | {"steps": NEW_TOKENS} for batch in decoder.batches(SETTINGS, rows, PROMPT, high=vocabulary)]
+        for name, rows in sizes.items()
+    }
+
+
+def sentences() -> dict[str, list[dict]]:
+    batches = encoder_decoder.batches("test", REVIEWS, SETTINGS.rounds)
+    options = [{"steps": batch["labels"].shape[1]} for batch in batches]
+    inputs = [{name: batch[name] for name in ("input_ids", "attention_mask")} for batch in batches]
+    return {
+        f"beam {beams}": [one | {"beams": beams} | more for one, more in zip(inputs, options, strict=True)]
+        for beams in (1, 4)
+    }
+
+
+TASKS = {
+    "MiniLM": Task(EMBED, minilm, minilm_cases),
+    "BERT-base": Task(
+        EMBED,
+        lambda: encoder.pair(BertModel, SETTINGS, training=False)[0],
+        partial(text_batches, "imdb", 2, REVIEWS, 128),
+    ),
+    "BERT-base classifier": Task(CLASSIFY, classifier, partial(text_batches, "rotten_tomatoes", 3, SENTENCES, 128)),
+    "GPT-2": Task(DECODE, lambda: decoder.pair(SETTINGS)[0], partial(prompts, 50257)),
+    "LLaMA of SmolLM-135M's shape": Task(DECODE, lambda: llama(30)[0], partial(prompts, 49152)),
+    "Marian of opus-mt's shape": Task(
+        TRANSLATE, lambda: encoder_decoder.pair("Marian, opus-mt", SETTINGS, training=False)[0], sentences
+    ),
+}
+
+
+def units(kind: str, batch: dict) -> int:
+    """What a batch counts for: texts, or tokens that are written after the first."""
+    rows = len(batch["input_ids"])
+    return rows * (batch["steps"] - 1) if kind == DECODE else rows
+
+
+def pooled(states: torch.Tensor, mask: torch.Tensor) -> np.ndarray:
+    """The mean over real tokens, of length 1: what sentence-transformers makes of MiniLM's states."""
+    states, mask = states.float(), mask.unsqueeze(-1)
+    return torch.nn.functional.normalize((states * mask).sum(dim=1) / mask.sum(dim=1), dim=-1).numpy()
+
+
+def fidelity(kind: str, wanted: list[np.ndarray], made: list[np.ndarray]) -> dict[str, float]:
+    """How near the outputs of all batches are to the official ones, in float32."""
+    if kind == TRANSLATE:
+        import sacrebleu
+
+        rows = [[" ".join(map(str, row)) for batch in side for row in batch] for side in (made, wanted)]
+        same = np.mean([one == other for one, other in zip(*rows, strict=True)])
+        bleu = sacrebleu.corpus_bleu(rows[0], [rows[1]], tokenize="none", force=True).score
+        return {"BLEU to official": round(bleu, 1), "same sentences": round(float(same), 3)}
+    first, second = (np.concatenate([batch.reshape(-1, batch.shape[-1]) for batch in side]) for side in (wanted, made))
+    if kind == EMBED:
+        return {"cosine": cosine(first, second), "rank correlation": rank_correlation(first, second)}
+    first, second = (logits - logits.mean(axis=-1, keepdims=True) for logits in (first, second))
+    same = (first.argmax(axis=-1) == second.argmax(axis=-1)).mean()
+    return {"cosine": cosine(first, second), "same choice": round(float(same), 3)}
+
+
+def cosine(first: np.ndarray, second: np.ndarray) -> float:
+    """The mean over rows."""
+    lengths = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
+    return round(float(((first * second).sum(axis=-1) / lengths).mean()), 5)
+
+
+def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Spearman's, of the similarities of all pairs of texts."""
+    pairs = np.triu_indices(len(first), k=1)
+    ranks = [(vectors @ vectors.T)[pairs].argsort().argsort() for vectors in (first, second)]
+    return round(float(np.corrcoef(*ranks)[0, 1]), 5)
