@@ -1,10 +1,12 @@
-"""`python -m tests.benchmarks.architectures [--only NAME]`: encoders and encoder-decoders against official classes.
+"""`python -m tests.benchmarks.architectures [--only NAME] [--packed]`: encoders and encoder-decoders against official
+classes.
 
 Each has its published width and a few layers. Encoders read reviews and classify; encoder-decoders translate Multi30k.
 Batches are ragged, as texts are, or full: then no position holds padding. Goal: at least 1.5 where they are ragged,
-0.97 where they are full.
+0.97 where they are full. Packed weights, of encoders in inference, stand beside the official class in float32.
 """
 
+import copy
 from collections.abc import Callable
 from typing import Annotated
 
@@ -118,13 +120,29 @@ def row(official: torch.nn.Module, zoo: torch.nn.Module, ragged: Inputs, full: I
         read = map(without_labels, read)
     inference = ratios(official.eval(), zoo.eval(), forward, *read)
     training = ratios(official.train(), zoo.train(), training_step, ragged, full)
-    return [type(getattr(official, "model", official)).__name__, *inference, *training]
+    return [name_of(official), *inference, *training]
+
+
+def packed_rows(official: torch.nn.Module, zoo: torch.nn.Module, *inputs: Inputs) -> list[list[str]]:
+    """Inference with packed weights, for each type that they may have."""
+    rows = []
+    for dtype in ("bfloat16", "int8"):
+        packed = copy.deepcopy(zoo).eval()
+        tfm_zoo.pack_weights(packed.model if isinstance(packed, WithLoss) else packed, dtype)
+        cells = ratios(official.eval(), packed, forward, *map(without_labels, inputs))
+        rows.append([f"{name_of(official)}, zoo packed, {dtype}", *cells, "", ""])
+    return rows
+
+
+def name_of(official: torch.nn.Module) -> str:
+    return type(official.model if isinstance(official, WithLoss) else official).__name__
 
 
 def main(
     only: Annotated[str, typer.Option(help="Run those whose name holds this.")] = "",
     rounds: Annotated[int, typer.Option(help="Batches that count.")] = 3,
     smaller: Annotated[int, typer.Option(help="Divides the sizes of the batches, for wide models.")] = 1,
+    packed: Annotated[bool, typer.Option(help="Also encoders with packed weights.")] = False,
 ) -> None:
     """Times each pair: interleaved, medians, ratio."""
     steps = ("inference, ragged", "inference, full", "training step, ragged", "training step, full")
@@ -138,9 +156,12 @@ def main(
         batches = make(rounds, size // smaller) if chosen else ()
         for name in chosen:
             torch.manual_seed(0)
-            cells = row(*pair(name), *batches)
-            print(*cells, sep=" | ", flush=True)
-            table.add_row(*cells)
+            models = pair(name)
+            rows = [row(*models, *batches)]
+            rows += packed_rows(*models, *batches) if packed and names is ENCODERS else []
+            for cells in rows:
+                print(*cells, sep=" | ", flush=True)
+                table.add_row(*cells)
     Console().print(table)
 
 
