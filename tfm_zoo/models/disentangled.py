@@ -18,6 +18,8 @@ from .norms import make_norm
 from .padding import keep, restore
 from .position_bias import masked
 
+PLACES = 128  # whose products with distances are made at a time: those of all would not fit into the CPU's caches
+
 
 class Distances(NamedTuple):
     """The buckets of all distances in a batch of `length` positions.
@@ -130,12 +132,17 @@ class TfmDisentangledAttention(TfmAttention):
 
 def shifted(heads: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     """The products of heads `(batch, heads, n, head_dim)` with what a table holds for the distances of `n` places from
-    them: `(batch, heads, n, n)`. The products of place `i` with the whole table begin at the place `i - n`."""
-    batch, _, n, _ = heads.shape
-    middle = table.shape[-1] // 2
-    rows = heads.transpose(0, 1).flatten(1, 2) @ table[..., middle - n : middle + n]
-    rows = rows.unflatten(1, (batch, n)).transpose(0, 1).flatten(2)  # each row is one longer than the next one needs
-    return rows[..., n:].unflatten(2, (n, 2 * n - 1))[..., :n]
+    them: `(batch, heads, n, n)`. Some places are read at a time, with the distances that one of them has."""
+    (batch, _, n, _), middle, parts = heads.shape, table.shape[-1] // 2, []
+    size = n if is_traced(heads) else PLACES
+    for first in range(0, n, size):
+        block = heads[:, :, first : first + size]
+        count = block.shape[2]
+        rows = block.transpose(0, 1).flatten(1, 2) @ table[..., middle - first - count : middle - first + n]
+        # Those of place `i` begin at `count - i`: each row is one longer than the next one needs.
+        rows = rows.unflatten(1, (batch, count)).transpose(0, 1).flatten(2)[..., count:]
+        parts.append(rows.unflatten(2, (count, n + count - 1))[..., :n])
+    return torch.cat(parts, dim=2)
 
 
 class TfmConvolution(nn.Module):
