@@ -10,7 +10,6 @@ from .quiet import hush_control_codes, hush_deepspeed, hush_downloads, quiet_imp
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,  # whose tables say <bool> beside each flag
     pretty_exceptions_enable=False,
 )

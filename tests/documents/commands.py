@@ -78,6 +78,9 @@ def check(words: Sequence[str]) -> Path | None:
             expect("file", [path], lambda path: any(path in config and url in config for config in configs))
         case ["vllm", "serve", _, "--trust-remote-code"]:  # in an environment of its own: `.ci/engines` runs it
             pass
+        case ["tfm-zoo", "--install-completion"]:  # it would write to the reader's home
+            known = {option for each in typer.main.get_command(app).params for option in each.opts}
+            expect("option", words[1:], known.__contains__)
         case ["tfm-zoo", name, *arguments]:
             commands = typer.main.get_command(app).commands
             expect("command", [name], commands.__contains__)

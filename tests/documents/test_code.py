@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -12,6 +13,7 @@ import pytest
 from transformers import PreTrainedConfig
 from typer.testing import CliRunner
 
+from tfm_zoo import TfmBertConfig, TfmEncoderDecoderConfig, TfmGPTConfig
 from tfm_zoo.cli import app
 from tfm_zoo.plugin.families import FAMILIES
 
@@ -81,6 +83,16 @@ def test_every_axis_is_named():
     known = {field.name for field in fields(PreTrainedConfig)} | {"official", "use_cache"}
     names = {field.name for config_class in FAMILIES.values() for field in fields(config_class)} - known
     assert {name for name in names - spans if not name.endswith(PLAIN)} == set()
+
+
+def test_the_defaults_of_the_axes():
+    (axes,) = (each for each in DOCUMENTS if each.path == ROOT / "recipes" / "axes.md")
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \| (.+) \|$", axes.text, re.MULTILINE)
+    assert len(rows) > 60
+    for kind, config in enumerate((TfmBertConfig(), TfmGPTConfig(), TfmEncoderDecoderConfig()), 1):
+        own = {field.name for field in fields(config)}
+        told = {row[0]: eval(row[kind].strip("`")) for row in rows if row[kind] != "-"}
+        assert told == {name: getattr(config, name) for name, *_ in rows if name in own}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
