@@ -101,7 +101,7 @@ def unequal(file: str, precision: str = "no") -> None:
     accelerator.free_memory()
 
 
-def no_picture(log_history: list[dict], path: Path, *metrics: str) -> None:
+def no_picture(log_history: list[dict], path: Path, *metrics: str, best_step: int | None = None) -> None:
     """In the place of `plot_training`, which takes half a second."""
     path.touch()
 

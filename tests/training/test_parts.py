@@ -242,6 +242,11 @@ def test_picture_shows_losses_and_metric_with_labelled_axes(tmp_path, drawn):
     )
     plot_training(history, tmp_path / "curves.png")
     assert [panel.get_xlabel() for panel in drawn["axes"]] == ["optimiser step"]
+    plot_training([*history, {"step": 3, "eval_loss": 1, "eval_f1": 1.0}], tmp_path / "curves.png", "f1", best_step=2)
+    losses, metric = drawn["axes"]
+    assert metric.get_ylim()[1] == 1  # there is no more
+    assert losses.get_legend().get_texts()[-1].get_text() == "kept: step 2"
+    assert [panel.lines[-1].get_xdata() for panel in (losses, metric)] == [[2, 2]] * 2
     plot_training(history, tmp_path / "curves.png", "f1", "accuracy")
     assert [panel.get_ylabel() for panel in drawn["axes"]] == ["loss", "validation f1", "validation accuracy"]
 

@@ -43,6 +43,22 @@ def test_of_one_stack(kind, tokenizer):
     assert (maps[kind].weights.triu(1).count_nonzero() == 0) == (kind == "decoder")
 
 
+def test_without_a_tokenizer(tokenizer):
+    """As of a model of one's own, whose ids come from elsewhere."""
+    for kind in ("encoder", "translator"):
+        model, ids = model_of(kind), ids_of(tokenizer)
+        maps, named = attention_maps(model, input_ids=ids), attention_maps(model, tokenizer, TEXT)
+        assert all(torch.equal(maps[part].weights, named[part].weights) for part in named)
+        assert maps["encoder"].keys == [str(index) for index in ids[0].tolist()]
+    for arguments in ({}, {"text": TEXT}, {"tokenizer": tokenizer}):
+        with pytest.raises(ValueError, match="takes these, or input_ids"):
+            attention_maps(model, **arguments)
+    with pytest.raises(ValueError, match=r"input_ids of shape \(9,\) should be of shape \(1, length\)"):
+        attention_maps(model, input_ids=ids[0, :9])
+    with pytest.raises(ValueError, match="target 'a bright film' needs a tokenizer"):
+        attention_maps(model, input_ids=ids, target=TARGET)
+
+
 @pytest.mark.parametrize("target", [TARGET, None])
 def test_of_an_encoder_decoder(target, tokenizer):
     model = model_of("translator")

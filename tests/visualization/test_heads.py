@@ -26,6 +26,7 @@ def test_a_part_of_a_character_and_a_blank_are_no_punctuation():
     pairs = pairs_of(tokenizer, tokenizer("abé ,", return_tensors="pt").input_ids[0], [])
     places = [PLACES[target] for target in pairs[:, 0].float().argmax(0).tolist()]
     assert places == ["itself", "the token after", *["any other token"] * 3, "punctuation"]
+    assert PLACES[pairs[:, 3, 0].float().argmax()] == "the first token"
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
@@ -46,5 +47,8 @@ def test_shares(kind, tokenizer):
     torch.testing.assert_close(found.shares, expected / count)
     torch.testing.assert_close(found.chance, chance / count)
     torch.testing.assert_close(found.shares.sum(dim=0), torch.ones(found.shares.shape[1:]))
+    # No panel is blank: a decoder's tokens see none after them, and the first one here is [CLS].
+    assert found.chance.min() > 0 and ("the token after" in found.targets) == (kind == "encoder")
+    assert "the first token" not in found.targets
     target, layer, head, share, _ = found.strongest()[-1]
     assert target == "any other token" and share == found.shares[-1, layer, head] == found.shares[-1].max()

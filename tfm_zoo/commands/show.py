@@ -71,6 +71,9 @@ def rollout(
         pictures.plot_rollout(rollout, out)
     strongest = ", ".join(f"{token!r} ({share:.0%})" for token, share in rollout.strongest())
     rests = f" Of the text, it rests most on {strongest}." if strongest else ""
+    largest = int(rollout.shares.argmax())
+    if largest in rollout.aside:
+        rests += f" ({rollout.tokens[largest]!r} has {rollout.shares[largest]:.0%}.)"
     report(f"Decision: {rollout.decision}.{rests} What it rests on is drawn in {place}")
 
 

@@ -56,7 +56,7 @@ class Report:
         args, output_dir = self.run.args, Path(self.run.args.output_dir)
         (output_dir / RESULTS_FILE).write_text(json.dumps(self.results, indent=2) + "\n", encoding="utf-8")
         self.state.write(output_dir)
-        plot_training(self.state.log_history, output_dir / PICTURE, *self.task.drawn)
+        plot_training(self.state.log_history, output_dir / PICTURE, *self.task.drawn, best_step=self.state.best_step)
         values = self.values() | (facts_of_zoo_model(self.model) if self.is_zoo else {})
         repository = args.hub_model_id or shortened(args.output_dir)  # by which `from_pretrained` loads the model
         if not write_card(output_dir, card_beside(type(self.task)), self.metadata(), repository, **values):

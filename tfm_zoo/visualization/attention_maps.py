@@ -19,26 +19,44 @@ logger = logging.getLogger(__name__)
 
 
 def attention_maps(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, target: str | None = None
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    text: str | None = None,
+    target: str | None = None,
+    *,
+    input_ids: torch.LongTensor | None = None,
 ) -> dict[str, AttentionMap]:
     """What a model attends to while it reads a text.
 
     Args:
         model: a zoo model or an official one. It runs in evaluation mode with eager attention, the only kind that
             returns its weights; both settings are restored afterwards.
+        tokenizer: without it, tokens are named by their ids, and `input_ids` are given.
         text: what the model reads; the source of an encoder-decoder.
         target: what the decoder of an encoder-decoder reads after its start token. `None`: the model's own greedy
             output, or for a classifier the text itself. (A token's row shows what predicts the token after it.)
+        input_ids: `(1, length)`, in the place of the text.
 
     Returns:
         The maps by kind: "encoder" or "decoder"; for an encoder-decoder "encoder", "decoder" and "cross". Layers with
         linear attention have no weights: they are left out, with a warning.
 
     Raises:
-        ValueError: if the text is empty or longer than the model can read, if the target is missing or the model
-            reads none, or if no layer has weights.
+        ValueError: if the text is empty or longer than the model can read, if there is no text and no `input_ids`, if
+            the target is missing or the model reads none, or if no layer has weights.
     """
-    ids, name = read_text(model, tokenizer, text), title_of(model)
+    name, ids = title_of(model), input_ids
+    if ids is None and (tokenizer is None or text is None):
+        raise ValueError("A text and its tokenizer are missing: attention_maps takes these, or input_ids.")
+    if ids is None:
+        ids = read_text(model, tokenizer, text)
+    elif ids.dim() != 2 or len(ids) != 1:
+        raise ValueError(f"input_ids of shape {tuple(ids.shape)} should be of shape (1, length): one text.")
+    else:
+        check_length(model, ids, "text")
+        ids = ids.to(model.device)
+    if target is not None and tokenizer is None:
+        raise ValueError(f"target {target!r} needs a tokenizer.")
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if target is not None and (reads_again(model) or not has_two_stacks(model)):
         raise ValueError(f"target {target!r}: {name} reads no target; only an encoder-decoder that generates does.")

@@ -15,7 +15,10 @@ from .figures import AMOUNTS, check_suffix, save
 from .tokens import token_labels
 
 #: what a token may attend to, besides special tokens
-PLACES = ("itself", "the token before", "the token after", "the same token elsewhere", "punctuation", "any other token")
+PLACES = (
+    *("itself", "the token before", "the token after", "the first token", "the same token elsewhere", "punctuation"),
+    "any other token",
+)
 COLUMNS = 4
 
 
@@ -24,7 +27,8 @@ class HeadShares:
     """What heads attend to, on average over the tokens of some texts.
 
     Args:
-        targets: what tokens may attend to: special tokens by their names, then `PLACES`.
+        targets: what tokens may attend to: special tokens by their names, then `PLACES`, without what no token of the
+            texts sees, such as the token after in a decoder.
         shares: `(targets, layers, heads)`; a head's shares sum to 1.
         chance: `(targets,)`, the shares of a head that attends to all tokens alike.
         layers: the numbers of these layers in the model.
@@ -72,8 +76,9 @@ def head_shares(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text
         count += int(rows.sum())
     if not count:
         raise ValueError("The texts have no token, other than special ones.")
-    targets = [*token_labels(tokenizer, special, is_source=True), *PLACES]
-    return HeadShares(targets, sums / count, chances / count, attention.layers, title_of(model))
+    targets, is_seen = [*token_labels(tokenizer, special, is_source=True), *PLACES], chances > 0
+    targets = [target for target, seen in zip(targets, is_seen.tolist(), strict=True) if seen]
+    return HeadShares(targets, sums[is_seen] / count, chances[is_seen] / count, attention.layers, title_of(model))
 
 
 def pairs_of(tokenizer: PreTrainedTokenizerBase, ids: torch.LongTensor, special: Sequence[int]) -> torch.BoolTensor:
@@ -92,6 +97,7 @@ def pairs_of(tokenizer: PreTrainedTokenizerBase, ids: torch.LongTensor, special:
         distance == 0,
         distance == -1,
         distance == 1,
+        ones & (place == 0),
         ids == ids[:, None],
         ones & is_punctuation,
         ones,

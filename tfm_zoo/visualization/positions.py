@@ -108,6 +108,11 @@ def plot_positions(
         largest = np.quantile(np.abs(table), 0.998)  # in a trained table a few channels are far larger
         image = left.imshow(table, cmap=SIGNED, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest")
         left.set(title=name, xlabel=channels, ylabel="position")
+        if kind == "rotary":  # the sines, on the right, are of the same pairs
+            pairs = table.shape[1] // 2
+            numbers = range(0, pairs, max(1, pairs // 6))
+            left.set_xticks([*numbers, *(pairs + number for number in numbers)], [*numbers, *numbers])
+            left.axvline(pairs - 0.5, color="#888888", lw=0.8)
         figure.colorbar(image, ax=left, label="value", aspect=30, pad=0.01)
 
         mean, low, high = similarity_by_distance(vectors).numpy()

@@ -167,5 +167,7 @@ def plot_rollout(rollout: Rollout, path: str | Path) -> None:
     plain(panel, grid="y")
     panel.set_axisbelow(True)
     title = f"{rollout.model} decides: {rollout.decision}\nit reads {rollout.reads}, which is made of these tokens"
+    if beside := sum(shares[place] for place in rollout.aside):
+        title += f" ({beside:.0%} special tokens and its own)"
     figure.suptitle(title, fontsize=10, parse_math=False)
     save(figure, path)

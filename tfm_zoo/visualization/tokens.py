@@ -10,14 +10,16 @@ LONGEST = 14
 MARKS = {"▁": "·", "</w>": "·", " ": "·", "\n": "↵", "\t": "⇥"}
 
 
-def token_labels(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], is_source: bool = False) -> list[str]:
-    """Each token as readable text, with visible marks for spaces and line ends.
+def token_labels(tokenizer: PreTrainedTokenizerBase | None, ids: Sequence[int], is_source: bool = False) -> list[str]:
+    """Each token as readable text, with visible marks for spaces and line ends; without a tokenizer, its number.
 
     Args:
         ids: token ids.
         is_source: whether the ids are of the text that a model reads. Translators such as FSMT and Marian may have a
             vocabulary of their own for it.
     """
+    if tokenizer is None:
+        return [str(index) for index in ids]
     if is_source and hasattr(tokenizer, "get_src_vocab"):  # `convert_ids_to_tokens` knows the target's vocabulary only
         source = {index: token for token, index in tokenizer.get_src_vocab().items()}
         tokens = [source.get(index) for index in ids]

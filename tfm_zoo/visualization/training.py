@@ -10,7 +10,9 @@ from matplotlib.ticker import MaxNLocator
 from .figures import DPI, LINES, check_suffix, plain, save
 
 
-def plot_training(log_history: list[dict[str, Any]], path: str | Path, *metrics: str) -> None:
+def plot_training(
+    log_history: list[dict[str, Any]], path: str | Path, *metrics: str, best_step: int | None = None
+) -> None:
     """Draw losses and validation metrics against the optimiser step.
 
     Args:
@@ -18,6 +20,7 @@ def plot_training(log_history: list[dict[str, Any]], path: str | Path, *metrics:
             the `log_history` of transformers' Trainer and of the recipes.
         path: the image file to write.
         metrics: names such as "accuracy". Each has a panel below that of the losses.
+        best_step: the step whose model was kept, which a line marks.
     """
     figure = Figure(figsize=(7, 3.2 + 2.4 * len(metrics)), layout="constrained")
     panels = figure.subplots(1 + len(metrics), sharex=True, squeeze=False)[:, 0]
@@ -27,10 +30,16 @@ def plot_training(log_history: list[dict[str, Any]], path: str | Path, *metrics:
     panels[0].plot(steps, losses, label=name, color="#7a8aa0", marker="o" if len(steps) == 1 else None)
     panels[0].plot(*curve(log_history, "eval_loss"), label="validation", **validation)
     panels[0].set_ylabel("loss")
-    panels[0].legend(frameon=False)
     for panel, metric in zip(panels[1:], metrics, strict=True):
-        panel.plot(*curve(log_history, f"eval_{metric}"), **validation)
+        steps, values = curve(log_history, f"eval_{metric}")
+        panel.plot(steps, values, clip_on=False, **validation)
         panel.set_ylabel(f"validation {metric}")
+        if values and min(values) >= 0 and max(values) <= 1:  # a share: the axis ends where it can
+            panel.set_ylim(top=min(panel.get_ylim()[1], 1))
+    if best_step is not None:
+        for panel in panels:
+            panel.axvline(best_step, color="#888888", lw=0.8, ls=":", zorder=0, label=f"kept: step {best_step}")
+    panels[0].legend(frameon=False)
     panels[-1].set_xlabel("optimiser step")
     panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     figure.suptitle(f"{Path(path).resolve().parent.name}: {', '.join(('loss', *metrics))}", parse_math=False)
