@@ -8,7 +8,15 @@ import torch
 from torch import nn
 
 from tests import tutorials
-from tfm_zoo import TfmGPTConfig, TfmGPTForCausalLM, TfmGPTModel
+from tfm_zoo import (
+    TfmBertForMaskedLM,
+    TfmBertForSequenceClassification,
+    TfmBertModel,
+    TfmEncoderDecoderForConditionalGeneration,
+    TfmGPTConfig,
+    TfmGPTForCausalLM,
+    TfmGPTModel,
+)
 from tfm_zoo.converters import (
     ConversionError,
     Interleaved,
@@ -100,7 +108,7 @@ def without(name: str) -> dict:
             WEIGHTS | {"lm_head.weight": torch.zeros(50, 32)},
             {},
             {},
-            "lm_head.weight and .* differ.*tie_word_embeddings",
+            "lm_head.weight and .* differ.*set tie_word_embeddings=False",
         ),
         (None, {"positions": Sinusoids("transformer.wpe.weight")}, {}, "wpe.weight: sinusoids, .*'learned'"),
         (
@@ -127,7 +135,7 @@ def test_the_error_can_be_read():
         "The state dict does not fit TfmGPTForCausalLM:",
         f"missing: transformer.h.0.attn.c_attn.bias, for {names} (and 1 like it).",
         "unexpected: other.1.",
-        "The configuration says which biases and norms there are; for this state dict: attention_bias=False, "
+        "The configuration says which layers and biases there are; for this state dict: attention_bias=False, "
         "attention_output_bias=True.",
     ]
     model = convert(weights, attention_bias=False, attention_output_bias=True)
@@ -137,6 +145,59 @@ def test_the_error_can_be_read():
     with pytest.raises(ConversionError) as error:
         convert(rules={"norm": None})
     assert "The configuration says" not in str(error.value)
+
+
+SMALL = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+def from_its_like(model_class: type, mine: dict, fields: dict):
+    """A zoo model with `fields`, from a model of somebody's own that has those of `mine` and the zoo's names."""
+    config_class = model_class.config_class
+    weights = model_class(config_class(**SMALL | mine)).state_dict()
+    names = weights | model_class(config_class(**SMALL | fields)).state_dict()
+    return from_state_dict(weights, [Rename(name, name) for name in names], model_class, config_class(**SMALL | fields))
+
+
+@pytest.mark.parametrize(
+    ("model_class", "mine", "fields", "hint"),
+    [
+        (TfmBertModel, {"final_norm": True}, {}, "final_norm=True"),
+        (
+            TfmBertModel,
+            {},
+            {"final_norm": True, "add_pooling_layer": False},
+            "final_norm=False, add_pooling_layer=True",
+        ),
+        (TfmBertModel, {"type_vocab_size": 3}, {"type_vocab_size": 0}, "type_vocab_size=3"),
+        (TfmBertModel, {"type_vocab_size": 0, "embedding_norm": False}, {}, "type_vocab_size=0, embedding_norm=False"),
+        (TfmBertForSequenceClassification, {"classifier_dense": False}, {}, "classifier_dense=False"),
+        (TfmBertForMaskedLM, {}, {"lm_head_bias": False, "final_norm": True}, "final_norm=False, lm_head_bias=True"),
+    ],
+)
+def test_the_error_names_the_fields_that_differ(model_class, mine, fields, hint):
+    """And no other: with them, the conversion works."""
+    with pytest.raises(ConversionError, match=rf"for this state dict: {hint}\.$"):
+        from_its_like(model_class, mine, fields)
+    from_its_like(model_class, mine, mine)
+
+
+def test_one_tensor_under_two_names_is_tied_or_refused():
+    """Two copies would learn apart, where the model of one's own learns one."""
+    with pytest.raises(ConversionError, match=r"wte.weight and lm_head.weight are one .* tie_word_embeddings=True"):
+        convert(tie_word_embeddings=False)
+    convert(WEIGHTS | {"lm_head.weight": WEIGHTS["lm_head.weight"].clone()}, tie_word_embeddings=False)
+    shared, apart = ({"share_encoder_decoder_embeddings": share} for share in (True, False))
+    with pytest.raises(ConversionError, match=r"one tensor .* share_encoder_decoder_embeddings=True they are one"):
+        from_its_like(TfmEncoderDecoderForConditionalGeneration, shared, apart)
+    with pytest.raises(ConversionError, match=r"differ in .*: set share_encoder_decoder_embeddings=False"):
+        from_its_like(TfmEncoderDecoderForConditionalGeneration, apart, shared)
+
+
+def test_the_order_of_rules_makes_no_difference():
+    whole = Rename("transformer.h.{i}.{x}", "model.layers.{i}.{x}")  # it fits norms, too
+    for rules in ([whole, *RULES.values()], [*reversed(RULES.values()), whole]):
+        model = from_state_dict(WEIGHTS, rules, TfmGPTForCausalLM, TfmGPTConfig(**FIELDS))
+        assert torch.equal(model.model.layers[1].mlp_norm.weight, WEIGHTS["transformer.h.1.ln_2.weight"])
 
 
 def test_a_head_that_is_new_and_buffers_that_are_no_weights(caplog):
@@ -297,6 +358,11 @@ def test_a_model_of_another_kind_is_told_the_way(make):
     ) as error:
         from_official(make())
     assert type(make()).__qualname__ in str(error.value)
+
+
+def test_a_state_dict_is_told_the_way():
+    with pytest.raises(ConversionError, match=r"A state dict does not say .*load_state_dict.*from_state_dict takes"):
+        from_official(WEIGHTS)
 
 
 def test_a_file_of_weights_is_told_the_way(tmp_path):

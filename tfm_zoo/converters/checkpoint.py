@@ -71,6 +71,11 @@ def open_checkpoint(source: str | Path | nn.Module, mapped: bool = False) -> Che
     """
     if isinstance(source, nn.Module):
         return checkpoint_of(source)
+    if isinstance(source, Mapping):
+        raise ConversionError(
+            "A state dict does not say what its model is: load it into the official class (load_state_dict), and give "
+            f"that model. {OTHER_MODELS}"
+        )
     folder = fetch(source)
     config, generation = read_settings(folder)
     return Checkpoint(str(source), config, open_weights(folder, mapped), generation)

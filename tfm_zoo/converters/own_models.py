@@ -1,6 +1,7 @@
 """Weights of somebody's own model: a state dict, and rules that say which tensor of the zoo each of its tensors is."""
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -11,20 +12,30 @@ from .checkpoint import LazyTensor, lazy_tensors
 from .errors import ConversionError
 from .sinusoids import check_sinusoids
 from .tensor_matching import check_fit, enumerated, misfits_of, new_weights, split_steps
-from .tensor_rules import NotConverted, Sinusoids, Step, TensorRule, find, plan
+from .tensor_rules import PLACE, NotConverted, Sinusoids, Step, TensorRule, find, plan
 
 logger = logging.getLogger(__name__)
 
-#: field of the configuration -> endings of the names of the biases, or of the norm, that a model has if it is true
-FIELDS = {
-    "attention_bias": (".q_proj.bias", ".k_proj.bias", ".v_proj.bias"),
-    "attention_output_bias": (".o_proj.bias",),
-    "mlp_bias": (".gate_proj.bias", ".up_proj.bias"),
-    "mlp_output_bias": (".down_proj.bias",),
-    "norm_bias": ("norm.bias",),
-    "lm_head_bias": ("lm_head.bias",),
-    "embedding_norm": ("embeddings.norm.weight",),
+#: field of the configuration -> the modules that have a bias if it is true
+BIASES = {
+    "attention_bias": r".*\.[qkv]_proj",
+    "attention_output_bias": r".*\.o_proj",
+    "mlp_bias": r".*\.(gate|up)_proj",
+    "mlp_output_bias": r".*\.down_proj",
+    "norm_bias": r".*norm",
+    "lm_head_bias": "lm_head",
 }
+#: field -> the modules that are there if it is true; if it is false or 0, for those below
+LAYERS = {
+    "embedding_norm": r".*embeddings\.norm",
+    "final_norm": r"(.*(model|coder)\.)?norm",
+    "add_pooling_layer": r"(model\.)?pooler\.dense",
+    "classifier_dense": r"classifier\.dense",
+    "type_vocab_size": r".*embeddings\.embed_token_types",
+    "share_encoder_decoder_embeddings": r".*decoder\.embeddings\.embed_tokens",
+    "tie_word_embeddings": "lm_head",
+}
+TIES = ("share_encoder_decoder_embeddings", "tie_word_embeddings")
 
 
 def from_state_dict(
@@ -41,7 +52,8 @@ def from_state_dict(
             tensor, with one's own name as `official`, and the name in `model_class(config).state_dict()` as `zoo`. In a
             name, `{i}` stands for a layer's number; one that stops at a module stands for its weight and its bias.
             [`NotConverted`] names what is no weight, [`Sinusoids`] a fixed table of positions, which is checked against
-            the zoo's, and [`ZooOnly`] what starts at random.
+            the zoo's, and [`ZooOnly`] what starts at random. Their order makes no difference: of two rules for one
+            tensor, the one with fewer places in braces is taken, then the one with the longer name.
         model_class: a class of the zoo, made from `config`.
 
     Returns:
@@ -49,7 +61,8 @@ def from_state_dict(
 
     Raises:
         ConversionError: if tensors are missing, unexpected, of another shape, or filled by no rule, with a line for
-            each kind; and another line if other fields of the configuration would give the model the right biases.
+            each kind; and another line if other fields of the configuration would give the model the right layers and
+            biases. Also if two names of the state dict hold one tensor, and the configuration does not tie them.
     """
     if not isinstance(state_dict, Mapping):
         raise ConversionError(
@@ -58,7 +71,7 @@ def from_state_dict(
     if others := [name for name, value in state_dict.items() if not isinstance(value, torch.Tensor)]:
         names = ", ".join(others)
         raise ConversionError(f"These entries are not tensors: {names}. Is the state dict inside one of them?")
-    rules = tuple(rule.of(config) for rule in rules)
+    rules = in_order(rules, config)
     tensors, skeleton = lazy_tensors(state_dict), skeleton_of(model_class, config)
     fixed = {name: tensor for name, tensor in tensors.items() if is_of_kind(Sinusoids, rules, name)}
     if fixed and config.position_embedding_type != "sinusoidal":
@@ -71,6 +84,7 @@ def from_state_dict(
     complete, lacking, filled = split_steps(steps, tensors, skeleton.all_tied_weights_keys)
     unfilled = [name for name in unfilled if name not in filled]
     check_weights(complete, lacking, unfilled, rules, tensors, skeleton)
+    check_ties(state_dict, complete, skeleton)
 
     weights = {}
     for step in complete:
@@ -89,7 +103,7 @@ def to_state_dict(model: PreTrainedModel, rules: Iterable[TensorRule]) -> dict[s
         ConversionError: if there are tensors of the zoo's model that no rule names; the message lists them.
     """
     state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    steps, unread = plan([rule.of(model.config) for rule in rules], state, to="zoo")
+    steps, unread = plan(in_order(rules, model.config), state, to="zoo")
     if unread := [name for name in unread if name not in model.all_tied_weights_keys]:
         raise ConversionError(f"No rule has tensors of {type(model).__name__}: {enumerated(unread)}.")
     weights = {}
@@ -97,6 +111,16 @@ def to_state_dict(model: PreTrainedModel, rules: Iterable[TensorRule]) -> dict[s
         if step.reads:
             weights |= zip(step.reads, step.rule.to_official([state[name] for name in step.writes]), strict=True)
     return weights
+
+
+def in_order(rules: Iterable[TensorRule], config: PreTrainedConfig) -> tuple[TensorRule, ...]:
+    """The rules for this configuration, those for few tensors before those for many."""
+
+    def reach(rule: TensorRule) -> tuple[int, int]:
+        name = (rule.names("official") or rule.names("zoo"))[0]
+        return len(PLACE.findall(name)), -len(name)
+
+    return tuple(rule.of(config) for rule in sorted(rules, key=reach))
 
 
 def check_weights(
@@ -130,41 +154,82 @@ def check_weights(
         "misshapen": misfits,
     }
     wanted = [*unfilled, *(name for step in lacking for name in step.writes)]
-    unwanted = [name for results in unexpected.values() for name in results]
-    hint = fields_that_fit(wanted, unwanted, skeleton.config)
+    unwanted = {result: len(tensors[name].meta) for name, results in unexpected.items() for result in results}
+    knows_all = all(results and any(map(layer_field, results)) for results in unexpected.values())
+    hint = fields_that_fit(wanted, unwanted, knows_all, skeleton.config)
     check_fit("The state dict", skeleton, complaints, hint)
 
 
-def fields_that_fit(wanted: list[str], unwanted: list[str], config: PreTrainedConfig) -> str:
-    """A line that says which fields to set, if the state dict lacks biases or norms of the model (`wanted`), or if the
-    model lacks some of the state dict's (`unwanted`).
+def layer_field(name: str, fields: Mapping[str, str] = LAYERS | BIASES) -> str | None:
+    """The field that says whether there is such a tensor."""
+    module = name.rpartition(".")[0]
+    return next((field for field, pattern in fields.items() if re.fullmatch(pattern, module)), None)
 
-    Only a bias whose weight is not in the list counts: where a whole layer is missing, these fields are not the cause.
+
+def fields_that_fit(
+    wanted: Iterable[str], unwanted: Mapping[str, int], knows_all: bool, config: PreTrainedConfig
+) -> str:
+    """A line that says which fields to set, if the state dict lacks biases or layers of the model (`wanted`), or if the
+    model lacks some of the state dict's (`unwanted`, with the number of rows of each).
+
+    A bias counts if its weight is not in the list. A layer that is wanted counts if `knows_all`: otherwise the state
+    dict may have it under a name that no rule knows.
     """
-    values = {
-        field: value
-        for field, ends in FIELDS.items()
-        for value, names in ((False, wanted), (True, unwanted))
-        if any(name.endswith(ends) and name.removesuffix("bias") + "weight" not in names for name in names)
-    }
+    values: dict[str, bool | int] = {}
+    for names, is_there in ((wanted, False), (unwanted, True)):
+        for name in names:
+            if name.endswith(".bias") and name.removesuffix("bias") + "weight" not in names:
+                values[layer_field(name, BIASES)] = is_there
+            elif name.endswith(".weight") and (is_there or knows_all) and (field := layer_field(name, LAYERS)):
+                size = unwanted[name] if is_there else 0
+                values[field] = size if field == "type_vocab_size" else is_there != (field in TIES)
+    values.pop(None, None)
     for field, follower in (("attention_bias", "attention_output_bias"), ("mlp_bias", "mlp_output_bias")):
         if field in values:  # its follower would change with it
             values.setdefault(follower, getattr(config, follower))
+    if not values:
+        return ""
     fields = ", ".join(f"{field}={value}" for field, value in values.items())
-    return (
-        f"\nThe configuration says which biases and norms there are; for this state dict: {fields}." if fields else ""
-    )
+    return f"\nThe configuration says which layers and biases there are; for this state dict: {fields}."
+
+
+def check_ties(state_dict: Mapping[str, torch.Tensor], steps: Iterable[Step], skeleton: PreTrainedModel) -> None:
+    """Raises a `ConversionError` if names of the state dict hold one tensor, and the model would have two."""
+    tied, seen = skeleton.all_tied_weights_keys, {}
+    for step in steps:
+        tensors = [state_dict[name] for name in step.reads]
+        if any(tensor.is_meta or not tensor.numel() for tensor in tensors):
+            continue
+        place = tuple((tensor.data_ptr(), tensor.shape, tensor.stride()) for tensor in tensors)
+        first = seen.setdefault(place, step)
+        one, other = ([tied.get(name, name) for name in each.writes] for each in (first, step))
+        if one != other:
+            field = tie_of(*one, *other)
+            names = f"{', '.join(first.reads)} and {', '.join(step.reads)}"
+            raise ConversionError(
+                f"{names} are one tensor in the state dict, and two in this configuration: "
+                + (f"with {field}=True they are one. " if field else "the zoo does not tie them. ")
+                + "To train them apart, put a copy into the state dict."
+            )
+
+
+def tie_of(*names: str) -> str | None:
+    """The field that ties these tensors of the zoo."""
+    if any(name.startswith("lm_head.") for name in names):
+        return "tie_word_embeddings"
+    return "share_encoder_decoder_embeddings" if all("embed_tokens" in name for name in names) else None
 
 
 def merge_tied(weights: dict[str, torch.Tensor], skeleton: PreTrainedModel) -> None:
     """Keeps one of each pair of tensors that the model ties. Raises a `ConversionError` if the two differ."""
-    for name, source in skeleton.all_tied_weights_keys.items():
+    # Embeddings first: where those of source and target differ, the projection differs from one of them, too.
+    for name, source in sorted(skeleton.all_tied_weights_keys.items(), key=lambda pair: pair[0].startswith("lm_head.")):
         if name not in weights or source not in weights:
             continue
         if not torch.equal(weights.pop(name), weights[source]):
             raise ConversionError(
-                f"{name} and {source} differ in the state dict, and this configuration makes them one tensor: see "
-                "tie_word_embeddings."
+                f"{name} and {source} differ in the state dict, and this configuration makes them one tensor: set "
+                f"{tie_of(name, source)}=False."
             )
 
 
