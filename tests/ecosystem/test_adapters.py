@@ -10,6 +10,7 @@ from transformers import AutoTokenizer
 import tfm_zoo
 from tfm_zoo import (
     TfmBertForSequenceClassification,
+    TfmBertModel,
     TfmEncoderDecoderForConditionalGeneration,
     TfmGPTForCausalLM,
 )
@@ -32,6 +33,22 @@ def test_adapters():
     adapted(**batch).loss.backward()
     trained = {name for name, parameter in adapted.named_parameters() if parameter.grad is not None}
     assert trained and all("lora_" in name or "classifier" in name for name in trained)
+
+
+@pytest.mark.parametrize("model_class", [TfmBertModel, TfmBertForSequenceClassification])
+def test_one_layer_alone(model_class):
+    """`layers_to_transform` finds a layer if `layers` has a name before it; without, a pattern names the layer."""
+    pattern = r"(model\.)?layers\.0\.self_attn\.[qv]_proj"
+    adapted = peft.get_peft_model(tiny_model(model_class), peft.LoraConfig(target_modules=pattern, r=2))
+    found = {name for name, module in adapted.named_modules() if name.endswith("lora_A")}
+    assert {name.partition("layers.")[2] for name in found} == {f"0.self_attn.{x}_proj.lora_A" for x in "qv"}
+    by_number = peft.LoraConfig(target_modules=["q_proj", "v_proj"], layers_to_transform=[0], r=2)
+    if model_class is TfmBertModel:
+        with pytest.raises(ValueError, match="not found in the base model"):  # once PEFT finds it, tools.md is wrong
+            peft.get_peft_model(tiny_model(model_class), by_number)
+    else:
+        named = peft.get_peft_model(tiny_model(model_class), by_number).named_modules()
+        assert {name for name, _ in named if name.endswith("lora_A")} == found
 
 
 def test_adapted_generation(tmp_path):

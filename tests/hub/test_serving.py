@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 from transformers.utils.import_utils import is_serve_available
@@ -27,6 +29,31 @@ def test_without_what_serves(monkeypatch):
     result = CliRunner().invoke(app, ["serve", "folder"])
     assert result.exit_code == 1
     assert result.stderr == "error: What serves a model is not installed: pip install 'transformers[serving]'\n"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "complaint"),
+    [
+        (
+            "TfmBertForSequenceClassification",
+            "error: .* holds a TfmBertForSequenceClassification, which writes nothing",
+        ),
+        ("TfmGPTForCausalLM", "model has no chat template: ask /v1/completions"),
+    ],
+)
+def test_what_no_client_would_get_an_answer_from(architecture, complaint, tmp_path, monkeypatch):
+    """A server would start, and answer each request with an error."""
+    started = []
+    monkeypatch.setattr("transformers.utils.import_utils.is_serve_available", lambda: True)
+    monkeypatch.setitem(
+        sys.modules, "transformers.cli.transformers", SimpleNamespace(main=lambda: started.append(sys.argv))
+    )
+    monkeypatch.setattr(sys, "argv", [])
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+    result = CliRunner().invoke(app, ["serve", str(tmp_path / "model"), "--port", "1"])
+    assert re.search(complaint, result.stderr) and bool(started) == (result.exit_code == 0)
+    assert bool(started) == (architecture == "TfmGPTForCausalLM")
 
 
 @pytest.mark.slow

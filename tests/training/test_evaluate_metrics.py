@@ -217,6 +217,7 @@ def test_wrong_names_are_refused_before_anything_is_loaded(names, message, own, 
     [
         ("def compute(predictions, references): ...", "cannot be loaded: TypeError.*, unlike .*accuracy.py"),
         ("import no_such_package", "cannot be loaded: .*pip install no_such_package"),
+        (f"import json, evaluate\n{OWN}", "takes 'import json, evaluate' for one module: write a line for each"),
         (OWN.replace("{RESULTS}", "1 / 0"), r"metric 'mine' does not work with .*\[0, 1\].*: division by zero"),
         (OWN.replace("{RESULTS}", "0.5"), "metric 'mine' does not work with .*: its results are no dict, but 0.5"),
         (OWN.replace('predictions=Value("int64")', 'sources=Value("string")'), "'mine' does not work with .*sources"),

@@ -132,6 +132,31 @@ def push(
     report(f"{zoo_dir} is at {commit.commit_url}{f', branch {revision}' if revision else ''}")
 
 
+def check_served(folder: Path) -> None:
+    """Raises a `ValueError` for a model that writes nothing; warns of one that has no template for conversations.
+
+    Without that, the server starts all the same, and answers each request with an error.
+    """
+    from ..converters.checkpoint import read_json
+
+    config = read_json(folder / "config.json")
+    names = config.get("architectures") or []
+    if names and not any(name.endswith(("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")) for name in names):
+        raise ValueError(
+            f"{folder} holds a {', '.join(names)}, which writes nothing that a client could ask for. vLLM serves "
+            "encoders that embed or classify; in Python, transformers' pipeline does."
+        )
+    settings = folder / "tokenizer_config.json"
+    templates = [*folder.glob("chat_template*"), *folder.glob("additional_chat_templates/*")]
+    if not templates and not (settings.is_file() and read_json(settings).get("chat_template")):
+        notes.print(
+            f"{folder} has no chat template: ask /v1/completions. /v1/chat/completions answers with an error.",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,
+        )
+
+
 def serve(context: typer.Context) -> None:
     """Serve zoo models to OpenAI-compatible clients. Takes the arguments of `transformers serve`."""
     from transformers.utils.import_utils import is_serve_available
@@ -139,6 +164,8 @@ def serve(context: typer.Context) -> None:
     with errors_in_one_line(debug=False):
         if not is_serve_available():
             raise ImportError("What serves a model is not installed: pip install 'transformers[serving]'")
+        for folder in filter(Path.is_dir, map(Path, context.args)):
+            check_served(folder)
         from transformers.cli.transformers import main as transformers_main  # its oldest release needs `requests`
     # After transformers' command, which may replace the module `transformers`, to which the classes are added.
     from ..plugin.patches import add_classes_to_transformers

@@ -227,7 +227,8 @@ class Loop:
         """Log the figures of the model, and keep it if it is the best so far."""
         figures = self.task.evaluate(self.model)
         self.log(with_prefix(figures, "validation") | {"train_runtime": self.state.train_seconds})
-        shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items() if name != "samples_per_second")
+        named = {self.task.titles.get(name, name): f"{value:.4f}" for name, value in figures.items()}
+        shown = ", ".join(f"{name} {value}" for name, value in named.items() if name != "samples_per_second")
         logger.info(f"step {self.state.step}, validation: {shown}")
         best_by = figures[self.args.metric_for_best_model]
         if self.state.is_best(best_by, self.args.higher_is_better, loss=figures["loss"]):

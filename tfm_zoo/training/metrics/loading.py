@@ -114,6 +114,9 @@ def load_metric(source: str) -> evaluate.EvaluationModule:
     except Exception as error:  # a metric is anybody's code
         unknown = isinstance(error, FileNotFoundError) and not Path(source).is_file()
         reason = "the Hub has no such space, or cannot be reached" if unknown else f"{error!r}, unlike {EXAMPLE}"
+        lines = [] if unknown or not Path(source).is_file() else Path(source).read_text("utf-8").splitlines()
+        if joined := [line for line in lines if re.match(r"import [^#]*,", line)]:
+            reason = f"evaluate takes {joined[0].strip()!r} for one module: write a line for each"
         raise ValueError(f"metric {source!r} cannot be loaded: {reason}") from error
 
 
