@@ -96,6 +96,31 @@ class Transformer(nn.Module):
         return self.fc_out(y)
 
 
+class Seq2SeqTransformer(nn.Module):
+    """Translates with `nn.Transformer`, whose post-norm stacks end with one norm more; with scaled embeddings, and with
+    ids of their own for padding, 1 in the source and 2 in the target."""
+
+    def __init__(self, src_vocab=50, tgt_vocab=60, emb_size=32, nhead=4, num_layers=2, dim_feedforward=64, max_len=20):
+        super().__init__()
+        self.src_tok_emb, self.tgt_tok_emb = nn.Embedding(src_vocab, emb_size), nn.Embedding(tgt_vocab, emb_size)
+        self.positional_encoding = PositionalEncoding(emb_size, max_len)
+        depths = (num_layers, num_layers)
+        self.transformer = nn.Transformer(emb_size, nhead, *depths, dim_feedforward, batch_first=True)
+        self.generator = nn.Linear(emb_size, tgt_vocab)
+
+    def forward(self, source, target):
+        scale = math.sqrt(self.src_tok_emb.embedding_dim)
+        states = self.transformer(
+            self.positional_encoding(self.src_tok_emb(source) * scale),
+            self.positional_encoding(self.tgt_tok_emb(target) * scale),
+            tgt_mask=nn.Transformer.generate_square_subsequent_mask(target.shape[1]).isinf(),
+            src_key_padding_mask=source == 1,
+            tgt_key_padding_mask=target == 2,
+            memory_key_padding_mask=source == 1,
+        )
+        return self.generator(states)
+
+
 class BERT(nn.Module):
     """Embeds a text and, with a pooler, its first token."""
 

@@ -72,6 +72,7 @@ OWN_MODELS = {
     "my-classifier.pt": tutorials.TextClassifier,
     "my-gpt.pt": tutorials.GPT,
     "my-translator.pt": tutorials.Transformer,
+    "my-seq2seq.pt": tutorials.Seq2SeqTransformer,
 }
 
 

@@ -12,6 +12,8 @@ IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 3, 4, 0, 0]])
 MASK = (IDS != 0).long()
 SEGMENTS = IDS % 3
 TARGET = torch.tensor([[1, 6, 7], [1, 2, 3]])
+PADDED, PADDED_TARGET = torch.tensor([[5, 6, 7, 2], [9, 2, 1, 1]]), torch.tensor([[0, 6, 7], [0, 1, 2]])
+REAL = PADDED_TARGET != 2
 #: file of weights -> what its model makes of a batch, and the zoo's
 OUTPUTS = {
     "my-bert.pt": (
@@ -23,6 +25,10 @@ OUTPUTS = {
     "my-translator.pt": (
         lambda mine: mine(IDS, TARGET),
         lambda zoo: zoo(IDS, decoder_input_ids=TARGET).logits,
+    ),
+    "my-seq2seq.pt": (
+        lambda mine: mine(PADDED, PADDED_TARGET)[REAL],
+        lambda zoo: zoo(PADDED, PADDED != 1, PADDED_TARGET, PADDED_TARGET != 2).logits[REAL],
     ),
 }
 

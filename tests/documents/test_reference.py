@@ -6,8 +6,9 @@ from importlib import import_module
 import pytest
 
 import tfm_zoo
+from tfm_zoo.converters import ARCHITECTURES
 
-from .document import REFERENCE
+from .document import REFERENCE, ROOT
 
 NAMES = [name for page in REFERENCE for name in re.findall(r"^::: ([\w.]+)$", page.text, re.MULTILINE)]
 
@@ -23,3 +24,9 @@ def test_each_name_has_a_docstring(name):
     module, _, attribute = name.rpartition(".")
     text = getattr(import_module(module), attribute).__doc__
     assert text and not text.startswith(f"{attribute}(")  # as a dataclass has that was given none
+
+
+def test_every_architecture_is_named():
+    page = (ROOT / "docs" / "architectures.md").read_text("utf-8")
+    names = [re.sub(r" v2 and v3$|'s text.*$", "", architecture.title) for architecture in ARCHITECTURES.values()]
+    assert [name for name in names if name not in page] == []
