@@ -9,7 +9,7 @@ import tfm_zoo
 from tfm_zoo.converters import ConversionError, Rename, from_state_dict
 from tfm_zoo.visualization import attention_maps, plot_attention
 
-config = tfm_zoo.TfmBertConfig(num_labels=3, norm_position="pre", mlp_type="gated")
+config = tfm_zoo.TfmBertConfig(norm_position="pre", mlp_type="gated")
 assert_type(config.hidden_size, int)
 model = tfm_zoo.TfmBertForSequenceClassification(config)
 base: PreTrainedModel = tfm_zoo.from_official("google-bert/bert-base-uncased", tfm_zoo.TfmBertModel, num_labels=2)
