@@ -3,22 +3,14 @@
 import torch
 from transformers import Cache, DynamicCache
 
-from .batch import EVERYTHING, Batch, KeptTokens, Layout, Tokens
+from .batch import Batch, KeptTokens, Layout, Tokens
 from .cache import open_cache
 from .compat import create_causal_mask, create_sliding_window_causal_mask
-from .inputs import (
-    asks_for,
-    check_inputs,
-    check_positions,
-    count_positions,
-    documents_of,
-    is_traced,
-    marks_padding,
-)
+from .inputs import asks_for, check_inputs, check_positions, count_positions, documents_of, is_traced, marks_padding
 from .kernels import takes_bounds
 from .linear_attention import padding_mask
-from .masks import empty_states, find_layouts, hides_nothing, pairs_as_read, shown_keys
-from .padding import find_kept, has_hooks, keep_tokens, read_padding, unless_read
+from .masks import empty_states, find_layouts, needs_no_mask, pairs_as_read, shown_keys
+from .padding import find_kept, has_hooks, keep_tokens, read_padding, tokens_to_keep
 from .positions import TfmRotaryEmbedding
 
 DECODER_MASKS = {
@@ -71,9 +63,9 @@ def decoder_batch(
     kept = None
     if cache is None and not any(asks_for(config, options, name) for name in SHOWN):
         if are_counted:
-            kept = unread_positions(model, attention_mask, read)
+            kept = tokens_up_to_read(model, attention_mask, read)
         elif is_packed and takes_bounds(model, empty_states(model, given)):  # and no mask
-            kept = unless_read(model, *read_padding(attention_mask, read), options, documents)
+            kept = tokens_to_keep(model, *read_padding(attention_mask, read), options, documents)
     tokens = keep_tokens(tokens, kept)
 
     layouts = decoder_layouts(model, given, attention_mask, cache, documents, kept)
@@ -113,22 +105,19 @@ def decoder_layouts(
     kept: KeptTokens | None,
 ) -> dict[str, Layout]:
     """Who attends to whom, for each type of layer; `documents` are [`documents_of`] the batch."""
-    is_step = given.shape[1] == 1 and (cache is None or isinstance(cache, DynamicCache))
-    if is_step and hides_nothing(model, given, None):
-        if attention_mask is None:
-            return dict.fromkeys(model.layer_types, EVERYTHING)  # a single token sees itself and all before it
-        if marks_padding(attention_mask) and "linear_attention" not in model.layer_types:
-            states = empty_states(model, given)
-            sees = pairs_as_read(model.config, shown_keys(attention_mask, states), states)
-            return dict.fromkeys(model.layer_types, Layout(sees))
+    states, types = empty_states(model, given), model.layer_types
+    is_step = given.shape[1] == 1 and (cache is None or isinstance(cache, DynamicCache)) and needs_no_mask(model, given)
+    if is_step and (attention_mask is None or (marks_padding(attention_mask) and "linear_attention" not in types)):
+        # A single token sees itself and all real tokens before it.
+        sees = None if attention_mask is None else shown_keys(attention_mask, states)
+        return dict.fromkeys(types, Layout(pairs_as_read(model.config, sees, states)))
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
-        states = empty_states(model, given)
         return {each: Layout(pairs_as_read(model.config, mask, states)) for each, mask in attention_mask.items()}
     # (Asked only where a window could be: in a graph, nobody knows how long a cache is.)
-    has_window = "sliding_attention" in model.layer_types and not is_traced(given)
+    has_window = "sliding_attention" in types and not is_traced(given)
     is_new = cache is None or (has_window and isinstance(cache, DynamicCache) and cache.get_seq_length() == 0)
     options = {"past_key_values": cache, "documents": documents, "is_causal": True, "in_blocks": has_window and is_new}
-    return find_layouts(model, DECODER_MASKS, empty_states(model, given), attention_mask, kept, **options)
+    return find_layouts(model, DECODER_MASKS, states, attention_mask, kept, **options)
 
 
 def count_in_mask(attention_mask: torch.Tensor, given: torch.Tensor) -> torch.LongTensor:
@@ -146,7 +135,7 @@ def count_seen(mask: torch.Tensor | None, given: torch.Tensor) -> torch.LongTens
     return count_in_mask(last if last.dtype == torch.bool else last == 0, given)
 
 
-def unread_positions(model, attention_mask, read: torch.Tensor | None) -> KeptTokens | None:
+def tokens_up_to_read(model, attention_mask, read: torch.Tensor | None) -> KeptTokens | None:
     """The real tokens of a batch up to the last one that is read of each row, since no earlier position sees others.
     `None` if they are all, or if the caller or a hook reads hidden states of padding."""
     if read is None or not model.config.skip_padding or is_traced(read):

@@ -7,8 +7,8 @@ from .compat import create_bidirectional_mask, create_bidirectional_sliding_wind
 from .encoder_inputs import with_masks_dropped, with_tasks
 from .inputs import asks_for, check_inputs, count_positions, documents_of
 from .linear_attention import padding_mask
-from .masks import empty_states, find_layouts, hides_nothing
-from .padding import keep_tokens, read_padding, unless_read
+from .masks import empty_states, find_layouts, needs_no_mask
+from .padding import keep_tokens, read_padding, tokens_to_keep
 
 ENCODER_MASKS = {
     "full_attention": create_bidirectional_mask,
@@ -34,10 +34,10 @@ def encoder_batch(model, tokens: Tokens, attention_mask, options: dict, read=Non
         tokens = with_masks_dropped(model, tokens, mask)
 
     mask, lengths = read_padding(mask, read, reads_first)
-    kept = unless_read(model, mask, lengths, options, documents)
+    kept = tokens_to_keep(model, mask, lengths, options, documents)
     tokens = keep_tokens(tokens, kept)
 
-    if kept is None and documents is None and hides_nothing(model, given, mask):
+    if kept is None and mask is None and documents is None and needs_no_mask(model, given):
         return Batch(tokens, dict.fromkeys(model.layer_types, EVERYTHING))
     shows_weights = asks_for(model.config, options, "output_attentions")
     options = {"shows_weights": shows_weights, "documents": documents}

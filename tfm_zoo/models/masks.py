@@ -93,12 +93,11 @@ def make_layout(
     return Layout(masks[layer_type](config=config, inputs_embeds=states, attention_mask=mask, **options))
 
 
-def hides_nothing(model, given: torch.Tensor, attention_mask: object) -> bool:
-    """Whether no layer needs a mask: none has a window, and the caller, if he passed one, does not either, as
-    [`read_padding`] says. (In a graph nobody can tell: then they do.)"""
-    if model.config._attn_implementation not in ("eager", *FUSED) or "sliding_attention" in model.layer_types:
-        return False
-    return not is_traced(given) and attention_mask is None
+def needs_no_mask(model, given: torch.Tensor) -> bool:
+    """Whether no layer needs a mask where the caller's hides nothing, since none has a window. (In a graph nobody can
+    tell what is hidden: then they do.)"""
+    is_plain = model.config._attn_implementation in ("eager", *FUSED)
+    return is_plain and "sliding_attention" not in model.layer_types and not is_traced(given)
 
 
 def find_window(

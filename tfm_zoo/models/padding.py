@@ -64,7 +64,7 @@ def every_token(rows: int, length: int, device: torch.device) -> KeptTokens:
     return KeptTokens(indices, (rows, length), [length] * rows, bounds)
 
 
-def unless_read(
+def tokens_to_keep(
     model,
     attention_mask: torch.Tensor | None,
     lengths: list[int] | None,
