@@ -41,7 +41,7 @@ def _read(ranges: list[tuple[str, int, int]], names: tuple[str, ...] | None, at_
                     break
                 place += len(line)
                 if not names:
-                    yield {"text": line.decode().rstrip("\r\n")}
+                    yield {"text": _text(line, path)}
                 elif line.strip():
                     row = _row(line, path)
                     yield {name: row.get(name) for name in names}
@@ -68,6 +68,13 @@ def _boundary(file: BinaryIO, near: int, at_empty_lines: bool) -> int:
         if not line.strip():  # or the end of the file
             return file.tell()
     return at_line
+
+
+def _text(line: bytes, path: str) -> str:
+    try:
+        return line.decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path!r} has a line that is not UTF-8: {line[:80]!r}") from error
 
 
 def _row(line: bytes, path: str) -> dict[str, Any]:

@@ -128,6 +128,9 @@ def test_bad_texts_and_models(encoder, tmp_path):
     reader.tokenizer.backend_tokenizer.post_processor = None
     with pytest.raises(ValueError, match=r"text 1 \(counted from 0\) has no token: ''"):
         [*reader(["a", ""])]
+    save_tiny_encoder(tmp_path / "classifier", BertForSequenceClassification)
+    with pytest.raises(ValueError, match=r"pooling 'mean': .*classifier gives labels, and no vectors"):
+        CorpusReader.from_pretrained(tmp_path / "classifier", pooling="mean")
     save_tiny_encoder(tmp_path, BertForQuestionAnswering)
     with pytest.raises(ValueError, match="neither labels, tags nor vectors"):
         CorpusReader.from_pretrained(tmp_path)

@@ -142,6 +142,15 @@ def test_bad_data(reader, files, tmp_path, message):
     assert not [*tmp_path.glob("out/*")]
 
 
+def test_a_cell_is_a_text_unless_it_is_empty(tmp_path):
+    (tmp_path / "a.csv").write_text('text,score\nNA,1.5\n"null, too",\n')
+    (tmp_path / "b.csv").write_text("text,score\n" + "long " * 50_000 + ",2\n")
+    corpus = Corpus.open(data_files=[f"{tmp_path}/*.csv"], keep=["score"])
+    table = pa.concat_tables(corpus.tables(0), promote_options="permissive")
+    assert [text[:9] for text in table["text"].to_pylist()] == ["NA", "null, too", "long long"]
+    assert table["score"].to_pylist() == [1.5, None, 2]
+
+
 @pytest.mark.parametrize(("third", "bad"), [('{"note": 3}', (2, "None")), ('{"text": 3}', (2, "3")), ("", None)])
 def test_lines_of_json(tmp_path, third, bad):
     """Whose columns may have another type in each line."""
@@ -154,21 +163,39 @@ def test_bad_files(reader, files, tmp_path):
     (tmp_path / "a.txt").write_text("")
     (tmp_path / "b.csv").write_text("text,id\n")
     (tmp_path / "c.pdf").write_text("x")
+    (tmp_path / "latin.txt").write_bytes("schön".encode("latin-1"))
+    (tmp_path / "latin.csv").write_bytes("text\nschön".encode("latin-1"))
+    (tmp_path / "comma.csv").write_text("text,id\na film, warm,3\n")
+    (tmp_path / "broken.parquet").write_text("PAR1")
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "none.parquet")
     pq.write_table(pa.table({"text": ["a"], "id": [1]}), tmp_path / "ids")
     for names, message in {
         ("a.txt",): "there is no text",
         ("b.csv", "0.parquet"): "several kinds: .csv, .parquet",
         ("c.pdf",): "expected one of .txt, .csv",
+        ("b.csv",): "b.csv: there is no row",
+        ("none.parquet",): "the files are empty",
+        ("latin.txt",): "latin.txt' has a line that is not UTF-8: b'sch",
+        ("latin.csv",): "latin.csv cannot be read: 'utf-8'",
+        ("comma.csv",): "comma.csv cannot be read: its first row has 3 cells, and its header 2",
+        ("broken.parquet",): "broken.parquet cannot be read",
     }.items():
         with pytest.raises(ValueError, match=message):
-            Corpus.open(data_files=[str(tmp_path / name) for name in names])
+            Corpus.open(data_files=[str(tmp_path / name) for name in names]).survey(0)
+    with pytest.raises(FileNotFoundError, match="but a folder: give it as dataset_name"):
+        Corpus.open(data_files=[str(tmp_path)])
+    with pytest.raises(ValueError, match="a file: give it as data_files"):
+        Corpus.open(dataset_name=str(tmp_path / "a.txt"))
+    with pytest.raises(ValueError, match="split and dataset_config_name are of a dataset_name"):
+        Corpus.open(data_files=files, split=["train"])
     (tmp_path / "ids").rename(tmp_path / "d.parquet")
-    with pytest.raises(ValueError, match="keep_columns 'id': a column of this name is written"):
+    with pytest.raises(ValueError, match="keep_columns 'id': the results have a column of this name; rename it"):
         run(reader, [str(tmp_path / "d.parquet")], tmp_path / "out", keep=["id"])
     for name in ("train", "test"):
         pq.write_table(pa.table({"text": ["a"]}), tmp_path / f"{name}.parquet")
-    for name in ("0.parquet", "1.parquet", "a.txt", "b.csv", "c.pdf", "d.parquet"):
-        (tmp_path / name).unlink()
+    for path in tmp_path.iterdir():
+        if path.is_file() and path.stem not in ("train", "test"):
+            path.unlink()
     with pytest.raises(ValueError, match="split 'dev': no such split"):
         Corpus.open(dataset_name=str(tmp_path), split=["dev"])
     with pytest.raises(ValueError, match="several splits: give --split with one or more of train, test"):

@@ -103,6 +103,8 @@ class CorpusReader:
             raise ValueError(f"dtype {dtype!r}: a model computes in float32, bfloat16 or float16")
         config = AutoConfig.from_pretrained(source, **loading)
         kind = results_of(config)
+        if pooling and kind is not Embeddings:
+            raise ValueError(f"pooling {pooling!r}: {source} gives {kind.task}, and no vectors")
         settings = sentence_settings(source, revision=loading.get("revision"))
         settings = settings._replace(pooling=tuple(pooling.split("+"))) if pooling else settings
         prompt = settings.prompt(prompt_name)

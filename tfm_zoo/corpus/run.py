@@ -52,7 +52,7 @@ class CorpusRun:
         self.folder = ResultsFolder(self.output_dir)
         columns = {"id": pa.int64(), **self.reader.results.columns()}
         if taken := [name for name in self.corpus.keep if name in columns]:
-            raise ValueError(f"keep_columns {taken[0]!r}: a column of this name is written")
+            raise ValueError(f"keep_columns {taken[0]!r}: the results have a column of this name; rename it first")
 
     def __call__(self) -> None:
         """Computes what is not there yet. Under a launcher all processes call it, and share the work."""

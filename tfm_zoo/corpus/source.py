@@ -1,20 +1,32 @@
 """A corpus: the rows of a data set as a stream, in a fixed order, which is never held as a whole."""
 
+import csv
 import hashlib
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from datasets import IterableDataset, load_dataset, load_from_disk
 from datasets.exceptions import DatasetsError
 
 from ..byte_ranges import in_ranges
-from ..row_files import DELIMITERS, TEXT_FILES, find_columns, find_text_column, in_parts, kind_of, matching_files
+from ..row_files import (
+    DELIMITERS,
+    TEXT_FILES,
+    columns_of,
+    find_columns,
+    find_text_column,
+    in_parts,
+    kind_of,
+    matching_files,
+)
 
 #: rows that are read at once
 ROWS = 1024
@@ -69,8 +81,12 @@ class Corpus:
         """
         if bool(dataset_name) == bool(data_files):
             raise ValueError("a corpus is a dataset_name or data_files: give one of the two")
+        if data_files and (split or dataset_config_name):
+            raise ValueError("split and dataset_config_name are of a dataset_name, and not of data_files")
         try:
             streams = from_files(data_files) if data_files else from_name(dataset_name, dataset_config_name, split)
+            if not columns_of(streams[0]):
+                raise ValueError(f"{dataset_name or ', '.join(data_files)}: there is no row")
             text_column = find_text_column(streams[0], text_column)
             if keep:
                 find_columns(streams[0], [*keep], [], "keep_columns")
@@ -145,21 +161,46 @@ def from_files(patterns: Sequence[str]) -> list[IterableDataset]:
     found: dict[str, Path] = {}
     for pattern in patterns:
         if not (matching := matching_files(pattern)):
-            raise FileNotFoundError(f"data_files {pattern!r}: no such file")
+            is_folder = ", but a folder: give it as dataset_name" if Path(pattern).is_dir() else ""
+            raise FileNotFoundError(f"data_files {pattern!r}: no such file{is_folder}")
         found |= {os.path.abspath(path): path for path in matching}  # a file that fits two patterns is read once
     suffix = kind_of([*found.values()], TEXT_FILES, f"data_files {', '.join(map(repr, patterns))}")
-    files = [path for path in found.values() if path.stat().st_size]
+    files = [path for path in found.values() if has_rows(path)]
     if not files:
         raise ValueError(f"data_files {', '.join(patterns)}: there is no text, the files are empty")
     if suffix in (".txt", ".jsonl"):
         return [in_ranges(files)]
-    options = {"sep": DELIMITERS[suffix]} if suffix in DELIMITERS else {}
+    # Only an empty cell is none: a text may be "NA" or "null".
+    options = {"sep": DELIMITERS[suffix], "keep_default_na": False, "na_values": [""]} if suffix in DELIMITERS else {}
     stream = load_dataset(TEXT_FILES[suffix], data_files=[*map(str, files)], split="train", streaming=True, **options)
     return [in_parts(stream).with_format("arrow")]
 
 
+def has_rows(path: Path) -> bool:
+    """Whether a file has rows, as far as its size or Parquet's metadata say.
+
+    Raises:
+        ValueError: for a broken file, and for a table whose first row is longer than its header: pandas would take its
+            first cell for a name of the row. The message names the file.
+    """
+    try:
+        if path.suffix == ".parquet":
+            return pq.read_metadata(path).num_rows > 0
+        if path.suffix in DELIMITERS:
+            with suppress(csv.Error), path.open(encoding="utf-8", newline="") as file:  # one is a very long text
+                header, first = islice(chain(csv.reader(file, delimiter=DELIMITERS[path.suffix]), [[], []]), 2)
+                if len(first) > len(header):
+                    cells = f"its first row has {len(first)} cells, and its header {len(header)}"
+                    raise ValueError(f"{cells}; is a text with a comma not in quotation marks?")
+    except (ValueError, pa.ArrowException) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    return path.stat().st_size > 0
+
+
 def from_name(name: str, config: str | None, splits: Sequence[str]) -> list[IterableDataset]:
     """The splits of a data set that is on the Hub, in a folder, or saved by `save_to_disk`."""
+    if Path(name).is_file():
+        raise ValueError(f"dataset_name {name!r} is a file: give it as data_files")
     try:
         if (Path(name) / "dataset_dict.json").exists():
             found = {split: in_parts(rows, streaming=True) for split, rows in load_from_disk(name).items()}
