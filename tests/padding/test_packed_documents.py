@@ -5,15 +5,20 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import flash_attention_mask
 
 from tfm_zoo import (
     TfmBertModel,
     TfmEncoderDecoderEncoder,
     TfmEncoderDecoderForConditionalGeneration,
     TfmGPTModel,
+    from_official,
 )
+from tfm_zoo.models.kernels import varlen_attention_forward
 
-from ..tiny import NO_DROPOUT, tiny_model
+from ..official_models import BY_NAME, build_tiny
+from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
 from ..varlen import device
 
 IDS = torch.randint(5, 61, (2, 12), generator=torch.Generator().manual_seed(0))
@@ -84,6 +89,49 @@ def test_documents_of_a_row_do_not_see_each_other(name, mask, attention):
             assert bool(kernel.calls) == (attention == "varlen" and skip_padding and not has_bias)
 
 
+def bounded_attention(module, query, key, value, attention_mask, cu_seq_lens_q=None, **kwargs):
+    """As flash attention, which is told the bounds of sequences, but for a document alone."""
+    assert attention_mask is None
+    if cu_seq_lens_q is None:
+        assert len(query) == 1
+        cu_seq_lens_q = torch.tensor([0, query.shape[2]], dtype=torch.int32)
+        kwargs |= {"cu_seq_lens_k": cu_seq_lens_q, "max_length_q": query.shape[2], "max_length_k": query.shape[2]}
+    return varlen_attention_forward(module, query, key, value, None, cu_seq_lens_q=cu_seq_lens_q, **kwargs)
+
+
+AttentionInterface.register("flash_by_bounds", bounded_attention)
+AttentionMaskInterface.register("flash_by_bounds", flash_attention_mask)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_flash_attention_gets_the_bounds_of_documents(name):
+    head, fields = MODELS[name]
+    model = tiny_model(head, **NO_DROPOUT, **fields)
+    model.config._attn_implementation = "flash_by_bounds"  # its setter would look for a kernel on the Hub
+    for mask in MASKS.values():
+        if model.config.has_position_bias:
+            with pytest.raises(ValueError, match="takes no bias of positions"):
+                differences(model, mask)
+            continue
+        for training in (False, True):
+            with device() as kernel:
+                assert max(differences(model.train(training), mask)) < 1e-5
+            assert kernel.calls
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["BertModel", "MistralModel"])
+def test_official_classes_are_the_control(name):
+    """With a mask of ones transformers looks for no documents; without one it does in decoders without a cache."""
+    official = build_tiny(BY_NAME[name])
+    zoo = from_official(official)
+    leaks = {}
+    for mask in ("no mask", "a mask of ones"):
+        assert max(differences(zoo, MASKS[mask], with_gradients=False, use_cache=False)) < 1e-5
+        leaks[mask] = max(differences(official, MASKS[mask], with_gradients=False, use_cache=False)) > 1e-3
+    assert leaks == {"no mask": name == "BertModel", "a mask of ones": True}
+
+
 @torch.no_grad()
 @pytest.mark.slow  # transformers compiles the making of such a mask
 @pytest.mark.parametrize("name", MODELS)
@@ -93,11 +141,13 @@ def test_flex_attention_keeps_them_apart(name):
     model.set_attn_implementation("flex_attention")
     for mask in MASKS.values():
         assert max(differences(model, mask, with_gradients=False)) < 1e-5
+    with pytest.raises(ValueError, match="flex_attention reads past a mask of who attends to whom on a CPU"):
+        model(IDS, position_ids=POSITIONS, attention_mask=pairs(head is TfmGPTModel))
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.bool, torch.long, torch.float])
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])  # (torch's flex kernel for CPUs reads past such a mask)
+@pytest.mark.parametrize("attention", ["eager", "sdpa", "varlen"])
 @pytest.mark.parametrize("name", ["BERT", "GPT-2", "BLOOM", "T5's encoder"])
 def test_a_mask_of_pairs_keeps_them_apart(name, attention, dtype):
     head, fields = MODELS[name]
@@ -125,10 +175,41 @@ def test_sources_do_not_share_a_row():
     with pytest.raises(ValueError, match="each source should be a row of its own"):
         model(IDS, position_ids=POSITIONS, decoder_input_ids=IDS)
     mask = torch.ones_like(IDS)
-    logits = model(IDS, mask, decoder_input_ids=IDS, decoder_position_ids=POSITIONS).logits
-    for row, places in documents():
-        alone = model(IDS[row : row + 1], mask[:1], decoder_input_ids=IDS[row : row + 1, places]).logits[0]
-        torch.testing.assert_close(logits[row, places], alone, atol=1e-5, rtol=0)
+    for attention in ("eager", "sdpa", "varlen"):
+        model.set_attn_implementation(attention)
+        with device():
+            logits = model(IDS, mask, decoder_input_ids=IDS, decoder_position_ids=POSITIONS).logits
+        for row, places in documents():
+            alone = model(IDS[row : row + 1], mask[:1], decoder_input_ids=IDS[row : row + 1, places]).logits[0]
+            torch.testing.assert_close(logits[row, places], alone, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_step_with_a_mask_of_pairs_and_a_window(attention):
+    """The cache of a layer with a window holds fewer keys than one mask for all layers covers (Gemma 3)."""
+    model = tiny_model(TfmGPTModel, **LAYERS, position_embedding_type="rotary", use_cache=True)
+    model.set_attn_implementation(attention)
+    expected = model(IDS, use_cache=False).last_hidden_state[:, -1:]
+    past = model(IDS[:, :-1]).past_key_values
+    sees = torch.ones(2, 1, 1, 12, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"covers 12 keys, and the cache holds 3 for layers with a window"):
+        model(IDS[:, -1:], past_key_values=past, attention_mask=sees)
+    each = {"full_attention": sees, "sliding_attention": sees[..., -3:]}
+    step = model(IDS[:, -1:], past_key_values=past, attention_mask=each).last_hidden_state
+    torch.testing.assert_close(step, expected, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.slow  # transformers compiles the making of such a mask
+def test_an_encoder_decoder_with_a_cache_under_flex_attention():
+    head = TfmEncoderDecoderForConditionalGeneration
+    model, batch = tiny_model(head, use_cache=True), ragged_batch(head)
+    given = {name: batch[name] for name in ("input_ids", "attention_mask")} | {"max_new_tokens": 4}
+    expected, tokens = model(**batch, use_cache=False).logits, model.generate(**given)
+    model.set_attn_implementation("flex_attention")
+    torch.testing.assert_close(model(**batch, use_cache=True).logits, expected, atol=1e-5, rtol=0)
+    assert torch.equal(model.generate(**given), tokens)
 
 
 @torch.no_grad()

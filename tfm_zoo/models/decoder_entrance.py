@@ -116,6 +116,13 @@ def decoder_layouts(
     # (Asked only where a window could be: in a graph, nobody knows how long a cache is.)
     has_window = "sliding_attention" in types and not is_traced(given)
     is_new = cache is None or (has_window and isinstance(cache, DynamicCache) and cache.get_seq_length() == 0)
+    if has_window and cache is not None and isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 4:
+        keys = cache.get_mask_sizes(given.shape[1], model.layer_types.index("sliding_attention"))[0]
+        if attention_mask.shape[3] != keys:
+            raise ValueError(
+                f"attention_mask covers {attention_mask.shape[3]} keys, and the cache holds {keys} for layers with a "
+                'window: it should be a mask for each type of layer, {"full_attention": ..., "sliding_attention": ...}.'
+            )
     options = {"past_key_values": cache, "documents": documents, "is_causal": True, "in_blocks": has_window and is_new}
     return find_layouts(model, DECODER_MASKS, states, attention_mask, kept, **options)
 

@@ -53,8 +53,12 @@ def find_kept(
         rows = torch.arange(len(real), device=real.device)[:, None] * real.shape[1]
         counts = (rows + documents)[real].unique_consecutive(return_counts=True)[1]
         lengths = counts.tolist()
-    bounds = nn.functional.pad(counts.cumsum(0), (1, 0)).to(torch.int32)
-    return KeptTokens(indices[:total], tuple(real.shape), lengths, bounds)
+    return KeptTokens(indices[:total], tuple(real.shape), lengths, bounds_of(counts))
+
+
+def bounds_of(lengths: torch.LongTensor) -> torch.IntTensor:
+    """Where sequences of these lengths `(n,)` begin if they are laid end to end, and the end, `(n + 1,)`."""
+    return nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
 
 
 def every_token(rows: int, length: int, device: torch.device) -> KeptTokens:

@@ -13,7 +13,7 @@ from .decoder_entrance import only_last
 from .inputs import IGNORED, documents_of, is_traced, marks_padding
 from .kernels import takes_bounds
 from .masks import added_to_scores, are_few, pairs_as_read, shown_keys, together
-from .padding import every_token, find_kept, has_hooks, keep
+from .padding import bounds_of, every_token, find_kept, has_hooks, keep
 from .source_cache import TfmSourceCache
 
 
@@ -58,10 +58,13 @@ def read_source(
 
 def bounded(target: Batch, beams: int, keys: KeptTokens) -> Layout:
     """The layout of a kernel that takes the bounds of the source's tokens and of the target's, all or those kept."""
-    if target.kept is not None:
-        return Layout(queries=target.kept, keys=keys, by_bounds=True)
-    rows, length = target.tokens.ids_or_embeddings.shape[:2]
-    return Layout(queries=every_token(rows // beams, beams * length, keys.bounds.device), keys=keys, by_bounds=True)
+    kept, (rows, length) = target.kept, target.tokens.ids_or_embeddings.shape[:2]
+    if kept is None:
+        kept = every_token(rows // beams, beams * length, keys.bounds.device)
+    elif len(kept.lengths) > len(keys.lengths):  # documents that share a row read one source
+        counts = (kept.indices // kept.shape[1]).bincount(minlength=kept.shape[0])
+        kept = kept._replace(lengths=counts.tolist(), bounds=bounds_of(counts))
+    return Layout(queries=kept, keys=keys, by_bounds=True)
 
 
 def is_together(target: Batch) -> bool:
