@@ -1,8 +1,9 @@
 """Runs the cells of a notebook and keeps what they print and draw. `python -m tests.documents.notebooks` stores it in
-the notebooks."""
+the notebooks, or in those that are named behind it."""
 
 import ast
 import json
+import sys
 from base64 import b64encode
 from contextlib import redirect_stdout
 from io import BytesIO, StringIO
@@ -53,8 +54,8 @@ def picture() -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+def main(*names: str) -> None:
+    for path in [NOTEBOOKS / f"{name}.ipynb" for name in names] or sorted(NOTEBOOKS.glob("*.ipynb")):
         notebook = json.loads(path.read_text("utf-8"))
         outputs = iter(run(notebook, path.stem, {}))
         for count, cell in enumerate((cell for cell in notebook["cells"] if cell["cell_type"] == "code"), 1):
@@ -67,4 +68,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main()
+    main(*sys.argv[1:])

@@ -16,7 +16,7 @@ NAMES = [name for page in REFERENCE for name in re.findall(r"^::: ([\w.]+)$", pa
 def test_every_public_name_stands_there_once():
     data = {"tfm_zoo.NAMED_CONFIGS"}  # it has a heading of its own: a dict has no docstring
     assert {f"tfm_zoo.{name}" for name in tfm_zoo.__all__} - data <= set(NAMES)
-    assert len(NAMES) == len(set(NAMES))
+    assert len(NAMES) == len(set(NAMES)) and len(tfm_zoo.__all__) == len(set(tfm_zoo.__all__))
 
 
 @pytest.mark.parametrize("name", NAMES)
