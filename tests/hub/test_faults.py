@@ -18,6 +18,7 @@ from tfm_zoo.training.tokenizers import byte_level_bpe, word_piece_tokenizer
 
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import tiny_model
+from .test_record import OFFICIAL, SIGNALS
 
 PAGE = Path(__file__).parents[2] / "recipes" / "verify.md"
 TEXTS = ["The Transformer is a model.", "Two dogs play in the snow.", "it's OK"] * 3
@@ -195,6 +196,27 @@ def _(folder):
     auto_map = json.loads((folder / "config.json").read_text())["auto_map"]
     target = "a/b--modeling_tfm_bert.TfmBertForMaskedLM"
     edited(folder / "config.json", auto_map=auto_map | {"AutoModelForMaskedLM": target})
+
+
+@fault("a pipeline of another repository", "zoo", "config.json names code 'a/b--pipe.Mine'")
+def _(folder):
+    edited(folder / "config.json", custom_pipelines={"mine": {"impl": "a/b--pipe.Mine", "pt": ["AutoModel"]}})
+
+
+@fault("auto_map of a part of the model", "llama", "config.json names code 'a/b--theirs.Tower'")
+def _(folder):
+    edited(folder / "config.json", tower={"model_type": "tower", "auto_map": {"AutoModel": "a/b--theirs.Tower"}})
+
+
+@fault("a kernel of attention from the Hub", "llama", "config.json names code 'someone/kernel'")
+def _(folder):
+    edited(folder / "config.json", attn_implementation="someone/kernel")
+
+
+@fault("a module of sentence-transformers with its own code", "bert", "code file mine.py was not saved with the")
+def _(folder):
+    (folder / "mine.py").write_text("raise SystemExit('it ran')")
+    (folder / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "mine.Pooling"}]))
 
 
 @fault("a character of the zoo's code", "zoo", "code file positions.py has been changed")
@@ -402,6 +424,7 @@ def test_the_page_lists_them():
     rows = [f"| {fault.title} | {fault.model} | {f'`{fault.says}`' if fault.says else fault.why} |" for fault in FAULTS]
     page = PAGE.read_text(encoding="utf-8")
     assert [row for row in rows if row not in page] == []
+    assert [name for name in (*OFFICIAL, *SIGNALS) if f"`{name}`" not in page] == []
 
 
 def loaded_otherwise(model_class: type, inject: Callable, monkeypatch) -> None:

@@ -17,7 +17,7 @@ from tfm_zoo import (
     TfmGPTForCausalLM,
 )
 from tfm_zoo.cli import app
-from tfm_zoo.hub import Verdict, contents, fingerprints, manifest, verify
+from tfm_zoo.hub import Verdict, contents, fingerprints, manifest, verify, verifying
 from tfm_zoo.hub.comparisons import compare_code, compare_shipped, compare_tested, compare_versions, compare_weights
 from tfm_zoo.hub.origin import origin_of
 
@@ -295,13 +295,25 @@ def test_command(folder, tmp_path):
             "{}",
             "zoo_manifest.json has no tfm_zoo, no transformers, .* no fingerprint: it is no manifest",
         ),
+        (
+            manifest.FILE,
+            json.dumps(dict.fromkeys(verifying.FIELDS, {}) | {"weights": [], "fingerprint": {"outputs": {"x": 3}}}),
+            "zoo_manifest.json is no manifest, .*: look at .*transformers, .*weights, .*fingerprint.outputs.x",
+        ),
+        (manifest.FILE, "[" * 9999, "zoo_manifest.json cannot be read: "),
         (manifest.FILE, "[]", "zoo_manifest.json holds list where a JSON object is wanted"),
         (manifest.FILE, "{", "zoo_manifest.json cannot be read: "),
         ("config.json", "{", "config.json cannot be read: "),
+        ("model.safetensors.index.json", '{"weight_map": [3]}', "index.json has no weight_map that says which file"),
+        ("tokenizer_config.json", "[]", "tokenizer_config.json holds list where"),
         ("config.json", None, "config.json cannot be read: .*No such file"),
     ],
 )
 def test_files_that_cannot_be_read(folder, name, content, message):
+    if "index" in name:
+        (folder / "model.safetensors").unlink()
+    if "tokenizer" in name:
+        manifest.complete_manifest(folder)
     (folder / name).unlink() if content is None else (folder / name).write_text(content)
     with pytest.raises(ValueError, match=message):
         verify(folder)

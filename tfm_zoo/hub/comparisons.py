@@ -138,9 +138,9 @@ def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> set[str]:
 
 def compare_auto_map(saved: dict, config: dict, verdict: Verdict) -> None:
     """Checks that the file has the `auto_map` that was saved. (In a loaded model the configuration's class sets it.)"""
-    before, now = (fields.get("auto_map") or {} for fields in (saved["settings"]["config.json"], config))
-    if before != now:
-        verdict.differences.append(f"config.json: {listed(changes(before, now, 'auto_map.'))}")
+    both = ({"auto_map": fields.get("auto_map") or {}} for fields in (saved["settings"].get("config.json", {}), config))
+    if changed := changes(*both):
+        verdict.differences.append(f"config.json: {listed(changed)}")
 
 
 def compare_loaded(saved: dict, loaded: dict, changed: set[str], verdict: Verdict) -> None:
@@ -170,7 +170,7 @@ def compare_outputs(fingerprint: dict, outputs: dict[str, dict], dtype: str, ver
     drifts = {}
     for name, before in fingerprint["outputs"].items():
         now = outputs.get(name)
-        if now is None or now["shape"] != before["shape"]:
+        if now is None or now["shape"] != before["shape"] or len(now["values"]) != len(before["values"]):
             verdict.differences.append(f"output {name} is {now and now['shape']}, and was {before['shape']}")
             continue
         flips = sum((old is None) != (new is None) for old, new in zip(before["values"], now["values"], strict=True))

@@ -42,7 +42,7 @@ KNOWN_MODULES = ("sentence_transformers.", "torch.nn.")
 def settings_in(folder: Path) -> dict[str, dict[str, Any]]:
     """The fields of each settings file, by the file's name, without those of `ORIGIN`."""
     files = [folder / name for name in SETTINGS if (folder / name).is_file()]
-    fields = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in files}
+    fields = {path.name: read_json(path) for path in files}
     return {name: {key: value for key, value in fields[name].items() if key not in ORIGIN} for name in fields}
 
 
@@ -52,7 +52,7 @@ def targets_in(folder: Path) -> dict[str, list[str]]:
     for path in [*folder.glob("*config.json"), *folder.glob("*/*config.json"), *folder.glob("modules.json")]:
         try:
             found = list(named_by(json.loads(path.read_text(encoding="utf-8"))))
-        except ValueError:  # whoever loads the folder is told so
+        except (ValueError, RecursionError):  # whoever loads the folder is told so
             continue
         if found:
             named[path.relative_to(folder).as_posix()] = found
@@ -108,8 +108,8 @@ def foreign_in(folder: Path) -> list[str]:
     foreign = [f"{file} names code {target!r}" for file, target in named if not TARGET.fullmatch(target)]
     if (folder / ADAPTER).is_file():
         try:
-            base = json.loads((folder / ADAPTER).read_text(encoding="utf-8")).get("base_model_name_or_path")
-        except (ValueError, AttributeError):
+            base = read_json(folder / ADAPTER).get("base_model_name_or_path")
+        except ValueError:
             base = None
         foreign.append(f"{ADAPTER} names the base {base!r} of an adapter, which changes or replaces the weights")
     return foreign
@@ -136,8 +136,10 @@ def weight_files_in(folder: Path) -> list[Path]:
     """The single file of weights or, without one, the files that the index names."""
     if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
         return [path for path in [folder / WEIGHTS] if path.is_file()]
-    index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-    return [folder / name for name in sorted(set(index.get("weight_map", {}).values()))]
+    files = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(files, dict):
+        raise ValueError(f"{folder / INDEX} has no weight_map that says which file holds which tensor.")
+    return [folder / name for name in sorted(set(map(str, files.values())))]
 
 
 def tensors_in(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
@@ -160,13 +162,24 @@ def digest_of_file(path: Path) -> str:
     """The SHA-256 of a file; of a tokenizer's settings, without the fields that name where it was loaded from."""
     digest = hashlib.sha256()
     if path.name == TOKENIZER_SETTINGS:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = read_json(path)
         digest.update(json.dumps({name: fields[name] for name in sorted(fields.keys() - ORIGIN)}).encode())
         return digest.hexdigest()
     with path.open("rb") as file:
         while part := file.read(1 << 20):
             digest.update(part)
     return digest.hexdigest()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; a ValueError names a file that is missing or holds something else."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds {type(content).__name__} where a JSON object is wanted.")
+    return content
 
 
 def digests_of_tensors(folder: Path) -> dict[str, str]:

@@ -13,11 +13,11 @@ from ..plugin.families import FAMILIES
 from ..quiet import quiet_retrying
 from .cards import with_source
 from .comparisons import Verdict, compare_code, compare_weights
-from .contents import INDEX
+from .contents import INDEX, read_json
 from .manifest import FILE
 from .model_card import CARD, card_of_model
 from .uploading import is_unreachable, open_repository, patiently, upload
-from .verifying import read_json, read_manifest
+from .verifying import read_manifest
 
 #: what a run leaves in a folder beside its model
 FOLDERS = ("__pycache__", "runs", "logs", "wandb")

@@ -6,9 +6,10 @@ from typing import Any
 import transformers
 from huggingface_hub import HfApi
 
+from .contents import read_json
 from .manifest import FILE, described, files_beside, fingerprint, tokenized, write
 from .origin import origin_of
-from .verifying import check_files, class_of, find, load_in_fresh_process, loader_of, read_json
+from .verifying import check_files, class_of, find, load_in_fresh_process, loader_of
 
 logger = transformers.logging.get_logger(__name__)
 

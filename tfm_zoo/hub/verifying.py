@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,24 @@ from ..converters.sources import check_folder, check_inside, download, not_on_hu
 from ..quiet import quiet_retrying
 from . import comparisons
 from .comparisons import TOLERANCE, Verdict
-from .contents import UNREAD_FORMATS, files_in, weight_files_in
+from .contents import UNREAD_FORMATS, files_in, read_json, weight_files_in
 from .manifest import FILE
 from .model_card import CARD
 from .origin import Origin, listed, origin_of
 
 #: what every manifest has
 FIELDS = ("tfm_zoo", "transformers", "torch", "settings", "code", "weights", "fingerprint")
+#: the types of what it may have
+FORM = {
+    **{"tfm_zoo": "", "transformers": "", "torch": "", "tested": {...: []}, "loading": {...: []}, "tokenizer": {}},
+    **{"settings": {...: {}}, "code": {...: ""}, "weights": {...: ""}, "files": {...: ""}},
+    "fingerprint": {
+        **{"dtype": "", "inputs": {...: []}, "labels": {...: []}, "outputs": {...: {"shape": [], "values": []}}},
+        "states": {...: {"class": "", "dtype": "", "digest": "", "shape": [], "values": []}},
+    },
+}
+OPTIONAL = ("tested", "files", "loading", "tokenizer", "labels", "states")
+MAY_BE_NONE = ("fingerprint", "tokenizer")
 
 
 def verify(
@@ -128,7 +140,8 @@ def class_of(config: dict[str, Any]) -> str:
     Raises:
         ValueError: if there is none.
     """
-    name, targets = (config.get("architectures") or [None])[0], config.get("auto_map") or {}
+    names, targets = config.get("architectures"), config.get("auto_map") or {}
+    name = str(names[0]) if names and isinstance(names, list) else None
     if not targets:
         known = getattr(transformers, name, None) if name and re.fullmatch(r"\w+", name) else transformers.AutoModel
         if not hasattr(known, "from_pretrained"):
@@ -164,13 +177,25 @@ def read_manifest(folder: Path, path: Path | None = None) -> dict[str, Any]:
     """The manifest of a checkpoint's folder, in it or at `path`; a ValueError says what it lacks."""
     path = path or folder / FILE
     saved = read_json(path)
-    if missing := [name for name in FIELDS if name not in saved]:
-        missing = ", no ".join(missing)
+    if missing := ", no ".join(name for name in FIELDS if name not in saved):
         raise ValueError(f"{path} has no {missing}: it is no manifest, or has the format of another version.")
+    if wrong := ", ".join(misfits(saved, FORM)):
+        raise ValueError(f"{path} is no manifest, or has the format of another version: look at {wrong}.")
     check_files(folder, *saved["code"], *saved.get("files", ()))
     if weight_files_in(folder):
         check_depth(folder, read_json(folder / "config.json"), saved["weights"])
     return saved
+
+
+def misfits(value: Any, form: Any, name: str = "") -> Iterator[str]:
+    """The names of what is missing, or has not the type that it has in `form`. There, `{...: form}` stands for all fields."""
+    if value is None and name in MAY_BE_NONE:
+        return
+    if not isinstance(value, type(form)):
+        yield name
+    elif isinstance(form, dict):
+        for field in value if ... in form else (field for field in form if field in value or field not in OPTIONAL):
+            yield from misfits(value.get(field), form.get(field, form.get(...)), f"{name}.{field}".lstrip("."))
 
 
 def check_files(folder: Path, *names: str) -> None:
@@ -179,17 +204,6 @@ def check_files(folder: Path, *names: str) -> None:
     check_inside(folder, (*names, FILE, CARD, *weight_files_in(folder), *sorted(files_in(folder))))
     if links := sorted(str(path) for path in folder.rglob("*") if path.is_symlink() and path.is_dir()):
         raise ValueError(f"{listed(links)}: a link to a folder. The folders of a checkpoint lie in its own.")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; a ValueError names a file that is missing or holds something else."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds {type(content).__name__} where a JSON object is wanted.")
-    return content
 
 
 def load_in_fresh_process(

@@ -1,0 +1,59 @@
+"""`python -m tests.benchmarks.verifying [--layers 12]`: the seconds and the memory of `record` and `verify` beside loading,
+for GPT-2's shape in float32 (498 MB), by transformers' class and by the zoo's. Each is a process of its own, whose
+imports count; the memory is the most that it, or the process that it starts, ever had (mapped files included)."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.utils import logging
+
+from tfm_zoo import from_official
+
+#: runs a line of Python on a folder, and prints the most memory in KiB: its own, and of a process that it started
+PROGRAM = """
+import sys
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
+folder = sys.argv[1]
+{}
+print(getrusage(RUSAGE_SELF).ru_maxrss, getrusage(RUSAGE_CHILDREN).ru_maxrss)
+"""
+LOAD = "import {}; from transformers import AutoModelForCausalLM as auto; auto.from_pretrained(folder)"
+STEPS = {
+    "record": "import tfm_zoo; tfm_zoo.record(folder)",
+    "verify": "from tfm_zoo.hub import verify; verdict = verify(folder); assert verdict.ok, verdict",
+    "verify --code-only": "from tfm_zoo.hub import verify; assert verify(folder, code_only=True).ok",
+}
+
+
+def measured(step: str, folder: Path) -> tuple[str, str]:
+    """The seconds of a process, and the MB that it or its child had at most."""
+    start, command = perf_counter(), [sys.executable, "-c", PROGRAM.format(step), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    peak = max(map(int, done.stdout.split()))
+    return f"{perf_counter() - start:.1f} s", f"{peak * 1024 / 10**6:,.0f} MB"
+
+
+def main(layers: Annotated[int, typer.Option(help="GPT-2 has 12.")] = 12) -> None:
+    logging.disable_progress_bar()
+    table = Table("model", "MB", "step", "time", "memory at its peak")
+    with tempfile.TemporaryDirectory() as temporary:
+        official = GPT2LMHeadModel(GPT2Config(n_layer=layers))
+        for name, model in {"transformers": official, "tfm_zoo": from_official(official)}.items():
+            folder = Path(temporary, name)
+            model.save_pretrained(folder)
+            size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 10**6
+            for step, line in ({"load": LOAD.format(name)} | STEPS).items():
+                table.add_row(name, f"{size:.0f}", step, *measured(line, folder))
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
