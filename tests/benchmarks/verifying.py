@@ -1,6 +1,9 @@
-"""`python -m tests.benchmarks.verifying [--layers 12]`: the seconds and the memory of `record` and `verify` beside loading,
-for GPT-2's shape in float32 (498 MB), by transformers' class and by the zoo's. Each is a process of its own, whose
-imports count; the memory is the most that it, or the process that it starts, ever had (mapped files included)."""
+"""`python -m tests.benchmarks.verifying [--layers 12]`: seconds and memory of `record` and `verify` beside loading,
+for GPT-2's shape in float32 (498 MB), by transformers' class and by the zoo's.
+
+Each is a process of its own, whose imports count. The memory is the most that it, or the process that it starts, ever
+had, mapped files included.
+"""
 
 import subprocess
 import sys

@@ -297,7 +297,7 @@ def test_command(folder, tmp_path):
         ),
         (
             manifest.FILE,
-            json.dumps(dict.fromkeys(verifying.FIELDS, {}) | {"weights": [], "fingerprint": {"outputs": {"x": 3}}}),
+            json.dumps({name: {} for name in verifying.FIELDS} | {"weights": [], "fingerprint": {"outputs": {"x": 3}}}),
             "zoo_manifest.json is no manifest, .*: look at .*transformers, .*weights, .*fingerprint.outputs.x",
         ),
         (manifest.FILE, "[" * 9999, "zoo_manifest.json cannot be read: "),

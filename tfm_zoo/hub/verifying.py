@@ -188,7 +188,7 @@ def read_manifest(folder: Path, path: Path | None = None) -> dict[str, Any]:
 
 
 def misfits(value: Any, form: Any, name: str = "") -> Iterator[str]:
-    """The names of what is missing, or has not the type that it has in `form`. There, `{...: form}` stands for all fields."""
+    """The names of what is missing, or has another type than in `form`, where `{...: form}` stands for all fields."""
     if value is None and name in MAY_BE_NONE:
         return
     if not isinstance(value, type(form)):
