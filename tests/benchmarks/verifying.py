@@ -13,8 +13,6 @@ from time import perf_counter
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
@@ -46,7 +44,6 @@ def measured(step: str, folder: Path) -> tuple[str, str]:
 
 def main(layers: Annotated[int, typer.Option(help="GPT-2 has 12.")] = 12) -> None:
     logging.disable_progress_bar()
-    table = Table("model", "MB", "step", "time", "memory at its peak")
     with tempfile.TemporaryDirectory() as temporary:
         official = GPT2LMHeadModel(GPT2Config(n_layer=layers))
         for name, model in {"transformers": official, "tfm_zoo": from_official(official)}.items():
@@ -54,8 +51,8 @@ def main(layers: Annotated[int, typer.Option(help="GPT-2 has 12.")] = 12) -> Non
             model.save_pretrained(folder)
             size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 10**6
             for step, line in ({"load": LOAD.format(name)} | STEPS).items():
-                table.add_row(name, f"{size:.0f}", step, *measured(line, folder))
-    Console(width=100).print(table)
+                seconds, peak = measured(line, folder)
+                print(f"{name:12}  {size:4.0f} MB  {step:18}  {seconds:>8}  {peak:>8}", flush=True)
 
 
 if __name__ == "__main__":
