@@ -37,19 +37,17 @@ class TfmTextTowerModel(TfmStack, TfmTextTowerPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.LongTensor,
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.LongTensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
         """
         Args:
-            input_ids: `(batch, length)`; or else `inputs_embeds`, if the last position is pooled.
+            input_ids: `(batch, length)`.
             attention_mask: `(batch, length)`, 1 at real tokens and 0 at padding, or `(batch, 1, length, length)`.
             position_ids: `(batch or 1, length)`, from 0. `None`: counted from the left, padding included. Where those
                 of real tokens begin anew within a row, another document begins, and none sees another.
-            inputs_embeds: `(batch, length, embedding_size)`, in place of `input_ids`.
             kwargs: `output_hidden_states`, `output_attentions`, `return_dict`.
 
         Returns:
@@ -59,11 +57,10 @@ class TfmTextTowerModel(TfmStack, TfmTextTowerPreTrainedModel):
         Raises:
             ValueError: for inputs that do not fit each other or the model; the message names the value.
         """
-        given = one_of(input_ids, inputs_embeds)
-        tokens, pooled, read = Tokens(given, None, position_ids), self.pooled_positions(given), None
-        if marks_padding(attention_mask) and attention_mask.shape == given.shape[:2]:
-            places = torch.arange(given.shape[1], device=given.device)
-            read = attention_mask.to(given.device).bool() | (places == pooled[:, None])
+        tokens, read = Tokens(one_of(input_ids, None), None, position_ids), None
+        pooled, places = self.pooled_positions(input_ids), torch.arange(input_ids.shape[1], device=input_ids.device)
+        if marks_padding(attention_mask) and attention_mask.shape == input_ids.shape:
+            read = attention_mask.to(input_ids.device).bool() | (places == pooled[:, None])
         if self.is_causal:
             batch = decoder_batch(self, tokens, attention_mask, None, False, kwargs, read)
         else:
@@ -73,14 +70,12 @@ class TfmTextTowerModel(TfmStack, TfmTextTowerPreTrainedModel):
         text = states[torch.arange(len(states), device=states.device), pooled.to(states.device)]
         return BaseModelOutputWithPooling(pooler_output=self.pooler(text), **outputs)
 
-    def pooled_positions(self, given: torch.Tensor) -> torch.LongTensor:
+    def pooled_positions(self, input_ids: torch.LongTensor) -> torch.LongTensor:
         """The position `(batch,)` of each text that is pooled; 0 where the end token is missing."""
         kind = self.config.pooled_position
         if kind == "last":
-            return given.new_full(given.shape[:1], given.shape[1] - 1, dtype=torch.long)
-        if given.dim() == 3:
-            raise ValueError(f"pooled_position={kind!r} is found by ids: the model needs input_ids, not inputs_embeds.")
-        return (given if kind == "highest" else given == self.config.eos_token_id).int().argmax(dim=1)
+            return torch.full_like(input_ids[:, 0], input_ids.shape[1] - 1)
+        return (input_ids if kind == "highest" else input_ids == self.config.eos_token_id).int().argmax(dim=1)
 
 
 class TfmTextTowerForProjection(TfmTextTowerPreTrainedModel):
@@ -98,22 +93,16 @@ class TfmTextTowerForProjection(TfmTextTowerPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.LongTensor,
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.LongTensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> CLIPTextModelOutput:
         """Gives `text_embeds` `(batch, projection_size)`, and what [`TfmTextTowerModel`] gives, but not what is pooled;
         inputs as there."""
-        inputs = (input_ids, attention_mask, position_ids, inputs_embeds)
-        outputs = self.model(*inputs, return_dict=True, **kwargs)
+        outputs = self.model(input_ids, attention_mask, position_ids, return_dict=True, **kwargs)
         states, embeddings = outputs.last_hidden_state, self.text_projection(outputs.pooler_output)
         return CLIPTextModelOutput(text_embeds=embeddings, last_hidden_state=states, **passed_on(outputs))
 
 
-__all__ = [
-    *TfmTextTowerConfig.auto_classes.values(),
-    *TfmTextTowerConfig.other_auto_classes,
-    "TfmTextTowerPreTrainedModel",
-]
+__all__ = [*TfmTextTowerConfig.auto_classes.values(), "TfmTextTowerForProjection", "TfmTextTowerPreTrainedModel"]
