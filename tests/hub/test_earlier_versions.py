@@ -73,7 +73,8 @@ def assert_replayed(result: dict, folder: Path) -> None:
     assert result["outputs"].keys() == recorded["outputs"].keys()
     for name, tensor in recorded["outputs"].items():
         error = f"output {name} of {folder.name} differs"
-        torch.testing.assert_close(result["outputs"][name], tensor, rtol=1e-6, atol=1e-6, msg=error)
+        largest = max(1.0, tensor.float().abs().max().item())  # another machine's rounding goes by it
+        torch.testing.assert_close(result["outputs"][name], tensor, rtol=1e-6, atol=1e-6 * largest, msg=error)
     if "tokens" in recorded:
         assert result["tokens"].tolist() == recorded["tokens"].tolist()
 
