@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import AutoModel, AutoModelForTextEncoding, CLIPConfig, CLIPModel, CLIPTextModelWithProjection
 
 from tests.official_models import BY_NAME, build_tiny
@@ -28,6 +29,19 @@ def test_a_tower_of_a_whole_model(tmp_path):
     zoo = from_official(tmp_path / "tower")
     assert isinstance(zoo, TfmTextTowerForProjection)
     torch.testing.assert_close(zoo(IDS).text_embeds, tower(IDS).text_embeds)
+
+
+def test_a_tower_of_a_diffusion_pipeline(tmp_path):
+    """Its files were saved by earlier releases: names begin with `text_model`, and positions are stored."""
+    tower = build_tiny(BY_NAME["CLIPTextModel"], eos_token_id=2)
+    tower.save_pretrained(tmp_path)
+    tensors = {f"text_model.{name}": tensor.clone() for name, tensor in tower.state_dict().items()}
+    tensors["text_model.embeddings.position_ids"] = torch.arange(40)[None]
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    zoo = from_official(tmp_path)
+    assert isinstance(zoo, TfmTextTowerModel)
+    assert zoo.config.pooled_position == "highest"
+    torch.testing.assert_close(zoo(IDS).pooler_output, tower(IDS).pooler_output)
 
 
 def test_auto_classes_load_what_was_saved(official, tmp_path):
