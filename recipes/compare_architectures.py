@@ -37,7 +37,8 @@ from tfm_zoo.hub.cards import table
 from tfm_zoo.training.conversations import Conversations
 from tfm_zoo.training.data import digest
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.models import longest_input, new_tokenizer
+from tfm_zoo.training.models import longest_input
+from tfm_zoo.training.new_models import new_model, new_tokenizer
 from tfm_zoo.training.options import about, option
 from tfm_zoo.training.parsing import parse_options, read_yaml
 from tfm_zoo.training.report import device, shortened
@@ -238,7 +239,7 @@ class Comparison:
         batch_size, processes = variant.args.per_device_eval_batch_size, accelerator.num_processes
         task = LanguageModelingTask(
             accelerator=accelerator,
-            model=HEAD.new(variant.args, variant.config),
+            model=new_model(HEAD, variant.args, variant.config),
             tokenizer=self.tokenizer,
             args=variant.args,
             splits={
@@ -264,7 +265,7 @@ class Comparison:
 def rehearse(variant: Variant, device: torch.device) -> None:
     """Take one small step, so that the cost of loading and setting up libraries does not count as the variant's."""
     with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
-        model = HEAD.new(variant.args, variant.config).to(device)
+        model = new_model(HEAD, variant.args, variant.config).to(device)
         ids = torch.zeros(1, 2, dtype=torch.long, device=device)
         model(input_ids=ids, labels=ids).loss.backward()
         torch.optim.AdamW(model.parameters()).step()

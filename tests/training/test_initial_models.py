@@ -3,7 +3,8 @@
 import pytest
 
 import tfm_zoo
-from tfm_zoo.training.models import load_config, load_tokenizer, new_tokenizer, tokens_to_learn
+from tfm_zoo.training.models import load_config, load_tokenizer
+from tfm_zoo.training.new_models import new_tokenizer, tokens_to_learn
 from tfm_zoo.training.tasks.classification import ONE_LABEL, ClassificationOptions, LabelledTexts, build_classifier
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions
 from tfm_zoo.training.tasks.pretraining import PAIRS, PretrainingOptions, new_encoder

@@ -1,8 +1,8 @@
-"""The model that a recipe trains, with its tokenizer: a checkpoint, perhaps with a new head, or new weights."""
+"""The checkpoint that a recipe trains, perhaps with a new head, and its tokenizer. `new_models.py` makes new ones."""
 
 import difflib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,8 +20,7 @@ from tfm_zoo.converters.tensor_matching import new_weights
 from tfm_zoo.limits import positions_of
 from tfm_zoo.packing.configuration import METHOD
 from tfm_zoo.quiet import quiet_loading
-from tfm_zoo.training.options import FineTuningOptions, TrainingOptions, is_zoo
-from tfm_zoo.training.parsing import nearest
+from tfm_zoo.training.options import TrainingOptions, is_zoo
 
 logger = logging.getLogger(__name__)
 # Weights are float32 in training, also those of half-precision checkpoints: half precision would round AdamW's small
@@ -36,7 +35,7 @@ class ModelAndTokenizer(NamedTuple):
 
 @dataclass(frozen=True)
 class Head:
-    """The head that a task needs: loads models that have it, and makes new ones."""
+    """The head that a task needs: loads checkpoints that have it, or gives them one."""
 
     auto_class: type  # makes models with it
     title: str  # what a model with it is called
@@ -90,7 +89,7 @@ class Head:
         check_vocabulary(tokenizer, model.config)
         return ModelAndTokenizer(model, tokenizer)
 
-    def load_with_labels(self, args: FineTuningOptions, labels: Sequence[str], **fields: Any) -> ModelAndTokenizer:
+    def load_with_labels(self, args: TrainingOptions, labels: Sequence[str], **fields: Any) -> ModelAndTokenizer:
         """The checkpoint with a head for these labels, and its tokenizer. Its own head is kept if it has as many
         labels; any other is refused, or replaced if `ignore_mismatched_sizes`."""
         name, config = args.model_name_or_path, self.config_of_checkpoint(args)
@@ -108,53 +107,6 @@ class Head:
             logger.warning(f"{name!r} classifies into {list(config.label2id)}: its head now learns {labels}")
         replace_head = args.ignore_mismatched_sizes and (is_misfit or not has_head)
         return self.load(args, replace_head, **label_fields(labels), **fields)
-
-    def for_texts(
-        self, args: FineTuningOptions, texts: Iterable[str], labels: Sequence[str], **fields: Any
-    ) -> ModelAndTokenizer:
-        """The checkpoint with a head for these labels and its tokenizer; or a new model for texts of at most
-        `max_seq_length` tokens, and the tokenizer named, or one made from the texts. `fields` are set in the
-        configuration."""
-        if not args.is_new:
-            return self.load_with_labels(args, labels, **fields)
-        tokenizer = new_tokenizer(args, texts)
-        if not args.tokenizer_name:
-            tokenizer.model_max_length = args.max_seq_length
-        positions = {} if args.is_named else {"max_position_embeddings": args.max_seq_length}
-        config = self.new_config(args, tokenizer, **label_fields(labels), **positions)
-        return ModelAndTokenizer(self.new(args, config, **fields), tokenizer)
-
-    def new(self, args: TrainingOptions, config: PreTrainedConfig, **fields: Any) -> PreTrainedModel:
-        """A model of this configuration with new weights. `fields` are set in it or, if the model is converted to a
-        zoo model, in that one's."""
-        becomes_zoo = args.becomes_zoo(config)
-        if not becomes_zoo:
-            config.update(fields)
-        # With the same seed the official model and the converted one start with the same weights.
-        model = self.auto_class.from_config(config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code)
-        if args.tokenizer_name is None and args.tokenizer_vocab_size is None:
-            weigh_embeddings(model)
-        return tfm_zoo.from_official(model, self.zoo_class(config), **fields) if becomes_zoo else model
-
-    def new_config(self, args: TrainingOptions, tokenizer: PreTrainedTokenizerBase, **fields: Any) -> PreTrainedConfig:
-        """The configuration of a new model, as the options name it; `fields` change it, and `config_overrides` win."""
-        fields = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **fields}
-        if not args.is_named:
-            fields = {**args.small_fields, **fields}
-        overrides, known = args.overrides(), known_config(args)
-        for name in ("bos_token_id", "eos_token_id"):
-            if isinstance(known_id := getattr(known, name, None), int) and known_id >= len(tokenizer):
-                fields.setdefault(name, getattr(tokenizer, name))  # the vocabulary has no such token
-        names = {name: name for name in (*known.to_dict(), "rope_parameters")} | known.attribute_map
-        if unknown := [name for name in overrides if name not in names]:
-            lacks = f"has no field {', '.join(map(repr, unknown))}{nearest(unknown, names)}"
-            raise ValueError(f"config_overrides: {known.model_type} {lacks}")
-        saved = known.to_diff_dict() if args.config_name else {}  # as config.json has it
-        changes = {names.get(name, name): value for name, value in (fields | overrides).items()}
-        config = type(known).from_dict(saved | changes)
-        self.check(config)
-        check_vocabulary(tokenizer, config)
-        return config
 
 
 def family_of(config: PreTrainedConfig) -> str | None:
@@ -196,44 +148,6 @@ def _loaded(args: TrainingOptions, option_name: str, auto_class: type, file: str
         is_reached = not isinstance(error.__cause__, LocalEntryNotFoundError)
         where = f"the Hub{'' if is_reached else ', which cannot be reached (or HF_HUB_OFFLINE is set)'}"
         raise OSError(f"{named}: neither a {kind}'s folder nor found on {where}{advice}") from error
-
-
-def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedTokenizerBase:
-    """The tokenizer that the options name, else one made from the texts, which are read only then."""
-    if args.tokenizer_name:
-        return load_tokenizer(args)
-    return args.make_tokenizer(texts, tokens_to_learn(args, args.small_vocab_size))
-
-
-def weigh_embeddings(model: PreTrainedModel) -> None:
-    """Warn of a new model most of whose parameters are embeddings of the tokens that were found in its texts."""
-    tokens, width = model.get_input_embeddings().weight.shape
-    others = model.num_parameters() - tokens * width
-    if tokens * width > others:
-        logger.warning(
-            f"{tokens * width:,} of the model's {tokens * width + others:,} parameters are embeddings of {tokens:,}"
-            f" tokens: fewer train faster, such as --tokenizer_vocab_size {max(3, others // (400 * width)) * 100}"
-        )
-
-
-def tokens_to_learn(args: TrainingOptions, default: int) -> int:
-    """The number of tokens of a tokenizer made for a new model: as the options say, or as its configuration has."""
-    if args.tokenizer_vocab_size is not None:
-        return args.tokenizer_vocab_size
-    usual = getattr(known_config(args), "vocab_size", default) if args.is_named else default
-    return args.overrides().get("vocab_size", usual)
-
-
-def known_config(args: TrainingOptions) -> PreTrainedConfig:
-    """The configuration that the options name, before any of its fields is changed."""
-    if args.config_name in tfm_zoo.NAMED_CONFIGS:
-        return tfm_zoo.named_config(args.config_name)
-    if args.config_name:
-        return load_config(args, "config_name")
-    if args.model_type is None or args.model_type in transformers.CONFIG_MAPPING:
-        return AutoConfig.for_model(args.model_type or args.small_type[args.model_class])
-    near = difflib.get_close_matches(args.model_type, transformers.CONFIG_MAPPING, n=3)
-    raise ValueError(f"model_type {args.model_type!r} is not one of transformers' or the zoo's; near: {near}")
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar
@@ -74,11 +74,12 @@ class TrainingOptions:
     """The options of every recipe that trains: of its model, its data and its loop. Names are those of transformers'
     examples.
 
-    A task's class sets the class attributes that stand first, and adds its own options.
+    A task's class sets the class attributes that stand first, and adds its own options. It takes one away by making it
+    a class attribute, which says what stands for it.
     """
 
     #: the checkpoint to start from if no option says so; without one, a new model
-    default_model: ClassVar[str | None] = None
+    default_model: ClassVar[str | None] = "sentence-transformers/all-MiniLM-L6-v2"
     #: type of the small new model that is made if no option names another, by `model_class`; and its fields
     small_type: ClassVar[Mapping[str, str]] = {"zoo": "tfm_bert", "native": "bert"}
     small_fields: ClassVar[Mapping[str, Any]] = {
@@ -88,7 +89,7 @@ class TrainingOptions:
         "intermediate_size": 256,
     }
     #: makes a tokenizer from texts, with at most this many tokens; `small_vocab_size` is the default number
-    make_tokenizer: ClassVar[Callable[[Iterable[str], int], PreTrainedTokenizerBase]]
+    make_tokenizer: ClassVar[Callable[..., PreTrainedTokenizerBase]] = staticmethod(word_piece_tokenizer)
     small_vocab_size: ClassVar[int] = 8000
     #: the splits that are used
     roles: ClassVar[Sequence[str]] = ("train", "validation", "test")
@@ -99,13 +100,16 @@ class TrainingOptions:
     text_rows: ClassVar[str] = "document"  # what a row of a text file is, if not streamed: a "document" or a "line"
     #: options that freeze a part of the model for some time
     freezing_options: ClassVar[Sequence[str]] = ("gradual_unfreezing",)
+    lengths: ClassVar[Sequence[str]] = ("max_seq_length",)  # the options that limit the tokens of a row
     #: what stands for options that only some tasks have
     streaming: ClassVar[bool] = False
     train_split_name: ClassVar[str | None] = None
-    test_split_percentage: ClassVar[float] = 0
+    ignore_mismatched_sizes: ClassVar[bool] = False
 
     # The model
-    model_name_or_path: str | None = managing(None, "Zoo or official checkpoint, Hub id or folder; else a new model.")
+    model_name_or_path: str | None = managing(
+        None, f"Zoo or official checkpoint; default: {default_model}, with built-in data a small new model."
+    )
     model_type: str | None = given(None, "Type of a new model in its default size (llama); default: a small model.")
     config_name: str | None = given(
         None, f"Configuration of a new model: Hub id, folder or {', '.join(NAMED_CONFIGS)}."
@@ -123,10 +127,15 @@ class TrainingOptions:
     dataset_config_name: str | None = given(None, "Configuration of the data set.")
     train_file: str | None = given(None, "CSV, TSV, JSON (lines) or Parquet, instead of dataset_name.", resume=False)
     validation_file: str | None = given(None, "Such a file to validate on.", resume=False)
+    test_file: str | None = given(None, "Such a file to test on.", resume=False)
     validation_split_percentage: float = given(10, "Of train, if there is no validation split.", at_least=0)
+    test_split_percentage: float = given(0, "Of train to test on, if there is no test split.", at_least=0)
     max_train_samples: int | None = given(None, "Use this many training examples, picked by the seed.", at_least=1)
     max_eval_samples: int | None = given(None, "Likewise for each split to evaluate on.", at_least=1)
     preprocessing_num_workers: int | None = given(None, "Processes that tokenize.", at_least=1, resume=False)
+    max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length", at_least=1)
+    pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest text.")
+    group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
 
     # The run
     output_dir: str = free("output", "Folder for the best model, its card, the figures and the checkpoints.")
@@ -183,6 +192,11 @@ class TrainingOptions:
 
     logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1)
     eval_steps: int | None = changeable(None, "Steps between evaluations; default: after each epoch.", at_least=1)
+    metrics: list[str] | None = option(
+        None,
+        "What predictions are measured by, with `evaluate`: names of the zoo's metrics, folders, or Hub ids (with"
+        " trust_remote_code); default: the usual metrics of the task.",
+    )
     metric_for_best_model: str | None = single(None, "Figure that picks the best model; of a tie, the lower loss.")
     greater_is_better: bool | None = single(None, "Default: false for loss, mse, mae and perplexity, else true.")
     early_stopping_patience: int | None = managing(None, "Stop after this many evaluations without a gain.", at_least=1)
@@ -324,47 +338,20 @@ class TrainingOptions:
 
 
 @dataclass(frozen=True)
-class SplitOptions(TrainingOptions):
-    """The options of tasks whose data are rows, from which a validation and a test split can be cut, and whose
-    predictions are measured by metrics."""
-
-    lengths: ClassVar[Sequence[str]] = ("max_seq_length",)  # the options that limit the tokens of a row
-    #: what stands for options that only some of these tasks have
-    pad_to_max_length: ClassVar[bool] = False
-    group_by_length: ClassVar[bool] = False
-    ignore_mismatched_sizes: ClassVar[bool] = False
-
-    test_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet file to test on.", resume=False)
-    test_split_percentage: float = option(0, "Percentage of train to test on if there is no test split.", at_least=0)
-    metrics: list[str] | None = option(
-        None,
-        "What predictions are measured by, with `evaluate`: names of the zoo's metrics, folders, or Hub ids (with"
-        " trust_remote_code); default: the usual metrics of the task.",
-    )
-
-
-@dataclass(frozen=True)
-class FineTuningOptions(SplitOptions):
-    """The options of tasks that fine-tune a model to read texts: MiniLM by default, for built-in data a small one."""
-
-    default_model: ClassVar = "sentence-transformers/all-MiniLM-L6-v2"
-    make_tokenizer: ClassVar = staticmethod(word_piece_tokenizer)
-
-    model_name_or_path: str | None = managing(
-        None, f"Zoo or official checkpoint; default: {default_model}, with built-in data a small new model."
-    )
-    max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length", at_least=1)
-    pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest text.")
-    group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
-
-
-@dataclass(frozen=True)
 class StreamOptions(TrainingOptions):
     """The options of tasks whose data are running texts, which need not fit into memory or onto the disk."""
 
+    default_model: ClassVar = None
     roles: ClassVar = ("train", "validation")
     reads_text_files: ClassVar = True
+    # Options of rows and of their predictions, which such texts lack
+    test_file: ClassVar = None
+    test_split_percentage: ClassVar = 0
+    metrics: ClassVar = None
+    pad_to_max_length: ClassVar = False
+    group_by_length: ClassVar = False
 
+    model_name_or_path: str | None = managing(None, "Zoo or official checkpoint, Hub id or folder; else a new model.")
     text_column_name: str | None = given(None, "Column of the texts; default: 'text', or the only one.")
     streaming: bool = single(False, "Read the training texts while training; needs max_train_steps.")
     train_split_name: str | None = given(None, "Split to train on; default: the one that begins with 'train'.")

@@ -47,6 +47,7 @@ class Task(ABC):
     lengths: Sequence[Any] | None = None
 
     pipeline_tag: ClassVar[str]
+    figure_names: ClassVar[Sequence[str]] = ("loss",)  # what an evaluation gives beside the scores of metrics
     collator_class: ClassVar[type] = DataCollatorWithPadding  # of tasks whose data are rows
     languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows
     titles: ClassVar[dict[str, str]]  # name of a figure -> its name in the card; others go by their own name
@@ -54,6 +55,7 @@ class Task(ABC):
 
     def __post_init__(self) -> None:
         self.is_zoo = is_zoo(self.model.config)
+        self.facts = {"tokenizer": vocabulary_digest(self.tokenizer), **self.facts}
         loading = {
             "batch_size": self.args.per_device_eval_batch_size,
             "collate_fn": self.collate,
@@ -68,7 +70,7 @@ class Task(ABC):
     @classmethod
     def figures_of(cls, args: TrainingOptions, scores: Sequence[str]) -> list[str]:
         """The names of what an evaluation gives, where metrics give these scores."""
-        return ["loss", *scores]
+        return [*cls.figure_names, *scores]
 
     @property
     def headline(self) -> Sequence[str]:
@@ -134,6 +136,23 @@ class Task(ABC):
         return {}
 
 
+class TokenTask(Task):
+    """A task whose items are tokens: its figures are the mean loss of a token, in nats, and the perplexity."""
+
+    figure_names = ("loss", "perplexity")
+    titles = {"loss": "loss per token", "perplexity": "perplexity"}
+    drawn = ("perplexity",)
+
+    @property
+    def headline(self) -> Sequence[str]:
+        return self.score_names or self.figure_names
+
+    def figures(self, measured: dict[str, Tensor], split: str) -> dict[str, float]:
+        """From the sums of "loss" and the numbers of "tokens"."""
+        loss = measured["loss"].double().sum().item() / measured["tokens"].double().sum().item()
+        return {"loss": loss, "perplexity": math.exp(min(loss, 700))}
+
+
 def collator(
     collator_class: type, tokenizer: PreTrainedTokenizerBase, accelerator: Accelerator, longest: int, **options: Any
 ) -> Callable[[list[Any]], Batch]:
@@ -183,7 +202,7 @@ def task_of_rows(
         args=args,
         data=data,
         splits=splits,
-        facts={"tokenizer": vocabulary_digest(made.tokenizer), **data.facts},
+        facts=data.facts,
         metrics=metrics,
         score_names=scores,
         collate=collator(task_class.collator_class, made.tokenizer, accelerator, longest, **padding),
@@ -200,12 +219,6 @@ def with_prefix(figures: Mapping[str, Any], split: str) -> dict[str, Any]:
 def inputs_of(batch: Batch) -> Batch:
     """The part of a batch that the model reads: all but what it predicts."""
     return {name: value for name, value in batch.items() if name not in ("labels", "next_sentence_label")}
-
-
-def loss_and_perplexity(measured: dict[str, Tensor], split: str = "") -> dict[str, float]:
-    """The mean loss per token, in nats, and its exponential, from the sums of "loss" and the numbers of "tokens"."""
-    loss = measured["loss"].double().sum().item() / measured["tokens"].double().sum().item()
-    return {"loss": loss, "perplexity": math.exp(min(loss, 700))}
 
 
 def sums_of_rows(values: Tensor, mask: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """The zoo's own metrics, a folder for each, and what computes them together.
 
 A folder `mine` with a file `mine.py` is a metric: a function that turns predictions and references into a dict of
-results, and a class of `evaluate.Metric`, which `metric` of `module.py` makes of it. `mae/mae.py` is one to copy. The
+results, and a class of `evaluate.Metric`, which `metric` of `loading.py` makes of it. `mae/mae.py` is one to copy. The
 imports of such a file stand on lines of their own.
 
 What it is given depends on the task:

@@ -1,7 +1,7 @@
-"""Metrics by their names: the zoo's own, a user's folder, or a space of the Hub."""
+"""Functions as metrics of `evaluate`; and metrics by name: the zoo's own, a user's folder, a space of the Hub."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from numbers import Real
@@ -9,14 +9,48 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import evaluate
+import numpy as np
+from datasets import Features, List, Value
 from huggingface_hub import constants
 
 from tfm_zoo.quiet import quiet_metrics
+
+# What predictions and references can be. As whole numbers, evaluate would cut off what is behind the point.
+NUMBERS = Features(predictions=Value("float64"), references=Value("float64"))
+LISTS_OF_NUMBERS = Features(predictions=List(Value("float64")), references=List(Value("float64")))
+TEXTS = Features(predictions=Value("string"), references=Value("string"))
 
 #: the files of the zoo's own metrics, by name
 SHIPPED = {file.stem: file for file in sorted(Path(__file__).parent.glob("*/*.py")) if file.stem == file.parent.name}
 EXAMPLE = SHIPPED["accuracy"]
 SPACE = re.compile(r"[\w-]+/[\w.-]+")
+
+
+def metric(compute: Callable[[Sequence, Sequence], dict[str, Any]], *kinds: Features) -> type[evaluate.Metric]:
+    """The class that `evaluate.load` looks for in a module.
+
+    Args:
+        compute: takes predictions and references, an item for each example, and returns results by their names.
+        kinds: what a prediction and a reference can be, such as `TEXTS`; the first kind that fits the rows is taken.
+    """
+
+    class Metric(evaluate.Metric):
+        def _info(self) -> evaluate.MetricInfo:
+            return evaluate.MetricInfo(compute.__doc__, "", kinds[0] if len(kinds) == 1 else list(kinds))
+
+        def _compute(self, predictions: Sequence, references: Sequence) -> dict[str, Any]:
+            return compute(predictions, references)
+
+    return Metric
+
+
+def whole_numbers(values: Sequence) -> np.ndarray:
+    """Class ids or labels. Raises a `ValueError` if they are none, but the numbers of a regression."""
+    values = np.asarray(values)
+    wrong = values[values != np.rint(values)]
+    if wrong.size:
+        raise ValueError(f"classes are whole numbers, not {wrong[0]:g}: numbers are measured by mse, mae or pearsonr")
+    return values.astype(np.int64)
 
 
 class Results(NamedTuple):

@@ -134,10 +134,8 @@ def task_of_documents(
         splits={"train": examples, "validation": validation},
         collate=collator(Padding, tokenizer, accelerator, longest, max_length=make_examples.longest),
         facts={
-            "streaming": args.streaming,
             "train_files": data.files_identity(args),
             "training texts": documents.train.identity,
             "validation texts": documents.validation.identity,
-            "tokenizer": data.vocabulary_digest(tokenizer),
         },
     )

@@ -20,9 +20,10 @@ from tfm_zoo import built_in_data, row_files
 from tfm_zoo.training import data
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.metrics import predicted
-from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, known_config, with_padding
+from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, with_padding
+from tfm_zoo.training.new_models import known_config, new_for_texts
 from tfm_zoo.training.optimization import freeze, freeze_base_model, what_learns
-from tfm_zoo.training.options import FineTuningOptions, changeable, option
+from tfm_zoo.training.options import TrainingOptions, changeable, option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.task import Batch, Task, inputs_of, task_of_rows
 
@@ -39,7 +40,7 @@ ONE_LABEL, ANY_LABELS, NUMBERS = "single_label_classification", "multi_label_cla
 
 
 @dataclass(frozen=True)
-class ClassificationOptions(FineTuningOptions):
+class ClassificationOptions(TrainingOptions):
     """The options of a classifier."""
 
     built_in: ClassVar = staticmethod(built_in_data.generated_reviews)
@@ -279,7 +280,10 @@ def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> Model
         config = known_config(args) if args.is_new else HEAD.config_of_checkpoint(args)
         if family_of(config) != "tfm_bert":
             raise ValueError(f"classifier_pooling is for encoders, and {config.model_type!r} is not one")
-    model, tokenizer = HEAD.for_texts(args, texts.texts(), texts.label_names, **fields)
+    if args.is_new:
+        model, tokenizer = new_for_texts(HEAD, args, texts.texts(), texts.label_names, **fields)
+    else:
+        model, tokenizer = HEAD.load_with_labels(args, texts.label_names, **fields)
     tokenizer = with_padding(tokenizer)
     if model.config.pad_token_id is None:  # by which the classifier of a decoder finds a text's last token
         model.config.pad_token_id = tokenizer.pad_token_id

@@ -4,7 +4,6 @@ Read from top to bottom: the options, the model, the task (its loss is the model
 are loaded by `streaming/documents.py`, and made into examples by `streaming/spans.py`.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,13 +11,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.models import ModelAndTokenizer, new_tokenizer
+from tfm_zoo.training.models import ModelAndTokenizer
+from tfm_zoo.training.new_models import new_tokenizer
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.sharding import unwrapped
 from tfm_zoo.training.streaming.documents import DocumentOptions, Documents, task_of_documents
 from tfm_zoo.training.streaming.spans import SpanCorruption
-from tfm_zoo.training.task import Batch, Task, loss_and_perplexity
+from tfm_zoo.training.task import Batch, TokenTask
 from tfm_zoo.training.tasks.text_to_text import HEAD, losses_of_targets, new_writer
 from tfm_zoo.training.tokenizers import bpe_with_sentinels
 
@@ -43,27 +43,17 @@ class DenoisingOptions(DocumentOptions):
 
 
 @dataclass(kw_only=True)
-class DenoisingTask(Task):
+class DenoisingTask(TokenTask):
     """An encoder-decoder learns to write the spans that texts lack."""
 
     args: DenoisingOptions
 
     pipeline_tag = "text2text-generation"
-    titles = {"loss": "loss per token", "perplexity": "perplexity"}
-    headline = ("loss", "perplexity")
-    drawn = ("perplexity",)
-
-    @classmethod
-    def figures_of(cls, args: DenoisingOptions, scores: Sequence[str]) -> list[str]:
-        return ["loss", "perplexity"]
 
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Loss and number of tokens of each target."""
         shifted = unwrapped(self.accelerator, model).prepare_decoder_input_ids_from_labels(labels=batch["labels"])
         return losses_of_targets(model, {**batch, "decoder_input_ids": shifted}, self.is_zoo)
-
-    def figures(self, measured: dict[str, Tensor], split: str) -> dict[str, float]:
-        return loss_and_perplexity(measured)
 
     def for_card(self) -> dict[str, Any]:
         sizes = {"train": self.splits["train"].size, "validation": len(self.splits["validation"])}

@@ -5,10 +5,9 @@ Conversations stand in a file of their own.
 """
 
 import copy
-import logging
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,14 +31,13 @@ from tfm_zoo.training import data, models, sharding
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.conversations import Conversations, PackedConversations, load_conversations
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.options import StreamOptions, free, given, managing
+from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
+from tfm_zoo.training.options import StreamOptions, fitted, free, given, managing
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import TextSource, hold_out
-from tfm_zoo.training.task import Batch, Task, loss_and_perplexity
+from tfm_zoo.training.task import Batch, TokenTask
 from tfm_zoo.training.tokenizers import byte_level_bpe
-
-logger = logging.getLogger(__name__)
 
 HEAD = models.Head(AutoModelForCausalLM, "causal language model")
 #: characters to validate on: the first of a stream, or of its validation split
@@ -59,6 +57,7 @@ class LanguageModelingOptions(StreamOptions):
     make_tokenizer: ClassVar = staticmethod(byte_level_bpe)
     built_in: ClassVar = staticmethod(built_in_data.generated_reviews)
     built_in_note: ClassVar = "The text is generated, from templates. It tests the machinery alone."
+    max_seq_length: ClassVar = None  # `block_size` stands for it
 
     tokenizer_vocab_size: int | None = given(
         None,
@@ -238,7 +237,7 @@ def new_language_model_config(
     """The configuration that the options name, for this tokenizer and, if a size is given, for such blocks."""
     positions = {"max_position_embeddings": block_size} if block_size else {}
     special = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    return HEAD.new_config(args, tokenizer, **special, **positions)
+    return new_config(HEAD, args, tokenizer, **special, **positions)
 
 
 @dataclass
@@ -286,7 +285,7 @@ class Sampler:
 
 
 @dataclass(kw_only=True)
-class LanguageModelingTask(Task):
+class LanguageModelingTask(TokenTask):
     """A decoder learns to predict the next token."""
 
     is_chat: bool = False
@@ -294,10 +293,6 @@ class LanguageModelingTask(Task):
     tokens: dict[str, int] = field(default_factory=dict)  # how many each split in memory has, for the card
 
     pipeline_tag = "text-generation"
-    titles = {"loss": "loss per token", "perplexity": "perplexity"}
-    headline = figure_names = ("loss", "perplexity")
-    drawn = ("perplexity",)
-    figures = staticmethod(loss_and_perplexity)
 
     @property
     def name_of_examples(self) -> str:
@@ -356,15 +351,13 @@ def prepare(argv: list[str] | None = None) -> Loop:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         corpus = load_corpus(args)
         if args.is_new:
-            tokenizer = models.new_tokenizer(args, corpus.texts())
-            model = HEAD.new(args, new_language_model_config(args, tokenizer, args.block_size))
+            tokenizer = new_tokenizer(args, corpus.texts())
+            model = new_model(HEAD, args, new_language_model_config(args, tokenizer, args.block_size))
         else:
             model, tokenizer = HEAD.load(args)
         tokens = corpus.encode(tokenizer, args)
     longest = models.longest_input(model.config, tokenizer)
-    block_size = min(args.block_size or 1024, longest)
-    if args.block_size and block_size < args.block_size:
-        logger.warning(f"block_size {args.block_size} is more than the model takes: using {block_size}")
+    args = fitted(replace(args, block_size=args.block_size or min(1024, longest)), longest, "block_size")
     is_chat = isinstance(corpus, Conversations)
     prompt_ids = corpus.first_prompt(tokenizer, args.sample_prompt) if is_chat else None
     sampler = Sampler(args, tokenizer, model.generation_config, longest, prompt_ids)
@@ -372,7 +365,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         model.generation_config = sampler.config
 
     kind = PackedConversations if is_chat else Blocks
-    blocks = partial(kind, block_size=block_size, filling=tokenizer.eos_token_id or 0)
+    blocks = partial(kind, block_size=args.block_size, filling=tokenizer.eos_token_id or 0)
     if corpus.stream:
         make_examples = partial(blocks_of_chunk, join=Joining(tokenizer, args.document_separator), blocks=blocks)
         examples = Stream(corpus.stream, make_examples, args.seed, MIXED_DOCUMENTS).dealt()
@@ -396,12 +389,9 @@ def prepare(argv: list[str] | None = None) -> Loop:
         data=corpus,
         splits={"train": examples, "validation": validation},
         facts={
-            "block_size": block_size,
-            "streaming": bool(corpus.stream),
             "train_files": data.files_identity(args),
             "training text": corpus.stream.identity if corpus.stream else digests["train"],
             "validation text": digests["validation"],
-            "tokenizer": data.vocabulary_digest(tokenizer),
         },
         sampler=sampler,
         tokens={name: len(split) for name, split in tokens.items()},

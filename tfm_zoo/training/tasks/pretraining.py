@@ -18,7 +18,8 @@ from transformers.utils import ModelOutput
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.models import Head, ModelAndTokenizer, new_tokenizer
+from tfm_zoo.training.models import Head, ModelAndTokenizer
+from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.sharding import is_sharded, unwrapped
@@ -86,10 +87,10 @@ def new_encoder(args: PretrainingOptions, head: Head, texts: Iterable[str]) -> M
     fields = {}
     if not args.is_named:  # the small model
         fields["max_position_embeddings"] = max(args.max_seq_length, args.small_fields["max_position_embeddings"])
-    config = head.new_config(args, tokenizer, **fields)
+    config = new_config(head, args, tokenizer, **fields)
     if not args.tokenizer_name:
         tokenizer.model_max_length = config.max_position_embeddings
-    return head.new(args, config), tokenizer
+    return new_model(head, args, config), tokenizer
 
 
 @dataclass(kw_only=True)

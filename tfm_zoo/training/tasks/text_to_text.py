@@ -27,10 +27,11 @@ from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.pipelines.text_to_text import field_of_original, load_target_tokenizer
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import Data, Measures, vocabulary_digest
-from tfm_zoo.training.models import Head, new_tokenizer
-from tfm_zoo.training.options import SplitOptions, TrainingOptions, changeable, option
+from tfm_zoo.training.models import Head
+from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
+from tfm_zoo.training.options import TrainingOptions, changeable, managing, option
 from tfm_zoo.training.sharding import is_sharded, unwrapped
-from tfm_zoo.training.task import Batch, Task, inputs_of, loss_and_perplexity, sums_of_rows, with_prefix
+from tfm_zoo.training.task import Batch, TokenTask, inputs_of, sums_of_rows, with_prefix
 from tfm_zoo.training.tokenizers import joint_bpe
 
 HEAD = Head(AutoModelForSeq2SeqLM, "sequence-to-sequence language model")
@@ -47,18 +48,25 @@ class Writer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TextToTextOptions(SplitOptions):
+class TextToTextOptions(TrainingOptions):
     """The options of a model that reads a text and writes one."""
 
-    small_type: ClassVar = {"zoo": "tfm_encoder_decoder", "native": "tfm_encoder_decoder"}
+    default_model: ClassVar = None
+    small_type: ClassVar = dict.fromkeys(("zoo", "native"), "tfm_encoder_decoder")
     small_fields: ClassVar = {
-        **SplitOptions.small_fields,
+        **TrainingOptions.small_fields,
         **{"hidden_size": 128, "num_attention_heads": 4, "hidden_dropout": 0.0},  # the generated data have no noise
     }
     make_tokenizer: ClassVar = staticmethod(joint_bpe)
     lengths: ClassVar = ("max_source_length", "max_target_length")
     writes: ClassVar[str]  # what the model writes, such as a "translation"
     separate_vocabularies: ClassVar[bool] = False  # what stands for an option that translation alone has
+    # Options in whose place source and target have their own
+    max_seq_length: ClassVar = None
+    pad_to_max_length: ClassVar = False
+    group_by_length: ClassVar = False
+
+    model_name_or_path: str | None = managing(None, "Zoo or official checkpoint, Hub id or folder; else a new model.")
 
     # The data
     source_prefix: str = option("", "Put before every source, such as 'summarize: ' for T5; kept with the model.")
@@ -163,7 +171,7 @@ def new_writer(args: TrainingOptions, tokenizer: PreTrainedTokenizerBase, writes
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     start = tokenizer.pad_token_id if bos is None else bos
     special = {"bos_token_id": bos, "eos_token_id": eos, "decoder_start_token_id": start}
-    config = HEAD.new_config(args, tokenizer, **special, **sizes)
+    config = new_config(HEAD, args, tokenizer, **special, **sizes)
     if sizes and "decoder_vocab_size" not in type(config)().to_dict():
         raise ValueError(f"separate_vocabularies: a model of type {config.model_type!r} has one vocabulary")
     size = getattr(config, "decoder_vocab_size", None) or config.vocab_size
@@ -171,11 +179,11 @@ def new_writer(args: TrainingOptions, tokenizer: PreTrainedTokenizerBase, writes
         raise ValueError(f"decoder_vocab_size {size}: the targets' tokenizer has {needed} tokens")
     if getattr(config, "forced_eos_token_id", None) is not None:  # of the architecture's own vocabulary
         config.forced_eos_token_id = eos
-    return HEAD.new(args, config)
+    return new_model(HEAD, args, config)
 
 
 @dataclass(kw_only=True)
-class TextToTextTask(Task):
+class TextToTextTask(TokenTask):
     """An encoder-decoder learns to write the target of each source. The last samples are kept for the card."""
 
     args: TextToTextOptions
@@ -183,8 +191,6 @@ class TextToTextTask(Task):
     target_tokenizer: PreTrainedTokenizerBase
 
     collator_class = DataCollatorForSeq2Seq
-    titles = {"loss": "loss per token", "perplexity": "perplexity"}
-    drawn = ("perplexity",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -206,7 +212,7 @@ class TextToTextTask(Task):
 
     @classmethod
     def figures_of(cls, args: TextToTextOptions, scores: Sequence[str]) -> list[str]:
-        return ["loss", "perplexity", *(scores if args.num_eval_texts else ())]
+        return super().figures_of(args, scores if args.num_eval_texts else ())
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean loss over the target's tokens, with smoothed labels."""
@@ -216,9 +222,6 @@ class TextToTextTask(Task):
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Loss and number of tokens of each target. Labels are not smoothed, so that perplexity is the text's."""
         return losses_of_targets(model, batch, self.is_zoo)
-
-    def figures(self, measured: dict[str, Tensor], split: str) -> dict[str, float]:
-        return loss_and_perplexity(measured)
 
     def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
         """Loss and perplexity of a split, and the scores of the texts that are written for its first pairs."""

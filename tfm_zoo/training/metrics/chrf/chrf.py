@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sacrebleu.metrics import CHRF
 
-from tfm_zoo.training.metrics.module import TEXTS, metric
+from tfm_zoo.training.metrics.loading import TEXTS, metric
 from tfm_zoo.training.metrics.sacrebleu.sacrebleu import corpus_score
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tfm_zoo.training.metrics.module import TEXTS, metric
+from tfm_zoo.training.metrics.loading import TEXTS, metric
 
 
 def exact_match(predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfm_zoo.training.metrics.module import TEXTS, metric
+from tfm_zoo.training.metrics.loading import TEXTS, metric
 
 
 def rouge(summaries: Sequence[str], references: Sequence[str]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sacrebleu.metrics import BLEU, CHRF
 
-from tfm_zoo.training.metrics.module import TEXTS, metric
+from tfm_zoo.training.metrics.loading import TEXTS, metric
 
 
 def bleu(predictions: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from datasets import Features, List, Value
 
-from tfm_zoo.training.metrics.module import metric
+from tfm_zoo.training.metrics.loading import metric
 
 MARKS = ("B", "I", "O", "E", "S")
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfm_zoo.training.metrics.module import NUMBERS, metric
+from tfm_zoo.training.metrics.loading import NUMBERS, metric
 from tfm_zoo.training.metrics.pearsonr.pearsonr import pearsonr
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from datasets import Features, List, Value
 
-from tfm_zoo.training.metrics.module import metric
+from tfm_zoo.training.metrics.loading import metric
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
