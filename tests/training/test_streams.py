@@ -11,12 +11,11 @@ from torch.utils.data import DataLoader
 
 from tfm_zoo import byte_ranges
 from tfm_zoo.training.data import load_file
-from tfm_zoo.training.options import StreamOptions
 from tfm_zoo.training.streaming import streams
 from tfm_zoo.training.streaming import texts as text_sources
 from tfm_zoo.training.streaming.documents import load_documents
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches
-from tfm_zoo.training.streaming.texts import Place, TextSource
+from tfm_zoo.training.streaming.texts import Place, StreamOptions, TextSource
 from tfm_zoo.training.tasks.pretraining import PretrainingOptions
 
 TEXTS = [f"text {i} " + "word " * (i % 7) for i in range(100)]

@@ -337,37 +337,6 @@ class TrainingOptions:
         return [(self.learning_rate, total_steps)]
 
 
-@dataclass(frozen=True)
-class StreamOptions(TrainingOptions):
-    """The options of tasks whose data are running texts, which need not fit into memory or onto the disk."""
-
-    default_model: ClassVar = None
-    roles: ClassVar = ("train", "validation")
-    reads_text_files: ClassVar = True
-    # Options of rows and of their predictions, which such texts lack
-    test_file: ClassVar = None
-    test_split_percentage: ClassVar = 0
-    metrics: ClassVar = None
-    pad_to_max_length: ClassVar = False
-    group_by_length: ClassVar = False
-
-    model_name_or_path: str | None = managing(None, "Zoo or official checkpoint, Hub id or folder; else a new model.")
-    text_column_name: str | None = given(None, "Column of the texts; default: 'text', or the only one.")
-    streaming: bool = single(False, "Read the training texts while training; needs max_train_steps.")
-    train_split_name: str | None = given(None, "Split to train on; default: the one that begins with 'train'.")
-
-    def resolved(self) -> Self:
-        """As for all tasks. Refuses options that need the length of the data, which is unknown for a stream."""
-        if self.streaming and self.max_train_samples:
-            raise ValueError("max_train_samples is for texts in memory; with streaming give max_train_steps alone")
-        if self.streaming and not self.max_train_steps:
-            raise ValueError("streaming needs max_train_steps: the number of steps in a pass over a stream is unknown")
-        for name in ("gradual_unfreezing", "checkpointing_steps"):
-            if self.streaming and getattr(self, name) == "epoch":
-                raise ValueError(f"{name} 'epoch': a stream has no epochs; give a number of steps")
-        return super().resolved()
-
-
 def is_zoo(config: PreTrainedConfig) -> bool:
     """Whether a configuration is of the zoo's own models."""
     return config.model_type.startswith("tfm_")

@@ -14,12 +14,12 @@ from transformers import PreTrainedTokenizerBase
 from tfm_zoo import built_in_data, row_files
 from tfm_zoo.training import data
 from tfm_zoo.training.models import ModelAndTokenizer, longest_input
-from tfm_zoo.training.options import StreamOptions, fitted, option
+from tfm_zoo.training.options import fitted, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.streaming.masking import Padding
 from tfm_zoo.training.streaming.sentences import split_sentences
 from tfm_zoo.training.streaming.streams import Stream
-from tfm_zoo.training.streaming.texts import CHARACTERS, TextSource, hold_out
+from tfm_zoo.training.streaming.texts import CHARACTERS, StreamOptions, TextSource, hold_out
 from tfm_zoo.training.task import Task, collator
 
 logger = logging.getLogger(__name__)

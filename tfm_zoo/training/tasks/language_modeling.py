@@ -32,10 +32,10 @@ from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.conversations import Conversations, PackedConversations, load_conversations
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
-from tfm_zoo.training.options import StreamOptions, fitted, free, given, managing
+from tfm_zoo.training.options import fitted, free, given, managing
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.streaming.streams import Stream
-from tfm_zoo.training.streaming.texts import TextSource, hold_out
+from tfm_zoo.training.streaming.texts import StreamOptions, TextSource, hold_out
 from tfm_zoo.training.task import Batch, TokenTask
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
