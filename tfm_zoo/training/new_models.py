@@ -9,15 +9,8 @@ import transformers
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 import tfm_zoo
-from tfm_zoo.training.models import (
-    WEIGHTS,
-    Head,
-    ModelAndTokenizer,
-    check_vocabulary,
-    label_fields,
-    load_config,
-    load_tokenizer,
-)
+from tfm_zoo.training import models
+from tfm_zoo.training.models import Head, ModelAndTokenizer
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.parsing import nearest
 
@@ -33,7 +26,7 @@ def new_for_texts(
     if not args.tokenizer_name:
         tokenizer.model_max_length = args.max_seq_length
     positions = {} if args.is_named else {"max_position_embeddings": args.max_seq_length}
-    config = new_config(head, args, tokenizer, **label_fields(labels), **positions)
+    config = new_config(head, args, tokenizer, **models.label_fields(labels), **positions)
     return ModelAndTokenizer(new_model(head, args, config, **fields), tokenizer)
 
 
@@ -44,7 +37,7 @@ def new_model(head: Head, args: TrainingOptions, config: PreTrainedConfig, **fie
     if not becomes_zoo:
         config.update(fields)
     # With the same seed the official model and the converted one start with the same weights.
-    model = head.auto_class.from_config(config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code)
+    model = head.auto_class.from_config(config, dtype=models.WEIGHTS, trust_remote_code=args.trust_remote_code)
     if args.tokenizer_name is None and args.tokenizer_vocab_size is None:
         weigh_embeddings(model)
     return tfm_zoo.from_official(model, head.zoo_class(config), **fields) if becomes_zoo else model
@@ -69,14 +62,14 @@ def new_config(
     changes = {names.get(name, name): value for name, value in (fields | overrides).items()}
     config = type(known).from_dict(saved | changes)
     head.check(config)
-    check_vocabulary(tokenizer, config)
+    models.check_vocabulary(tokenizer, config)
     return config
 
 
 def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedTokenizerBase:
     """The tokenizer that the options name, else one made from the texts, which are read only then."""
     if args.tokenizer_name:
-        return load_tokenizer(args)
+        return models.load_tokenizer(args)
     return args.make_tokenizer(texts, tokens_to_learn(args, args.small_vocab_size))
 
 
@@ -104,7 +97,7 @@ def known_config(args: TrainingOptions) -> PreTrainedConfig:
     if args.config_name in tfm_zoo.NAMED_CONFIGS:
         return tfm_zoo.named_config(args.config_name)
     if args.config_name:
-        return load_config(args, "config_name")
+        return models.load_config(args, "config_name")
     if args.model_type is None or args.model_type in transformers.CONFIG_MAPPING:
         return AutoConfig.for_model(args.model_type or args.small_type[args.model_class])
     near = difflib.get_close_matches(args.model_type, transformers.CONFIG_MAPPING, n=3)

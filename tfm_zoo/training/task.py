@@ -74,8 +74,8 @@ class Task(ABC):
 
     @property
     def headline(self) -> Sequence[str]:
-        """The figures that the card's metadata name, by default those of the metrics."""
-        return self.score_names
+        """The figures that the card's metadata name, by default those of the metrics, if there are any."""
+        return self.score_names or self.figure_names
 
     @property
     def drawn(self) -> Sequence[str]:
@@ -143,10 +143,6 @@ class TokenTask(Task):
     titles = {"loss": "loss per token", "perplexity": "perplexity"}
     drawn = ("perplexity",)
 
-    @property
-    def headline(self) -> Sequence[str]:
-        return self.score_names or self.figure_names
-
     def figures(self, measured: dict[str, Tensor], split: str) -> dict[str, float]:
         """From the sums of "loss" and the numbers of "tokens"."""
         loss = measured["loss"].double().sum().item() / measured["tokens"].double().sum().item()
@@ -154,18 +150,22 @@ class TokenTask(Task):
 
 
 def collator(
-    collator_class: type, tokenizer: PreTrainedTokenizerBase, accelerator: Accelerator, longest: int, **options: Any
+    collator_class: type,
+    tokenizer: PreTrainedTokenizerBase,
+    accelerator: Accelerator,
+    longest: int,
+    max_length: int,
+    pads_whole: bool = False,
 ) -> Callable[[list[Any]], Batch]:
-    """A collator of transformers, with these options, for examples of at most `max_length` tokens.
+    """A collator of transformers for examples of at most `max_length` tokens.
 
     In mixed precision it pads to a multiple of 8, which is faster on GPUs, if that is no more than `longest`, the most
-    tokens that the model takes. `pad_to_max_length` pads to `max_length` instead of the batch's longest example.
+    tokens that the model takes. With `pads_whole` it pads to `max_length` instead of the batch's longest example.
     """
-    max_length, pads_whole = options.pop("max_length"), options.pop("pad_to_max_length", False)
     fits = -(-max_length // 8) * 8 <= longest
     multiple = 8 if accelerator.mixed_precision != "no" and fits else None
     length = {"padding": "max_length", "max_length": max_length} if pads_whole else {}
-    return collator_class(tokenizer, pad_to_multiple_of=multiple, **length, **options)
+    return collator_class(tokenizer, pad_to_multiple_of=multiple, **length)
 
 
 def task_of_rows(
@@ -192,10 +192,7 @@ def task_of_rows(
         longest = longest_input(made.model.config, made.tokenizer)
         args = fitted(args, longest, *args.lengths)
         splits = data.encode(made.tokenizer, args, made.model.config, *made[2:])
-    padding = {
-        "max_length": max(getattr(args, name) for name in args.lengths),
-        "pad_to_max_length": args.pad_to_max_length,
-    }
+    padding = max(getattr(args, name) for name in args.lengths), args.pad_to_max_length
     return task_class(
         **made._asdict(),
         accelerator=accelerator,
@@ -205,7 +202,7 @@ def task_of_rows(
         facts=data.facts,
         metrics=metrics,
         score_names=scores,
-        collate=collator(task_class.collator_class, made.tokenizer, accelerator, longest, **padding),
+        collate=collator(task_class.collator_class, made.tokenizer, accelerator, longest, *padding),
         lengths=[*map(len, splits["train"]["input_ids"])] if args.group_by_length else None,
     )
 

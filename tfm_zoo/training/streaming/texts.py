@@ -1,5 +1,4 @@
-"""The texts of a data set, in memory or streamed, which can be read from any place on; and options of tasks with such
-texts."""
+"""Texts in memory or streamed, which can be read from any place on; and the options of tasks with such texts."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
