@@ -79,13 +79,6 @@ def vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     return digest(f"{index} {token}" for token, index in sorted(tokenizer.get_vocab().items()))
 
 
-def files_identity(args: TrainingOptions) -> str | None:
-    """A digest of the streamed files' names and sizes, wherever they lie; None if no files are streamed."""
-    if not (args.streaming and args.train_file):
-        return None
-    return digest(f"{path.name} {path.stat().st_size}" for path in matching_files(args.train_file))
-
-
 def digest(parts: Iterable[str | Tensor]) -> str:
     """A short digest of texts or of tensors on the CPU, by which a resumed run recognises them."""
     sha = hashlib.sha256()

@@ -24,7 +24,7 @@ from tfm_zoo.hub.gathering import own_class, whole
 from tfm_zoo.hub.manifest import complete_manifest
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
-from tfm_zoo.training.data import counted
+from tfm_zoo.training.data import counted, vocabulary_digest
 from tfm_zoo.training.optimization import GradualUnfreezing, create_optimizer, create_schedules, freeze, what_learns
 from tfm_zoo.training.report import Report
 from tfm_zoo.training.run import Run, end_training, open_output, tracker_values
@@ -100,6 +100,7 @@ class Loop:
             "num_processes": self.accelerator.num_processes,
             "total_steps": self.total_steps,
             "warmup_steps": warmup_steps,
+            "tokenizer": vocabulary_digest(task.tokenizer),
             **task.facts,
         }
         self.state = checkpoints.TrainState(run=checkpoints.identity(facts, self.args))

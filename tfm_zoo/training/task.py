@@ -16,7 +16,7 @@ from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTok
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.data import Data, vocabulary_digest
+from tfm_zoo.training.data import Data
 from tfm_zoo.training.metrics import Metrics, load_metrics
 from tfm_zoo.training.models import ModelAndTokenizer, longest_input
 from tfm_zoo.training.options import TrainingOptions, fitted, is_zoo
@@ -55,7 +55,6 @@ class Task(ABC):
 
     def __post_init__(self) -> None:
         self.is_zoo = is_zoo(self.model.config)
-        self.facts = {"tokenizer": vocabulary_digest(self.tokenizer), **self.facts}
         loading = {
             "batch_size": self.args.per_device_eval_batch_size,
             "collate_fn": self.collate,

@@ -134,7 +134,7 @@ def task_of_documents(
         splits={"train": examples, "validation": validation},
         collate=collator(Padding, tokenizer, accelerator, longest, max_length=make_examples.longest),
         facts={
-            "train_files": data.files_identity(args),
+            "train_files": args.files_identity,
             "training texts": documents.train.identity,
             "validation texts": documents.validation.identity,
         },

@@ -10,6 +10,7 @@ import numpy as np
 from datasets import Dataset, IterableDataset
 from typing_extensions import Self
 
+from tfm_zoo.row_files import matching_files
 from tfm_zoo.training.data import counted, digest
 from tfm_zoo.training.options import TrainingOptions, given, managing, single
 from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
@@ -49,6 +50,13 @@ class StreamOptions(TrainingOptions):
             if self.streaming and getattr(self, name) == "epoch":
                 raise ValueError(f"{name} 'epoch': a stream has no epochs; give a number of steps")
         return super().resolved()
+
+    @property
+    def files_identity(self) -> str | None:
+        """A digest of the streamed files' names and sizes, wherever they lie; None if no files are streamed."""
+        if not (self.streaming and self.train_file):
+            return None
+        return digest(f"{path.name} {path.stat().st_size}" for path in matching_files(self.train_file))
 
 
 @dataclass

@@ -389,7 +389,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         data=corpus,
         splits={"train": examples, "validation": validation},
         facts={
-            "train_files": data.files_identity(args),
+            "train_files": args.files_identity,
             "training text": corpus.stream.identity if corpus.stream else digests["train"],
             "validation text": digests["validation"],
         },
