@@ -1,8 +1,10 @@
 """Official models to convert: small, or of their published size; every parameter is random, biases and norms too."""
 
+import inspect
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from unittest.mock import patch
 
 import torch
@@ -342,6 +344,27 @@ class OfficialClass:
         return not (self.head.is_bare or self.head.zoo_name.endswith("Projection"))
 
     @property
+    def rules(self) -> tuple:
+        """What its head is converted by."""
+        has_prefix = getattr(transformers, self.head.official).base_model_prefix == self.architecture.prefix
+        return (self.head.zoo_name, self.head.tensors, self.head.config, has_prefix)
+
+    @property
+    def code(self) -> tuple:
+        """What its head is converted and computed by: the same for classes that differ in names alone."""
+        official = getattr(transformers, self.head.official)
+        codes = [inspect.unwrap(method).__code__ for method in (official.__init__, official.forward)]
+        own = (self.head.official.partition("For")[0], self.architecture.prefix)
+        names = (name for code in codes for name in code.co_names if not name.startswith(own))
+        numbers = (value for code in codes for value in code.co_consts if isinstance(value, int | float))
+        return (*self.rules, *(code.co_code for code in codes), *names, *numbers)
+
+    @property
+    def is_later(self) -> bool:
+        """Whether its architecture is made of parts of others: its heads are tested in fewer ways."""
+        return self.architecture.model_type in LATER
+
+    @property
     def is_decoder(self) -> bool:
         return self.architecture.family == "tfm_gpt" or self.architecture.model_type == "clip_text_model"
 
@@ -393,7 +416,7 @@ LABELS_OF_PADDING = ("XLMRobertaXLForTokenClassification", "BioGptForTokenClassi
 #: architectures whose official classes have one implementation of attention
 WITHOUT_CHOICE = ("openai-gpt", "fsmt", "mpnet", "gemma2", "gptj", "bloom", "mpt", "megatron-bert", "roformer", "mvp")
 WITHOUT_CHOICE += ("deberta", "deberta-v2", "vaultgemma", "gpt_neo", "codegen", "xglm")
-#: architectures made of parts of those above: their heads are tested in fewer ways
+#: architectures made of parts of those above
 LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
     *("phi", "phi3", "gpt_bigcode", "starcoder2", "gpt_neox", "gptj", "opt", "falcon", "bloom", "mpt"),
@@ -405,6 +428,17 @@ LATER = (
     *("persimmon", "vaultgemma", "gpt_neo", "biogpt", "olmoe", "granitemoe", "xglm", "codegen", "olmo"),
 )
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
+
+
+@cache
+def distinct(by: str = "code") -> list[OfficialClass]:
+    """The classes that tell something of their own: one of each kind of common head, by its `code` or its `rules`, and
+    no bare decoder that a language model contains. A stack is what its language model is tested with."""
+    common = [each for each in OFFICIAL_CLASSES if each.has_common_head]
+    first = {getattr(each, by): each for each in reversed(common)}
+    contained = [each for each in common if each.is_later and each.is_decoder and each.head.is_bare]
+    known = [each for each in common if each is not first[getattr(each, by)] or each in contained]
+    return [each for each in OFFICIAL_CLASSES if each not in known]
 
 
 def build(

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from tests.conversion.comparison import assert_same_model, assert_same_weights
-from tests.official_models import BY_NAME, OFFICIAL_CLASSES, ROPE, build_tiny
+from tests.official_models import BY_NAME, ROPE, build_tiny, distinct
 from tfm_zoo.converters import from_official, to_official
 
-EVERY_HEAD = pytest.mark.parametrize("native", OFFICIAL_CLASSES, ids=str)
 #: nothing as it is by default, and fields that only old configurations have
 ODD_CONFIG = {
     "bert": {
@@ -245,18 +244,23 @@ def odd_config(native) -> dict:
     return ODD_CONFIG.get(native.architecture.model_type, ODD_CONFIG["bert"])
 
 
-@EVERY_HEAD
+@pytest.mark.parametrize("native", distinct(by="rules"), ids=str)
 def test_in_memory(native):
+    """(That rules find the tensors of every other class, too, `test_old_checkpoints.py` tells.)"""
     original = build_tiny(native, dropout=True, **odd_config(native))
     zoo = from_official(original)
     assert type(zoo) is native.head.zoo
     assert_same_model(to_official(zoo), original)
 
 
-#: architectures whose every head goes through folders; of the others, those that these have not
-EARLIEST = ("bert", "roberta", "distilbert", "gpt2", "openai-gpt", "llama", "marian", "bart")
+#: every head of one architecture of each family, and the architectures that are no combination of known parts, or whose
+#: files hold other tensors than the model
+FAMILIES = ("bert", "gpt2", "bart")
 THROUGH_FOLDERS = [
-    each for each in OFFICIAL_CLASSES if each.architecture.model_type in EARLIEST or not each.has_common_head
+    each
+    for each in distinct(by="rules")
+    if each.architecture.model_type in FAMILIES
+    or (not each.has_common_head and (each.architecture.stored or not each.is_later))
 ]
 
 

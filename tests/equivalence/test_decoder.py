@@ -7,12 +7,16 @@ import torch
 from transformers import DynamicCache, StaticCache
 
 from tests.equivalence.comparison import Pair, assert_close, assert_same_loss, positions_of, ragged_batch
-from tests.official_models import BY_NAME, FALCON_RW, LATER, OFFICIAL_CLASSES, ROPE, OfficialClass, build_tiny
+from tests.official_models import BY_NAME, FALCON_RW, OFFICIAL_CLASSES, ROPE, OfficialClass, build_tiny
 from tfm_zoo import TfmGPTForCausalLM, named_config
 from tfm_zoo.converters import from_official
 from tfm_zoo.models.compat import ROPE_INIT_FUNCTIONS
 
 LANGUAGE_MODELS = [each for each in OFFICIAL_CLASSES if each.head.zoo is TfmGPTForCausalLM]
+#: for what no architecture has of its own: those whose parts the others have
+EARLIEST = pytest.mark.parametrize(
+    "pair", [each for each in LANGUAGE_MODELS if not each.is_later], indirect=True, ids=str
+)
 #: longer than the windows of the tiny models
 LENGTHS = [13, 6, 10]
 #: what is read at once, as in a prompt, a continued one, and one token after the other
@@ -33,17 +37,17 @@ def pair(request) -> Pair:
     return Pair(request.param, official, [from_official(official)])
 
 
-def with_caches(official_class: OfficialClass) -> list[tuple[str, str]]:
-    """The caches and kinds of attention that a class is tried with: all, and with a later one some."""
-    if official_class.architecture.model_type in LATER:
-        return [("dynamic, sliding where layers do", "sdpa"), ("static", "eager")]
-    return [*product(CACHES, ("eager", "sdpa"))]
+def with_caches(official_class: OfficialClass) -> list[tuple[str, str, list[int]]]:
+    """The caches, kinds of attention and lengths that a class is tried with: all, and with a later one some."""
+    if official_class.is_later:
+        return [("dynamic, sliding where layers do", "sdpa", LENGTHS), ("static", "eager", [13] * 3)]
+    return [*product(CACHES, ("eager", "sdpa"), ([13] * 3, LENGTHS))]
 
 
 @torch.no_grad()
 def test_piece_by_piece(pair):
     """With a cache, padded at the left or not at all, the logits are those of one pass, and the official class's."""
-    for (cache, attention), lengths in product(with_caches(pair.official_class), ([13] * 3, LENGTHS)):
+    for cache, attention, lengths in with_caches(pair.official_class):
         pair.prepare(attention)
         check_piece_by_piece(pair, cache, lengths)
 
@@ -70,11 +74,16 @@ def check_piece_by_piece(pair: Pair, cache: str, lengths: list[int]) -> None:
     assert_close(logits[mask], expected[mask], "with a cache and official_class")
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_packed_sequences(pair, attention):
+@torch.no_grad()
+def test_packed_sequences(pair):
     """Sequences in one row, told apart by positions that begin anew, do not see each other."""
-    pair.prepare(attention)
-    official_class, official, [zoo] = pair
+    for attention in ("sdpa",) if pair.official_class.is_later else ("sdpa", "eager"):
+        pair.prepare(attention)
+        check_packed_sequences(*pair)
+
+
+def check_packed_sequences(official_class: OfficialClass, official, zoo_models: list) -> None:
+    [zoo] = zoo_models
     ids = torch.randint(5, 99, (2, 13), generator=torch.Generator().manual_seed(0))
     positions = torch.tensor([[*range(7), *range(6)], [*range(2), *range(10), 0]])
     packed = {"input_ids": ids, "position_ids": positions, "use_cache": False}
@@ -130,6 +139,7 @@ def test_every_kind_of_rotary_positions_is_tested():
     assert ROPE.keys() == {"default", *ROPE_INIT_FUNCTIONS}
 
 
+@EARLIEST
 @torch.no_grad()
 def test_logits_of_some_positions(pair):
     pair.prepare()
@@ -142,6 +152,7 @@ def test_logits_of_some_positions(pair):
 
 
 @pytest.mark.parametrize("training", [True, False])
+@EARLIEST
 def test_losses(pair, training):
     """Labels shifted by the caller, and a sum over the whole optimizer step's labels."""
     pair.prepare(training=training)

@@ -1,4 +1,7 @@
-"""Every head of every official architecture: outputs, hidden states, losses and gradients of the official class."""
+"""Every official architecture with every head: outputs, hidden states, losses and gradients of the official class.
+
+A head that several classes share is compared in one of them.
+"""
 
 import pytest
 import torch
@@ -17,12 +20,11 @@ from tests.equivalence.comparison import (
 )
 from tests.official_models import (
     BY_NAME,
-    LATER,
-    OFFICIAL_CLASSES,
     SPECIAL_TOKENS,
     OfficialClass,
     build,
     build_tiny,
+    distinct,
     keep_every_layer,
 )
 from tests.published_sizes import PUBLISHED
@@ -98,13 +100,13 @@ def variants(official_class: OfficialClass) -> list[dict]:
 def settings_of(official_class: OfficialClass) -> list[tuple[str, str]]:
     """The attention, and the side of padding: all for what is new, and half as many for a known part, stack or head."""
     settings = [("sdpa", "right"), ("eager", "left"), ("sdpa", "left"), ("eager", "right")]
-    known_parts = official_class.has_common_head + (official_class.architecture.model_type in LATER)
+    known_parts = official_class.has_common_head + official_class.is_later
     return settings[: 4 // 2**known_parts]
 
 
-@pytest.fixture(scope="module", params=OFFICIAL_CLASSES, ids=str)
+@pytest.fixture(scope="module", params=distinct(), ids=str)
 def pair(request) -> Pair:
-    """Every head of every official architecture, built once for all tests of it."""
+    """An official class, built once for all tests of it."""
     official = build_tiny(request.param)
     return Pair(request.param, official, [from_official(official, **fields) for fields in variants(request.param)])
 
@@ -161,9 +163,7 @@ def check_loss_and_gradients(pair: Pair, attention: str, side: str) -> None:
 
 #: all but those of later architectures that add no dropout to their stacks
 WITH_DROPOUT = [
-    each
-    for each in OFFICIAL_CLASSES
-    if each.architecture.model_type not in LATER or not str(each).endswith(("Model", "QuestionAnswering"))
+    each for each in distinct() if not (each.is_later and str(each).endswith(("Model", "QuestionAnswering")))
 ]
 
 

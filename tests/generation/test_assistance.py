@@ -9,9 +9,9 @@ from transformers import TextIteratorStreamer, TextStreamer
 from tfm_zoo import TfmGPTConfig, TfmGPTForCausalLM
 
 from ..words import SENTENCES, make_tokenizer
-from .models import ARCHITECTURES, assert_varied, generate, pair, prompts
+from .models import IN_EVERY_WAY, assert_varied, generate, pair, prompts
 
-EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", ARCHITECTURES)
+EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", IN_EVERY_WAY)
 
 
 def one_prompt() -> dict[str, torch.LongTensor]:

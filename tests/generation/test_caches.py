@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional as F
 from transformers import DynamicCache, QuantizedCache, StaticCache
 
-from .models import ARCHITECTURES, LENGTHS, NEW_TOKENS, VOCABULARY, assert_varied, generate, pair, prompts
+from .models import IN_EVERY_WAY, LENGTHS, NEW_TOKENS, VOCABULARY, assert_varied, generate, pair, prompts
 
-EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", ARCHITECTURES)
+EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", IN_EVERY_WAY)
 LENGTH = max(LENGTHS) + NEW_TOKENS
 WINDOW = 4
 CACHES = {

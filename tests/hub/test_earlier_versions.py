@@ -47,6 +47,8 @@ def names(version: str) -> list[str]:
 
 ALL = [(version, name) for version in HEADS_OF for name in names(version)]
 WHOLE = [(version, name) for version, name in ALL if "-int" not in name]
+#: CPUs round differently: the figures were recorded on one with AVX-512
+NEAR = {"rtol": 1e-5, "atol": 1e-5}
 EVERY_VERSION = pytest.mark.parametrize("version", HEADS_OF)
 
 
@@ -130,7 +132,7 @@ def test_a_converted_one_goes_back(version, name, checkpoints):
     with torch.no_grad():
         outputs = official(**recorded["inputs"], use_cache=False)
     logits = outputs.logits if "logits" in outputs else outputs.start_logits
-    torch.testing.assert_close(logits, recorded["official_logits"], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(logits, recorded["official_logits"], **NEAR)
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def test_every_type_passes_and_every_drift_is_found(head, tmp_path):
             parameter.data = parameter.data.clone()
         verdict = verdict_on(model, tmp_path)
         assert verdict.ok and verdict.figures["tolerance"] == TOLERANCE[dtype], verdict
-        assert (max(verdict.figures["drift"].values()) == 0) == (dtype == "float32")
+        assert (max(verdict.figures["drift"].values()) < 1e-6) == (dtype == "float32")
     model = head.from_pretrained(tmp_path)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -4,25 +4,28 @@ import pytest
 import torch
 from transformers import DynamicCache, EncoderDecoderCache
 
-from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
-
-from ..tiny import (
-    DECODERS,
-    ENCODER_DECODERS,
-    ENCODERS,
-    NO_DROPOUT,
-    ragged_batch,
-    recompute_activations,
-    tiny_model,
+from tfm_zoo import (
+    TfmBertForPreTraining,
+    TfmBertModel,
+    TfmEncoderDecoderEncoder,
+    TfmEncoderDecoderForConditionalGeneration,
+    TfmEncoderDecoderModel,
+    TfmGPTForCausalLM,
+    TfmGPTModel,
 )
+
+from ..tiny import NO_DROPOUT, ragged_batch, recompute_activations, tiny_model
+
+TRANSLATORS = (TfmEncoderDecoderModel, TfmEncoderDecoderForConditionalGeneration)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
 @pytest.mark.parametrize(
     ("head", "fields"),
-    [(head, {"skip_padding": skip}) for head in ENCODERS for skip in (True, False)]
-    + [(head, {"use_cache": cached}) for head in DECODERS for cached in (True, False)]
-    + [(head, {"use_cache": True, "skip_padding": skip}) for head in ENCODER_DECODERS for skip in (True, False)],
+    [(head, {"skip_padding": skip}) for head in (TfmBertModel, TfmBertForPreTraining) for skip in (True, False)]
+    + [(head, {"use_cache": cached}) for head in (TfmGPTModel, TfmGPTForCausalLM) for cached in (True, False)]
+    + [(head, {"use_cache": True, "skip_padding": skip}) for head in TRANSLATORS for skip in (True, False)]
+    + [(TfmEncoderDecoderEncoder, {})],
 )
 def test_gradient_checkpointing(head, fields, reentrant):
     batch = ragged_batch(head, labels=True)

@@ -21,9 +21,9 @@ EVERY_HEAD = pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name
 ONE_STACK = [head for head in HEADS if head not in TWO_STACKS]
 #: all but the one that finds the end of its source by the ids
 WITH_EMBEDDINGS = [head for head in HEADS if head is not tfm_zoo.TfmEncoderDecoderForSequenceClassification]
-EITHER_NORM = pytest.mark.parametrize(
-    "fields", [{"norm_position": "post"}, {"norm_position": "pre"}], ids=["post", "pre"]
-)
+UNLIKE_THE_DEFAULT = ("scale_embedding", "tie_word_embeddings")
+#: each head with a norm before its blocks, and models without a head with one behind them, too
+PRE, POST = {"norm_position": "pre"}, {"norm_position": "post"}
 
 
 @EVERY_HEAD
@@ -47,8 +47,10 @@ def test_a_router_that_a_model_does_not_have_is_not_missed(head):
     assert outputs[len(wanted) :] in ((), ((),))  # no logits
 
 
-@pytest.mark.parametrize("head", ONE_STACK, ids=lambda head: head.__name__)
-@EITHER_NORM
+@pytest.mark.parametrize(
+    ("head", "fields"),
+    [(head, PRE) for head in ONE_STACK] + [(head, POST) for head in (TfmBertModel, tfm_zoo.TfmGPTModel)],
+)
 def test_hidden_states_and_attentions(head, fields):
     model, batch = tiny_model(head, **fields), ragged_batch(head)
     model.set_attn_implementation("eager")
@@ -67,8 +69,9 @@ def test_hidden_states_and_attentions(head, fields):
     assert not {"hidden_states", "attentions"} & model(**batch).keys()
 
 
-@EITHER_NORM
-@pytest.mark.parametrize("head", TWO_STACKS, ids=lambda head: head.__name__)
+@pytest.mark.parametrize(
+    ("head", "fields"), [(head, PRE) for head in TWO_STACKS] + [(tfm_zoo.TfmEncoderDecoderModel, POST)]
+)
 def test_hidden_states_and_attentions_of_both_sides(head, fields):
     model, batch = tiny_model(head, **fields), ragged_batch(head)
     model.set_attn_implementation("eager")
@@ -93,8 +96,11 @@ def test_hidden_states_and_attentions_of_both_sides(head, fields):
     assert not [name for name in model(**batch) if name.endswith(("hidden_states", "attentions"))]
 
 
-@pytest.mark.parametrize("head", WITH_EMBEDDINGS, ids=lambda head: head.__name__)
-@pytest.mark.parametrize("fields", [{}, {"scale_embedding": False}, {"tie_word_embeddings": False}], ids=str)
+@pytest.mark.parametrize(
+    ("head", "fields"),
+    [(head, {}) for head in WITH_EMBEDDINGS]
+    + [(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, {name: False}) for name in UNLIKE_THE_DEFAULT],
+)
 def test_embeddings_stand_in_for_ids(head, fields):
     model, batch = tiny_model(head, **fields), ragged_batch(head)
     wanted = model(**batch)

@@ -1,5 +1,7 @@
 """Vocabularies: one or two, tied in every way, and resized."""
 
+from itertools import cycle
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -39,8 +41,14 @@ TIES = {
     "two vocabularies, none": ({"decoder_vocab_size": 73, "tie_word_embeddings": False}, [{SOURCE}, {TARGET}, {HEAD}]),
 }
 APART = {name: tie for name, tie in TIES.items() if {SOURCE} in tie[1]}
+#: sizes, and whether there is a bias of the logits
+RESIZED = [(80, True), (50, False), (50, True)]
 EVERY_TIE = pytest.mark.parametrize(("fields", "groups"), TIES.values(), ids=TIES)
-WITH_BIAS = pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+
+
+def with_one_of(ties: dict, others: list) -> list[tuple]:
+    """Each of the ties with one of the others, in turn."""
+    return [(*tie, other) for tie, other in zip(ties.values(), cycle(others), strict=False)]
 
 
 def make(**fields) -> TfmEncoderDecoderForConditionalGeneration:
@@ -62,8 +70,7 @@ def assert_tied(model, groups: list[set[str]]) -> None:
         assert len({id(weights[name]) for name in group}) == 1, group
 
 
-@EVERY_TIE
-@WITH_BIAS
+@pytest.mark.parametrize(("fields", "groups", "bias"), with_one_of(TIES, [True, False]), ids=TIES)
 def test_saved_once_and_loaded(fields, groups, bias, tmp_path):
     """Each table once, whole and in shards."""
     model = make(final_logits_bias=bias, **fields)
@@ -117,10 +124,10 @@ def test_missing_tables_are_reported(fields, tmp_path):
     assert loaded.get_parameter(absent).std().item() == pytest.approx(SIZES["initializer_range"], rel=0.1)
 
 
-@pytest.mark.parametrize(("size", "bias"), [(70, True), (50, True), (50, False)])
-@EVERY_TIE
-def test_resized(fields, groups, size, bias, tmp_path):
+@pytest.mark.parametrize(("fields", "groups", "resized"), with_one_of(TIES, RESIZED), ids=TIES)
+def test_resized(fields, groups, resized, tmp_path):
     """The source's vocabulary, and with shared embeddings the target's too."""
+    size, bias = resized
     model = make(final_logits_bias=bias, **fields)
     before, config = {name: tensor.clone() for name, tensor in model.state_dict().items()}, model.config
     target = size if config.share_encoder_decoder_embeddings else config.decoder_vocab_size
@@ -128,9 +135,9 @@ def test_resized(fields, groups, size, bias, tmp_path):
     check_resized(model, before, groups, size, target, tmp_path)
 
 
-@pytest.mark.parametrize(("size", "bias"), [(80, True), (50, True), (50, False)])
-@pytest.mark.parametrize(("fields", "groups"), APART.values(), ids=APART)
-def test_resized_target(fields, groups, size, bias, tmp_path):
+@pytest.mark.parametrize(("fields", "groups", "resized"), with_one_of(APART, RESIZED), ids=APART)
+def test_resized_target(fields, groups, resized, tmp_path):
+    size, bias = resized
     model = make(final_logits_bias=bias, **fields)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.resize_decoder_token_embeddings(size)
@@ -212,9 +219,10 @@ def test_a_config_says_what_follows():
     assert (two.decoder_vocab_size, two.share_encoder_decoder_embeddings) == (73, False)
 
 
-@pytest.mark.parametrize("size", [70, 50])
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("head", [TfmBertForMaskedLM, TfmBertForPreTraining], ids=lambda head: head.__name__)
+@pytest.mark.parametrize(
+    ("head", "tied", "size"),
+    [(TfmBertForMaskedLM, True, 70), (TfmBertForMaskedLM, False, 50), (TfmBertForPreTraining, True, 50)],
+)
 def test_resized_vocabulary_of_an_encoder(head, tied, size, tmp_path):
     model = tiny_model(head, tie_word_embeddings=tied)
     old = {name: tensor.clone() for name, tensor in model.state_dict().items()}

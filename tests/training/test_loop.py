@@ -203,14 +203,13 @@ AGAIN = ["--resume_from_checkpoint", "auto"]
 
 
 @pytest.mark.parametrize(
-    ("options", "place"),
+    ("given", "options", "place"),
     [
-        ({"checkpointing_steps": 2}, "goes on from step 2"),
-        ({}, "begins again, as no checkpoint was saved yet"),
+        ([], {"checkpointing_steps": 2}, "goes on from step 2"),
+        (AGAIN, {}, "begins again, as no checkpoint was saved yet"),
+        (["--resume_from_checkpoint=false"], {"checkpointing_steps": 2}, "goes on from step 2"),
+        (["--resume-from-checkpoint", "run/checkpoint-1"], {"checkpointing_steps": 2}, "goes on from step 2"),
     ],
-)
-@pytest.mark.parametrize(
-    "given", [[], AGAIN, ["--resume_from_checkpoint=false"], ["--resume-from-checkpoint", "run/checkpoint-1"]]
 )
 def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(loop, monkeypatch, capfd, options, place, given):
     monkeypatch.setattr(sys, "argv", ["recipes/tensors.py", "--train_file", "a b.csv", *given, "--seed", "1"])
