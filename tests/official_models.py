@@ -418,6 +418,7 @@ WITHOUT_CHOICE = ("openai-gpt", "fsmt", "mpnet", "gemma2", "gptj", "bloom", "mpt
 WITHOUT_CHOICE += ("deberta", "deberta-v2", "vaultgemma", "gpt_neo", "codegen", "xglm")
 #: architectures made of parts of those above
 LATER = (
+    *("xlm-roberta", "camembert", "plbart", "mvp"),
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
     *("phi", "phi3", "gpt_bigcode", "starcoder2", "gpt_neox", "gptj", "opt", "falcon", "bloom", "mpt"),
     *("qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite", "pegasus", "blenderbot"),

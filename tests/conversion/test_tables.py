@@ -4,7 +4,6 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from transformers import CONFIG_MAPPING
 
 import tfm_zoo
 from tfm_zoo.converters import ARCHITECTURES, ConversionError, from_official
-from tfm_zoo.converters.choosing import architecture_of, is_installed
+from tfm_zoo.converters.choosing import is_installed
 from tfm_zoo.converters.config_comparison import WITHOUT_EFFECT, effective_values
 from tfm_zoo.converters.config_conversion import COMMON, completed, to_zoo_config
 from tfm_zoo.converters.config_rules import Field
@@ -23,6 +22,7 @@ from tfm_zoo.limits import positions_of
 from ..equivalence.comparison import ragged_batch
 from ..official_models import BY_NAME, TINY, TINY_OF, OfficialClass, build_tiny
 from ..tiny import HEADS
+from .folders import edit_config
 
 #: imports the tables without `tfm_zoo/__init__.py`, which registers classes with transformers
 IMPORT = """
@@ -66,12 +66,13 @@ def test_official_names_of_fields_are_aliases():
     assert not unknown
 
 
-def test_a_refused_architecture_is_refused_with_the_reason():
+def test_a_refused_architecture_is_refused_with_the_reason(folder):
     assert not REFUSED.keys() & ARCHITECTURES.keys()
+    edit_config(folder, model_type="gpt_oss")
     with pytest.raises(
         ConversionError, match="'gpt_oss', which the zoo does not convert: each head has a learned sink"
     ):
-        architecture_of(SimpleNamespace(config={"model_type": "gpt_oss"}, title="It"))
+        from_official(folder)
 
 
 def test_heads_name_classes_of_one_family():

@@ -48,26 +48,30 @@ def test_environments_have_no_zoo(plain_python, sentence_python):
         assert subprocess.check_output([python, "-I", "-c", find], text=True).split() == ["False", "True"]
 
 
+#: of each family: every head of it is saved with the same names of classes and the same code
+FIRST = (ENCODERS[0], DECODERS[0], ENCODER_DECODERS[0])
+
+
 def auto_classes_of(head: type) -> list[str]:
-    """Its own and its base model's; of a family's first head all, since every head is saved with the same names of
-    classes and the same code."""
+    """Its own and its base model's; of a family's first head all."""
     named = {auto: name for auto, name in head.config_class.auto_classes.items() if auto != "AutoConfig"}
     bases = ("AutoModel", "AutoModelForTextEncoding")
-    is_first = head in (ENCODERS[0], DECODERS[0], ENCODER_DECODERS[0])
-    return [auto for auto, name in named.items() if is_first or auto in bases or name == head.__name__]
+    return [auto for auto, name in named.items() if head in FIRST or auto in bases or name == head.__name__]
 
 
 def test_every_head_loads_from_every_save(checkpoints, do_jobs):
-    jobs = [
-        ("outputs_by", {"source": source, "auto_classes": auto_classes_of(head), "trust_remote_code": True})
-        for head in HEADS
-        for source in sources(checkpoints, head.__name__)
-    ]
-    results = do_jobs(jobs)
-    for head, from_folder, from_hub in zip(HEADS, results[::2], results[1::2], strict=True):
-        name, auto_classes = head.__name__, head.config_class.auto_classes
+    """From its folder, and a family's first from the Hub, too."""
+    places = [(head, 0) for head in HEADS] + [(head, 1) for head in FIRST]
+    jobs = []
+    for head, place in places:
+        arguments = {"auto_classes": auto_classes_of(head), "trust_remote_code": True}
+        jobs.append(("outputs_by", {"source": sources(checkpoints, head.__name__)[place], **arguments}))
+    results = dict(zip(places, do_jobs(jobs), strict=True))
+    for head in FIRST:
+        assert_same(results[head, 0], results[head, 1])
+    for head in HEADS:
+        from_folder, name, auto_classes = results[head, 0], head.__name__, head.config_class.auto_classes
         saved = torch.load(checkpoints[name].parent / f"{name}.pt")
-        assert_same(from_folder, from_hub)
         auto_class = next(auto for auto, named in auto_classes.items() if named == name)
         assert_same(from_folder[auto_class], saved["outputs"])
         base = "encoder_last_hidden_state" if name in ENCODERS_ALONE else "last_hidden_state"
@@ -80,11 +84,10 @@ def test_every_head_loads_from_every_save(checkpoints, do_jobs):
 def test_tables_that_no_checkpoint_stores_are_there(checkpoints, do_jobs):
     arguments = {"auto_class": "AutoModel", "trust_remote_code": True}
     names = [*VARIANTS, *DECODER_VARIANTS, *ENCODER_DECODER_VARIANTS]
-    jobs = [("outputs", {"source": source, **arguments}) for name in names for source in sources(checkpoints, name)]
-    results = iter(do_jobs(jobs))
-    for name in names:
+    results = do_jobs([("outputs", {"source": str(checkpoints[name]), **arguments}) for name in names])
+    for name, remote in zip(names, results, strict=True):
         saved = torch.load(checkpoints[name].parent / f"{name}.pt")
-        for result in (next(results), next(results), plain.outputs(str(checkpoints[name]), "AutoModel")):
+        for result in (remote, plain.outputs(str(checkpoints[name]), "AutoModel")):
             assert_same(result, saved["outputs"])
 
 

@@ -57,6 +57,7 @@ def labelled(rows, tmp_path):
     return labelled
 
 
+@pytest.mark.slow
 @EVERY_KIND
 def test_it_learns_predicts_and_is_measured_by_predict(finetune, labelled, tmp_path, capsys, kind):
     options = labelled(kind)
@@ -113,7 +114,7 @@ def test_it_learns_predicts_and_is_measured_by_predict(finetune, labelled, tmp_p
     )
 
 
-@EVERY_KIND
+@pytest.mark.parametrize("kind", ["marks", "numbers"])
 def test_the_official_class_takes_the_same_steps(finetune, labelled, tmp_path, kind):
     options = labelled(kind)
     for model_class in ("zoo", "native"):

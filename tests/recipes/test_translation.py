@@ -217,6 +217,7 @@ def test_a_prefix_stays_with_the_model(train_translation, pairs, tmp_path, capsy
     assert f"tokenizer(['e d c: {rows[0]['en']}']" in card and "Every text begins with `e d c: `" in card
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model_type", [None, "marian"])
 def test_separate_vocabularies(train_translation, pairs, tmp_path, capsys, model_type):
     """Digits are read, letters are written: each tokenizer knows its own alone."""
@@ -272,17 +273,10 @@ def test_a_tokenizer_of_choice(train_translation, tokenizer, tmp_path):
         train_translation(overwrite_output_dir=True, **options)
 
 
-@pytest.mark.parametrize("by_tokens", [True, False])
-def test_accumulation_does_not_change_the_steps(train_translation, tmp_path, by_tokens):
+def test_accumulation_does_not_change_the_steps(train_translation, tmp_path):
     options = {"config_overrides": f"{SIZES},hidden_dropout=0", "max_train_steps": 6}
-    if by_tokens:
-        whole = {"per_device_train_batch_tokens": 400}
-        parts = {"per_device_train_batch_tokens": 100, "gradient_accumulation_steps": 4}
-    else:
-        options["per_device_train_batch_tokens"] = 0
-        whole = {"per_device_train_batch_size": 24}
-        parts = {"per_device_train_batch_size": 6, "gradient_accumulation_steps": 4}
-    train_translation(output_dir=tmp_path / "whole", **options, **whole)
+    parts = {"per_device_train_batch_tokens": 100, "gradient_accumulation_steps": 4}
+    train_translation(output_dir=tmp_path / "whole", **options, per_device_train_batch_tokens=400)
     train_translation(output_dir=tmp_path / "parts", **options, **parts)
     assert len(history(tmp_path / "whole", "loss")) == 6
     for key in ("loss", "grad_norm", "eval_loss"):
@@ -314,14 +308,6 @@ def test_the_papers_schedule(train_translation, tmp_path):
     train_translation(learning_rate=None, **options)
     rates = [32**-0.5 * min(step**-0.5, step * 3**-1.5) for step in (2, 3, 4, 5)]  # of the step to come
     assert history(tmp_path / "run", "learning_rate") == pytest.approx(rates)
-
-
-def test_bf16_and_gradient_checkpointing_run(train_translation, tmp_path):
-    train_translation(output_dir=tmp_path / "fp32", max_train_steps=6)
-    options = {"mixed_precision": "bf16", "gradient_checkpointing": True}
-    train_translation(output_dir=tmp_path / "bf16", max_train_steps=6, **options)
-    exact, rounded = history(tmp_path / "fp32", "loss"), history(tmp_path / "bf16", "loss")
-    assert rounded == pytest.approx(exact, abs=0.1) and rounded != exact
 
 
 def test_mixed_precision_pads_no_further_than_the_positions(train_translation):

@@ -155,7 +155,10 @@ def test_readers_read_every_text_once(source):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("source", "division"), zip(KINDS, [(2, 2), (4, 4), (2, 4, 2), (3, 3)], strict=True), indirect=["source"], ids=str
+    ("source", "division"),
+    [*zip(KINDS, [(2, 2), (4, 4), (2, 4, 2), (3, 3)], strict=True)],
+    indirect=["source"],
+    ids=str,
 )
 def test_readers_give_the_same_batches_to_any_number_of_processes_and_workers(source, division):
     per_device, processes, accumulated = (*division, 1)[:3]
