@@ -43,7 +43,14 @@ def verdict_on(model, folder) -> Verdict:
     return verdict
 
 
-@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
+#: one of each kind of inputs and outputs; that of every head is in `test_verify.py`
+KINDS = (
+    *("TfmBertModel", "TfmBertForPreTraining", "TfmBertForQuestionAnswering", "TfmBertForMultipleChoice"),
+    *("TfmGPTForCausalLM", "TfmGPTForSequenceClassification", "TfmEncoderDecoderForConditionalGeneration"),
+)
+
+
+@pytest.mark.parametrize("head", [head for head in HEADS if head.__name__ in KINDS], ids=lambda head: head.__name__)
 def test_every_type_passes_and_every_drift_is_found(head, tmp_path):
     tiny_model(head).save_pretrained(tmp_path)
     for dtype in ("float32", "bfloat16", "float16"):
