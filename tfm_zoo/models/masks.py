@@ -23,11 +23,7 @@ def empty_states(model, given: torch.Tensor) -> torch.Tensor:
 def pairs_as_read(config, mask: object, states: torch.Tensor) -> object:
     """A mask of who attends to whom in the form that attention reads. A caller's may be of numbers to add, or true (or
     1) where a query sees a key; it may also be one that only the implementation knows."""
-    if not isinstance(mask, torch.Tensor) or mask.dim() != 4:
-        return mask
-    if config._attn_implementation == "flex_attention" and states.device.type == "cpu" and not is_traced(states):
-        raise ValueError("flex_attention reads past a mask of who attends to whom on a CPU: choose sdpa or eager.")
-    if mask.is_floating_point():
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or mask.is_floating_point():
         return mask
     sees, lowest = mask.bool(), torch.finfo(states.dtype).min
     return sees if config._attn_implementation in FUSED else added_to_scores(sees, states.dtype, lowest)
