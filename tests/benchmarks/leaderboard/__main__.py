@@ -32,10 +32,12 @@ def measure(task: str, workers: dict[str, Worker], folder: Path, rounds: int) ->
         start = time.perf_counter()
         try:
             worker(load, name, task, folder / "models" / task.replace(" ", "-"))
+            for batches in TASKS[task].cases().values():
+                worker(run, batches[0])
             ready.append(name)
         except Exception as error:  # of another engine: it is left out by name
             failed[name] = f"{type(error).__name__}: {error}".splitlines()[0][:160]
-        print(f"{task}: {name} {failed.get(name, 'loaded')}, {time.perf_counter() - start:.0f} s", flush=True)
+        print(f"{task}: {name} {failed.get(name, 'ran')}, {time.perf_counter() - start:.0f} s", flush=True)
     cases = {}
     for case, batches in TASKS[task].cases().items():
         parts = {case: batches}
@@ -64,9 +66,7 @@ def measure(task: str, workers: dict[str, Worker], folder: Path, rounds: int) ->
 
 
 def timed(names: list[str], workers: dict[str, Worker], batches: list[dict], rounds: int) -> dict[str, list[float]]:
-    """The seconds of each batch, medians over the rounds, after a first call."""
-    for name in names:
-        workers[name](run, batches[0])
+    """The seconds of each batch, medians over the rounds."""
     times = {name: [[] for _ in batches] for name in names}
     for turn in range(rounds):
         for place, batch in enumerate(batches):
@@ -92,7 +92,8 @@ def main(
     workers = {name: Worker(name, threads) for name in names} if rounds else {}
     for task in tasks if rounds else ():
         found = measure(task, workers, folder, rounds)
-        found["failed"] |= {name: lacking[name] for name in lacking if found["kind"] in CONTENDERS[name].kinds}
+        left_out = {name: lacking.get(name, "not asked for") for name in CONTENDERS if name not in workers}
+        found["failed"] |= {name: why for name, why in left_out.items() if found["kind"] in CONTENDERS[name].kinds}
         path = folder / f"{list(TASKS).index(task)}.json"
         path.write_text(json.dumps({"task": task, "threads": threads} | found, indent=1))
     write([json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))], out or folder)
