@@ -59,6 +59,7 @@ def check(words: Sequence[str]) -> Path | None:
         case ["python", "-m", "tests.benchmarks", "--only", name]:
             expect("benchmark", [name], lambda name: any(name.lower() in known.lower() for known in benchmarks()))
         case ["python", "-m", module, *arguments] if module.startswith("tests.benchmarks."):
+            module += ".__main__" if Path(*module.split(".")).is_dir() else ""
             expect("benchmark", [module], lambda name: Path(*name.split(".")).with_suffix(".py").is_file())
             benchmark = typer.Typer()
             benchmark.command()(import_module(module).main)
