@@ -104,3 +104,13 @@ def test_layers_that_are_alike_follow_what_is_changed_later(tmp_path):
     mixed = tiny_config(TfmGPTConfig, sliding_window=4, layer_types=["full_attention", "sliding_attention"])
     mixed.sliding_window = 5
     assert mixed.layer_types == ["full_attention", "sliding_attention"]
+
+
+def test_what_is_given_as_it_would_be_anyway_follows_what_is_changed_later():
+    """A converted Marian has two equal vocabularies, and official code changes one name for both."""
+    config = tfm_zoo.TfmEncoderDecoderConfig(
+        vocab_size=61, decoder_vocab_size=61, share_encoder_decoder_embeddings=True
+    )
+    config.vocab_size = 4
+    assert (config.decoder_vocab_size, config.share_encoder_decoder_embeddings) == (4, True)
+    config.validate_fields()
