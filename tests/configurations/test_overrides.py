@@ -108,9 +108,7 @@ def test_layers_that_are_alike_follow_what_is_changed_later(tmp_path):
 
 def test_what_is_given_as_it_would_be_anyway_follows_what_is_changed_later():
     """A converted Marian has two equal vocabularies, and official code changes one name for both."""
-    config = tfm_zoo.TfmEncoderDecoderConfig(
-        vocab_size=61, decoder_vocab_size=61, share_encoder_decoder_embeddings=True
-    )
+    config = TfmEncoderDecoderConfig(vocab_size=61, decoder_vocab_size=61, share_encoder_decoder_embeddings=True)
     config.vocab_size = 4
     assert (config.decoder_vocab_size, config.share_encoder_decoder_embeddings) == (4, True)
     config.validate_fields()

@@ -186,13 +186,11 @@ def open_cache(model, given: Cache | None, use_cache: bool | None, batch: int) -
     Raises:
         ValueError: for a cache of another model or another number of sequences.
     """
-    cache, wanted = unless_checkpointing(model, given), use_cache
+    cache = unless_checkpointing(model, given)
     seen = count_cached(model, cache, batch)
-    if is_checkpointing(model):
-        wanted = False
-    elif use_cache is None:
-        # Training does not decode, and a cache would hold all keys and values a second time.
-        wanted = not model.training and model.config.use_cache
+    # Training does not decode, and a cache would hold all keys and values a second time.
+    wanted = not model.training and model.config.use_cache if use_cache is None else use_cache
+    wanted = wanted and not is_checkpointing(model)
     if wanted and cache is None:
         cache = prepare_layers(DynamicCache(config=model.config), model.config)
     return cache, seen, wanted

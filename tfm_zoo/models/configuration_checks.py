@@ -55,12 +55,13 @@ def tokens(names: str, size: str, place: str) -> Rule:
     return rule
 
 
-def needs(name: str, other: str, *values: Any) -> Rule:
-    """The rule that a field that is chosen needs one of these values of another field."""
+def needs(names: str, other: str, *values: Any) -> Rule:
+    """The rule that these fields, where they are chosen, need one of these values of another field."""
 
     def rule(config: Any) -> Iterator[str]:
-        if config.is_chosen(name) and getattr(config, other) not in values:
-            yield f"${name} has no meaning with ${other}: it goes with {' and '.join(map(repr, values))}."
+        for name in filter(config.is_chosen, names.split()):
+            if getattr(config, other) not in values:
+                yield f"${name} has no meaning with ${other}: it goes with {' and '.join(map(repr, values))}."
 
     return rule
 
@@ -176,13 +177,13 @@ def position_bias(config: Any) -> Iterator[str]:
 
 
 #: of the families without cross-attention, in which all attention may be linear
-SCORES = tuple(needs(name, "attention_type", "softmax") for name in ("attention_scale", "attn_logit_softcapping"))
+SCORES = needs("attention_scale attn_logit_softcapping", "attention_type", "softmax")
 RULES = (
     lacks,
     each("vocab_size hidden_size embedding_size num_hidden_layers num_attention_heads num_key_value_heads", *SIZE),
     each("intermediate_size max_position_embeddings sliding_window", *SIZE),
     heads,
-    each("type_vocab_size position_offset", lambda count: count >= 0, "0 (none) or more"),
+    each("type_vocab_size task_type_vocab_size position_offset", lambda count: count >= 0, "0 (none) or more"),
     each("hidden_dropout embedding_dropout attention_dropout activation_dropout attention_output_dropout", *RATE),
     each("final_dropout classifier_dropout", *RATE),
     each("norm_eps attention_scale attn_logit_softcapping logit_scale final_logit_softcapping", *FACTOR),
@@ -205,13 +206,10 @@ RULES = (
     needs("position_offset", "position_embedding_type", "learned", "sinusoidal"),
     Idle("sinusoid_type", lambda config: config.position_embedding_type == "sinusoidal", "sinusoidal positions"),
     positions,
-    needs("rope_parameters", "position_embedding_type", "rotary"),
-    needs("rotary_value", "position_embedding_type", "rotary"),
-    needs("rope_theta", "position_embedding_type", "rotary"),
+    needs("rope_parameters rotary_value rope_theta", "position_embedding_type", "rotary"),
     rotary_positions,
     Idle("relative_attention_max_distance", *BUCKETS),
     Idle("relative_attention_per_layer", *BUCKETS),
     position_bias,
-    needs("scale_alibi", "position_embedding_type", "alibi"),
-    needs("round_alibi", "position_embedding_type", "alibi"),
+    needs("scale_alibi round_alibi", "position_embedding_type", "alibi"),
 )

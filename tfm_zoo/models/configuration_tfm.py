@@ -58,8 +58,7 @@ TWO_STACKS = (
 def stored(name: str, read: Callable[[Any, Any], Any]) -> property:
     """A field that keeps the value it is given, and shows what `read` makes of the configuration and this value."""
     return property(
-        lambda config: read(config, vars(config).get(name)),
-        lambda config, value: vars(config).update({name: value}),
+        lambda config: read(config, vars(config).get(name)), lambda config, value: vars(config).update({name: value})
     )
 
 

@@ -51,8 +51,7 @@ class TfmBertConfig(TfmConfig):
         *("logit_scale", "final_logit_softcapping", "renew_longrope_cache"),
     )
     rules: ClassVar[tuple[Rule, ...]] = (
-        *(*RULES, *SCORES),
-        each("task_type_vocab_size", lambda count: count >= 0, "0 (none) or more"),
+        *(*RULES, SCORES),
         Idle("task_type_vocab_size", lambda config: config.type_vocab_size, "segments (type_vocab_size)"),
         tokens("dropped_token_id", "vocab_size", "the vocabulary"),
         each("pooler_dropout sentence_dropout qa_dropout", *RATE),

@@ -83,12 +83,10 @@ class TfmGPTConfig(TfmConfig):
         *("num_hidden_groups", "position_ids_from_padding", "lm_head_transform", "classifier_dense"),
     )
     rules: ClassVar[tuple[Rule, ...]] = (
-        *(*RULES, *SCORES),
+        *(*RULES, SCORES),
         each("sliding_window", lambda size: size > 1, "at least 2, for a cache"),
         positions,
-        Idle("num_experts_per_tok", *EXPERT),
-        Idle("moe_intermediate_size", *EXPERT),
-        Idle("norm_topk_prob", *EXPERT),
+        *(Idle(name, *EXPERT) for name in ("num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob")),
         Idle("router_aux_loss_coef", *EXPERT),
         experts,
         served,

@@ -33,7 +33,7 @@ class TfmTextTowerConfig(TfmConfig):
         *("logit_scale", "final_logit_softcapping", "lm_head_transform", "lm_head_bias", "renew_longrope_cache"),
         *("classifier_dense", "classifier_dropout"),
     )
-    rules: ClassVar[tuple[Rule, ...]] = (*RULES, *SCORES, each("pooler_size projection_size", *SIZE), pooling)
+    rules: ClassVar[tuple[Rule, ...]] = (*RULES, SCORES, each("pooler_size projection_size", *SIZE), pooling)
 
     vocab_size: int = 49408
     hidden_size: int = 512
@@ -48,8 +48,7 @@ class TfmTextTowerConfig(TfmConfig):
     pad_token_id: int | None = 1
     bos_token_id: int | None = 49406
     eos_token_id: int | list[int] | None = 49407
-    # See the encoder's.
-    architectures: list[str] | None = follows(lambda config: [])
+    architectures: list[str] | None = follows(lambda config: [])  # as in the encoder's
 
     is_causal: bool = True  # a token sees itself and those before it (CLIP), or all
     #: whose state stands for the text: the first `eos_token_id`, the `"highest"` id, the first of these (CLIP's first

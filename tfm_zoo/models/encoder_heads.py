@@ -57,15 +57,14 @@ def masked_tokens(
 
 def check_engine_pools(config) -> None:
     """Raises a `ValueError` where a serving engine would pool another position than the model."""
-    pooling = config.classifier_pooling
+    pooling, hint = config.classifier_pooling, "no engine pools in this way, so serve the model with transformers."
+    if pooling == "mean":
+        hint = (
+            "an engine pools by its own settings, the first position if they name none. Serve it with "
+            """--pooler-config '{"seq_pooling_type": "MEAN"}' and, to say that this is done, """
+            """--hf-overrides '{"classifier_pooling": "cls"}'."""
+        )
     if config._attn_implementation in ENGINES and pooling != "cls":
-        hint = "no engine pools in this way, so serve the model with transformers."
-        if pooling == "mean":
-            hint = (
-                "an engine pools by its own settings, the first position if they name none. Serve it with "
-                """--pooler-config '{"seq_pooling_type": "MEAN"}' and, to say that this is done, """
-                """--hf-overrides '{"classifier_pooling": "cls"}'."""
-            )
         raise ValueError(f"classifier_pooling={pooling!r}: {hint}")
 
 

@@ -39,7 +39,6 @@ def encoder_batch(model, tokens: Tokens, attention_mask, options: dict, read=Non
 
     if kept is None and mask is None and documents is None and needs_no_mask(model, given):
         return Batch(tokens, dict.fromkeys(model.layer_types, EVERYTHING))
-    shows_weights = asks_for(model.config, options, "output_attentions")
-    options = {"shows_weights": shows_weights, "documents": documents}
+    options = {"shows_weights": asks_for(model.config, options, "output_attentions"), "documents": documents}
     layouts = find_layouts(model, ENCODER_MASKS, empty_states(model, given), mask, kept, **options)
     return Batch(tokens, layouts, kept)

@@ -50,13 +50,8 @@ def find_layouts(
     shows_weights: bool = False,
     **options,
 ) -> dict[str, Layout]:
-    """Who attends to whom, for each type of layer of the model.
-
-    Args:
-        masks, states, options: see [`make_layout`].
-        mask: the caller's.
-        kept, shows_weights: see [`lay_out`]; `None`: all tokens are computed.
-    """
+    """Who attends to whom, for each type of layer of the model, by the caller's mask; the arguments are those of
+    [`make_layout`] and of [`lay_out`]. Where `kept` is `None`, all tokens are computed."""
     make = partial(make_layout, model.config, masks, states, **options)
     layer_types, mask = dict.fromkeys(model.layer_types), pairs_as_read(model.config, mask, states)
     if kept is None:

@@ -64,9 +64,6 @@ class TfmMultiplier(nn.Module):
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return hidden_states * self.factor
 
-    def extra_repr(self) -> str:
-        return f"{self.factor}"
-
 
 def multiplier(factor: float) -> nn.Module | None:
     return None if factor == 1 else TfmMultiplier(factor)

@@ -30,9 +30,7 @@ def read_padding(
 
 
 def find_kept(
-    attention_mask: torch.Tensor | None,
-    documents: torch.LongTensor | None = None,
-    lengths: list[int] | None = None,
+    attention_mask: torch.Tensor | None, documents: torch.LongTensor | None = None, lengths: list[int] | None = None
 ) -> KeptTokens | None:
     """The real tokens by a mask `(batch, length)`, 0 at padding; each of [`documents_of`] a batch is a sequence.
     `lengths` are those of [`read_padding`], where they are known.
