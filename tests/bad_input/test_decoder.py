@@ -57,6 +57,9 @@ def cache_of(seen: int = 5, **fields) -> transformers.Cache:
             )
             for shape in [(2, 7), (2, 11), (2, 13), (3, 12), (2, 3, 7, 12), (2, 1, 7, 7)]
         ],
+        refused(
+            "no mask for layers of full_attention", "Model", input_ids=IDS, attention_mask={"sliding_attention": None}
+        ),
         refused("labels holds 64, .*vocab_size.* 0 to 60", "ForCausalLM", input_ids=IDS, labels=IDS + 50),
         refused("labels holds -1, .*vocab_size.* 0 to 60", "ForCausalLM", input_ids=IDS, labels=-ONES),
         refused("shift_labels holds 64, .* 0 to 60", "ForCausalLM", input_ids=IDS, shift_labels=IDS + 50),

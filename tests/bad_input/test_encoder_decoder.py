@@ -51,6 +51,7 @@ def both_caches(rows: int = 2, source: int = 7, **fields) -> transformers.Cache:
             decoder_input_ids=TARGET,
         ),
         refused("hold no token", "Model", input_ids=IDS[:, :0], decoder_input_ids=TARGET),
+        refused(r"^position_ids of shape \(3, 2\) .*\(2, 7\)", "Model", **BOTH, position_ids=TARGET.view(3, 2)),
         refused("hold no token", "Model", input_ids=IDS, decoder_input_ids=TARGET[:, :0]),
         refused(
             r"inputs_embeds of shape \(2, 7, 31\) .*32",

@@ -18,8 +18,9 @@ from tfm_zoo import (
     TfmGPTConfig,
     TfmGPTForCausalLM,
 )
+from tfm_zoo.plugin.families import FAMILIES
 
-from ..tiny import FIELDS, HEADS, ragged_batch, tiny_config, tiny_model
+from ..tiny import HEADS, ragged_batch, tiny_config, tiny_model
 from .travelling import FOLDER, code_of
 
 TIED = pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_code_and_full_map_are_saved_by_every_head(head, checkpoints):
 
 def test_every_file_travels_with_some_family():
     files = {file.name for file in FOLDER.glob("[!_]*.py")}
-    assert files == set().union(*map(code_of, FIELDS))
+    assert files == set().union(*map(code_of, FAMILIES.values()))
     assert "modeling_tfm_bert.py" not in code_of(TfmGPTConfig)
 
 

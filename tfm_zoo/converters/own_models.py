@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -71,7 +72,7 @@ def from_state_dict(
     if others := [name for name, value in state_dict.items() if not isinstance(value, torch.Tensor)]:
         names = ", ".join(others)
         raise ConversionError(f"These entries are not tensors: {names}. Is the state dict inside one of them?")
-    rules = in_order(rules, config)
+    rules = in_order(rules, config, by="official")
     tensors, skeleton = lazy_tensors(state_dict), skeleton_of(model_class, config)
     fixed = {name: tensor for name, tensor in tensors.items() if is_of_kind(Sinusoids, rules, name)}
     if fixed and config.position_embedding_type != "sinusoidal":
@@ -103,7 +104,7 @@ def to_state_dict(model: PreTrainedModel, rules: Iterable[TensorRule]) -> dict[s
         ConversionError: if there are tensors of the zoo's model that no rule names; the message lists them.
     """
     state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    steps, unread = plan(in_order(rules, model.config), state, to="zoo")
+    steps, unread = plan(in_order(rules, model.config, by="zoo"), state, to="zoo")
     if unread := [name for name in unread if name not in model.all_tied_weights_keys]:
         raise ConversionError(f"No rule has tensors of {type(model).__name__}: {enumerated(unread)}.")
     weights = {}
@@ -113,14 +114,15 @@ def to_state_dict(model: PreTrainedModel, rules: Iterable[TensorRule]) -> dict[s
     return weights
 
 
-def in_order(rules: Iterable[TensorRule], config: PreTrainedConfig) -> tuple[TensorRule, ...]:
-    """The rules for this configuration, those for few tensors before those for many."""
+def in_order(rules: Iterable[TensorRule], config: PreTrainedConfig, by: Literal["official", "zoo"]) -> list[TensorRule]:
+    """The rules for this configuration, those for few tensors, by their names on the side that is read, before those
+    for many. Of rules for the same, the first comes first."""
 
     def reach(rule: TensorRule) -> tuple[int, int]:
-        name = (rule.names("official") or rule.names("zoo"))[0]
+        name = (rule.names(by) or rule.names("zoo") or rule.names("official"))[0]
         return len(PLACE.findall(name)), -len(name)
 
-    return tuple(rule.of(config) for rule in sorted(rules, key=reach))
+    return [rule.of(config) for rule in sorted(rules, key=reach)]
 
 
 def check_weights(

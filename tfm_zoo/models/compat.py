@@ -1,4 +1,4 @@
-"""The one place that imports from undocumented modules of transformers and torch, which move between releases."""
+"""Imports from undocumented modules of transformers and torch, which move between releases; and the name "varlen"."""
 
 # ruff: noqa: F401
 

@@ -235,10 +235,10 @@ class TfmConfig(PreTrainedConfig):
         if any(isinstance(own, dict) for own in (getattr(self, "rope_parameters", None) or {}).values()):
             # transformers puts a value for all layers beside those by type of layer, where its 5.17 fails to check it.
             self.rope_parameters.pop("rope_theta", None)
-        # A value that a field would have anyway changes with the other field, as it does once it is saved and loaded.
-        vars(self).update({name: None for name in self.following_fields() if not self.is_chosen(name)})
         self.auto_map = self.full_auto_map()
         self.validate_fields()
+        # A value that a field would have anyway changes with the other field, as it does once it is saved and loaded.
+        vars(self).update({name: None for name in self.following_fields() if not self.is_chosen(name)})
 
     def validate_fields(self) -> None:
         """Raises a `ValueError` if the fields do not fit each other. A configuration may have been changed since it was

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 
 from .configuration_checks import RULES, SCORES, SIZE, Rule, each
-from .configuration_tfm import ENCODER_HEADS, EXPERTS, TWO_STACKS, NormPosition, TfmConfig, follows
+from .configuration_tfm import ALIASES, ENCODER_HEADS, EXPERTS, TWO_STACKS, NormPosition, TfmConfig, follows
 
 
 def pooling(config: Any) -> Iterator[str]:
@@ -27,6 +27,7 @@ class TfmTextTowerConfig(TfmConfig):
         "AutoModelForTextEncoding": "TfmTextTowerModel",
     }
     other_auto_classes: ClassVar[dict[str, str]] = {"TfmTextTowerForProjection": "AutoModel"}
+    attribute_map: ClassVar[dict[str, str]] = ALIASES | {"projection_dim": "projection_size"}
     lacks: ClassVar[tuple[str, ...]] = (
         *(*ENCODER_HEADS, *EXPERTS, *TWO_STACKS),
         *("num_hidden_groups", "type_vocab_size", "token_types_as_tokens", "project_tokens", "position_ids_from_mask"),

@@ -51,21 +51,22 @@ def decoder_batch(
         )
     if is_packed:
         cache, returns_cache = None, False
-    is_counted = config.position_ids_from_mask and marks_padding(attention_mask)
-    key_positions = count_in_mask(attention_mask, given) if is_counted else None
-    are_counted = tokens.position_ids is None
-    if are_counted:
+    from_mask = config.position_ids_from_mask and marks_padding(attention_mask)
+    key_positions = count_in_mask(attention_mask, given) if from_mask else None
+    has_positions = tokens.position_ids is not None
+    if not has_positions:
         positions = default_positions(model, given, attention_mask, cache, seen, key_positions)
         tokens = tokens._replace(position_ids=positions)
     if config.position_ids_from_mask and isinstance(attention_mask, dict):
-        key_positions = count_seen(attention_mask.get("full_attention"), given)
+        key_positions = count_visible(attention_mask.get("full_attention"), given)
 
     kept = None
     if cache is None and not any(asks_for(config, options, name) for name in SHOWN):
-        if are_counted:
+        if not has_positions:
             kept = tokens_up_to_read(model, attention_mask, read)
-        elif is_packed and takes_bounds(model, empty_states(model, given)):  # and no mask
-            kept = tokens_to_keep(model, *read_padding(attention_mask, read), options, documents)
+        elif is_packed and takes_bounds(model, empty_states(model, given)):  # others tell documents apart by a mask
+            mask, lengths = read_padding(attention_mask, read)
+            kept = tokens_to_keep(model, mask, lengths, options, documents)
     tokens = keep_tokens(tokens, kept)
 
     layouts = decoder_layouts(model, given, attention_mask, cache, documents, kept)
@@ -80,12 +81,8 @@ def default_positions(
     seen: int | None,
     key_positions: torch.LongTensor | None,
 ) -> torch.LongTensor:
-    """Positions `(batch or 1, length)` of the inputs, after those in the cache.
-
-    Args:
-        seen: the number of positions in the cache. `None`: only the device knows.
-        key_positions: `(batch, seen + length)`, those of all tokens, if they are counted in the mask.
-    """
+    """Positions `(batch or 1, length)` of the inputs, after the `seen` ones in the cache (`None`: only the device knows
+    how many); `key_positions`, `(batch, seen + length)`, are those of all tokens, if they are counted in the mask."""
     length = given.shape[1]
     if key_positions is not None:
         return check_positions(model, key_positions[:, -length:])
@@ -112,6 +109,8 @@ def decoder_layouts(
         sees = None if attention_mask is None else shown_keys(attention_mask, states)
         return dict.fromkeys(types, Layout(pairs_as_read(model.config, sees, states)))
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
+        if missing := {*types} - {*attention_mask}:
+            raise ValueError(f"{model.argument_prefix}attention_mask has no mask for layers of {', '.join(missing)}.")
         return {each: Layout(pairs_as_read(model.config, mask, states)) for each, mask in attention_mask.items()}
     # (Asked only where a window could be: in a graph, nobody knows how long a cache is.)
     has_window = "sliding_attention" in types and not is_traced(given)
@@ -133,7 +132,7 @@ def count_in_mask(attention_mask: torch.Tensor, given: torch.Tensor) -> torch.Lo
     return real.cumsum(dim=1) * real - 1
 
 
-def count_seen(mask: torch.Tensor | None, given: torch.Tensor) -> torch.LongTensor | None:
+def count_visible(mask: torch.Tensor | None, given: torch.Tensor) -> torch.LongTensor | None:
     """[`count_in_mask`] of the keys that the last query sees, by a mask `(batch, 1, queries, keys)`; `None` if the mask
     is no tensor."""
     if not isinstance(mask, torch.Tensor):

@@ -5,7 +5,7 @@ import torch
 from .batch import EVERYTHING, Batch, Tokens
 from .compat import create_bidirectional_mask, create_bidirectional_sliding_window_mask
 from .encoder_inputs import with_masks_dropped, with_tasks
-from .inputs import asks_for, check_inputs, count_positions, documents_of
+from .inputs import asks_for, check_inputs, count_positions, documents_of, is_traced
 from .linear_attention import padding_mask
 from .masks import empty_states, find_layouts, needs_no_mask
 from .padding import keep_tokens, read_padding, tokens_to_keep
@@ -17,15 +17,20 @@ ENCODER_MASKS = {
 }
 
 
-def encoder_batch(model, tokens: Tokens, attention_mask, options: dict, read=None, reads_first=False) -> Batch:
+def encoder_batch(
+    model, tokens: Tokens, attention_mask, options: dict, read=None, reads_first=False, takes_documents=True
+) -> Batch:
     """Makes an encoder's batch from the inputs of [`TfmBertModel`]. `read` are its `read_positions`; `reads_first`: the
-    caller reads the first position of each sequence, even if it is padding."""
+    caller reads the first position of each sequence, even if it is padding; `takes_documents`: several may be packed
+    into a row."""
     if options.get("past_key_values") is not None:
         raise ValueError("past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; use prompt tuning.")
     given = tokens.ids_or_embeddings
     check_inputs(model, tokens, attention_mask)
     mask = attention_mask.to(given.device) if isinstance(attention_mask, torch.Tensor) else attention_mask
     documents = documents_of(model, tokens, mask)
+    if documents is not None and not (takes_documents or is_traced(documents)):
+        raise ValueError("position_ids begin anew within a row: each source should be a row of its own, padded.")
     if tokens.position_ids is None:
         tokens = tokens._replace(position_ids=count_positions(model, given))
     if model.config.task_type_vocab_size:
@@ -39,6 +44,6 @@ def encoder_batch(model, tokens: Tokens, attention_mask, options: dict, read=Non
 
     if kept is None and mask is None and documents is None and needs_no_mask(model, given):
         return Batch(tokens, dict.fromkeys(model.layer_types, EVERYTHING))
-    options = {"shows_weights": asks_for(model.config, options, "output_attentions"), "documents": documents}
-    layouts = find_layouts(model, ENCODER_MASKS, empty_states(model, given), mask, kept, **options)
+    limits = {"shows_weights": asks_for(model.config, options, "output_attentions"), "documents": documents}
+    layouts = find_layouts(model, ENCODER_MASKS, empty_states(model, given), mask, kept, **limits)
     return Batch(tokens, layouts, kept)

@@ -15,7 +15,7 @@ from .norms import make_head_norm, make_norm, multiplier, norm_heads
 from .positions import rotate, rotate_together
 
 #: activations that transformers computes in many steps -> the same function as one kernel
-FUSED = {"gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh"}
+FASTER_ACTIVATIONS = {"gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh"}
 
 
 class TfmLayer(GradientCheckpointingLayer):
@@ -179,7 +179,7 @@ class TfmMLP(nn.Module):
         self.gate_proj = nn.Linear(width, inner, bias=bias) if self.is_gated else None
         self.up_proj = nn.Linear(width, inner, bias=bias)
         self.down_proj = nn.Linear(inner, width, bias=config.mlp_output_bias)
-        self.act_fn = ACT2FN[FUSED.get(config.hidden_act, config.hidden_act)]
+        self.act_fn = ACT2FN[FASTER_ACTIVATIONS.get(config.hidden_act, config.hidden_act)]
         self.dropout = nn.Dropout(config.activation_dropout)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:

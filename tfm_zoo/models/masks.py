@@ -89,8 +89,8 @@ def make_layout(
 
 
 def needs_no_mask(model, given: torch.Tensor) -> bool:
-    """Whether no layer needs a mask where the caller's hides nothing, since none has a window. (In a graph nobody can
-    tell what is hidden: then they do.)"""
+    """Whether attention needs a mask for padding alone: it knows what is causal, and no layer has a window. (In a graph
+    nobody can tell what is hidden.)"""
     is_plain = model.config._attn_implementation in ("eager", *FUSED)
     return is_plain and "sliding_attention" not in model.layer_types and not is_traced(given)
 

@@ -23,7 +23,7 @@ from .entrance import encoder_batch
 from .inputs import IGNORED, check_labels, check_sequence_labels, one_of
 from .losses import answers, labelled
 from .next_tokens import next_tokens, positions_to_read, read_states
-from .source import as_encoder_outputs, check_encoder_states, check_unpacked, last_ends, real_tokens, shift_right
+from .source import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right
 from .source_cache import with_source_cache
 from .stack import passed_on
 from .vocabularies import TfmOutputProjection
@@ -75,7 +75,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
                 without a mask, padding is where `input_ids` are `pad_token_id`.
             encoder_outputs: the encoder's, in place of its inputs, or a tuple that begins with its last hidden state.
             decoder_input_ids: `(batch, length)`, the target's tokens after those in the cache, or else
-                `decoder_inputs_embeds` `(batch, length, hidden_size)`. `None`: the source's, shifted to the right,
+                `decoder_inputs_embeds` `(batch, length, embedding_size)`. `None`: the source's, shifted to the right,
                 if the two share embeddings (BART's denoising).
             decoder_attention_mask: `(batch, seen + length)`, those `seen` in the cache first, or
                 `(batch, 1, length, seen + length)`. `None`: all are real.
@@ -101,8 +101,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         source = None
         if encoder_outputs is None:
             tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-            check_unpacked(self.encoder, tokens, attention_mask)
-            source = encoder_batch(self.encoder, tokens, attention_mask, kwargs)
+            source = encoder_batch(self.encoder, tokens, attention_mask, kwargs, takes_documents=False)
             source_shape = tokens.ids_or_embeddings.shape[:2]
         else:
             encoder_outputs = as_encoder_outputs(encoder_outputs)
@@ -119,8 +118,9 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             read=read_positions,
         )
         if source is not None:
-            hides = source.kept is not None or any(layout is not EVERYTHING for layout in source.layouts.values())
-            attention_mask = attention_mask if hides else None  # the decoder does not ask again
+            # The entrance gives `EVERYTHING` itself only where the mask hides nothing: the decoder does not ask again.
+            if source.kept is None and all(layout is EVERYTHING for layout in source.layouts.values()):
+                attention_mask = None
             encoder_outputs = self.encoder(batch=source, return_dict=True, **kwargs)
         outputs = self.decoder(
             batch=target,
@@ -198,7 +198,8 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
                 real = labels != IGNORED if real is None else real
-            target, use_cache = one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_"), False
+            target = one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_")
+            use_cache = False  # whatever the caller says: a loss decodes nothing
             sizes = (target.shape[:2], self.lm_head.out_features)
             check_labels(labels, *sizes, "the vocabulary (decoder_vocab_size)", inputs="the decoder's inputs")
             read = positions_to_read(self, labels, return_logits, logits_to_keep, real)

@@ -7,10 +7,10 @@ from torch.nn import functional as F
 from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from .batch import EVERYTHING, Batch, KeptTokens, Layout, Source, Tokens
+from .batch import EVERYTHING, Batch, KeptTokens, Layout, Source
 from .compat import FUSED, create_bidirectional_mask
 from .decoder_entrance import only_last
-from .inputs import IGNORED, documents_of, is_traced, marks_padding
+from .inputs import IGNORED, is_traced, marks_padding
 from .kernels import takes_bounds
 from .masks import added_to_scores, are_few, pairs_as_read, shown_keys, together
 from .padding import bounds_of, every_token, find_kept, has_hooks, keep
@@ -49,9 +49,10 @@ def read_source(
         kept = None
     if kept is not None and is_together(target) and are_few(model.config, target.kept, kept):
         mask, parts = together(target.kept, kept, states.dtype), [EVERYTHING] * len(states)
-        return Source(keep(states, kept), None, Layout(mask, None, target.kept, kept, parts), cache)
+        layout = Layout(mask=mask, queries=target.kept, keys=kept, parts=parts)
+        return Source(keep(states, kept), kept=None, layout=layout, cache=cache)
     if kept is not None and cache is None and takes_bounds(model, states):
-        return Source(keep(states, kept), None, bounded(target, beams, kept), cache)
+        return Source(keep(states, kept), kept=None, layout=bounded(target, beams, kept), cache=cache)
     layout = source_layout(model, states, attention_mask, target, beams)
     return Source(states if kept is None else keep(states, kept), kept, layout, cache)
 
@@ -202,13 +203,6 @@ def check_source(
             raise ValueError(
                 f"past_key_values holds the keys of a source of {seen} positions, and this one has {shape[1]}."
             )
-
-
-def check_unpacked(model, tokens: Tokens, attention_mask: torch.Tensor | None) -> None:
-    """Raises a `ValueError` if several sources are packed into a row: the decoder would read all of them."""
-    documents = documents_of(model, tokens, attention_mask)
-    if documents is not None and not is_traced(documents):
-        raise ValueError("position_ids begin anew within a row: each source should be a row of its own, padded.")
 
 
 def check_encoder_states(config, states: torch.Tensor | None) -> None:
