@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from transformers import Cache, EncoderDecoderCache
 
-FAR = -(1 << 30)  # stands for the position of padding, out of reach of every real position
+FAR = -(1 << 30)  # stands for the place of padding, out of reach of every other place
 
 
 class Tokens(NamedTuple):
@@ -28,7 +28,7 @@ class KeptTokens(NamedTuple):
     Args:
         indices: `(tokens,)`, the index of each in the flattened padded batch.
         shape: (batch, length) of the padded batch.
-        lengths: number of tokens of each sequence.
+        lengths: number of tokens of each sequence: of each row, or of each document.
         bounds: int32 `(sequences + 1,)`, where each begins in the row, and where the last one ends.
     """
 
@@ -39,25 +39,25 @@ class KeptTokens(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Who sees whom: a position sees `left` positions before it and `right` after it. `positions` are int32
+    """Who sees whom: a token sees `left` places before its own and `right` after it. `places` are int32
     `(batch or 1, length)`, `FAR` at padding."""
 
-    positions: torch.IntTensor
+    places: torch.IntTensor
     left: int
     right: int
 
 
 class Layout(NamedTuple):
-    """Who attends to whom in the layers of one type; [`choose_kernel`] reads in it how attention runs.
+    """Who attends to whom in the layers of one type; [`choose_kernel`] reads in it how attention runs: `by_bounds`; or,
+    with `parts`, apart; or on the padded batch, restored where `queries` or `keys` are kept tokens.
 
     Args:
         mask: made by transformers' mask functions for the attention implementation; for linear attention
             `(batch, length)`, 0 at padding. `None`: each position sees all others, or (causal) all before it.
         window: replaces the mask where attention runs in blocks.
-        queries: the tokens that are kept, where the queries are theirs alone.
-        keys: the same for the keys.
-        parts: a layout for each sequence, where attention runs sequence by sequence, or, if there is a mask too, for
-            all of them at once.
+        queries, keys: the kept tokens, if queries, or keys, stand end to end in one row. `None`: they are padded.
+        parts: a layout for each sequence, by which attention runs sequence by sequence. With a mask, too, it runs once
+            for all; and by these, if the result is not finite.
         by_bounds: whether a kernel runs once over the kept tokens of both sides, by their bounds.
         bias: of positions, `(batch, heads, queries, keys)`, where it is not in the mask: flex attention has a mask of
             blocks, to which no number can be added, and adds the bias to each score.

@@ -212,10 +212,10 @@ def attend_in_blocks(attend: Callable, window: Window, module, query, key, value
     fit into the CPU's caches).
     """
     if len(query) > 1 and query.device.type == "cpu":
-        places = window.positions.expand(len(query), -1)
+        places = window.places.expand(len(query), -1)
         sequences = zip(*(states.split(1) for states in (places, query, key, value)), strict=True)
         parts = [
-            attend_in_blocks(attend, window._replace(positions=places), module, *heads, None, **kwargs)[0]
+            attend_in_blocks(attend, window._replace(places=places), module, *heads, None, **kwargs)[0]
             for places, *heads in sequences
         ]
         return torch.cat(parts), None
@@ -235,9 +235,9 @@ def attend_in_blocks(attend: Callable, window: Window, module, query, key, value
         parts = F.pad(states, (0, 0, *sides)).unfold(2, span, block)  # (batch, heads, blocks, head_dim, span)
         return parts.permute(0, 2, 1, 4, 3).flatten(0, 1)
 
-    positions = window.positions.expand(batch, -1)
-    queries = F.pad(positions, (0, gap), value=FAR).unflatten(1, (blocks, block))
-    keys = F.pad(positions, sides, value=FAR).unfold(1, span, block)
+    places = window.places.expand(batch, -1)
+    queries = F.pad(places, (0, gap), value=FAR).unflatten(1, (blocks, block))
+    keys = F.pad(places, sides, value=FAR).unfold(1, span, block)
     distances = queries.unsqueeze(-1) - keys.unsqueeze(-2)
     mask = ((distances <= window.left) & (distances >= -window.right)).flatten(0, 1).unsqueeze(1)
     output, _ = attend(module, in_blocks(query), beside(key), beside(value), mask, **kwargs)

@@ -51,15 +51,15 @@ def find_layouts(
     **options,
 ) -> dict[str, Layout]:
     """Who attends to whom, for each type of layer of the model, by the caller's mask; the arguments are those of
-    [`make_layout`] and of [`lay_out`]. Where `kept` is `None`, all tokens are computed."""
-    make = partial(make_layout, model.config, masks, states, **options)
+    [`padded_layout`] and of [`kept_layout`]. Where `kept` is `None`, all tokens are computed."""
+    make = partial(padded_layout, model.config, masks, states, **options)
     layer_types, mask = dict.fromkeys(model.layer_types), pairs_as_read(model.config, mask, states)
     if kept is None:
         return {each: make(each, mask) for each in layer_types}
-    return {each: lay_out(model, each, make, mask, states, kept, shows_weights) for each in layer_types}
+    return {each: kept_layout(model, each, make, mask, states, kept, shows_weights) for each in layer_types}
 
 
-def make_layout(
+def padded_layout(
     config,
     masks: dict[str, Callable],
     states: torch.Tensor,
@@ -108,13 +108,13 @@ def find_window(
         return None
     if attention_mask is not None and not (marks_padding(attention_mask) and attention_mask.shape[1] == length):
         return None
-    positions = torch.arange(length, dtype=torch.int32, device=states.device).unsqueeze(0)
+    places = torch.arange(length, dtype=torch.int32, device=states.device).unsqueeze(0)
     if attention_mask is not None:
-        positions = positions.where(attention_mask.to(states.device).bool(), FAR)
-    return Window(positions, size - 1, 0) if is_causal else Window(positions, size, size)
+        places = places.where(attention_mask.to(states.device).bool(), FAR)
+    return Window(places, size - 1, 0) if is_causal else Window(places, size, size)
 
 
-def lay_out(
+def kept_layout(
     model,
     layer_type: str,
     make: Callable[[str, torch.Tensor | None], Layout],
@@ -167,7 +167,7 @@ def apart(layout: Layout, kept: KeptTokens) -> Layout:
     """A layout of a padded batch, cut into one for each sequence of the tokens that are kept."""
     parts, columns = [EVERYTHING] * len(kept.lengths), columns_of(kept)
     if layout.window is not None:  # distances are those in the padded batch
-        parts = [Layout(window=layout.window._replace(positions=places.unsqueeze(0))) for places in columns]
+        parts = [Layout(window=layout.window._replace(places=each.unsqueeze(0))) for each in columns]
     elif layout.mask is not None:
         masks = layout.mask.expand(kept.shape[0], -1, -1, -1).split(1)
         rows = [int(indices[0]) // kept.shape[1] for indices in kept.indices.split(kept.lengths)]
