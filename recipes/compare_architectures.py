@@ -140,7 +140,9 @@ def make_variants(args: ComparisonOptions, tokenizer: PreTrainedTokenizerBase) -
             options = {key: float(value) for key, value in changes.items() if key in own}
             changed = {key: value for key, value in changes.items() if key not in own}
             options["config_overrides"] = json.dumps(args.overrides() | changed)
-            variant_args = replace(args, output_dir=str(Path(args.output_dir) / "variants" / name), **options)
+            # What is in its folder without a result was stopped before its end.
+            folder = str(Path(args.output_dir) / "variants" / name)
+            variant_args = replace(args, output_dir=folder, overwrite_output_dir=True, **options)
             config = new_language_model_config(variant_args, tokenizer, args.block_size)
             room = longest_input(config, tokenizer)
             if args.block_size and room < args.block_size:

@@ -65,6 +65,14 @@ FAMILIES = [
             "TfmEncoderDecoderForConditionalGeneration",
         ),
     ),
+    Family(
+        "openai/clip-vit-base-patch32",
+        "CLIPTextModelWithProjection",
+        {},
+        byte_level_bpe(TEXTS, 300),
+        "TfmTextTowerForProjection",
+        {},
+    ),
 ]
 
 OWN_MODELS = {
