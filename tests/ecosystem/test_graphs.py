@@ -10,6 +10,7 @@ from tfm_zoo import (
     TfmBertForMultipleChoice,
     TfmBertForQuestionAnswering,
     TfmBertForSequenceClassification,
+    TfmDebertaModel,
     TfmEncoderDecoderForConditionalGeneration,
     TfmEncoderDecoderForSequenceClassification,
     TfmGPTForCausalLM,
@@ -87,9 +88,12 @@ def test_generated_code():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fields", [{}, ROTARY], ids=["bert", "rotary"])
-def test_export_for_any_batch(fields):
-    head = TfmBertForMaskedLM
+@pytest.mark.parametrize(
+    ("head", "fields"),
+    [(TfmBertForMaskedLM, {}), (TfmBertForMaskedLM, ROTARY), (TfmDebertaModel, {})],
+    ids=["bert", "rotary", "deberta"],
+)
+def test_export_for_any_batch(head, fields):
     model = tiny_model(head, **one_layer(head), **fields)
     small, large = ({name: value[:rows] for name, value in ragged_batch().items()} for rows in (2, 4))
     small = {name: value[:, :7].clone() for name, value in small.items()}
@@ -152,6 +156,14 @@ def test_shapes_without_values(head):
         planned = tiny_model(head)(**{name: value.to("meta") for name, value in batch.items()})
     shapes = [[value.shape for value in each.values() if torch.is_tensor(value)] for each in (planned, outputs)]
     assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("head", [TfmBertForMaskedLM, TfmGPTForCausalLM])
+def test_positions_without_values(head):
+    """Whether they begin anew, nobody can tell."""
+    with torch.device("meta"):
+        ids, positions = torch.ones(2, 7, dtype=torch.long), torch.arange(7).expand(2, -1)
+        assert tiny_model(head)(ids, position_ids=positions).logits.shape[:2] == ids.shape
 
 
 @pytest.mark.slow

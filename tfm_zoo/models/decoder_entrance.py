@@ -86,7 +86,7 @@ def default_positions(
     length = given.shape[1]
     if key_positions is not None:
         return check_positions(model, key_positions[:, -length:])
-    if model.config.position_ids_from_padding and cache is not None and marks_padding(attention_mask):
+    if model.config.position_ids_from_padding and seen != 0 and marks_padding(attention_mask):
         seen = attention_mask[:, :-length].bool().sum(dim=1, keepdim=True)
     elif seen is None:
         seen = cache.get_seq_length()

@@ -113,7 +113,7 @@ class TfmDisentangledAttention(TfmAttention):
     def biased(self, attend: Callable, module, query, key, value, attention_mask, **kwargs):
         """Calls a kernel with the products of contents and distances as a bias of the scores."""
         is_flex, is_eager = (self.config._attn_implementation == name for name in ("flex_attention", "eager"))
-        if len(query) > 1 and query.device.type == "cpu" and not (is_flex or is_eager or is_traced(query)):
+        if not (is_flex or is_eager or is_traced(query)) and query.device.type == "cpu" and len(query) > 1:
             # One sequence after the other: the products of all would not fit into the CPU's caches.
             masks = [None] * len(query)
             if attention_mask is not None:
@@ -132,8 +132,8 @@ def shifted(heads: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     """The products of heads `(batch, heads, n, head_dim)` with what a table holds for the distances of `n` places from
     them: `(batch, heads, n, n)`. Some places are read at a time, with the distances that one of them has."""
     (batch, _, n, _), middle, parts = heads.shape, table.shape[-1] // 2, []
-    size = n if is_traced(heads) else PLACES
-    for first in range(0, n, size):
+    size, starts = (n, [0]) if is_traced(heads) else (PLACES, range(0, n, PLACES))
+    for first in starts:
         block = heads[:, :, first : first + size]
         count = block.shape[2]
         rows = block.transpose(0, 1).flatten(1, 2) @ table[..., middle - first - count : middle - first + n]

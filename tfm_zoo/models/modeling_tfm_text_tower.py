@@ -58,9 +58,9 @@ class TfmTextTowerModel(TfmStack, TfmTextTowerPreTrainedModel):
             ValueError: for inputs that do not fit each other or the model; the message names the value.
         """
         tokens, read = Tokens(one_of(input_ids, None), None, position_ids), None
-        pooled, places = self.pooled_positions(input_ids), torch.arange(input_ids.shape[1], device=input_ids.device)
+        pooled, places = self.pooled_positions(input_ids), torch.arange(input_ids.shape[-1], device=input_ids.device)
         if marks_padding(attention_mask) and attention_mask.shape == input_ids.shape:
-            read = attention_mask.to(input_ids.device).bool() | (places == pooled[:, None])
+            read = attention_mask.to(input_ids.device).bool() | (places == pooled.unsqueeze(-1))
         if self.is_causal:
             batch = decoder_batch(self, tokens, attention_mask, None, False, kwargs, read)
         else:
@@ -74,8 +74,8 @@ class TfmTextTowerModel(TfmStack, TfmTextTowerPreTrainedModel):
         """The position `(batch,)` of each text that is pooled; 0 where the end token is missing."""
         kind = self.config.pooled_position
         if kind == "last":
-            return torch.full_like(input_ids[:, 0], input_ids.shape[1] - 1)
-        return (input_ids if kind == "highest" else input_ids == self.config.eos_token_id).int().argmax(dim=1)
+            return input_ids.new_full(input_ids.shape[:1], input_ids.shape[-1] - 1)
+        return (input_ids if kind == "highest" else input_ids == self.config.eos_token_id).int().argmax(dim=-1)
 
 
 class TfmTextTowerForProjection(TfmTextTowerPreTrainedModel):

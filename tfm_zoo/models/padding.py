@@ -81,7 +81,7 @@ def tokens_to_keep(
     is_copied = torch.is_grad_enabled() and asks_for(model.config, options, "output_hidden_states")
     if not model.config.skip_padding or is_copied or (documents is not None and model.position_bias is not None):
         return None
-    if documents is not None and attention_mask is None:
+    if documents is not None and attention_mask is None and not is_traced(documents):
         attention_mask, lengths = torch.ones_like(documents), [documents.shape[1]] * len(documents)
     kept = find_kept(attention_mask, documents, lengths)
     return None if kept is None or has_hooks(*model._modules.values()) else kept
