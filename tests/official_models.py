@@ -434,12 +434,14 @@ BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CL
 @cache
 def distinct(by: str = "code") -> list[OfficialClass]:
     """The classes that tell something of their own: one of each kind of common head, by its `code` or its `rules`, and
-    no bare decoder that a language model contains. A stack is what its language model is tested with."""
+    no bare decoder that a language model contains; and the classes of an architecture that would be left with none. A
+    stack is what its language model is tested with."""
     common = [each for each in OFFICIAL_CLASSES if each.has_common_head]
     first = {getattr(each, by): each for each in reversed(common)}
     contained = [each for each in common if each.is_later and each.is_decoder and each.head.is_bare]
     known = [each for each in common if each is not first[getattr(each, by)] or each in contained]
-    return [each for each in OFFICIAL_CLASSES if each not in known]
+    left = {each.architecture for each in OFFICIAL_CLASSES if each not in known}
+    return [each for each in OFFICIAL_CLASSES if each not in known or each.architecture not in left]
 
 
 def build(
