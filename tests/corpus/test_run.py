@@ -144,7 +144,7 @@ def test_bad_data(reader, files, tmp_path, message):
 
 def test_a_cell_is_a_text_unless_it_is_empty(tmp_path):
     (tmp_path / "a.csv").write_text('text,score\nNA,1.5\n"null, too",\n')
-    (tmp_path / "b.csv").write_text("text,score\n" + "long " * 50_000 + ",2\n")
+    (tmp_path / "b.csv").write_text("\ntext,score\n\n" + "long " * 50_000 + ",2\n")
     corpus = Corpus.open(data_files=[f"{tmp_path}/*.csv"], keep=["score"])
     table = pa.concat_tables(corpus.tables(0), promote_options="permissive")
     assert [text[:9] for text in table["text"].to_pylist()] == ["NA", "null, too", "long long"]

@@ -72,8 +72,9 @@ class CorpusRun:
         The corpus is read once before, for its size and digest, and every text is checked. All processes call it.
 
         Raises:
-            ValueError: for a row that is no text; for a folder that another run writes to, or that holds the results of
-                other texts, options or of another model. The message names it.
+            ValueError: for a row that is no text; for a folder that holds the results of other texts, options or of
+                another model. The message names it.
+            FileExistsError: for a folder that another run writes to, or that holds something else.
         """
         with self.folder.locked() if state.is_main_process else nullcontext():
             settings = {**self.reader.settings, "rows_per_part": self.rows_per_part, "model": self.reader.digest}

@@ -188,7 +188,8 @@ def has_rows(path: Path) -> bool:
             return pq.read_metadata(path).num_rows > 0
         if path.suffix in DELIMITERS:
             with suppress(csv.Error), path.open(encoding="utf-8", newline="") as file:  # one is a very long text
-                header, first = islice(chain(csv.reader(file, delimiter=DELIMITERS[path.suffix]), [[], []]), 2)
+                rows = filter(None, csv.reader(file, delimiter=DELIMITERS[path.suffix]))  # but for empty lines
+                header, first = islice(chain(rows, [[], []]), 2)
                 if len(first) > len(header):
                     cells = f"its first row has {len(first)} cells, and its header {len(header)}"
                     raise ValueError(f"{cells}; is a text with a comma not in quotation marks?")
