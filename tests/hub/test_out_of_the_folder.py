@@ -87,6 +87,13 @@ def test_links(folder, attack, monkeypatch):
     assert before == {path: path.read_bytes() for path in folder.parent.glob("*") if path.is_file()}
 
 
+def test_a_link_in_what_is_not_read(folder):
+    """Trackers of trainings leave some."""
+    (folder / "wandb" / "run-1").mkdir(parents=True)
+    (folder / "wandb" / "latest-run").symlink_to("run-1")
+    assert verify(folder, code_only=True).ok
+
+
 @pytest.mark.parametrize("attack", [link, index])
 def test_commands(folder, tmp_path, attack):
     name = attack(folder)

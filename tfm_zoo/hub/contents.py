@@ -122,10 +122,15 @@ def files_in(folder: Path) -> set[str]:
     return {
         path.as_posix()
         for path in paths
-        if not any(fnmatch(part, pattern) for part in path.parts[:-1] for pattern in UNREAD_FOLDERS)
+        if not is_unread(path.parent)
         and not any(fnmatch(path.name, pattern) for pattern in (*UNREAD, ".*"))
         and path.as_posix() not in {*SETTINGS, *weights, INDEX}
     }
+
+
+def is_unread(folder: Path) -> bool:
+    """Whether loading reads nothing of a folder, which is named relative to the checkpoint's."""
+    return any(fnmatch(part, pattern) for part in folder.parts for pattern in UNREAD_FOLDERS)
 
 
 def has_tokenizer(folder: Path) -> bool:

@@ -19,7 +19,7 @@ from ..converters.sources import check_folder, check_inside, download, not_on_hu
 from ..quiet import quiet_retrying
 from . import comparisons
 from .comparisons import TOLERANCE, Verdict
-from .contents import UNREAD_FORMATS, files_in, read_json, weight_files_in
+from .contents import UNREAD_FORMATS, files_in, is_unread, read_json, weight_files_in
 from .manifest import FILE
 from .model_card import CARD
 from .origin import Origin, listed, origin_of
@@ -202,8 +202,9 @@ def check_files(folder: Path, *names: str) -> None:
     """Refuses a folder of which a file, or one of these names, lies elsewhere; and one with links to folders, which
     are not looked into."""
     check_inside(folder, (*names, FILE, CARD, *weight_files_in(folder), *sorted(files_in(folder))))
-    if links := sorted(str(path) for path in folder.rglob("*") if path.is_symlink() and path.is_dir()):
-        raise ValueError(f"{listed(links)}: a link to a folder. The folders of a checkpoint lie in its own.")
+    links = [path for path in folder.rglob("*") if path.is_symlink() and path.is_dir()]
+    if wrong := sorted(str(path) for path in links if not is_unread(path.relative_to(folder))):
+        raise ValueError(f"{listed(wrong)}: a link to a folder. The folders of a checkpoint lie in its own.")
 
 
 def load_in_fresh_process(
