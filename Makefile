@@ -54,7 +54,7 @@ format: $(BIN)/pytest  ## correct the style
 benchmarks: $(BIN)/pytest  ## time the zoo against the official classes (on a quiet machine, about half an hour)
 	$(BIN)/python -m tests.benchmarks
 
-gpu: $(BIN)/pytest  ## compare with the official classes on a CUDA device, into recipes/results, in twenty minutes, or a part: make gpu PART=correctness (packing, waits, compiled, memory, speed)
+gpu: $(BIN)/pytest  ## compare with the official classes on a CUDA device, into recipes/results (in parts of at most 8 minutes), or a part: make gpu PART=correctness (packing, waits, compiled, memory, speed)
 	$(BIN)/python -m tests.benchmarks.gpu $(if $(PART),--part $(PART))
 
 $(DOCS)/mkdocs: pyproject.toml $(CONSTRAINTS)

@@ -7,6 +7,8 @@ from importlib.util import find_spec
 
 import torch
 
+from tfm_zoo.packing.products import has_onednn
+
 from . import in_ctranslate2, in_llama_cpp, in_onnx, in_openvino, in_torch
 from .tasks import CLASSIFY, DECODE, EMBED, TRANSLATE
 
@@ -34,11 +36,7 @@ class Contender:
         """Why it does not run here; empty if it does."""
         if missing := [name for name in self.packages if find_spec(name) is None]:
             return f"{', '.join(missing)} not installed"
-        return "this CPU has no bfloat16" if "bfloat16" in self.command and not has_bfloat16() else ""
-
-
-def has_bfloat16() -> bool:
-    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        return "this CPU has no bfloat16" if "bfloat16" in self.command and not has_onednn(torch.bfloat16) else ""
 
 
 def zoo(dtype: str | None, kinds: tuple[str, ...] = ALL) -> Contender:
