@@ -19,8 +19,8 @@ FILES = sorted(FOLDER.glob("*.py"))
 #: packages, parts of the standard library that touch nothing outside of the process, and a module of what transformers
 #: requires, whose decorator its own configurations use
 ALLOWED = {"torch", "transformers", "huggingface_hub.dataclasses"}
-ALLOWED |= {"collections", "contextlib", "copy", "dataclasses", "difflib", "functools", "inspect", "math", "re"}
-ALLOWED |= {"operator", "sys.maxsize", "typing"}
+ALLOWED |= {"collections", "contextlib", "copy", "dataclasses", "difflib", "functools", "inspect", "itertools", "math"}
+ALLOWED |= {"operator", "re", "sys.maxsize", "typing"}
 #: what reads, writes, downloads or runs all the same
 BUILT_IN = {"open", "exec", "eval", "compile", "input", "breakpoint", "__import__", "__builtins__"}
 IN_PACKAGES = {"torch.load", "torch.save", "torch.hub", "torch.ops", "torch.multiprocessing", "torch.utils"}

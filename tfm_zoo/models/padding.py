@@ -4,6 +4,8 @@ Projections, feed-forwards and norms run on the tokens that are kept, laid end t
 know where each sequence begins and ends.
 """
 
+from itertools import accumulate
+
 import torch
 from torch import nn
 
@@ -19,13 +21,15 @@ def read_padding(
 ) -> tuple[object, list[int] | None]:
     """A caller's mask, `None` if it marks no padding; and the number of real tokens of each row, for which the device
     is waited for, once a batch: 0 where the caller reads padding, at positions that are true in `read`, or the first.
-    `None` where the mask is another, or in a graph, in which nobody can tell."""
+    `None` where there is nothing to count, or in a graph, in which nobody can tell."""
     if not marks_padding(attention_mask) or is_traced(attention_mask):
         return attention_mask, None
-    counts = attention_mask.count_nonzero(dim=1)
+    if reads_freely(attention_mask) and attention_mask.all():
+        return None, None
+    counts = attention_mask.bool().sum(dim=1)
     if read is not None:
         counts = counts * ~(read.to(attention_mask.device).bool() & (attention_mask == 0)).any()
-    lengths = (counts * (attention_mask[:, 0] != 0).all() if reads_first else counts).tolist()
+    lengths = (counts * attention_mask[:, 0].all() if reads_first else counts).tolist()
     return (None if min(lengths) == attention_mask.shape[1] else attention_mask), lengths
 
 
@@ -33,25 +37,24 @@ def find_kept(
     attention_mask: torch.Tensor | None, documents: torch.LongTensor | None = None, lengths: list[int] | None = None
 ) -> KeptTokens | None:
     """The real tokens by a mask `(batch, length)`, 0 at padding; each of [`documents_of`] a batch is a sequence.
-    `lengths` are those of [`read_padding`], where they are known.
-
-    `None` if all tokens are kept, as they are in a graph, and no row is divided; and where a row has no real token (the
-    official classes define an output for it).
-    """
+    `None`: all are computed, as in a graph, and where a row has none that is real (official classes define an output
+    for it). `lengths` are those of [`read_padding`], where they are known."""
     lengths = lengths or read_padding(attention_mask)[1]
     if lengths is None:
         return None
     real = attention_mask.bool()
     if min(lengths) == 0 or (min(lengths) == real.shape[1] and documents is None):
         return None
-    counts, flat, total = real.sum(dim=1), real.flatten(), sum(lengths)
-    # (A size that only the device knows would be waited for.)
-    indices = flat.nonzero().flatten() if reads_freely(flat) else flat.byte().argsort(descending=True, stable=True)
+    flat, total, counts = real.flatten(), sum(lengths), None
     if documents is not None:
         rows = torch.arange(len(real), device=real.device)[:, None] * real.shape[1]
         counts = (rows + documents)[real].unique_consecutive(return_counts=True)[1]
         lengths = counts.tolist()
-    return KeptTokens(indices[:total], tuple(real.shape), lengths, bounds_of(counts))
+    if reads_freely(flat):
+        bounds = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+        return KeptTokens(flat.nonzero().flatten(), tuple(real.shape), lengths, bounds)
+    indices = flat.byte().argsort(descending=True, stable=True)  # a size that only the device knows is waited for
+    return KeptTokens(indices[:total], tuple(real.shape), lengths, bounds_of(real.sum(1) if counts is None else counts))
 
 
 def bounds_of(lengths: torch.LongTensor) -> torch.IntTensor:

@@ -47,7 +47,8 @@ def read_source(
     # (Where some of the target's tokens are kept, hooks have been looked for.)
     if kept is not None and target.kept is None and has_hooks(*model._modules.values()):
         kept = None
-    if kept is not None and is_together(target) and are_few(model.config, target.kept, kept):
+    runs_once = all(layout.parts is not None and layout.mask is not None for layout in target.layouts.values())
+    if kept is not None and runs_once and are_few(model.config, target.kept, kept):
         mask, parts = together(target.kept, kept, states.dtype), [EVERYTHING] * len(states)
         layout = Layout(mask=mask, queries=target.kept, keys=kept, parts=parts)
         return Source(keep(states, kept), kept=None, layout=layout, cache=cache)
@@ -66,11 +67,6 @@ def bounded(target: Batch, beams: int, keys: KeptTokens) -> Layout:
         counts = (kept.indices // kept.shape[1]).bincount(minlength=kept.shape[0])
         kept = kept._replace(lengths=counts.tolist(), bounds=bounds_of(counts))
     return Layout(queries=kept, keys=keys, by_bounds=True)
-
-
-def is_together(target: Batch) -> bool:
-    """Whether attention runs once for all sequences of the target that are kept."""
-    return all(layout.parts is not None and layout.mask is not None for layout in target.layouts.values())
 
 
 def source_layout(
