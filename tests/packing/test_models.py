@@ -131,7 +131,7 @@ def test_fastest_type(monkeypatch):
     for has_bfloat16, has_vnni, has_int8, encoder, decoder in [
         (True, True, True, "bfloat16", "int8"),
         (False, True, True, "int8", "int8"),
-        (False, False, True, "float32", "int8"),
+        (False, False, True, "int8", "int8"),
         (False, False, False, "float32", "float32"),
     ]:
         for name, has in {"BFLOAT16": has_bfloat16, "VNNI": has_vnni, "INT8": has_int8}.items():
