@@ -105,6 +105,12 @@ class OneDNNProduct(Product):
         return self.packed.to_dense(), self.bias
 
 
+def heights_of(rows: torch.Tensor) -> torch.Tensor:
+    """The largest number of each row without its sign, `(..., width)` to `(..., 1)`. (torch's norm takes up to thirty
+    times as long.)"""
+    return torch.maximum(rows.amax(-1, keepdim=True), -rows.amin(-1, keepdim=True))
+
+
 class Int8Product(Product):
     """Products of integers (FBGEMM, QNNPACK): the input is rounded to eight bits, too, with a scale for each row.
 
@@ -129,8 +135,7 @@ class Int8Product(Product):
         inputs = inputs.float()
         if inputs.numel() == inputs.shape[-1]:  # a single row
             return torch.ops.quantized.linear_dynamic(inputs, self.packed, not HAS_VNNI)
-        # The largest numbers without their signs. (torch's norm takes up to thirty times as long.)
-        heights = torch.maximum(inputs.amax(-1, keepdim=True), -inputs.amin(-1, keepdim=True)).clamp_(min=TINY)
+        heights = heights_of(inputs).clamp_(min=TINY)
         outputs = torch.ops.quantized.linear_dynamic(inputs / heights, self.packed, not HAS_VNNI)
         # The kernel has added the bias, which must not be multiplied.
         return outputs.mul_(heights) if self.bias is None else torch.lerp(self.bias, outputs, heights)
@@ -160,9 +165,7 @@ class ManyRowsInt8Product(Product):
     def __call__(self, inputs: torch.Tensor, dtype: torch.dtype = torch.float) -> torch.Tensor:
         dtype = dtype if dtype == torch.bfloat16 and HAS_BFLOAT16 else torch.float
         # In the type of the outputs, which are multiplied by exactly what the inputs are divided by.
-        heights = (
-            torch.maximum(inputs.amax(-1, keepdim=True), -inputs.amin(-1, keepdim=True)).to(dtype).clamp_(min=TINY)
-        )
+        heights = heights_of(inputs).to(dtype).clamp_(min=TINY)
         scale, zero = 1 / self.LEVELS, self.LEVELS + 1
         levels = torch.quantize_per_tensor(inputs.float() / heights, scale, zero, torch.quint8)
         # As bytes, in the same memory. (`int_repr` would copy it, slowly, and what `view` makes is freed too early.)
