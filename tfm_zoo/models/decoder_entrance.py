@@ -10,7 +10,8 @@ from .inputs import asks_for, check_inputs, check_positions, count_positions, do
 from .kernels import takes_bounds
 from .linear_attention import padding_mask
 from .masks import empty_states, find_layouts, needs_no_mask, pairs_as_read, shown_keys
-from .padding import find_kept, has_hooks, keep_tokens, read_padding, tokens_to_keep
+from .next_tokens import kept_up_to
+from .padding import has_hooks, keep_tokens, read_padding, tokens_to_keep
 from .positions import TfmRotaryEmbedding
 
 DECODER_MASKS = {
@@ -28,9 +29,9 @@ def decoder_batch(
     past_key_values: Cache | None,
     use_cache: bool | None,
     options: dict,
-    read: torch.Tensor | None = None,
+    read_positions: torch.Tensor | None = None,
 ) -> Batch:
-    """Makes the batch of a causal [`TfmStack`] from the inputs of [`TfmGPTModel`]; `read` are its `read_positions`.
+    """Makes the batch of a causal [`TfmStack`] from the inputs of [`TfmGPTModel`].
 
     Raises:
         ValueError: for inputs that do not fit each other, the cache or the model.
@@ -63,9 +64,9 @@ def decoder_batch(
     kept = None
     if cache is None and not any(asks_for(config, options, name) for name in SHOWN):
         if not has_positions:
-            kept = tokens_up_to_read(model, attention_mask, read)
+            kept = tokens_up_to_read(model, attention_mask, read_positions)
         elif is_packed and takes_bounds(model, empty_states(model, given)):  # others tell documents apart by a mask
-            mask, lengths = read_padding(attention_mask, read)
+            mask, lengths = read_padding(attention_mask, read_positions)
             kept = tokens_to_keep(model, mask, lengths, options, documents)
     tokens = keep_tokens(tokens, kept)
 
@@ -141,14 +142,14 @@ def count_visible(mask: torch.Tensor | None, given: torch.Tensor) -> torch.LongT
     return count_in_mask(last if last.dtype == torch.bool else last == 0, given)
 
 
-def tokens_up_to_read(model, attention_mask, read: torch.Tensor | None) -> KeptTokens | None:
+def tokens_up_to_read(model, attention_mask, read_positions: torch.Tensor | None) -> KeptTokens | None:
     """The real tokens of a batch up to the last one that is read of each row, since no earlier position sees others.
     `None` if they are all, or if the caller or a hook reads hidden states of padding."""
-    if read is None or not model.config.skip_padding or is_traced(read):
+    if read_positions is None or not model.config.skip_padding or is_traced(read_positions):
         return None
     if not (attention_mask is None or marks_padding(attention_mask)):
         return None
-    kept = find_read(read, None if attention_mask is None else attention_mask.to(read))
+    kept = kept_up_to(read_positions, None if attention_mask is None else attention_mask.to(read_positions))
     if kept is None or follows_length(model.rotary_emb, kept.shape[1]):
         return None
     return None if has_hooks(*model._modules.values()) else kept
@@ -162,23 +163,3 @@ def follows_length(rotary: torch.nn.Module | None, length: int) -> bool:
             if length >= (original or part.original_max_seq_len):
                 return True
     return False
-
-
-def up_to_last(positions: torch.BoolTensor) -> torch.BoolTensor:
-    """`(batch, length)`: true up to the last true one of each row."""
-    return positions.flip(1).cumsum(dim=1).flip(1) > 0
-
-
-def only_last(positions: torch.BoolTensor) -> torch.BoolTensor:
-    """`(batch, length)`: true at the last true one of each row alone; at its first position if there is none."""
-    places = torch.arange(positions.shape[1], device=positions.device)
-    return places == (positions * places).argmax(dim=1, keepdim=True)
-
-
-def find_read(read: torch.BoolTensor, real: torch.BoolTensor | None = None) -> KeptTokens | None:
-    """The positions of each row up to the last one that is read, and of them the `real` ones, if they are given; each
-    `(batch, length)`. `None` if they are all, or if others are read."""
-    needed = up_to_last(read)
-    real = torch.ones_like(needed) if real is None else real
-    needed = (needed & real) | (real & (real.cumsum(dim=1) == 1))  # a row without any position would have no output
-    return find_kept(needed, lengths=read_padding(needed, read)[1])

@@ -20,7 +20,7 @@ from .padding import restore, restore_outputs
 from .position_bias import TfmBiasTable
 from .pretrained import TfmPreTrainedModel
 from .source import check_encoder_states, check_source, read_source, real_tokens
-from .source_cache import fitting_cache
+from .source_cache import two_sided_cache
 from .stack import TfmStack
 from .vocabularies import TwoVocabularies
 
@@ -216,7 +216,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             check_encoder_states(self.config, states)
             tokens = Tokens(one_of(input_ids, inputs_embeds, "decoder_"), position_ids=position_ids)
             batch = self.enter(tokens, attention_mask, past_key_values, use_cache, kwargs, states.shape[:2], mask)
-        cache = fitting_cache(past_key_values, batch, states.shape[1])
+        cache = two_sided_cache(past_key_values, batch, states.shape[1])
         source = read_source(self, states, mask, batch, cache, source_kept)
         # Flash attention sees packed sequences in the positions that a caller passes.
         outputs = self.run(batch, source, position_ids=position_ids, return_dict=True, **kwargs)
@@ -232,14 +232,14 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         options: dict,
         source_shape: tuple[int, int],
         source_mask: torch.Tensor | None,
-        read: torch.Tensor | None = None,
+        read_positions: torch.Tensor | None = None,
     ) -> Batch:
         """What the decoder reads of the target.
 
         Args:
             source_shape: (batch, source length).
             source_mask: of padding `(batch, source length)`, or 4-D, as cross-attention adds it to scores.
-            options, read: see [`decoder_batch`].
+            options, read_positions: see [`decoder_batch`].
 
         Raises:
             ValueError: for inputs that do not fit each other, the source, the cache or the model.
@@ -247,7 +247,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         check_is_cache(past_key_values)
         cache = past_key_values if isinstance(past_key_values, EncoderDecoderCache) else None
         target_cache = past_key_values if cache is None else cache.self_attention_cache
-        batch = decoder_batch(self, tokens, attention_mask, target_cache, use_cache, options, read)
+        batch = decoder_batch(self, tokens, attention_mask, target_cache, use_cache, options, read_positions)
         shape = tokens.ids_or_embeddings.shape[:2]
         check_source(self.config, source_shape, source_mask, shape, None if batch.cache is None else cache)
         return batch

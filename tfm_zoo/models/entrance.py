@@ -18,11 +18,10 @@ ENCODER_MASKS = {
 
 
 def encoder_batch(
-    model, tokens: Tokens, attention_mask, options: dict, read=None, reads_first=False, takes_documents=True
+    model, tokens: Tokens, attention_mask, options: dict, read_positions=None, reads_first=False, takes_documents=True
 ) -> Batch:
-    """Makes an encoder's batch from the inputs of [`TfmBertModel`]. `read` are its `read_positions`; `reads_first`: the
-    caller reads the first position of each sequence, even if it is padding; `takes_documents`: several may be packed
-    into a row."""
+    """Makes an encoder's batch from the inputs of [`TfmBertModel`]. `reads_first`: the caller reads the first position
+    of each sequence, even if it is padding; `takes_documents`: several may be packed into a row."""
     if options.get("past_key_values") is not None:
         raise ValueError("past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; use prompt tuning.")
     given = tokens.ids_or_embeddings
@@ -38,7 +37,7 @@ def encoder_batch(
     if model.config.dropped_token_id is not None:
         tokens = with_masks_dropped(model, tokens, mask)
 
-    mask, lengths = read_padding(mask, read, reads_first)
+    mask, lengths = read_padding(mask, read_positions, reads_first)
     kept = tokens_to_keep(model, mask, lengths, options, documents)
     tokens = keep_tokens(tokens, kept)
 
@@ -46,4 +45,4 @@ def encoder_batch(
         return Batch(tokens, dict.fromkeys(model.layer_types, EVERYTHING))
     limits = {"shows_weights": asks_for(model.config, options, "output_attentions"), "documents": documents}
     layouts = find_layouts(model, ENCODER_MASKS, empty_states(model, given), mask, kept, **limits)
-    return Batch(tokens, layouts, kept)
+    return Batch(tokens, layouts, kept, attention_mask=mask)

@@ -14,7 +14,7 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 
-from .batch import EVERYTHING, Tokens
+from .batch import Tokens
 from .cache import TfmGenerationMixin
 from .compat import TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
@@ -24,7 +24,7 @@ from .inputs import IGNORED, check_labels, check_sequence_labels, one_of
 from .losses import answers, labelled
 from .next_tokens import next_tokens, positions_to_read, read_states
 from .source import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right
-from .source_cache import with_source_cache
+from .source_cache import with_shared_source
 from .stack import passed_on
 from .vocabularies import TfmOutputProjection
 
@@ -115,17 +115,14 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             kwargs,
             source_shape=source_shape,
             source_mask=attention_mask,
-            read=read_positions,
+            read_positions=read_positions,
         )
         if source is not None:
-            # The entrance gives `EVERYTHING` itself only where the mask hides nothing: the decoder does not ask again.
-            if source.kept is None and all(layout is EVERYTHING for layout in source.layouts.values()):
-                attention_mask = None
             encoder_outputs = self.encoder(batch=source, return_dict=True, **kwargs)
         outputs = self.decoder(
             batch=target,
             encoder_hidden_states=encoder_outputs.last_hidden_state,
-            encoder_attention_mask=attention_mask,
+            encoder_attention_mask=attention_mask if source is None else source.attention_mask,
             source_kept=None if source is None else source.kept,
             past_key_values=past_key_values,
             position_ids=decoder_position_ids,
@@ -203,9 +200,12 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
             sizes = (target.shape[:2], self.lm_head.out_features)
             check_labels(labels, *sizes, "the vocabulary (decoder_vocab_size)", inputs="the decoder's inputs")
             read = positions_to_read(self, labels, return_logits, logits_to_keep, real)
-        given = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs, past_key_values)
-        given += (inputs_embeds, decoder_inputs_embeds, use_cache, token_type_ids, position_ids, decoder_position_ids)
-        outputs = self.model(*given, read_positions=read, return_dict=True, **kwargs)
+        source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+        source |= {"token_type_ids": token_type_ids, "position_ids": position_ids, "encoder_outputs": encoder_outputs}
+        target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
+        target |= {"decoder_inputs_embeds": decoder_inputs_embeds, "decoder_position_ids": decoder_position_ids}
+        cache = {"past_key_values": past_key_values, "use_cache": use_cache}
+        outputs = self.model(**source, **target, **cache, read_positions=read, return_dict=True, **kwargs)
         options = (logits_to_keep, num_items_in_batch, return_logits, read)
         loss, logits = next_tokens(self, outputs.last_hidden_state, labels, *options)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **passed_on(outputs))
@@ -223,7 +223,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
         cache = model_kwargs.get("past_key_values")
         if isinstance(cache, EncoderDecoderCache) and not is_callers:
             length = model_kwargs["encoder_outputs"][0].shape[1]
-            model_kwargs["past_key_values"] = with_source_cache(cache, length)
+            model_kwargs["past_key_values"] = with_shared_source(cache, length)
         return prepared
 
     def _supports_default_dynamic_cache(self) -> bool:
@@ -283,9 +283,12 @@ class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedMode
             )
         check_sequence_labels(self.config, one_of(input_ids, inputs_embeds), labels)
         use_cache = use_cache if labels is None else False
-        given = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs, past_key_values)
-        given += (inputs_embeds, decoder_inputs_embeds, use_cache, token_type_ids, position_ids, decoder_position_ids)
-        outputs = self.model(*given, read_positions=read, return_dict=True, **kwargs)
+        source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+        source |= {"token_type_ids": token_type_ids, "position_ids": position_ids, "encoder_outputs": encoder_outputs}
+        target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
+        target |= {"decoder_inputs_embeds": decoder_inputs_embeds, "decoder_position_ids": decoder_position_ids}
+        cache = {"past_key_values": past_key_values, "use_cache": use_cache}
+        outputs = self.model(**source, **target, **cache, read_positions=read, return_dict=True, **kwargs)
         logits = self.classification_head(read_states(outputs.last_hidden_state, read))
         loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
         return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
@@ -414,8 +417,11 @@ class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
         source = one_of(input_ids, inputs_embeds) if encoder_outputs is None else encoder_outputs[0]
         check_labels(start_positions, source.shape[:1], name="start_positions")
         check_labels(end_positions, source.shape[:1], name="end_positions")
-        given = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs, past_key_values)
-        given += (inputs_embeds, decoder_inputs_embeds, use_cache, token_type_ids, position_ids, decoder_position_ids)
-        outputs = self.model(*given, return_dict=True, **kwargs)
+        source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+        source |= {"token_type_ids": token_type_ids, "position_ids": position_ids, "encoder_outputs": encoder_outputs}
+        target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
+        target |= {"decoder_inputs_embeds": decoder_inputs_embeds, "decoder_position_ids": decoder_position_ids}
+        cache = {"past_key_values": past_key_values, "use_cache": use_cache}
+        outputs = self.model(**source, **target, **cache, return_dict=True, **kwargs)
         found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
         return Seq2SeqQuestionAnsweringModelOutput(**found, **passed_on(outputs))

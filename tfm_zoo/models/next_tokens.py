@@ -3,11 +3,11 @@
 import torch
 from torch import nn
 
-from .decoder_entrance import find_read, only_last
+from .batch import KeptTokens
 from .inputs import IGNORED, marks_padding
 from .kernels import soft_capped
 from .losses import labelled_only, logits_loss, vocabulary_loss
-from .padding import has_hooks, keep, restore
+from .padding import find_kept, has_hooks, keep, read_padding, restore
 
 
 def next_tokens(
@@ -31,7 +31,7 @@ def next_tokens(
         hidden_states = hidden_states * model.config.logit_scale
     softcap, logits, kept = model.config.final_logit_softcapping, None, None
     if makes_logits(model, labels, return_logits):
-        kept = None if read_positions is None else find_read(read_positions)
+        kept = None if read_positions is None else kept_up_to(read_positions)
         if kept is not None:
             hidden_states, labels = keep(hidden_states, kept), keep(labels, kept)
         logits = soft_capped(model.lm_head(select_positions(hidden_states, logits_to_keep)), softcap)
@@ -111,3 +111,18 @@ def last_tokens(
             "give one of them."
         )
     return only_last(real)
+
+
+def only_last(positions: torch.BoolTensor) -> torch.BoolTensor:
+    """`(batch, length)`: true at the last true one of each row alone; at its first position if there is none."""
+    places = torch.arange(positions.shape[1], device=positions.device)
+    return places == (positions * places).argmax(dim=1, keepdim=True)
+
+
+def kept_up_to(read_positions: torch.BoolTensor, real: torch.BoolTensor | None = None) -> KeptTokens | None:
+    """The positions of each row up to the last one that is read, and of them the `real` ones, if they are given; each
+    `(batch, length)`. `None` if they are all, or if others are read."""
+    needed = read_positions.flip(1).cumsum(dim=1).flip(1) > 0
+    real = torch.ones_like(needed) if real is None else real
+    needed = (needed & real) | (real & (real.cumsum(dim=1) == 1))  # a row without any position would have no output
+    return find_kept(needed, lengths=read_padding(needed, read_positions)[1])

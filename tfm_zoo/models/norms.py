@@ -28,11 +28,7 @@ class TfmRMSNorm(nn.Module):
 
 
 class TfmZeroCenteredRMSNorm(TfmRMSNorm):
-    """The same with `1 + weight` in place of the weight (Gemma), in float32; the weight starts at zero."""
-
-    def __init__(self, hidden_size: int, eps: float = 1e-6):
-        super().__init__(hidden_size, eps)
-        nn.init.zeros_(self.weight)
+    """The same with `1 + weight` in place of the weight (Gemma), in float32; models start it at zero."""
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         # Serving engines recognise this norm by its operations: they would read `torch.rms_norm` without the `1 +`.

@@ -17,19 +17,19 @@ LIBRARIES = ("torch.", "transformers.", "accelerate.", "deepspeed.", "peft.")
 
 
 def read_padding(
-    attention_mask: object, read: torch.Tensor | None = None, reads_first: bool = False
+    attention_mask: object, read_positions: torch.Tensor | None = None, reads_first: bool = False
 ) -> tuple[object, list[int] | None]:
     """A caller's mask, `None` if it marks no padding; and the number of real tokens of each row, for which the device
-    is waited for, once a batch: 0 where the caller reads padding, at positions that are true in `read`, or the first.
-    `None` where there is nothing to count, or in a graph, in which nobody can tell."""
+    is waited for, once a batch. All are 0, so that nothing is skipped, where the caller reads padding: at those true in
+    `read_positions`, or at the first. `None` where there is nothing to count, and in a graph."""
     if not marks_padding(attention_mask) or is_traced(attention_mask):
         return attention_mask, None
     if reads_freely(attention_mask) and attention_mask.all():
         return None, None
-    counts = attention_mask.bool().sum(dim=1)
-    if read is not None:
-        counts = counts * ~(read.to(attention_mask.device).bool() & (attention_mask == 0)).any()
-    lengths = (counts * attention_mask[:, 0].all() if reads_first else counts).tolist()
+    is_padding, counts = attention_mask == 0, attention_mask.bool().sum(dim=1)
+    if read_positions is not None:
+        counts = counts.masked_fill((read_positions.to(is_padding.device).bool() & is_padding).any(), 0)
+    lengths = (counts.masked_fill(is_padding[:, 0].any(), 0) if reads_first else counts).tolist()
     return (None if min(lengths) == attention_mask.shape[1] else attention_mask), lengths
 
 

@@ -9,10 +9,10 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from .batch import EVERYTHING, Batch, KeptTokens, Layout, Source
 from .compat import FUSED, create_bidirectional_mask
-from .decoder_entrance import only_last
 from .inputs import IGNORED, is_traced, marks_padding
 from .kernels import takes_bounds
 from .masks import added_to_scores, are_few, pairs_as_read, shown_keys, together
+from .next_tokens import only_last
 from .padding import bounds_of, every_token, find_kept, has_hooks, keep
 from .source_cache import TfmSourceCache
 

@@ -9,7 +9,7 @@ from .batch import Batch
 from .inputs import is_traced, marks_padding
 
 
-def fitting_cache(cache: Cache | None, target: Batch, length: int) -> EncoderDecoderCache | None:
+def two_sided_cache(cache: Cache | None, target: Batch, length: int) -> EncoderDecoderCache | None:
     """The caller's cache of both sides, or one around that of the target; `None` if the target has none, as under
     gradient checkpointing. An empty cache of the caller that does not fit a source of this `length` is left alone."""
     if target.cache is None:
@@ -21,7 +21,7 @@ def fitting_cache(cache: Cache | None, target: Batch, length: int) -> EncoderDec
     return EncoderDecoderCache(target.cache, TfmSourceCache())
 
 
-def with_source_cache(cache: EncoderDecoderCache, length: int) -> EncoderDecoderCache:
+def with_shared_source(cache: EncoderDecoderCache, length: int) -> EncoderDecoderCache:
     """A new cache of both sides, with a source that beams share; a static source of this `length` stays as it is."""
     sources: Cache = cache.cross_attention_cache
     if any(hasattr(layer, "max_cache_len") for layer in sources.layers) and takes_source(sources, length):
