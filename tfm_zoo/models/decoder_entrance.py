@@ -9,7 +9,7 @@ from .compat import create_causal_mask, create_sliding_window_causal_mask
 from .inputs import asks_for, check_inputs, check_positions, count_positions, documents_of, is_traced, marks_padding
 from .kernels import takes_bounds
 from .linear_attention import padding_mask
-from .masks import empty_states, find_layouts, needs_no_mask, pairs_as_read, shown_keys
+from .masks import empty_states, find_layouts, needs_no_mask, pair_mask, shown_keys
 from .next_tokens import kept_up_to
 from .padding import has_hooks, keep_tokens, read_padding, tokens_to_keep
 from .positions import TfmRotaryEmbedding
@@ -108,11 +108,11 @@ def decoder_layouts(
     if is_step and (attention_mask is None or (marks_padding(attention_mask) and "linear_attention" not in types)):
         # A single token sees itself and all real tokens before it.
         sees = None if attention_mask is None else shown_keys(attention_mask, states)
-        return dict.fromkeys(types, Layout(pairs_as_read(model.config, sees, states)))
+        return dict.fromkeys(types, Layout(pair_mask(model.config, sees, states)))
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
         if missing := {*types} - {*attention_mask}:
             raise ValueError(f"{model.argument_prefix}attention_mask has no mask for layers of {', '.join(missing)}.")
-        return {each: Layout(pairs_as_read(model.config, mask, states)) for each, mask in attention_mask.items()}
+        return {each: Layout(pair_mask(model.config, mask, states)) for each, mask in attention_mask.items()}
     # (Asked only where a window could be: in a graph, nobody knows how long a cache is.)
     has_window = "sliding_attention" in types and not is_traced(given)
     is_new = cache is None or (has_window and isinstance(cache, DynamicCache) and cache.get_seq_length() == 0)

@@ -20,7 +20,7 @@ def empty_states(model, given: torch.Tensor) -> torch.Tensor:
     return given.new_empty(*given.shape[:2], 0, dtype=dtype if dtype.is_floating_point else model.dtype)
 
 
-def pairs_as_read(config, mask: object, states: torch.Tensor) -> object:
+def pair_mask(config, mask: object, states: torch.Tensor) -> object:
     """A mask of who attends to whom in the form that attention reads. A caller's may be of numbers to add, or true (or
     1) where a query sees a key; it may also be one that only the implementation knows."""
     if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or mask.is_floating_point():
@@ -53,7 +53,7 @@ def find_layouts(
     """Who attends to whom, for each type of layer of the model, by the caller's mask; the arguments are those of
     [`padded_layout`] and of [`kept_layout`]. Where `kept` is `None`, all tokens are computed."""
     make = partial(padded_layout, model.config, masks, states, **options)
-    layer_types, mask = dict.fromkeys(model.layer_types), pairs_as_read(model.config, mask, states)
+    layer_types, mask = dict.fromkeys(model.layer_types), pair_mask(model.config, mask, states)
     if kept is None:
         return {each: make(each, mask) for each in layer_types}
     return {each: kept_layout(model, each, make, mask, states, kept, shows_weights) for each in layer_types}
@@ -75,7 +75,7 @@ def padded_layout(
     Args:
         masks: type of layer -> transformers' function that makes a mask for it, and takes `options`.
         states: [`empty_states`].
-        mask: the caller's, as [`pairs_as_read`].
+        mask: the caller's, as [`pair_mask`].
         documents: [`documents_of`] the batch.
         in_blocks: whether attention may run in blocks: where there are no earlier positions.
     """

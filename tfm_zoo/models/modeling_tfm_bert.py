@@ -430,14 +430,14 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
         return BertForPreTrainingOutput(loss=loss, **made, **passed_on(outputs))
 
 
-def pool(config, states: torch.Tensor, mask: torch.Tensor | None, read: Callable, query=None) -> torch.Tensor:
-    """Applies `read`, a pooler or a classifier, to each sequence: `(batch, length, width)` to `(batch, outputs)`. It
-    reads the first position, or a mean over real tokens ([`mean_of`]); "late" averages its outputs for real tokens."""
+def pool(config, states: torch.Tensor, mask: torch.Tensor | None, layers: Callable, query=None) -> torch.Tensor:
+    """Applies `layers`, a pooler or a classifier, `(batch, length, width)` to `(batch, outputs)`: they read the first
+    position, or a mean over real tokens ([`mean_of`]); "late" averages their outputs for real tokens."""
     if config.classifier_pooling == "cls":
-        return read(states[:, 0])
+        return layers(states[:, 0])
     if config.classifier_pooling == "late":
-        return mean_of(read(states).view(*states.shape[:2], -1), mask)
-    return read(mean_of(states, mask, query))
+        return mean_of(layers(states).view(*states.shape[:2], -1), mask)
+    return layers(mean_of(states, mask, query))
 
 
 def mean_of(states: torch.Tensor, mask: torch.Tensor | None, query: nn.Module | None = None) -> torch.Tensor:

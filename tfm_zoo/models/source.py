@@ -11,7 +11,7 @@ from .batch import EVERYTHING, Batch, KeptTokens, Layout, Source
 from .compat import FUSED, create_bidirectional_mask
 from .inputs import IGNORED, is_traced, marks_padding
 from .kernels import takes_bounds
-from .masks import added_to_scores, are_few, pairs_as_read, shown_keys, together
+from .masks import added_to_scores, are_few, pair_mask, shown_keys, together
 from .next_tokens import only_last
 from .padding import bounds_of, every_token, find_kept, has_hooks, keep
 from .source_cache import TfmSourceCache
@@ -74,7 +74,7 @@ def source_layout(
 ) -> Layout:
     """Which of a source's `states` are seen by the target, whose rows are laid end to end, `beams` in a row."""
     config, implementation = model.config, model.config._attn_implementation
-    mask = pairs_as_read(config, attention_mask, states)
+    mask = pair_mask(config, attention_mask, states)
     if marks_padding(mask) and implementation in ("eager", *FUSED):
         mask = shown_keys(mask, states)
     elif mask is not None:
