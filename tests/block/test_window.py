@@ -95,7 +95,7 @@ def test_a_short_input_and_a_graph_take_a_mask(counted):
 def test_a_prompt_in_blocks_fills_the_cache(counted):
     model, inputs = make(TfmGPTModel, 3, "sdpa", layer_types=["sliding_attention", "full_attention"]), batch("left")
     with torch.no_grad():
-        whole = model(**inputs).last_hidden_state
+        whole = model(**inputs, use_cache=True).last_hidden_state
         cache = DynamicCache(config=model.config)
         steps = [slice(0, 20), slice(20, 21), slice(21, 24)]
         states = [

@@ -145,9 +145,12 @@ def count_visible(mask: torch.Tensor | None, given: torch.Tensor) -> torch.LongT
 def tokens_up_to_read(model, attention_mask, read_positions: torch.Tensor | None) -> KeptTokens | None:
     """The real tokens of a batch up to the last one that is read of each row, since no earlier position sees others.
     `None` if they are all, or if the caller or a hook reads hidden states of padding."""
-    if read_positions is None or not model.config.skip_padding or is_traced(read_positions):
+    if not (attention_mask is None or marks_padding(attention_mask)) or not model.config.skip_padding:
         return None
-    if not (attention_mask is None or marks_padding(attention_mask)):
+    # Whoever evaluates with gradients inspects the model, and gets the official states at padding too.
+    if read_positions is None and attention_mask is not None and (model.training or not torch.is_grad_enabled()):
+        read_positions = attention_mask.bool()
+    if read_positions is None or is_traced(read_positions):
         return None
     kept = kept_up_to(read_positions, None if attention_mask is None else attention_mask.to(read_positions))
     if kept is None or follows_length(model.rotary_emb, kept.shape[1]):

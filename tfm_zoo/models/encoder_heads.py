@@ -75,11 +75,6 @@ def make_pooler(config) -> nn.Sequential:
     return nn.Sequential(layers | {"norm": make_norm(config)} if config.classifier_norm else layers)
 
 
-def make_pooler_query(config) -> nn.Linear | None:
-    """The layer that scores each state for pooling by attention, `(..., hidden_size)` to `(..., 1)`."""
-    return nn.Linear(config.hidden_size, 1, bias=False) if config.classifier_pooling == "attention" else None
-
-
 def make_classifier(config, pooler: nn.Sequential) -> nn.Sequential:
     """A pooler (or its dropout alone) and a projection, `(..., width)` to `(rows, num_labels)`; an engine gives it
     `(rows, 1, width)`."""

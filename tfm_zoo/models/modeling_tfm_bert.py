@@ -20,7 +20,7 @@ from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 from .batch import Tokens
 from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
-from .encoder_heads import POOLING, TfmPredictionHead, make_classifier, make_pooler, make_pooler_query, masked_tokens
+from .encoder_heads import POOLING, TfmPredictionHead, make_classifier, make_pooler, masked_tokens
 from .encoder_inputs import TfmTaskEmbedding
 from .entrance import encoder_batch
 from .inputs import IGNORED, VOCABULARY, check_labels, check_sequence_labels, marks_padding, one_of
@@ -72,7 +72,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
             self.embeddings.embed_token_types = TfmTaskEmbedding(config)
         self.pools = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
         self.pooler = make_pooler(config) if self.pools else None
-        self.pooler_query = make_pooler_query(config) if self.pools else None
+        is_weighted = self.pools and config.classifier_pooling == "attention"  # by a score of each state
+        self.pooler_query = nn.Linear(config.hidden_size, 1, bias=False) if is_weighted else None
         self.post_init()
 
     @can_return_tuple

@@ -81,7 +81,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
                 `(batch, 1, length, seen + length)`. `None`: all are real.
             decoder_position_ids: `(batch or 1, length)`. `None`: counted from the cache's length.
             read_positions: `(batch, length)`, true where the caller reads the decoder's last hidden state, which
-                may be zero after the last such position of a row. `None`: everywhere.
+                may be zero after the last such position of a row. `None`: as for [`TfmGPTModel`].
             past_key_values: an `EncoderDecoderCache`, or a cache for the decoder's own keys; it is written to.
             use_cache: whether to return a cache. `None`: `config.use_cache`, but not while training.
 

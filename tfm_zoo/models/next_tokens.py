@@ -57,23 +57,23 @@ def positions_to_read(
     return_logits: bool | None = None,
     logits_to_keep: int | torch.Tensor = 0,
     real: torch.Tensor | None = None,
-) -> torch.BoolTensor | None:
-    """Where a language model reads the last hidden state of its base model, `(batch, length)`; `None`: everywhere.
+) -> torch.BoolTensor:
+    """Where a language model reads the last hidden state of its base model, `(batch, length)`.
 
     Args:
         labels: `(batch, length)`, what each position is to predict, -100 where there is nothing.
         return_logits, logits_to_keep: see [`TfmGPTForCausalLM`].
         real: `(batch, length)`, 0 at padding, whose logits may be zero if nobody asks for them. `None`: not known.
     """
-    has_label = labels != IGNORED
+    has_label, everywhere = labels != IGNORED, torch.ones_like(labels, dtype=torch.bool)
     if not makes_logits(model, labels, return_logits):
         return has_label
     asks = return_logits or not isinstance(logits_to_keep, int) or logits_to_keep != 0 or has_hooks(model.lm_head)
     # Whoever evaluates with gradients inspects the model, and gets what the official class computes, digit for digit.
     if asks or torch.is_grad_enabled() or not model.config.skip_padding:
-        return None
+        return everywhere
     # A mask that does not fit is refused later.
-    return has_label | real.to(labels.device).bool() if getattr(real, "shape", None) == labels.shape else None
+    return has_label | real.to(labels.device).bool() if getattr(real, "shape", None) == labels.shape else everywhere
 
 
 def read_states(hidden_states: torch.Tensor, positions: torch.BoolTensor) -> torch.Tensor:
