@@ -12,7 +12,7 @@ from .batch import EVERYTHING, Layout
 from .compat import ACT2FN, ALL_ATTENTION_FUNCTIONS
 from .kernels import choose_kernel, eager_attention_forward
 from .norms import make_head_norm, make_norm, multiplier, norm_heads
-from .positions import rotate, rotate_together
+from .positions import rotate
 
 #: activations that transformers computes in many steps -> the same function as one kernel
 FASTER_ACTIVATIONS = {"gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh"}
@@ -150,7 +150,8 @@ class TfmAttention(nn.Module):
         if self.q_norm is not None:
             query, key = norm_heads(self.q_norm, query), norm_heads(self.k_norm, key)
         if position_embeddings is not None and self.is_rotary:
-            query, key = rotate_together(query, key, *position_embeddings)
+            counts, both = (query.shape[1], key.shape[1]), torch.cat((query, key), dim=1)
+            query, key = rotate(both, *position_embeddings).split_with_sizes(counts, dim=1)
             value = rotate(value, *position_embeddings) if self.config.rotary_value else value
         if past_key_values is not None and self.layer_type == "linear_attention":
             kwargs["state"] = past_key_values.layers[self.layer_idx]

@@ -417,11 +417,13 @@ class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
         source = one_of(input_ids, inputs_embeds) if encoder_outputs is None else encoder_outputs[0]
         check_labels(start_positions, source.shape[:1], name="start_positions")
         check_labels(end_positions, source.shape[:1], name="end_positions")
+        target = next(each for each in (decoder_input_ids, decoder_inputs_embeds, source) if each is not None)
+        everywhere = target.new_ones(target.shape[:2], dtype=torch.bool)
         source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
         source |= {"token_type_ids": token_type_ids, "position_ids": position_ids, "encoder_outputs": encoder_outputs}
         target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
         target |= {"decoder_inputs_embeds": decoder_inputs_embeds, "decoder_position_ids": decoder_position_ids}
         cache = {"past_key_values": past_key_values, "use_cache": use_cache}
-        outputs = self.model(**source, **target, **cache, return_dict=True, **kwargs)
+        outputs = self.model(**source, **target, **cache, read_positions=everywhere, return_dict=True, **kwargs)
         found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
         return Seq2SeqQuestionAnsweringModelOutput(**found, **passed_on(outputs))

@@ -22,7 +22,7 @@ from .counted_alibi import CountedLayouts, TfmCountedAlibi
 from .decoder_entrance import decoder_batch
 from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
 from .inputs import IGNORED, VOCABULARY, check_labels, check_sequence_labels, one_of
-from .losses import answers
+from .losses import answers, labelled
 from .next_tokens import last_tokens, next_tokens, positions_to_read, read_states
 from .padding import restore_outputs
 from .pretrained import TfmPreTrainedModel
@@ -270,7 +270,7 @@ class TfmGPTForTokenClassification(TfmGPTHead):
         """
         check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], self.config.num_labels)
         inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids, use_cache)
-        outputs = self.model(*inputs, return_dict=True, **kwargs)
+        outputs = self.model(*inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
         logits = self.score(self.dropout(outputs.last_hidden_state))
         loss = None
         if labels is not None:
@@ -310,6 +310,7 @@ class TfmGPTForQuestionAnswering(TfmGPTHead):
         check_labels(start_positions, tokens.shape[:1], name="start_positions")
         check_labels(end_positions, tokens.shape[:1], name="end_positions")
         inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids, use_cache)
-        outputs = self.model(*inputs, return_dict=True, **kwargs)
+        everywhere = tokens.new_ones(tokens.shape[:2], dtype=torch.bool)
+        outputs = self.model(*inputs, read_positions=everywhere, return_dict=True, **kwargs)
         found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
         return QuestionAnsweringModelOutput(**found, **passed_on(outputs, "past_key_values"))

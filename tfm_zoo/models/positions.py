@@ -119,12 +119,6 @@ def make_rotary(config, layer_types: list[str]) -> nn.Module | None:
     return TfmRotaryByLayerType(config, own) if own else TfmRotaryEmbedding(config)
 
 
-def rotate_together(query: torch.Tensor, key: torch.Tensor, *waves: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Queries and keys, rotated at once; `waves` are the cosines and the sines."""
-    counts = (query.shape[1], key.shape[1])
-    return rotate(torch.cat((query, key), dim=1), *waves).split_with_sizes(counts, dim=1)
-
-
 def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Turns the first channels of each head, of shape `(batch, heads, length, head_dim)`, by the positions' angles."""
     rotated = cos.shape[-1]
