@@ -26,7 +26,7 @@ ASKED = {"messages": [{"role": "user", "content": "who saw the film"}], "max_tok
 
 def test_without_what_serves(monkeypatch):
     monkeypatch.setattr("transformers.utils.import_utils.is_serve_available", lambda: False)
-    result = CliRunner().invoke(app, ["serve", "folder"])
+    result = CliRunner().invoke(app, ["serve", "--port", "1"])
     assert result.exit_code == 1
     assert result.stderr == "error: What serves a model is not installed: pip install 'transformers[serving]'\n"
 
@@ -50,10 +50,37 @@ def test_what_no_client_would_get_an_answer_from(architecture, complaint, tmp_pa
     )
     monkeypatch.setattr(sys, "argv", [])
     (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+    config = {"model_type": "tfm", "architectures": [architecture]}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model" / "model.safetensors").touch()
     result = CliRunner().invoke(app, ["serve", str(tmp_path / "model"), "--port", "1"])
     assert re.search(complaint, result.stderr) and bool(started) == (result.exit_code == 0)
     assert bool(started) == (architecture == "TfmGPTForCausalLM")
+
+
+@pytest.mark.parametrize(
+    ("files", "lacking"),
+    [
+        ({}, "no config.json with a model_type, no weights (*.safetensors)"),
+        ({"config.json": '{"pooling_mode": "mean"}', "model.safetensors": ""}, "no config.json with a model_type"),
+        ({"config.json": '{"model_type": "tfm_gpt"}'}, "no weights (*.safetensors)"),
+    ],
+)
+def test_a_folder_without_a_model(files, lacking, tmp_path, monkeypatch):
+    """It is named before anything else is, even what has to be installed."""
+    monkeypatch.setattr("transformers.utils.import_utils.is_serve_available", lambda: False)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    result = CliRunner().invoke(app, ["serve", "--port", "1", str(tmp_path)])
+    assert (result.exit_code, result.stderr) == (1, f"error: {tmp_path} is no folder of a model: it has {lacking}.\n")
+
+
+def test_a_model_that_is_nowhere(monkeypatch):
+    """The server would ask the Hub again and again."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for model in ("./nothere", "nothere@main"):
+        result = CliRunner().invoke(app, ["serve", model])
+        assert result.exit_code == 1 and result.stderr.startswith("error: ") and "nothere'" in result.stderr
 
 
 @pytest.mark.slow

@@ -132,14 +132,24 @@ def push(
     report(f"{zoo_dir} is at {commit.commit_url}{f', branch {revision}' if revision else ''}")
 
 
-def check_served(folder: Path) -> None:
-    """Raises a `ValueError` for a model that writes nothing; warns of one that has no template for conversations.
+def check_served(model: str) -> None:
+    """Raises an error for what is no model, or one that writes nothing; warns of one without a template for
+    conversations.
 
     Without that, the server starts all the same, and answers each request with an error.
     """
     from ..converters.checkpoint import read_json
+    from ..converters.sources import check_source
 
-    config = read_json(folder / "config.json")
+    folder, (name, _, revision) = Path(model), model.partition("@")
+    if not folder.is_dir():
+        return None if ":" in model else check_source(name, revision or None)  # GGUF weights have a colon
+    config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    lacking = [] if "model_type" in config else ["config.json with a model_type"]
+    if not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
+        lacking.append("weights (*.safetensors)")
+    if lacking:
+        raise FileNotFoundError(f"{folder} is no folder of a model: it has no {', no '.join(lacking)}.")
     names = config.get("architectures") or []
     if names and not any(name.endswith(("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")) for name in names):
         raise ValueError(
@@ -162,10 +172,11 @@ def serve(context: typer.Context) -> None:
     from transformers.utils.import_utils import is_serve_available
 
     with errors_in_one_line(debug=False):
+        for place, argument in enumerate(context.args):  # one that follows an option may be its value
+            if Path(argument).is_dir() or (place == 0 and not argument.startswith("-")):
+                check_served(argument)
         if not is_serve_available():
             raise ImportError("What serves a model is not installed: pip install 'transformers[serving]'")
-        for folder in filter(Path.is_dir, map(Path, context.args)):
-            check_served(folder)
         from transformers.cli.transformers import main as transformers_main  # its oldest release needs `requests`
     # After transformers' command, which may replace the module `transformers`, to which the classes are added.
     from ..plugin.patches import add_classes_to_transformers
