@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 import torch
-from trained import add_model_arguments, loading, open_config
+from trained import add_model_arguments, lines_of, loading, open_config
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 if TYPE_CHECKING:
@@ -71,9 +71,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error(f"--num_samples {args.num_samples}: {args.num_beams} beams give at most so many texts")
     if args.num_beams == 1 and args.temperature == 0 and args.num_samples > 1:
         parser.error("--temperature 0 gives one text for each prompt: leave --num_samples out, or take --num_beams")
-    if args.file and not args.file.is_file():
-        parser.error(f"--file {args.file}: no such file")
-    args.prompts += [line for line in args.file.read_text("utf-8").splitlines() if line] if args.file else []
+    args.prompts += filter(None, lines_of(args.file, parser.error))
     args.error = parser.error
     return args
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 from corpus_options import add_corpus_arguments, corpus_run, is_corpus
-from trained import add_model_arguments, loading, open_config, positions_of
+from trained import add_model_arguments, check_file, lines_of, loading, open_config, positions_of
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 #: what a model does, by its head; and what models of other heads do not do
@@ -47,14 +47,16 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_intermixed_args(argv)
     if is_corpus(args, parser.error):
         return read_corpus(args, parser.error)
-    if args.file and not args.file.is_file():
-        parser.error(f"--file {args.file}: no such file")
     if args.metrics and (args.texts or not args.file):
         parser.error("--metrics need a --file of texts with labels, and no other texts")
     if (args.text_column_name or args.label_column_name) and not args.metrics:
         parser.error("text_column_name and label_column_name are of the file that --metrics score")
-    texts = args.texts + ([line for line in args.file.read_text("utf-8").splitlines() if line] if args.file else [])
-    if not texts:
+    if args.metrics:
+        check_file(args.file, parser.error)
+    else:
+        advice = f": give --data_files {args.file} --text_column_name COLUMN --output_dir FOLDER"
+        args.texts += filter(None, lines_of(args.file, parser.error, advice))
+    if not args.texts and not args.metrics:
         parser.error("give texts, or a --file with one text per line")
 
     config = open_config(args, "predict.py", DOES_NOT, parser.error)
@@ -69,7 +71,7 @@ def main(argv: list[str] | None = None) -> None:
         parser.error("--question and a model that answers questions belong together")
     if args.metrics:
         return score(args, parser.error)
-    {"classify": classify, "tag": tag, "answer": answer}[task](args, texts)
+    {"classify": classify, "tag": tag, "answer": answer}[task](args, args.texts)
 
 
 def read_corpus(args: argparse.Namespace, error: Callable[[str], None]) -> None:

@@ -8,6 +8,7 @@ All vectors are held in memory, and each is compared. `results/search.md` shows 
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import shorten
@@ -42,6 +43,8 @@ def search(args: argparse.Namespace, error: Callable[[str], None]) -> None:
     open_config(args, None, "gives no vectors", error)
     questions = normalized(embedded(args, about))
     table = pq.read_table(args.output_dir).combine_chunks()
+    if not about["keep_columns"]:
+        print("(numbers of rows alone: predict.py keeps texts beside vectors with --keep_columns)", file=sys.stderr)
     vectors = normalized(np.stack(table["embedding"].to_numpy()))
     for question, vector in zip(args.questions, questions, strict=True):
         print(question)

@@ -20,6 +20,8 @@ from transformers.utils.logging import disable_progress_bar
 #: loggers that warn when transformers imports torchao, where that is installed, downloads a checkpoint's code, or tries
 #: again to reach the Hub
 NOISY = ("torchao", "torch.utils._pytree", "transformers.dynamic_module_utils", "huggingface_hub")
+#: how the names of files of rows and columns end
+TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 #: how the names of classes end whose models predict.py uses, and of those that write
 READING = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
 WRITING = ("ConditionalGeneration", "MTModel", "CausalLM", "LMHeadModel")
@@ -34,6 +36,19 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 def loading(args: argparse.Namespace) -> dict[str, str | bool | None]:
     """The arguments of `from_pretrained` that [`add_model_arguments`] asks for."""
     return {"revision": args.revision, "trust_remote_code": args.trust_remote_code}
+
+
+def check_file(file: Path | None, error: Callable[[str], None]) -> None:
+    if file and not file.is_file():
+        error(f"--file {file}: no such file")
+
+
+def lines_of(file: Path | None, error: Callable[[str], None], advice: str = "") -> list[str]:
+    """The lines of `--file`. `error` ends the program where it is none, or a table, with `advice` at the end."""
+    check_file(file, error)
+    if file and file.suffix in TABLES:
+        error(f"--file {file} is a table, and a file is read line by line{advice}")
+    return file.read_text("utf-8").splitlines() if file else []
 
 
 def positions_of(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:

@@ -62,6 +62,9 @@ def test_what_cannot_be_searched(vectors, tmp_path, capsys):
         with pytest.raises(SystemExit):
             SEARCH.main([str(out), "a film"])
         assert message in capsys.readouterr().err
+    (out / "_corpus.json").write_text(json.dumps(about | {"keep_columns": []}))
+    SEARCH.main([str(out), "a film"])
+    assert "numbers of rows alone" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         SEARCH.main([str(tmp_path), "a film"])
     assert "not a folder that predict.py wrote" in capsys.readouterr().err

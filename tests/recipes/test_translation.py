@@ -397,12 +397,14 @@ def test_an_error_is_one_line(translation_recipe, pairs, tmp_path, monkeypatch, 
         (["{folder}"], "give sentences, or a --file with one sentence per line"),
         (["{folder}", "a", "--num_beams", "0"], "num_beams must be at least 1, not 0"),
         (["{folder}", "--file", "nowhere.txt"], "--file nowhere.txt: no such file"),
+        (["{folder}", "--file", "{folder}/pairs.csv"], "pairs.csv is a table, and a file is read line by line"),
         (["{folder}/nowhere", "a"], "nowhere: no such folder"),
         (["no/where", "a"], "no/where is no folder, and the Hub cannot be reached"),
     ],
-    ids=["no sentence", "beams", "file", "folder", "Hub"],
+    ids=["no sentence", "beams", "file", "table", "folder", "Hub"],
 )
 def test_translating_nothing_is_refused(tmp_path, capsys, argv, message):
+    (tmp_path / "pairs.csv").write_text("en,de\na dog,ein Hund\n")
     with pytest.raises(SystemExit):
         imported(TRANSLATE).main([part.format(folder=tmp_path) for part in argv])
     assert message in capsys.readouterr().err
