@@ -82,6 +82,18 @@ def test_texts(kind, side, zoo):
     assert write([]) == []
 
 
+def test_batches_hold_similar_lengths(zoo, monkeypatch):
+    """Texts of a list are taken by their length, and results come in the order of the list."""
+    texts = ["film", "the film was long and dull", "story", "a story was long and dull"]
+    write = make_pipeline("translation", zoo, **OPTIONS)
+    expected, generate, lengths = write(texts), zoo.generate, []
+    monkeypatch.setattr(
+        zoo, "generate", lambda **inputs: lengths.append(inputs["attention_mask"].sum(1).tolist()) or generate(**inputs)
+    )
+    assert write(texts, batch_size=2) == expected
+    assert [len(set(of_batch)) for of_batch in lengths] == [1, 1] and lengths[0] > lengths[1]
+
+
 @pytest.mark.parametrize(
     ("task", "key"), [("summarization", "summary_text"), ("text2text-generation", "generated_text")]
 )

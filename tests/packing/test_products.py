@@ -9,7 +9,7 @@ from torch import nn
 
 from tfm_zoo.packing import products
 from tfm_zoo.packing.packing import WEIGHTS
-from tfm_zoo.packing.products import ManyRowsInt8Product, PlainProduct, product_of
+from tfm_zoo.packing.products import ManyRowsInt8Product, OneDNNProduct, PlainLayoutProduct, PlainProduct, product_of
 from tfm_zoo.packing.weights import Int4Weight, Int8Weight
 
 #: relative distance to the product with real numbers
@@ -24,11 +24,17 @@ def case(dtype: str, bias: bool = True):
     return WEIGHTS[dtype](linear.weight), linear.bias, linear
 
 
+def kernels(dtype: str, weight, bias: torch.Tensor | None) -> list[products.Product]:
+    """What machines of any kind choose for this type, as far as it runs here."""
+    others = {"float32": (PlainLayoutProduct, OneDNNProduct), "int8": (ManyRowsInt8Product,)}
+    return [product_of(weight, bias), *(kernel(weight, bias) for kernel in others.get(dtype, ()))]
+
+
 @pytest.mark.parametrize("dtype", BOUNDS)
 @pytest.mark.parametrize("bias", [True, False])
 def test_near_the_real_product(dtype, bias):
     weight, offset, linear = case(dtype, bias)
-    for product in (product_of(weight, offset), product_of(weight, offset, True), PlainProduct(weight, offset)):
+    for product in (*kernels(dtype, weight, offset), PlainProduct(weight, offset)):
         for rows in ROWS:
             inputs = torch.randn(*rows, 64)
             made, wanted = product(inputs), linear(inputs)
@@ -45,7 +51,7 @@ def test_unpacked(dtype):
     weight, bias, _ = case(dtype)
     inputs = torch.randn(3, 64)
     tensors = (weight,) if isinstance(weight, torch.Tensor) else weight
-    for product in (product_of(weight, bias), product_of(weight, bias, many_rows=True)):
+    for product in kernels(dtype, weight, bias):
         back, bias_back = product.unpacked()
         back = (back,) if isinstance(back, torch.Tensor) else back
         assert all(one.equal(other) and one.dtype == other.dtype for one, other in zip(tensors, back, strict=True))
@@ -86,7 +92,7 @@ def test_rows_do_not_depend_on_each_other(dtype):
     inputs[1] *= 1000
     inputs[2] = 0
     wanted = linear(inputs)
-    for product in (product_of(weight, bias), product_of(weight, bias, many_rows=True)):
+    for product in kernels(dtype, weight, bias):
         for one, other in zip(product(inputs), wanted, strict=True):
             assert (one - other).norm() <= 1.2 * BOUNDS[dtype] * other.norm()
 

@@ -10,13 +10,20 @@ number of rows, up to thousands, `F.linear` was slower than every kernel but the
     Int8Product                     4.9    5.3    6.4   15.5
     Int4Product                     3.9    6.5   12.5     48
 
-With hundreds of rows, as encoders have, oneDNN multiplies integers as fast as FBGEMM, and can write bfloat16. Times of
-the four products of a MiniLM layer, as shares of those of `F.linear`, on one thread with AVX2 and no VNNI, in turn:
+With AVX2 alone, oneDNN is slower for a single row of float32. Shares of the time of `F.linear` that a GPT-2 layer's
+largest product takes (768 inputs, 3,072 outputs), on one thread, in turn:
 
-    rows                              8     64    256   1024
-    OneDNNProduct, float32         0.93   1.04   1.07   1.13
-    Int8Product                    0.61   0.55   0.61   0.66
-    ManyRowsInt8Product            1.28   0.70   0.61   0.62
+    rows                              1      2      4      8     32
+    OneDNNProduct, float32         1.69   0.69   0.67   0.72   0.82
+    PlainLayoutProduct             0.76   0.58   0.88   0.93   0.93
+
+With hundreds of rows, as encoders have, oneDNN multiplies integers as fast as FBGEMM, and can write bfloat16. With few
+it is slower, and neither reads the other's weights: where there is no bfloat16, FBGEMM computes any number of rows. The
+four products of a MiniLM layer in the same way, with AVX2:
+
+    rows                              8     24     64    256   1024   4096
+    Int8Product                    0.51   0.48   0.53   0.58   0.64   0.72
+    ManyRowsInt8Product            0.81   0.63   0.61   0.56   0.65   0.68
 """
 
 import warnings
@@ -35,9 +42,9 @@ FOUND = {"VNNI": HAS_VNNI, "bfloat16": HAS_BFLOAT16, "AMX": HAS_AMX}
 MACHINE = ", ".join(
     (torch.backends.cpu.get_cpu_capability(), *(name if has else f"no {name}" for name, has in FOUND.items()))
 )
-HAS_VECTORS = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+HAS_AVX2_ALONE = torch.backends.cpu.get_cpu_capability() == "AVX2"
 HAS_INT8 = torch.backends.quantized.engine not in (None, "none")
-HAS_INT8_OF_ONEDNN = HAS_INT8 and hasattr(torch.ops.onednn, "qlinear_pointwise") and HAS_VECTORS
+HAS_INT8_OF_ONEDNN = HAS_INT8 and HAS_BFLOAT16 and hasattr(torch.ops.onednn, "qlinear_pointwise")
 TINY = torch.finfo(torch.float).tiny
 HAS_INT4 = hasattr(torch.ops.aten, "_weight_int4pack_mm_for_cpu")
 
@@ -81,6 +88,25 @@ class PlainProduct(Product):
 
     def unpacked(self) -> tuple:
         return self.weight, self.bias
+
+
+class PlainLayoutProduct(Product):
+    """A float32 weight as torch multiplies it, for machines on which oneDNN is slower for a single row.
+
+    Where there are more outputs than inputs, numbers of one input lie side by side, as in official GPT-2: BLAS then
+    reads them up to one and a half times as fast for a single row, and not slower for more.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
+        outputs, inputs = weight.shape
+        self.weight = weight.t().contiguous().t() if outputs > inputs else weight.contiguous()
+        self.bias = bias
+
+    def __call__(self, inputs: torch.Tensor, dtype: torch.dtype = torch.float) -> torch.Tensor:
+        return F.linear(inputs.to(self.weight.dtype), self.weight, self.bias)
+
+    def unpacked(self) -> tuple:
+        return self.weight.contiguous(), self.bias
 
 
 class OneDNNProduct(Product):
@@ -239,6 +265,8 @@ def product_of(
         kernel = Int8Product if HAS_INT8 else PlainProduct
     elif isinstance(weight, Int4Weight):
         kernel = Int4Product if HAS_INT4 else PlainProduct
+    elif HAS_AVX2_ALONE and weight.dtype == torch.float32:
+        kernel = PlainLayoutProduct
     else:
         kernel = OneDNNProduct if has_onednn(weight.dtype) else PlainProduct
     return kernel(weight, bias)
