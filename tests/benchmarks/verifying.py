@@ -1,14 +1,15 @@
 """`python -m tests.benchmarks.verifying [--layers 12]`: seconds and memory of `record` and `verify` beside loading,
 for GPT-2's shape in float32 (498 MB), by transformers' class and by the zoo's.
 
-Each is a process of its own, whose imports count. The memory is the most that it, or the process that it starts, ever
-had, mapped files included.
+Each is a process of its own, whose imports count: seconds by the clock, and of the processor in it and in the process
+that it starts. The memory is the most that one of them ever had, mapped files included.
 """
 
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 from time import perf_counter
 from typing import Annotated
 
@@ -34,12 +35,14 @@ STEPS = {
 }
 
 
-def measured(step: str, folder: Path) -> tuple[str, str]:
-    """The seconds of a process, and the MB that it or its child had at most."""
+def measured(step: str, folder: Path) -> tuple[str, str, str]:
+    """The seconds of a process by the clock and of the processor, and the MB that it or its child had at most."""
     start, command = perf_counter(), [sys.executable, "-c", PROGRAM.format(step), str(folder)]
+    before = getrusage(RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    peak = max(map(int, done.stdout.split()))
-    return f"{perf_counter() - start:.1f} s", f"{peak * 1024 / 10**6:,.0f} MB"
+    after, peak = getrusage(RUSAGE_CHILDREN), max(map(int, done.stdout.split()))
+    computed = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return f"{perf_counter() - start:.1f} s", f"{computed:.1f} s", f"{peak * 1024 / 10**6:,.0f} MB"
 
 
 def main(layers: Annotated[int, typer.Option(help="GPT-2 has 12.")] = 12) -> None:
@@ -51,8 +54,8 @@ def main(layers: Annotated[int, typer.Option(help="GPT-2 has 12.")] = 12) -> Non
             model.save_pretrained(folder)
             size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 10**6
             for step, line in ({"load": LOAD.format(name)} | STEPS).items():
-                seconds, peak = measured(line, folder)
-                print(f"{name:12}  {size:4.0f} MB  {step:18}  {seconds:>8}  {peak:>8}", flush=True)
+                seconds, computed, peak = measured(line, folder)
+                print(f"{name:12}  {size:4.0f} MB  {step:18}  {seconds:>8}  {computed:>8}  {peak:>8}", flush=True)
 
 
 if __name__ == "__main__":

@@ -96,6 +96,11 @@ def replay_each(sources: list[str], **options) -> list[dict | str]:
     return results
 
 
+def each_of(jobs: list[tuple[str, dict]]) -> list:
+    """What several functions of this file give, in one process."""
+    return [globals()[function](**arguments) for function, arguments in jobs]
+
+
 def train_and_save(source: str, auto_class: str, target: str, **options) -> dict[str, torch.Tensor]:
     """One optimizer step, a save, and the outputs after it."""
     model = load(source, auto_class, **options)

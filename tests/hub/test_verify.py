@@ -18,7 +18,7 @@ from tfm_zoo import (
 )
 from tfm_zoo.cli import app
 from tfm_zoo.hub import Verdict, contents, fingerprints, manifest, verify, verifying
-from tfm_zoo.hub.comparisons import compare_code, compare_shipped, compare_tested, compare_versions, compare_weights
+from tfm_zoo.hub.comparisons import compare_code, compare_tested, compare_versions, compare_weights
 from tfm_zoo.hub.origin import origin_of
 
 from ..tiny import HEADS, tiny_model
@@ -236,9 +236,8 @@ def test_code_edited_by_a_character(folder):
 def of_code(folder) -> Verdict:
     """On its files of code and its versions alone."""
     saved, verdict = edit(folder / manifest.FILE), Verdict("model")
-    compare_versions(saved, origin_of(folder), verdict)
     compare_code(saved, folder, verdict)
-    compare_shipped(saved, verdict)
+    compare_versions(saved, origin_of(folder), verdict)
     return verdict
 
 

@@ -141,20 +141,23 @@ def differences(python: str, folders: list[Path], place: Path) -> list[str]:
 
 def saved_there(python: str, folders: list[Path], place: Path) -> list[str]:
     """What is saved in an environment and is not the same here: zoo models by their own code, and official models."""
+    zoo = {folder.name: folder for folder in folders if folder.name in AUTO_CLASSES}
+    official = {name: build_tiny(BY_NAME[name]).config.to_dict() for name in OFFICIAL}
+    target = {name: str(place / "saved" / name) for name in (*zoo, *official)}
+    jobs = [
+        ("train_and_save", {"source": str(folder), "auto_class": AUTO_CLASSES[name], "target": target[name]} | TRUST)
+        for name, folder in zoo.items()
+    ]
+    jobs += [
+        ("make_and_save", {"class_name": name, "config": config, "target": target[name]})
+        for name, config in official.items()
+    ]
     wrong = []
-    for folder in folders:
-        if folder.name in AUTO_CLASSES:
-            target, auto_class = str(place / "saved" / folder.name), AUTO_CLASSES[folder.name]
-            there = do(
-                python, "train_and_save", place, source=str(folder), auto_class=auto_class, target=target, **TRUST
-            )
-            wrong += compared(there, plain.load(target, auto_class), folder.name)
-    for name in OFFICIAL:
-        config, target = build_tiny(BY_NAME[name]).config.to_dict(), str(place / "saved" / name)
-        there = do(python, "make_and_save", place, class_name=name, config=config, target=target)
-        wrong += compared(there, plain.load(target, name), name)
-        # (The states of an encoder at padding, which nothing reads, are zeros in the zoo.)
-        wrong += compared({"logits": there["logits"]}, from_official(target), f"{name}, converted")
+    for name, there in zip(target, do(python, "each_of", place, jobs=jobs), strict=True):
+        wrong += compared(there, plain.load(target[name], AUTO_CLASSES.get(name, name)), name)
+        if name in official:
+            # (The states of an encoder at padding, which nothing reads, are zeros in the zoo.)
+            wrong += compared({"logits": there["logits"]}, from_official(target[name]), f"{name}, converted")
     return wrong
 
 

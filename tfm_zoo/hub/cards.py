@@ -14,10 +14,8 @@ from transformers import PreTrainedModel
 from ..converters import ConversionError
 from ..converters.architectures import ARCHITECTURES
 from ..converters.choosing import official_for
-from ..converters.folders import VOCABULARIES
-from .model_card import CARD, MARK, USAGE, class_names, make_card, metadata_of, source_of, tags_of, verify_command
-
-__all__ = ["facts_of_zoo_model", "licence_of", "table", "tags_of", "with_source", "write_card", "write_conversion_card"]
+from .contents import has_tokenizer
+from .model_card import CARD, MARK, USAGE, class_names, make_card, metadata_of, source_of, verify_command
 
 FOLDER = Path(__file__).parent  # of the templates
 
@@ -56,8 +54,7 @@ def write_conversion_card(folder: str | Path, model: PreTrainedModel, source: st
     command = shlex.join(["tfm-zoo", "convert", base_model or name, out, *options])
     command += f"  # {name}: a local folder" if is_local else ""
     data = metadata_of(model, license=licence_of(source), base_model=base_model, model_name=name)
-    has_tokenizer = any(any(Path(folder).glob(pattern)) for pattern in VOCABULARIES)
-    values = {"name": name, "title": title, "command": command, "has_tokenizer": has_tokenizer}
+    values = {"name": name, "title": title, "command": command, "has_tokenizer": has_tokenizer(Path(folder))}
     table = ARCHITECTURES.get((model.config.official or {}).get("model_type"))
     values |= {"has_no_class": table is not None and table.library == "none"} | facts_of_zoo_model(model)
     return write_card(folder, FOLDER / "conversion_card.md", data, out, **values)
@@ -71,10 +68,14 @@ def facts_of_zoo_model(model: PreTrainedModel) -> dict[str, Any]:
         back to, if any; and templates for `{% include ... %}`: `usage`, lines of Python, and `about`, sections on its
         architecture and on `tfm_zoo`.
     """
-    about = Template((FOLDER / "about_zoo_model.md").read_text(encoding="utf-8"))
+    try:
+        official = official_for(model)[0].title if model.config.official else None
+    except ConversionError:  # it does not convert back with its configuration as it is now
+        official = None
     with torch.device("meta"):  # packed weights are no parameters
         parameters = type(model)(model.config).num_parameters()
-    facts = {"model": model, "parameters": parameters, "official": official_title(model)}
+    about = Template((FOLDER / "about_zoo_model.md").read_text(encoding="utf-8"))
+    facts = {"model": model, "parameters": parameters, "official": official}
     return class_names(model) | facts | {"usage": Template(USAGE), "about": about}
 
 
@@ -84,14 +85,6 @@ def with_source(card: str, source: str) -> str:
     for form in (MARK.format, json.dumps, verify_command) if old else ():
         card = card.replace(form(old), form(source))
     return card
-
-
-def official_title(model: PreTrainedModel) -> str | None:
-    """The name of the architecture that a model came from, if it converts back with its configuration as it is now."""
-    try:
-        return official_for(model)[0].title if model.config.official else None
-    except ConversionError:
-        return None
 
 
 def licence_of(model_name_or_path: str) -> str | None:

@@ -37,14 +37,11 @@ def check(folder: Path, model_class: str, loader: str, dtype: str, saved: dict |
     trust = {"trust_remote_code": loader == "folder"}
     config = transformers.AutoConfig.from_pretrained(folder, **trust)
     if saved:
-        readers = {
-            "config.json": type(config).from_dict,
-            "generation_config.json": transformers.GenerationConfig.from_dict,
-        }
-        pair = (saved["settings"], settings)
         # The same code reads both: whether a default is left out or written out makes no difference.
-        both = {name: [read(fields.get(name, {})).to_dict() for fields in pair] for name, read in readers.items()}
-        yield {"settings": both}
+        classes = dict(zip(contents.SETTINGS, (type(config), transformers.GenerationConfig), strict=True))
+        pair = (saved["settings"], settings)
+        read = {name: [one.from_dict(each.get(name, {})).to_dict() for each in pair] for name, one in classes.items()}
+        yield {"settings": read}
     torch.manual_seed(0)  # of weights that the checkpoint lacks
     options = {"dtype": dtype, "output_loading_info": True} | trust
     model, info = getattr(transformers, model_class).from_pretrained(folder, **options)

@@ -1,5 +1,6 @@
 """Compares a checkpoint with its manifest, part by part; differences go into a verdict."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,10 @@ class Verdict:
     warnings: list[str] = field(default_factory=list)  # what could make a difference, though none was found
     figures: dict[str, Any] = field(default_factory=dict)
 
+    def add(self, change: str, names: Collection[str]) -> None:
+        """Notes a difference, if there are names that it is about."""
+        self.differences += [f"{change}: {listed(names)}"] if names else []
+
     @property
     def ok(self) -> bool:
         return not self.differences
@@ -46,47 +51,39 @@ class Verdict:
 
 
 def compare_versions(saved: dict, origin: Origin, verdict: Verdict) -> None:
-    """Notes the versions that saved the checkpoint; warns if its code is that of another version of `tfm_zoo`."""
-    names = ("tfm_zoo", "transformers", "torch")
-    verdict.figures["saved_by"] = {name: saved[name] for name in names}
+    """Notes the versions that saved the checkpoint; checks that its code is that of the `tfm_zoo` that says to have
+    saved it, file by file, and warns if another version is installed. (What `record` wrote, which says what loading
+    left unmatched, may be of any code.)"""
+    verdict.figures["saved_by"] = {name: saved[name] for name in ("tfm_zoo", "transformers", "torch")}
+    version = saved["tfm_zoo"]
+    shipped = {} if "loading" in saved else releases().get(version, {})
+    others = [name for name, digest in sorted(saved["code"].items()) if shipped.get(name, digest) != digest]
+    verdict.differences += [f"code file {name} is not the one that tfm_zoo {version} ships" for name in others]
     if origin.version not in (None, __version__):
         verdict.warnings.append(f"its code is that of tfm_zoo {origin.version}; {__version__} is installed")
 
 
 def compare_tested(saved: dict, release: str, verdict: Verdict) -> None:
-    """Warns if the transformers that loads it is older or newer than those that the manifest says were tested."""
+    """Warns if the transformers that loads it is older or newer than those that the manifest says were tested, whatever
+    the bug fix."""
     tested = saved.get("tested", {}).get("transformers")
-    if tested and not is_between(tested[0], release, tested[-1]):
+    if not tested:
+        return
+    oldest, now, newest = (Version(each).release[:2] for each in (tested[0], release, tested[-1]))
+    if not oldest <= now <= newest:
         verdict.warnings.append(
             f"transformers {release} is outside of the tested range, {tested[0]} to {tested[-1]}; it was saved with "
             f"{saved['transformers']}"
         )
 
 
-def is_between(oldest: str, release: str, newest: str) -> bool:
-    """Whether a release lies between two others, whatever the bug fix."""
-    return Version(oldest).release[:2] <= Version(release).release[:2] <= Version(newest).release[:2]
-
-
 def compare_code(saved: dict, folder: Path, verdict: Verdict) -> None:
     """Checks that the folder holds the code files that were saved, and that its configurations name no others."""
-    now = digests_of_files(folder, saved["code"].keys() | code_in(folder))
-    for name in sorted(saved["code"].keys() | now.keys()):
-        if name not in now:
-            verdict.differences.append(f"code file {name} is missing")
-        elif name not in saved["code"]:
-            verdict.differences.append(f"code file {name} was not saved with the checkpoint")
-        elif now[name] != saved["code"][name]:
-            verdict.differences.append(f"code file {name} has been changed")
-
-
-def compare_shipped(saved: dict, verdict: Verdict) -> None:
-    """Checks that a checkpoint has the code of the version that says to have saved it, by file name. (What `record`
-    wrote, which says what loading left unmatched, may be of any code.)"""
-    shipped = releases().get(saved["tfm_zoo"], {}) if "loading" not in saved else {}
-    for name in sorted(shipped.keys() & saved["code"].keys()):
-        if shipped[name] != saved["code"][name]:
-            verdict.differences.append(f"code file {name} is not the one that tfm_zoo {saved['tfm_zoo']} ships")
+    before, now = saved["code"], digests_of_files(folder, saved["code"].keys() | code_in(folder))
+    changes = dict.fromkeys(before.keys() - now.keys(), "is missing")
+    changes |= dict.fromkeys(now.keys() - before.keys(), "was not saved with the checkpoint")
+    changes |= dict.fromkeys(changed_in(before, now), "has been changed")
+    verdict.differences += [f"code file {name} {changes[name]}" for name in sorted(changes)]
 
 
 def compare_files(saved: dict, folder: Path, verdict: Verdict) -> None:
@@ -94,53 +91,43 @@ def compare_files(saved: dict, folder: Path, verdict: Verdict) -> None:
 
     A manifest that was not completed records none, since a model is saved first; what lies beside it is named.
     """
-    recorded = saved.get("files")
     names = files_in(folder) - saved["code"].keys()
-    if recorded is None:
+    if (recorded := saved.get("files")) is None:
         read = {name for name in names if name.endswith((".json", ".jinja", ".txt", ".model"))}
-        if read:
-            verdict.warnings.append(f"not recorded, and read when it is loaded: {listed(read)}")
+        verdict.warnings += [f"not recorded, and read when it is loaded: {listed(read)}"] if read else []
         return
     now = digests_of_files(folder, names)
-    changed = {name for name in recorded.keys() & now.keys() if recorded[name] != now[name]}
-    for change, names in {
-        "missing": recorded.keys() - now.keys(),
-        "changed since it was recorded": changed,
-        "not recorded, and read when it is loaded": now.keys() - recorded.keys() - code_in(folder),
-    }.items():
-        if names:
-            verdict.differences.append(f"files {change}: {listed(names)}")
+    verdict.add("files missing", recorded.keys() - now.keys())
+    verdict.add("files changed since it was recorded", changed_in(recorded, now))
+    verdict.add("files not recorded, and read when it is loaded", now.keys() - recorded.keys() - code_in(folder))
 
 
 def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> set[str]:
     """Checks that the tensors in the folder's files are those that were saved, bit for bit. Returns the names of those
     that are others."""
     try:
-        now = digests_of_tensors(folder)
-        files = {path.name for path in weight_files_in(folder)}
+        before, now = saved["weights"], digests_of_tensors(folder)
     except ValueError as error:
         verdict.differences.append(str(error))
         return set()
-    before = saved["weights"]
-    changed = {name for name in now.keys() & before.keys() if now[name] != before[name]}
-    for change, names in {
-        "missing": before.keys() - now.keys(),
-        "not the checkpoint's": now.keys() - before.keys(),
-        "changed": changed,
-    }.items():
-        if names:
-            verdict.differences.append(f"weights {change}: {listed(names)}")
-    unread = {path.name for path in folder.glob("model-*-of-*.safetensors")} - files
+    verdict.add("weights missing", before.keys() - now.keys())
+    verdict.add("weights not the checkpoint's", now.keys() - before.keys())
+    verdict.add("weights changed", changed := changed_in(before, now))
+    unread = {*folder.glob("model-*-of-*.safetensors")} - {*weight_files_in(folder)}
     if unread:
-        verdict.warnings.append(f"files of weights that are not read: {listed(unread)}")
+        verdict.warnings.append(f"files of weights that are not read: {listed(path.name for path in unread)}")
     return changed
+
+
+def changed_in(before: dict[str, str], now: dict[str, str]) -> set[str]:
+    """The names of which the digests are others."""
+    return {name for name in before.keys() & now.keys() if before[name] != now[name]}
 
 
 def compare_auto_map(saved: dict, config: dict, verdict: Verdict) -> None:
     """Checks that the file has the `auto_map` that was saved. (In a loaded model the configuration's class sets it.)"""
     both = ({"auto_map": fields.get("auto_map") or {}} for fields in (saved["settings"].get("config.json", {}), config))
-    if changed := changes(*both):
-        verdict.differences.append(f"config.json: {listed(changed)}")
+    verdict.add("config.json", changes(*both))
 
 
 def compare_loaded(saved: dict, loaded: dict, changed: set[str], verdict: Verdict) -> None:
@@ -148,10 +135,8 @@ def compare_loaded(saved: dict, loaded: dict, changed: set[str], verdict: Verdic
     `changed`: the weights whose files are others."""
     for kind in ("missing", "unexpected", "mismatched"):
         names = set(loaded[kind]) - set(saved.get("loading", {}).get(kind, ()))
-        if names:
-            verdict.differences.append(f"weights {kind} when it is loaded: {listed(names)}")
-    if loaded["changed"]:
-        verdict.differences.append(f"weights are not as in their file once loaded: {listed(loaded['changed'])}")
+        verdict.add(f"weights {kind} when it is loaded", names)
+    verdict.add("weights are not as in their file once loaded", loaded["changed"])
     if saved["fingerprint"] is None:
         verdict.warnings.append("it was saved without outputs to compare with, since it could not be run then")
     else:
@@ -189,11 +174,7 @@ def compare_states(fingerprint: dict, loaded: dict, outputs_drifted: bool, verdi
     before, now = fingerprint.get("states", {}), loaded.get("states", {})
     same = [now[name]["digest"] == before[name]["digest"] for name in before if name in now]
     verdict.figures["bit_for_bit"] = bool(same) and all(same)
-    change = first_change(fingerprint, loaded, verdict.figures["tolerance"])
-    is_weights = any(line.startswith("weights changed") for line in verdict.differences)
-    if change and is_weights and not change.kind.startswith("its weights"):
-        change = change._replace(kind="weights before it")  # their digests leave nothing to guess
-    if change:
+    if change := first_change(fingerprint, loaded, verdict.figures["tolerance"]):
         verdict.figures["first_change"] = change._asdict()
         (verdict.differences if outputs_drifted else verdict.warnings).append(str(change))
 
@@ -201,10 +182,10 @@ def compare_states(fingerprint: dict, loaded: dict, outputs_drifted: bool, verdi
 def compare_texts(before: dict, now: dict, verdict: Verdict) -> None:
     """Checks that the tokenizer makes of the fixed text what it made of it."""
     kinds = {"ids": "a text", "pair": "a pair of texts", "decoded": "ids", "chat": "a conversation"}
-    changed = [kinds[name] for name in kinds if before.get(name) != now.get(name)]
-    verdict.differences += [f"the tokenizer makes something else of {listed(changed)}"] if changed else []
-    specials = changes(before["special"], now["special"])
-    verdict.differences += [f"special tokens: {'; '.join(specials)}"] if specials else []
+    changed = [kind for name, kind in kinds.items() if before.get(name) != now.get(name)]
+    if changed:
+        verdict.differences.append(f"the tokenizer makes something else of {listed(changed)}")
+    verdict.add("special tokens", changes(before["special"], now["special"]))
 
 
 def changes(before: dict, now: dict, prefix: str = "") -> list[str]:

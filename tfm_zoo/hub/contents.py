@@ -6,7 +6,7 @@ This file uses no other file of the zoo: see `check.py`.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ UNREAD = (
     *("optimizer.*", "scheduler.*", "rng_state*", "scaler.pt", "*predictions*"),
     *UNREAD_FORMATS,
 )
-UNREAD_FOLDERS = (".*", "__pycache__", "runs", "logs", "wandb", "checkpoint-*", "onnx", "openvino")
+LEFT_FOLDERS = (".*", "__pycache__", "runs", "logs", "wandb", "checkpoint-*")
 #: what an `auto_map` names: a module in the folder itself, and a class in it
 TARGET = re.compile(r"([\w-]+)\.(\w+)")
 #: whose modules sentence-transformers finds without the folder
@@ -42,8 +42,11 @@ KNOWN_MODULES = ("sentence_transformers.", "torch.nn.")
 def settings_in(folder: Path) -> dict[str, dict[str, Any]]:
     """The fields of each settings file, by the file's name, without those of `ORIGIN`."""
     files = [folder / name for name in SETTINGS if (folder / name).is_file()]
-    fields = {path.name: read_json(path) for path in files}
-    return {name: {key: value for key, value in fields[name].items() if key not in ORIGIN} for name in fields}
+    return {path.name: without_origin(read_json(path)) for path in files}
+
+
+def without_origin(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in ORIGIN}
 
 
 def targets_in(folder: Path) -> dict[str, list[str]]:
@@ -59,29 +62,18 @@ def targets_in(folder: Path) -> dict[str, list[str]]:
     return named
 
 
-def named_by(content: Any) -> Iterator[str]:
+def named_by(content: Any, fields: frozenset[str] = frozenset()) -> Iterator[str]:
     """What settings name as code, at whatever depth: classes of an `auto_map`, pipelines, the modules of
-    sentence-transformers that are not its own, and kernels of attention from the Hub."""
-    for one in content if isinstance(content, list) else ():
-        yield from named_by(one)
-    for name, value in content.items() if isinstance(content, dict) else ():
-        if name in ("auto_map", "impl"):
-            yield from leaves(value)
-        elif name in ("type", "types"):
-            yield from (one for one in leaves(value) if "." in one and not one.startswith(KNOWN_MODULES))
-        elif name.endswith("attn_implementation"):
-            yield from (one for one in leaves(value) if "/" in one)
-        else:
-            yield from named_by(value)
-
-
-def leaves(value: Any) -> Iterator[str]:
-    """What objects and lists hold, however deep, as text."""
-    if isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from leaves(one)
-    elif value is not None:
-        yield str(value)
+    sentence-transformers that are not its own, and kernels of attention from the Hub. `fields`: those that it is in."""
+    if isinstance(content, dict | list):
+        for name, value in content.items() if isinstance(content, dict) else ((None, value) for value in content):
+            yield from named_by(value, fields | {name})
+    elif content is not None:
+        target = str(content)
+        is_module = "." in target and not target.startswith(KNOWN_MODULES) and fields & {"type", "types"}
+        is_kernel = "/" in target and any(str(field).endswith("attn_implementation") for field in fields)
+        if is_module or is_kernel or fields & {"auto_map", "impl"}:
+            yield target
 
 
 def code_in(folder: Path) -> set[str]:
@@ -117,20 +109,27 @@ def foreign_in(folder: Path) -> list[str]:
 
 def files_in(folder: Path) -> set[str]:
     """Names of all files that loading may read, but for settings and tensors."""
-    paths = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
-    weights = {path.name for path in weight_files_in(folder)}
+    known = {*SETTINGS, *(path.name for path in weight_files_in(folder)), INDEX}
+    return {name for name in files_but(folder, UNREAD) if name not in known and not is_unread(Path(name).parent)}
+
+
+def files_but(folder: Path, left_out: Sequence[str]) -> dict[str, Path]:
+    """The files of a folder by name, without those that match a pattern, are hidden, or were left by a run."""
+    names = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
     return {
-        path.as_posix()
-        for path in paths
-        if not is_unread(path.parent)
-        and not any(fnmatch(path.name, pattern) for pattern in (*UNREAD, ".*"))
-        and path.as_posix() not in {*SETTINGS, *weights, INDEX}
+        name.as_posix(): path
+        for name, path in names.items()
+        if not matches(name.parent, LEFT_FOLDERS) and not matches(Path(name.name), (*left_out, ".*"))
     }
 
 
 def is_unread(folder: Path) -> bool:
     """Whether loading reads nothing of a folder, which is named relative to the checkpoint's."""
-    return any(fnmatch(part, pattern) for part in folder.parts for pattern in UNREAD_FOLDERS)
+    return matches(folder, (*LEFT_FOLDERS, "onnx", "openvino"))
+
+
+def matches(path: Path, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(part, pattern) for part in path.parts for pattern in patterns)
 
 
 def has_tokenizer(folder: Path) -> bool:
@@ -159,16 +158,14 @@ def tensors_in(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def digests_of_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    paths = {name: folder / name for name in sorted(names) if (folder / name).is_file()}
-    return {name: digest_of_file(path) for name, path in paths.items()}
+    return {name: digest_of_file(folder / name) for name in sorted(names) if (folder / name).is_file()}
 
 
 def digest_of_file(path: Path) -> str:
     """The SHA-256 of a file; of a tokenizer's settings, without the fields that name where it was loaded from."""
     digest = hashlib.sha256()
     if path.name == TOKENIZER_SETTINGS:
-        fields = read_json(path)
-        digest.update(json.dumps({name: fields[name] for name in sorted(fields.keys() - ORIGIN)}).encode())
+        digest.update(json.dumps(dict(sorted(without_origin(read_json(path)).items()))).encode())
         return digest.hexdigest()
     with path.open("rb") as file:
         while part := file.read(1 << 20):

@@ -32,15 +32,15 @@ class Change(NamedTuple):
 
 def first_change(fingerprint: dict, loaded: dict, tolerance: float) -> Change | None:
     """The first part, in the order of computation, whose states differ by more than `tolerance`."""
-    now, keeps_dtype = loaded.get("states", {}), fingerprint["dtype"] == loaded["dtype"]
+    states = loaded.get("states", {})
     for name, before in fingerprint.get("states", {}).items():
-        if name not in now:
-            continue
-        drift, is_retyped = drift_of(before, now[name]), keeps_dtype and before["dtype"] != now[name]["dtype"]
-        if drift > tolerance or is_retyped:
-            kind = f"its type was {before['dtype']} and is {now[name]['dtype']}" if is_retyped else None
-            kind = kind or kind_of(name, before, now[name], tolerance, fingerprint["inputs"], loaded)
-            return Change(name, now[name]["class"], drift, kind)
+        now = states.get(name, before)
+        drift, types = drift_of(before, now), (before["dtype"], now["dtype"])
+        if fingerprint["dtype"] == loaded["dtype"] and types[0] != types[1]:
+            return Change(name, now["class"], drift, f"its type was {types[0]} and is {types[1]}")
+        if drift > tolerance:
+            kind = kind_of(name, before, now, tolerance, fingerprint["inputs"], loaded)
+            return Change(name, now["class"], drift, kind)
     return None
 
 
@@ -57,15 +57,14 @@ def drift_of(before: dict[str, Any], now: dict[str, Any]) -> float:
 def kind_of(name: str, before: dict, now: dict, tolerance: float, inputs: dict, loaded: dict) -> str:
     """What has changed in a part that is given the states that it was given, as far as can be told."""
     name = name.partition(" ")[0]
-    weights = (f"{name}.weight", f"{name}.bias")
 
     def concerns(names: list[str]) -> bool:  # files may have the names of the base model
-        return any(weight == one or weight.endswith(f".{one}") for one in names for weight in weights)
+        return any(f".{name}.{kind}".endswith(f".{one}") for one in names for kind in ("weight", "bias"))
 
     if concerns(loaded["missing"] + loaded["mismatched"]):
         return "its weights are newly initialised"
-    if concerns(loaded["changed"]):
-        return "its weights"
+    if loaded["changed"]:  # their digests leave nothing to guess
+        return "its weights" if concerns(loaded["changed"]) else "weights before it"
     words, path = f"{name.rpartition('.')[2]} {now['class']}".lower(), f"{name} {now['class']}".lower()
     for parts, kind in PARTS.items():
         if any(part in words for part in parts):
@@ -100,15 +99,16 @@ def who_attends(before: dict, now: dict, tolerance: float, inputs: dict) -> str:
 
 def told_by_tokens(differs: dict[tuple[int, int], bool], mask: list[list[int]] | None) -> str | None:
     """What it means that a layer differs at some tokens, (row, place) -> whether it does, and not at others."""
-    rows = {row: [place for at, place in differs if at == row] for row, _ in differs}
+    rows: dict[int, list[bool]] = {}
+    for row, place in sorted(differs):
+        rows.setdefault(row, []).append(differs[row, place])
     padded = {row for row in rows if mask and 0 in mask[row]}
-    by_row = {row: {differs[row, place] for place in rows[row]} for row in rows}
-    if padded and padded != rows.keys() and not any(True in by_row[row] for row in rows.keys() - padded):
+    if padded and padded != rows.keys() and not any(any(rows[row]) for row in rows.keys() - padded):
         return "the mask of padding: rows without padding are the same"
     if min(map(len, rows.values())) < 2 or not any(differs.values()):
         return None
-    if not any(differs[row, max(rows[row])] for row in rows):
+    if not any(row[-1] for row in rows.values()):
         return "who attends to whom (the mask): the last token of each row is the same, others are not"
-    if not any(differs[row, min(rows[row])] for row in rows):
+    if not any(row[0] for row in rows.values()):
         return "positions, or who attends to whom: the first token of each row is the same, others are not"
     return None

@@ -4,7 +4,7 @@ Of the zoo, this file uses only `contents.py` and `states.py`: see `check.py`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from inspect import Parameter, signature
 from math import prod
@@ -35,13 +35,12 @@ def fingerprint_of(model: nn.Module, weights: dict[str, torch.Tensor] | None = N
     dtype = quantization.dtype if is_zoo_quantised else model.dtype
     failure = None
     for inputs in fixed_inputs(model):
+        kept = {name: list(one.shape) if one.is_floating_point() else one.tolist() for name, one in inputs.items()}
+        described = {"dtype": str(dtype).removeprefix("torch."), "inputs": kept}
         try:
-            computed = compute(model, inputs, weights=weights)
+            return described | compute(model, inputs, weights=weights)
         except Exception as error:
             failure = failure or error
-            continue
-        kept = {name: list(one.shape) if one.is_floating_point() else one.tolist() for name, one in inputs.items()}
-        return {"dtype": str(dtype).removeprefix("torch."), "inputs": kept} | computed
     read = f"a {type(model).__name__} reads {model.main_input_name}"
     raise failure or ValueError(f"{read}, and fingerprints are of texts, images and sounds alone")
 
@@ -52,33 +51,32 @@ def fixed_inputs(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
     or without a token for padding. For what reads images or sounds, those."""
     config, reads = model.config, signature(model.forward).parameters
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    target_vocabulary = getattr(config, "decoder_vocab_size", None) or getattr(text, "vocab_size", None)
-    signals = list(signals_for(config, reads, model.dtype))
-    if signals:
-        target = {}
-        if two_sided(reads) or "input_ids" in reads:
-            ids = sequences(text, text.vocab_size, length=5)["input_ids"]
-            target = {"decoder_input_ids" if two_sided(reads) else "input_ids": ids}
-        yield from (target | signal for signal in signals)
+    vocabulary = getattr(text, "vocab_size", None)
+    target_vocabulary = getattr(config, "decoder_vocab_size", None) or vocabulary
+    has_two_sides, is_encoder_decoder = "decoder_input_ids" in reads, getattr(config, "is_encoder_decoder", False)
+    target = "decoder_input_ids" if has_two_sides else "input_ids"
+    for signal in signals_for(config, reads, model.dtype):
+        yield signal | ({target: sequences(text, vocabulary, length=5)["input_ids"]} if target in reads else {})
     if target_vocabulary is None or ("input_ids" not in reads and not takes_all(reads)):
         return
-    if "encoder_hidden_states" in reads and getattr(config, "is_encoder_decoder", False) and not two_sided(reads):
-        states = ramp((2, 3, config.hidden_size), model.dtype)  # for a decoder by itself
+    if "encoder_hidden_states" in reads and is_encoder_decoder and not has_two_sides:  # a decoder by itself
+        states = ramp((2, 3, config.hidden_size), model.dtype)
         yield sequences(config, target_vocabulary, length=5) | {"encoder_hidden_states": states}
         return
-    inputs = sequences(text, text.vocab_size)
+    inputs = sequences(text, vocabulary)
     if "token_type_ids" in reads and (getattr(config, "type_vocab_size", 0) or 0) > 1:
         inputs["token_type_ids"] = (torch.arange(inputs["input_ids"].shape[1]) % 2).expand(2, -1).contiguous()
     if type(model).__name__.endswith("MultipleChoice"):
         yield {name: ids.unsqueeze(0) for name, ids in inputs.items()}  # one question of two choices
         return
-    if getattr(model, "reads_target", two_sided(reads) and getattr(config, "is_encoder_decoder", False)):
+    if getattr(model, "reads_target", has_two_sides and is_encoder_decoder):
         inputs["decoder_input_ids"] = sequences(config, target_vocabulary, length=5)["input_ids"]
     inputs = {name: tensor for name, tensor in inputs.items() if name in reads or "input_ids" not in reads}
+    maskless = {name: tensor for name, tensor in inputs.items() if name != "attention_mask"}
     yield inputs
-    yield without(inputs, "decoder_input_ids")
-    yield without(inputs, "attention_mask")
-    yield {name: tensor[:1] for name, tensor in without(inputs, "attention_mask").items()}
+    yield {name: tensor for name, tensor in inputs.items() if name != "decoder_input_ids"}
+    yield maskless
+    yield {name: tensor[:1] for name, tensor in maskless.items()}
 
 
 def signals_for(config: Any, reads: Mapping[str, Parameter], dtype: torch.dtype) -> Iterator[dict[str, torch.Tensor]]:
@@ -108,14 +106,6 @@ def given(kept: dict[str, list], dtype: torch.dtype) -> dict[str, torch.Tensor]:
         name: ramp(kept[name], dtype) if one.ndim == 1 else one.to(dtype) if one.is_floating_point() else one
         for name, one in inputs.items()
     }
-
-
-def without(inputs: dict[str, torch.Tensor], left_out: str) -> dict[str, torch.Tensor]:
-    return {name: tensor for name, tensor in inputs.items() if name != left_out}
-
-
-def two_sided(reads: Mapping[str, Parameter]) -> bool:
-    return "decoder_input_ids" in reads
 
 
 def takes_all(reads: Mapping[str, Parameter]) -> bool:
@@ -175,13 +165,9 @@ def compute(
         labels = fixed_labels(plain, outputs, reads) if labels is None else labels
         if labels:
             given = {name: torch.tensor(values, device=device) for name, values in labels.items()}
-            try:
-                loss = named(functional_call(plain, weights or {}, kwargs=inputs | given)).get("loss")
-            except Exception:  # a head whose labels have another form is compared without its loss
-                loss = None
-            if loss is not None:
-                computed["outputs"] |= sample({"loss": loss})
-                computed["labels"] = labels
+            with suppress(Exception):  # a head whose labels have another form is compared without its loss
+                loss = named(functional_call(plain, weights or {}, kwargs=inputs | given))["loss"]
+                computed |= {"outputs": computed["outputs"] | {"loss": sample_of(loss, VALUES)}, "labels": labels}
     return computed
 
 
@@ -206,9 +192,9 @@ def fixed_labels(model: nn.Module, outputs: dict[str, Any], reads: Mapping[str, 
 
 def state_of(module: nn.Module, state: torch.Tensor) -> dict[str, Any]:
     """What is kept of a state: its type and shape, a digest, some values, and the class of what computed it."""
-    described = {"class": type(module).__name__, "dtype": str(state.dtype).removeprefix("torch.")}
     kept = sample_of(state, STATE_VALUES)
     kept["values"] = [value and float(f"{value:.6g}") for value in kept["values"]]
+    described = {"class": type(module).__name__, "dtype": str(state.dtype).removeprefix("torch.")}
     return described | {"digest": digest_of_tensor(state)[:16]} | kept
 
 

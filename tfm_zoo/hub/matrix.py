@@ -5,6 +5,7 @@ import subprocess
 import sys
 import venv
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import distributions
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -27,13 +28,11 @@ class Matrix:
         return all(row["ok"] for row in self.matrix.values())
 
     def __str__(self) -> str:
-        lines = [("release", "seconds", "result")]
-        lines += [
-            (row["installed"] or name, f"{row['seconds']:.0f}", row["result"].removeprefix(f"{self.source}: "))
-            for name, row in self.matrix.items()
-        ]
-        widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
-        return "\n".join(f"{one:{widths[0]}}  {two:>{widths[1]}}  {three}" for one, two, three in lines)
+        lines = [f"{'release':20} {'seconds':>7}  result"]
+        for name, row in self.matrix.items():
+            result = row["result"].removeprefix(f"{self.source}: ")
+            lines.append(f"{row['installed'] or name:20} {row['seconds']:7.0f}  {result}")
+        return "\n".join(lines)
 
 
 def verify_matrix(source: str | Path, matrix: str, **options: Any) -> Matrix:
@@ -85,18 +84,14 @@ def environment(folder: Path, requirement: str) -> tuple[str, str]:
         RuntimeError: if `pip` cannot install the requirement; the message is its own.
     """
     venv.create(folder, with_pip=True, symlinks=True)
-    python = str(next(folder.glob("bin/python")))
-    site = Path(run(python, "import sysconfig; print(sysconfig.get_path('purelib'))"))
+    python = str(folder / "bin" / "python")
+    site = next(folder.glob("lib/python*/site-packages"))
     shared = [path for path in sys.path if path.endswith("site-packages")]
     (site / "shared.pth").write_text("\n".join(shared) + "\n")
-    pip = [python, "-m", "pip", "install", "--quiet", "--upgrade", "--no-warn-conflicts", requirement]
+    pip = [python, "-m", "pip", "install", "--quiet", "--upgrade", "--no-compile", "--no-warn-conflicts", requirement]
     done = subprocess.run(pip, capture_output=True, text=True)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [done.stderr.strip()]
         raise RuntimeError(f"{requirement} cannot be installed: {lines[-1].removeprefix('ERROR: ')}")
-    library = requirement.partition("==")[0]
-    return python, run(python, f"import importlib.metadata as m; print(m.version({library!r}))")
-
-
-def run(python: str, program: str) -> str:
-    return subprocess.run([python, "-I", "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+    found = distributions(name=requirement.partition("==")[0], path=[str(site), *shared])
+    return python, next(iter(found)).version

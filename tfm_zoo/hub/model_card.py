@@ -40,19 +40,17 @@ model = {{ auto_class }}.from_pretrained({{ quoted_source }}, trust_remote_code=
 tokenizer = AutoTokenizer.from_pretrained({{ quoted_source }}, trust_remote_code=True)
 {{ use }}
 ```"""
-INTRODUCTION = """
-# {{ name }}
+TEMPLATE = f"""
+# {{{{ name }}}}
 
-`{{ class_name }}`, a Transformer with its own code; {{ needs }}.
+`{{{{ class_name }}}}`, a Transformer with its own code; {{{{ needs }}}}.
 
-"""
-CLOSE = """
+{USAGE}
 
 This card was written when the model was pushed; the tokenizer is here if it was pushed too. The author has yet to say
-what the model was trained on, and what it cannot do. `{{ verify_command }}` checks that code, weights and outputs are
-those that were saved.
+what the model was trained on, and what it cannot do. `{{{{ verify_command }}}}` checks that code, weights and outputs
+are those that were saved.
 """
-TEMPLATE = INTRODUCTION + USAGE + CLOSE
 
 
 def card_of_model(model: PreTrainedModel, repo_id: str) -> ModelCard:

@@ -1,6 +1,5 @@
 """Pushes a checkpoint's folder to the Hub, in one commit."""
 
-import json
 import shlex
 from pathlib import Path
 
@@ -13,16 +12,14 @@ from ..plugin.families import FAMILIES
 from ..quiet import quiet_retrying
 from .cards import with_source
 from .comparisons import Verdict, compare_code, compare_weights
-from .contents import INDEX, read_json
+from .contents import files_but, read_json, weight_files_in
 from .manifest import FILE
 from .model_card import CARD, card_of_model
 from .uploading import is_unreachable, open_repository, patiently, upload
 from .verifying import read_manifest
 
-#: what a run leaves in a folder beside its model
-FOLDERS = ("__pycache__", "runs", "logs", "wandb")
-#: formats that may run code when they are read
-SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
+#: what a run leaves in a folder beside its model, and formats that may run code when they are read
+UNSENT = ("events.out.*", "*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt")
 
 
 class PushError(RuntimeError):
@@ -60,7 +57,7 @@ def push(
     folder, api = Path(folder), HfApi(token=token)
     if not folder.is_dir():
         raise FileNotFoundError(no_folder(folder))
-    files = files_of(folder)
+    files = files_but(folder, UNSENT)
     check_inside(folder, files)
     check_whole(folder, files, native)
     if not native:
@@ -70,12 +67,10 @@ def push(
         with quiet_retrying():
             repo_id = open_repository(api, repo_id, private, revision)
     except Exception as error:
-        if is_unreachable(error):
-            raise PushError(
-                f"The Hub ({api.endpoint}) cannot be reached: {error}. Nothing was sent; push when there is a "
-                f"connection: {command}"
-            ) from error
-        raise
+        if not is_unreachable(error):
+            raise
+        sent = "Nothing was sent; push when there is a connection"
+        raise PushError(f"The Hub ({api.endpoint}) cannot be reached: {error}. {sent}: {command}") from error
     message = commit_message or f"Upload {folder.resolve().name} with tfm_zoo {__version__}"
     try:
         card = card_of_folder(folder, repo_id)
@@ -88,24 +83,10 @@ def push(
         ) from error
 
 
-def files_of(folder: Path) -> dict[str, Path]:
-    """The files of a model's folder that are uploaded: name on the Hub -> path."""
-    paths = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
-    return {
-        name.as_posix(): path
-        for name, path in paths.items()
-        if not any(part in FOLDERS or part.startswith((".", "checkpoint-")) for part in name.parts[:-1])
-        and not name.name.startswith((".", "events.out."))
-        and name.suffix not in SUFFIXES
-    }
-
-
 def check_whole(folder: Path, files: dict[str, Path], native: bool) -> None:
     """Refuses a folder without configuration or weights or, unless it is `native`, without manifest or code."""
-    needed = ["config.json", *([] if native else [FILE])]
-    if "model.safetensors" not in files and INDEX in files:
-        needed += sorted(set(json.loads(files[INDEX].read_text(encoding="utf-8"))["weight_map"].values()))
-    missing = [name for name in needed if name not in files]
+    weights = [path.relative_to(folder).as_posix() for path in weight_files_in(folder)]
+    missing = [name for name in ("config.json", *(() if native else (FILE,)), *weights) if name not in files]
     missing += [] if native or any(name.endswith(".py") for name in files) else ["code"]
     missing += [] if any(name.endswith(".safetensors") for name in files) else ["weights"]
     if missing:

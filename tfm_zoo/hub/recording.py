@@ -8,7 +8,7 @@ from huggingface_hub import HfApi
 
 from .contents import read_json
 from .manifest import FILE, described, files_beside, fingerprint, tokenized, write
-from .origin import origin_of
+from .origin import listed, origin_of
 from .verifying import check_files, class_of, find, load_in_fresh_process, loader_of
 
 logger = transformers.logging.get_logger(__name__)
@@ -56,31 +56,28 @@ def record(
     config = read_json(place / "config.json")
     check_files(place)
     try:
-        origin, model_class = origin_of(place), class_of(config)
-        loader = loader_of(origin, trust_remote_code or in_memory)
+        model_class, loader = class_of(config), loader_of(origin_of(place), trust_remote_code or in_memory)
+        if in_memory:
+            held = {"fingerprint": fingerprint(model), "tokenizer": tokenized(place), "loading": {}}
+        else:
+            held = in_a_fresh_process(place, model_class, loader)
     except ValueError as error:
         raise ValueError(f"{source} cannot be recorded: {error}") from error
-    manifest = described(place) | files_beside(place)
-    if in_memory:
-        manifest |= {"fingerprint": fingerprint(model), "tokenizer": tokenized(place), "loading": {}}
-    else:
-        manifest |= in_a_fresh_one(place, model_class, loader)
     path = Path(output or place / FILE)
-    write(manifest, path)
+    write(described(place) | files_beside(place) | held, path)
     return path
 
 
-def in_a_fresh_one(folder: Path, model_class: str, loader: str) -> dict[str, Any]:
+def in_a_fresh_process(folder: Path, model_class: str, loader: str) -> dict[str, Any]:
     """What a checkpoint computes once it is loaded, and the weights that loading did not match."""
     loaded, failure = load_in_fresh_process(folder, model_class, loader, "auto", None)
     if failure:
-        raise ValueError(f"{folder} cannot be recorded: {failure}")
+        raise ValueError(failure)
     if loaded["missing"]:
-        names = ", ".join(loaded["missing"][:5])
+        names = listed(loaded["missing"])
         logger.warning(f"{folder} lacks weights of {loaded['class']}, which loading initialises anew: {names}")
-    kinds = ("missing", "unexpected", "mismatched")
     kept = {name: loaded.get(name) for name in ("fingerprint", "tokenizer")}
-    return kept | {"loading": {kind: loaded[kind] for kind in kinds}}
+    return kept | {"loading": {kind: loaded[kind] for kind in ("missing", "unexpected", "mismatched")}}
 
 
 def propose(path: Path, repo_id: str, token: str | None = None, revision: str | None = None) -> str:

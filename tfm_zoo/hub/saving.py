@@ -60,11 +60,7 @@ def save_pretrained(
 
 
 def save_whole(
-    model: TfmPreTrainedModel,
-    folder: Path,
-    is_main_process: bool,
-    weights: dict[str, torch.Tensor] | None,
-    **options: Any,
+    model: TfmPreTrainedModel, folder: Path, is_main_process: bool, weights: dict | None, **options: Any
 ) -> None:
     """Saves a sharded model as an ordinary one, on the first process."""
     weights = gathered(model) if weights is None else weights
@@ -92,7 +88,7 @@ def push_to_hub(
     """
     if getattr(self, "_hf_peft_config_loaded", False):  # only an adapter is saved
         push = super(TfmPreTrainedModel, self).push_to_hub
-        return push(repo_id, max_shard_size=max_shard_size, tags=listed(tags), **options)
+        return push(repo_id, max_shard_size=max_shard_size, tags=tags or [], **options)
     return save_and_push(self, repo_id, {"max_shard_size": max_shard_size}, tags, **options)
 
 
@@ -106,16 +102,12 @@ def save_and_push(
     """Saves to an empty folder, and uploads it."""
     api = HfApi(token=options.pop("token", None))
     repo_id = open_repository(api, repo_id, options.pop("private", None), options.get("revision"))
-    tags = [*(model.model_tags or []), *listed(tags)]
+    tags = [*(model.model_tags or ()), *([tags] if isinstance(tags, str) else tags or ())]
     options["commit_message"] = options.get("commit_message") or f"Upload {type(model).__name__}"
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder, **save_options)
         files = {path.name: path for path in Path(folder).iterdir()}
         return upload(api, repo_id, files, card_of_model(model, repo_id), tags, **options)
-
-
-def listed(tags: Sequence[str] | str | None) -> list[str]:
-    return [tags] if isinstance(tags, str) else list(tags or ())
 
 
 @contextmanager

@@ -63,17 +63,13 @@ class Comparison:
         return next((step for step in self.steps if step.relative > self.tolerance), None)
 
     def __str__(self) -> str:
-        first, shown = self.first, [step for step in self.steps if self.is_shown(step)]
+        first, whole = self.first, (*self.layers, "(output)")
+        shown = [step for step in self.steps if step is first or step.one.split(" ")[0] in whole]
         lines = [f"{'states after':56} {'difference':>10} {'relative':>10}"]
         lines += [f"{step}{'  <- differs first' if step is first else ''}" for step in shown]
         more = len(self.steps) - len(shown)
         lines += [f"({more} more in .steps)"] if more else []
         return "\n".join([*lines, *(f"- {hint}" for hint in self.hints)])
-
-    def is_shown(self, step: Step) -> bool:
-        """Whether a step is that of a layer or of a whole model, or the first that differs."""
-        name, _, which = step.one.partition(" ")
-        return step is self.first or name in (*self.layers, "(output)") or which.startswith("(input)")
 
 
 @torch.no_grad()
@@ -110,7 +106,10 @@ def compare(
     )
     same = names[0] == names[1]
     pairs = [(name, name) for name in ones if name in others] if same else zip(ones, others, strict=False)
-    comparison = Comparison([step(*pair, ones, others) for pair in pairs], tolerance, layers[0])
+    comparison = Comparison([], tolerance, layers[0])
+    for name, other_name in pairs:
+        difference = distances(ones[name].values, others[other_name].values).max().item()
+        comparison.steps.append(Step(name, other_name, difference, difference / largest_of(ones[name].values)))
     if comparison.first:
         pair = ones[comparison.first.one], others[comparison.first.other]
         comparison.hints = [*hints_of_calls(*(state.calls for state in pair)), *hints_of_tokens(*pair, mask, tolerance)]
@@ -122,13 +121,13 @@ def states_of(model: nn.Module, batch: Any, names: set[str], mask: torch.Tensor 
     calls = Calls()
 
     def keep(module: nn.Module, values: torch.Tensor) -> State:
-        return State(real(values, mask), calls.taken())
+        return State(real(values.float(), mask), calls.taken())
 
     with temporarily(list(model.modules()), training=False), watched(model, keep, names) as states, calls:
         arguments = batch if isinstance(batch, tuple) else (batch,)
         outputs = model(**batch) if isinstance(batch, Mapping) else model(*arguments)
     last = first_tensor(named(outputs))
-    return states | ({} if last is None else {"(output)": State(real(last, mask), calls.taken())})
+    return states | ({} if last is None else {"(output)": keep(model, last)})
 
 
 class Calls(TorchFunctionMode):
@@ -158,16 +157,10 @@ def real(values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     return values[mask.bool()] if values.shape[:2] == mask.shape else values.flatten(0, 1)
 
 
-def step(one: str, other: str, ones: dict[str, State], others: dict[str, State]) -> Step:
-    values, other_values = ones[one].values.float(), others[other].values.float()
-    if values.shape != other_values.shape:
-        return Step(one, other, float("inf"), float("inf"))
-    difference = distances(values, other_values).max().item()
-    return Step(one, other, difference, difference / largest_of(values))
-
-
 def distances(values: torch.Tensor, other_values: torch.Tensor) -> torch.Tensor:
-    """How far apart two states are at each place: infinitely where only one of them is finite."""
+    """How far apart two states are at each place: infinitely where only one of them is finite, and for other shapes."""
+    if values.shape != other_values.shape:
+        return torch.full_like(values, torch.inf)
     same = (values == other_values) | (values.isnan() & other_values.isnan())
     return (values - other_values).abs().masked_fill(same, 0).nan_to_num(nan=torch.inf, posinf=torch.inf)
 
@@ -195,22 +188,20 @@ def place_of_norms(calls: list[str]) -> str | None:
     norms = [call.startswith(NORMS) for call in calls]
     if not any(norms) or all(norms):
         return None
-    return {(True, True): "before and after", (True, False): "before its parts (pre-norm)"}.get(
-        (norms[0], norms[-1]), "after its parts (post-norm)" if norms[-1] else "inside its parts"
-    )
+    if norms[0]:
+        return "before and after" if norms[-1] else "before its parts (pre-norm)"
+    return "after its parts (post-norm)" if norms[-1] else "inside its parts"
 
 
 def hints_of_tokens(one: State, other: State, mask: torch.Tensor | None, tolerance: float) -> list[str]:
     """What the tokens tell at which two states differ."""
-    values, other_values = one.values.float(), other.values.float()
+    values, other_values = one.values, other.values
     if values.shape != other_values.shape or values.ndim < 2:
         return []
-    if mask is None or values.shape[0] != int(mask.sum()):
-        rows, mask = values.shape[:2] if values.ndim > 2 else (1, values.shape[0]), None
-        tokens = [(row, token) for row in range(rows[0]) for token in range(rows[1])]
-    else:
-        tokens = [tuple(place) for place in mask.nonzero().tolist()]
+    if mask is None or len(values) != int(mask.sum()):
+        mask = torch.ones(values.shape[:2] if values.ndim > 2 else (1, len(values)), dtype=torch.long)
+    tokens = list(map(tuple, mask.nonzero().tolist()))
     apart = distances(values, other_values) > tolerance * largest_of(values)
     differs = apart.reshape(len(tokens), -1).any(dim=1).tolist()
-    told = told_by_tokens(dict(zip(tokens, differs, strict=True)), mask.tolist() if mask is not None else None)
+    told = told_by_tokens(dict(zip(tokens, differs, strict=True)), mask.tolist())
     return [told] if told else []

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -24,9 +23,7 @@ from .manifest import FILE
 from .model_card import CARD
 from .origin import Origin, listed, origin_of
 
-#: what every manifest has
-FIELDS = ("tfm_zoo", "transformers", "torch", "settings", "code", "weights", "fingerprint")
-#: the types of what it may have
+#: the types of what a manifest has, and of what it may have
 FORM = {
     **{"tfm_zoo": "", "transformers": "", "torch": "", "tested": {...: []}, "loading": {...: []}, "tokenizer": {}},
     **{"settings": {...: {}}, "code": {...: ""}, "weights": {...: ""}, "files": {...: ""}},
@@ -37,6 +34,7 @@ FORM = {
 }
 OPTIONAL = ("tested", "files", "loading", "tokenizer", "labels", "states")
 MAY_BE_NONE = ("fingerprint", "tokenizer")
+FIELDS = tuple(name for name in FORM if name not in OPTIONAL)  # that every manifest has
 
 
 def verify(
@@ -81,12 +79,10 @@ def verify(
         raise ValueError(f"dtype={dtype!r} should be one of: auto, {', '.join(TOLERANCE)}.")
     folder = find(source, revision, token, needed=None if manifest else FILE)
     saved = read_manifest(folder, Path(manifest) if manifest else None)
-    config = read_json(folder / "config.json")
-    origin = origin_of(folder)
+    config, origin = read_json(folder / "config.json"), origin_of(folder)
     verdict = Verdict(str(source), code=str(origin))
-    comparisons.compare_versions(saved, origin, verdict)
     comparisons.compare_code(saved, folder, verdict)
-    comparisons.compare_shipped(saved, verdict)
+    comparisons.compare_versions(saved, origin, verdict)
     comparisons.compare_auto_map(saved, config, verdict)
     code_changed = not verdict.ok
     if code_only:
@@ -141,12 +137,11 @@ def class_of(config: dict[str, Any]) -> str:
         ValueError: if there is none.
     """
     names, targets = config.get("architectures"), config.get("auto_map") or {}
-    name = str(names[0]) if names and isinstance(names, list) else None
+    name = str(names[0]) if names and isinstance(names, list) else "AutoModel"
     if not targets:
-        known = getattr(transformers, name, None) if name and re.fullmatch(r"\w+", name) else transformers.AutoModel
-        if not hasattr(known, "from_pretrained"):
+        if not hasattr(getattr(transformers, name, None), "from_pretrained"):
             raise ValueError(f"it does not load: this transformers has no class {name}")
-        return name or "AutoModel"
+        return name
     auto = next((auto for auto, target in targets.items() if str(target).rpartition(".")[2] == name), None)
     if auto is None or not hasattr(transformers, auto):
         raise ValueError(f"it does not load: no Auto class in the auto_map of config.json gives a {name}")
@@ -165,11 +160,11 @@ def find(source: str | Path, revision: str | None, token: str | None, needed: st
         try:
             with quiet_retrying():
                 hf_hub_download(str(source), needed, revision=revision, token=token)
-        except LocalEntryNotFoundError as error:
-            raise FileNotFoundError(not_on_hub(source, error, revision)) from error
         except EntryNotFoundError as error:
             place = " on its main branch (others may have it)" if revision is None else f" at revision {revision!r}"
-            raise FileNotFoundError(without_manifest(f"{source}{place}")) from error
+            is_away = isinstance(error, LocalEntryNotFoundError)
+            reason = not_on_hub(source, error, revision) if is_away else without_manifest(f"{source}{place}")
+            raise FileNotFoundError(reason) from error
     return Path(snapshot_download(str(source), revision=revision, token=token, ignore_patterns=[*UNREAD_FORMATS]))
 
 

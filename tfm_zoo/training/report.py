@@ -19,7 +19,8 @@ from jinja2 import Template
 from transformers import PreTrainedModel
 
 from tfm_zoo.hub import push
-from tfm_zoo.hub.cards import facts_of_zoo_model, licence_of, tags_of, write_card
+from tfm_zoo.hub.cards import facts_of_zoo_model, licence_of, write_card
+from tfm_zoo.hub.model_card import tags_of
 from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
 from tfm_zoo.training.data import counted
 from tfm_zoo.training.run import Run
