@@ -71,14 +71,15 @@ def extracted(version: str, root: Path) -> Path:
 def assert_replayed(result: dict, folder: Path) -> None:
     """The outputs and tokens that were recorded, and no weight missing or left over."""
     recorded = torch.load(folder / "recorded.pt")
-    assert not result["unmatched"]
-    assert result["outputs"].keys() == recorded["outputs"].keys()
+    assert not result["unmatched"], f"{folder.name} has weights that are {result['unmatched']}"
+    assert result["outputs"].keys() == recorded["outputs"].keys(), f"{folder.name} gives {list(result['outputs'])}"
     for name, tensor in recorded["outputs"].items():
         error = f"output {name} of {folder.name} differs"
         largest = max(1.0, tensor.float().abs().max().item())  # another machine's rounding goes by it
         torch.testing.assert_close(result["outputs"][name], tensor, rtol=1e-6, atol=1e-6 * largest, msg=error)
     if "tokens" in recorded:
-        assert result["tokens"].tolist() == recorded["tokens"].tolist()
+        tokens, wanted = (each["tokens"].tolist() for each in (result, recorded))
+        assert tokens == wanted, f"{folder.name} writes {tokens} and not {wanted}"
 
 
 @EVERY_VERSION
