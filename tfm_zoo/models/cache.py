@@ -4,7 +4,7 @@ whether a caller's cache fits; and `generate` with these caches."""
 import torch
 from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMixin
 
-from .compat import CacheLayerMixin, DynamicLayer, LinearAttentionLayer, create_masks_for_generate
+from .compat import CACHE, CacheLayerMixin, DynamicLayer, LinearAttentionLayer, create_masks_for_generate
 from .layers import is_checkpointing
 
 SMALL = 1 << 15  # elements in the keys of a layer, up to which a copy is cheaper than reserved space
@@ -268,9 +268,9 @@ class TfmGenerationMixin(GenerationMixin):
     """transformers' generation, with caches that copy less."""
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict, *args, **kwargs):
-        is_callers = model_kwargs.get("past_key_values") is not None
+        is_callers = model_kwargs.get(CACHE) is not None
         prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
-        cache = model_kwargs.get("past_key_values")
+        cache = model_kwargs.get(CACHE)
         cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
         if is_callers:
             add_states(cache, self.config)  # before transformers asks for its length

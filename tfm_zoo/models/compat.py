@@ -2,7 +2,10 @@
 
 # ruff: noqa: F401
 
+from inspect import signature
+
 from torch._C._functorch import is_functorch_wrapped_tensor
+from transformers import GenerationMixin
 from transformers.activations import ACT2FN
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
 from transformers.integrations import use_experts_implementation
@@ -22,6 +25,8 @@ from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_torch_greater_or_equal
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
+#: the name of a cache in `generate` and in outputs; `forward` takes it as `past_key_values`, too
+CACHE = "cache" if "cache" in signature(GenerationMixin.prepare_inputs_for_generation).parameters else "past_key_values"
 varlen_attn = None
 if is_torch_greater_or_equal("2.12"):  # the first whose kernel takes a scale, windows and grouped heads
     from torch.nn.attention.varlen import varlen_attn

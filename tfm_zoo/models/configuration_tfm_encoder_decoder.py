@@ -42,7 +42,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
     """Configuration of the encoder-decoder family. The defaults are the base model of *Attention Is All You Need*."""
 
     model_type = "tfm_encoder_decoder"
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache"]
     modeling_file: ClassVar[str] = "modeling_tfm_encoder_decoder"
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "TfmEncoderDecoderConfig",

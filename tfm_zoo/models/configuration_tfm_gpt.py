@@ -68,7 +68,7 @@ class TfmGPTConfig(TfmConfig):
     """Configuration of the decoder family. The defaults are GPT-2 small (Radford et al. 2019)."""
 
     model_type = "tfm_gpt"
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache"]
     modeling_file: ClassVar[str] = "modeling_tfm_gpt"
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "TfmGPTConfig",

@@ -5,7 +5,7 @@ from transformers import Cache, DynamicCache
 
 from .batch import Batch, KeptTokens, Layout, Tokens
 from .cache import open_cache
-from .compat import create_causal_mask, create_sliding_window_causal_mask
+from .compat import CACHE, create_causal_mask, create_sliding_window_causal_mask
 from .inputs import asks_for, check_inputs, check_positions, count_positions, documents_of, is_traced, marks_padding
 from .kernels import takes_bounds
 from .linear_attention import padding_mask
@@ -123,7 +123,7 @@ def decoder_layouts(
                 f"attention_mask covers {attention_mask.shape[3]} keys, and the cache holds {keys} for layers with a "
                 'window: it should be a mask for each type of layer, {"full_attention": ..., "sliding_attention": ...}.'
             )
-    options = {"past_key_values": cache, "documents": documents, "is_causal": True, "in_blocks": has_window and is_new}
+    options = {CACHE: cache, "documents": documents, "is_causal": True, "in_blocks": has_window and is_new}
     return find_layouts(model, DECODER_MASKS, states, attention_mask, kept, **options)
 
 

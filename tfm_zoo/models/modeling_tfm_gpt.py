@@ -16,7 +16,7 @@ from transformers.modeling_outputs import (
 
 from .batch import Tokens
 from .cache import TfmGenerationMixin
-from .compat import OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
+from .compat import CACHE, OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_gpt import TfmGPTConfig
 from .counted_alibi import CountedLayouts, TfmCountedAlibi
 from .decoder_entrance import decoder_batch
@@ -107,6 +107,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         Raises:
             ValueError: for inputs that do not fit each other, the cache or the model; the message names the value.
         """
+        past_key_values = kwargs.pop("cache", past_key_values)  # its name in transformers 5.24
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)
         # Flash attention recognises packed sequences by the positions that a caller passes.
@@ -189,14 +190,16 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         input_ids: torch.LongTensor,
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,  # listed: transformers inspects the signature for it
+        cache: Cache | None = None,  # what transformers 5.24 calls `past_key_values`
         **kwargs,
     ) -> dict:
+        past_key_values = past_key_values if cache is None else cache
         if self.config.renew_longrope_cache and past_key_values is not None:
             last = self.config.rope_parameters["original_max_position_embeddings"]
             if past_key_values.get_seq_length() <= last < input_ids.shape[1]:
                 # The model then makes a cache, and reads the whole text again.
                 past_key_values = kwargs["next_sequence_length"] = None
-        kwargs |= {"past_key_values": past_key_values, "inputs_embeds": inputs_embeds}
+        kwargs |= {CACHE: past_key_values, "inputs_embeds": inputs_embeds}
         return super().prepare_inputs_for_generation(input_ids, **kwargs)
 
 
@@ -275,7 +278,7 @@ class TfmGPTForTokenClassification(TfmGPTHead):
         loss = None
         if labels is not None:
             loss = self.loss_function(logits, labels, config=self.config, num_items_in_batch=num_items_in_batch)
-        return TokenClassifierOutput(loss=loss, logits=logits, **passed_on(outputs, "past_key_values"))
+        return TokenClassifierOutput(loss=loss, logits=logits, **passed_on(outputs, CACHE))
 
 
 class TfmGPTForQuestionAnswering(TfmGPTHead):
@@ -313,4 +316,4 @@ class TfmGPTForQuestionAnswering(TfmGPTHead):
         everywhere = tokens.new_ones(tokens.shape[:2], dtype=torch.bool)
         outputs = self.model(*inputs, read_positions=everywhere, return_dict=True, **kwargs)
         found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
-        return QuestionAnsweringModelOutput(**found, **passed_on(outputs, "past_key_values"))
+        return QuestionAnsweringModelOutput(**found, **passed_on(outputs, CACHE))
