@@ -65,6 +65,12 @@ def test_missing_unexpected_and_misshapen_tensors_are_all_named(folder):
     assert "bert.encoder.layer.3.output.dense.bias" in message
 
 
+def test_what_was_given_beside_the_checkpoint_is_named(folder):
+    message = error_of(folder, norm_position="pre", hidden_dropout=0.2)
+    assert "missing: model.norm.weight" in message
+    assert "It may be for what was given: norm_position='pre', hidden_dropout=0.2." in message.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("name", "missing"),
     [

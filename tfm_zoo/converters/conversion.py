@@ -80,7 +80,7 @@ def convert(
     fields = settings_of(checkpoint.model) if architecture.library == "torch" else checkpoint.config
     config = to_zoo_config(architecture, completed(architecture, fields), model_class, config_overrides)
     skeleton = skeleton_of(model_class, config)
-    matched = match(architecture, head, checkpoint, skeleton)
+    matched = match(architecture, head, checkpoint, skeleton, config_overrides)
     if config.position_embedding_type == "sinusoidal":
         check_sinusoids(of_kind(Sinusoids, architecture, checkpoint), config, checkpoint.title)
     if config.position_embedding_type == "rotary":

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from transformers import PreTrainedModel
@@ -40,11 +40,18 @@ def split_steps(
     return complete, [step for step in others if not step.rule.optional and not filled >= set(step.writes)], filled
 
 
-def match(architecture: Architecture, head: Head, checkpoint: Checkpoint, skeleton: PreTrainedModel) -> Match:
+def match(
+    architecture: Architecture,
+    head: Head,
+    checkpoint: Checkpoint,
+    skeleton: PreTrainedModel,
+    overrides: Mapping[str, Any],
+) -> Match:
     """How a checkpoint, of this architecture and with this head, fills the zoo model that `skeleton` stands for.
 
     Raises:
-        ConversionError: naming what is missing, unexpected or of another shape.
+        ConversionError: naming what is missing, unexpected or of another shape, and the `overrides` of the
+            configuration, if there are.
     """
     tensors, names, parameters = by_canonical_name(architecture, checkpoint), zoo_names(skeleton), skeleton.state_dict()
     rules = architecture.tensor_rules([head, architecture.head(type(skeleton))], skeleton.config)
@@ -80,7 +87,12 @@ def match(architecture: Architecture, head: Head, checkpoint: Checkpoint, skelet
         left_out = (own := find(rules, name, "official")) is not None and isinstance(own[0], NotConverted)
         if name not in needed and not left_out and is_converted(architecture, name):
             (unused if is_of_a_head(architecture, name) else unexpected).append(name)
-    check_fit(checkpoint.title, skeleton, {"missing": missing, "unexpected": unexpected, "misshapen": misshapen})
+    complaints = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
+    given = ", ".join(f"{name}={value!r}" for name, value in overrides.items())
+    hint = (
+        f"\nIt may be for what was given: {given}. A model of another form starts from a configuration."
+    )
+    check_fit(checkpoint.title, skeleton, complaints, hint if given else "")
     return Match(steps, [names[name] for name in fresh if name not in tied], unused)
 
 
