@@ -99,7 +99,8 @@ class TfmCrossLayer(TfmLayer):
 
     def add_attention(self, config, layer_idx: int, sizes, **options) -> None:
         super().add_attention(config, layer_idx, sizes=sizes, **options)
-        self.add_sub_layer("encoder_attn", TfmCrossAttention(config, layer_idx, sizes), config)
+        cross_attention = TfmCrossAttention(config, layer_idx, layer_type="full_attention", sizes=sizes)
+        self.add_sub_layer("encoder_attn", cross_attention, config)
 
     def forward(self, hidden_states: torch.Tensor, *source: object, **kwargs) -> torch.Tensor:
         """Hidden states `(batch, length, hidden_size)` in and out; `source` are the fields of a [`Source`]."""
@@ -111,9 +112,6 @@ class TfmCrossLayer(TfmLayer):
 
 class TfmCrossAttention(TfmAttention):
     """Attention of the decoder to the encoder's last hidden state, without positions and windows."""
-
-    def __init__(self, config, layer_idx: int, sizes):
-        super().__init__(config, layer_idx, layer_type="full_attention", sizes=sizes)
 
     def forward(
         self,

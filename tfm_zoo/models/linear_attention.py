@@ -9,7 +9,7 @@ appended to each value, so that one state of shape `(head_dim, head_dim + 1)` fo
 that state is all that has to be kept.
 """
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 
 import torch
 from torch import nn
@@ -40,7 +40,8 @@ def linear_attention_forward(
         The output `(batch, length, heads, head_dim)`, zero where a query sees nothing. Sums, over many positions, are
         computed in float32.
     """
-    with in_full_precision(query.device.type):
+    device = query.device.type
+    with torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext():
         queries = feature_map(query).unflatten(1, (key.shape[1], -1))  # (batch, key heads, group, length, head_dim)
         keys, values = feature_map(key), F.pad(value.float(), (0, 1), value=1.0)
         if attention_mask is not None:
@@ -55,11 +56,6 @@ def linear_attention_forward(
         numerator, denominator = sums[..., :-1], sums[..., -1:]
         output = numerator / denominator.masked_fill(denominator == 0, 1.0)
     return output.flatten(1, 2).transpose(1, 2).to(value.dtype), None
-
-
-def in_full_precision(device_type: str) -> AbstractContextManager:
-    """Turns autocast off on a device that has it."""
-    return torch.autocast(device_type, enabled=False) if torch.amp.is_autocast_available(device_type) else nullcontext()
 
 
 def padding_mask(config, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs):
