@@ -89,9 +89,7 @@ def match(
             (unused if is_of_a_head(architecture, name) else unexpected).append(name)
     complaints = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
     given = ", ".join(f"{name}={value!r}" for name, value in overrides.items())
-    hint = (
-        f"\nIt may be for what was given: {given}. A model of another form starts from a configuration."
-    )
+    hint = f"\nIt may be for what was given: {given}. A model of another form starts from a configuration."
     check_fit(checkpoint.title, skeleton, complaints, hint if given else "")
     return Match(steps, [names[name] for name in fresh if name not in tied], unused)
 
