@@ -19,15 +19,18 @@ INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "am
 
 
 def write(results: list[dict], folder: Path) -> None:
-    """Writes `leaderboard-<date>.md` and a picture beside it."""
-    name = f"leaderboard-{date.today().isoformat()}"
+    """Writes `leaderboard-<date>.md` and a picture beside it. The date is that of the last result."""
+    name = f"leaderboard-{max(result['date'] for result in results)}"
+    machines = dict.fromkeys(
+        f"{result['date']}, {result['machine']}, {result['threads']} threads. {result['packages']}."
+        for result in results
+    )
     folder.mkdir(parents=True, exist_ok=True)
     picture(results, folder / f"{name}.png")
     lines = [
         "# The zoo beside other engines, on a CPU",
         "",
-        f"{date.today().isoformat()}, {machine()}, {results[0]['threads']} threads.",
-        f"{', '.join(found for package in PACKAGES if (found := release(package)))}.",
+        *machines,
         "",
         "Each cell: units a second, and in brackets how many times as fast as the official class in float32 that is.",
         "All contenders computed the same batches in turn, each in a process of its own. Fidelity is to the official",
@@ -38,6 +41,8 @@ def write(results: list[dict], folder: Path) -> None:
     ]
     for result in results:
         lines += ["", f"## {result['task']}, {result['kind']}", "", *table(result)]
+        if not result["finished"]:
+            lines += ["", "This run was stopped: cases are missing."]
         if result["failed"]:
             lines += ["", "Left out: " + "; ".join(f"{name} ({why})" for name, why in result["failed"].items()) + "."]
     lines += ["", "## What each ran", "", "| | |", "|---|---|"]
@@ -46,6 +51,12 @@ def write(results: list[dict], folder: Path) -> None:
     lines += ["", "```bash", "pip install openvino nncf llama-cpp-python gguf torchao", command, "```", ""]
     (folder / f"{name}.md").write_text("\n".join(lines))
     print(folder / f"{name}.md")
+
+
+def circumstances(threads: int) -> dict[str, str | int]:
+    """When, where and with what a result was made."""
+    packages = ", ".join(found for package in PACKAGES if (found := release(package)))
+    return {"date": date.today().isoformat(), "machine": machine(), "packages": packages, "threads": threads}
 
 
 def table(result: dict) -> list[str]:
@@ -58,9 +69,12 @@ def table(result: dict) -> list[str]:
     for name in names:
         cells = []
         for case, found in cases.items():
+            if name not in found:  # it failed later on
+                cells.append("-")
+                continue
             cell = f"{found[name]['rate']:.3g} ({found[name]['ratio']:.2f})"
             cells.append(f"**{cell}**" if best[case] == name else cell)
-        worst = [min(found[name][measure] for found in cases.values()) for measure in measures]
+        worst = [min(found[name][measure] for found in cases.values() if name in found) for measure in measures]
         lines.append("| " + " | ".join([name, *cells, *(f"{value:g}" for value in worst)]) + " |")
     return lines
 

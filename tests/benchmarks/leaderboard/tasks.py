@@ -52,13 +52,18 @@ def classifier() -> PreTrainedModel:
 def texts(name: str, count: int) -> list[str]:
     from datasets import load_dataset
 
+    for needed in (SHARED / "datasets" / name, CHECKPOINT):
+        if not needed.exists():
+            raise SystemExit(
+                f"This task reads {needed}, which is not here. --only GPT-2, LLaMA or Marian runs without."
+            )
     return load_dataset(str(SHARED / "datasets" / name), split="test").shuffle(seed=0)[:count]["text"]
 
 
 def text_batches(name: str, count: int, size: int, longest: int) -> dict[str, list[dict]]:
     """Batches of texts in the order given, and sorted by their numbers of tokens, as sentence-transformers does."""
-    tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
-    ids = tokenizer(texts(name, count * size), truncation=True, max_length=longest)["input_ids"]
+    rows = texts(name, count * size)
+    ids = AutoTokenizer.from_pretrained(CHECKPOINT)(rows, truncation=True, max_length=longest)["input_ids"]
     orders = {"as given": ids, "sorted": sorted(ids, key=len, reverse=True)}
     return {
         f"{name}, {order}": [padded(rows[start : start + size]) for start in range(0, len(rows), size)]

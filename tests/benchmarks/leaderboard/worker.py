@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -15,12 +16,20 @@ from .tasks import TASKS
 
 class Worker:
     def __init__(self, name: str, threads: int):
-        self.name, self.process = name, ProcessPoolExecutor(1, get_context("spawn"))
-        self.process.submit(torch.set_num_threads, threads)
+        self.name, self.threads = name, threads
+        self.start()
+
+    def start(self) -> None:
+        self.process = ProcessPoolExecutor(1, get_context("spawn"))
+        self.process.submit(torch.set_num_threads, self.threads)
 
     def __call__(self, function: Callable, *arguments):
         """Calls a function of this module there."""
-        return self.process.submit(function, *arguments).result()
+        try:
+            return self.process.submit(function, *arguments).result()
+        except BrokenProcessPool as error:
+            self.start()  # for the next task
+            raise RuntimeError("its process died") from error
 
 
 loaded: Callable[[dict], np.ndarray] | None = None
