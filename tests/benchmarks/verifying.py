@@ -19,13 +19,14 @@ from transformers.utils import logging
 
 from tfm_zoo import from_official
 
-#: runs a line of Python on a folder, and prints the most memory in KiB: its own, and of a process that it started
+#: runs a line of Python on a folder, and prints the most memory in KiB: its own, and of a process that it started. (The
+#: operating system counts what started a process as the process's own, but for VmHWM.)
 PROGRAM = """
-import sys
-from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
+import re, sys
+from resource import RUSAGE_CHILDREN, getrusage
 folder = sys.argv[1]
 {}
-print(getrusage(RUSAGE_SELF).ru_maxrss, getrusage(RUSAGE_CHILDREN).ru_maxrss)
+print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1], getrusage(RUSAGE_CHILDREN).ru_maxrss)
 """
 LOAD = "import {}; from transformers import AutoModelForCausalLM as auto; auto.from_pretrained(folder)"
 STEPS = {

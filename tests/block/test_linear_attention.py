@@ -18,6 +18,7 @@ from tfm_zoo import (
 )
 from tfm_zoo.converters import ConversionError
 from tfm_zoo.models.batch import Layout
+from tfm_zoo.models.compat import CACHE
 from tfm_zoo.models.layers import TfmAttention
 from tfm_zoo.models.linear_attention import CHUNK, feature_map
 
@@ -218,10 +219,10 @@ def test_a_conversation_goes_on_after_compiled_steps(fields):
     compiled = CompileConfig(backend="aot_eager", fullgraph=True, dynamic=False, mode=None)
     compiled._compile_all_devices = True
     options = {"do_sample": False, "max_new_tokens": 5}
-    first = model.generate(ids, past_key_values=cache, use_cache=True, compile_config=compiled, **options)
+    first = model.generate(ids, **{CACHE: cache}, use_cache=True, compile_config=compiled, **options)
     assert int(cache.get_seq_length()) == 10
     turn = torch.cat([first, torch.randint(5, 60, (2, 3))], dim=1)
-    again = model.generate(turn, past_key_values=cache, use_cache=True, **options)
+    again = model.generate(turn, **{CACHE: cache}, use_cache=True, **options)
     assert torch.equal(again, model.generate(turn, use_cache=False, **options))
 
 

@@ -6,6 +6,7 @@ from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
 from tfm_zoo.models.cache import TfmGrowingLayer
+from tfm_zoo.models.compat import CACHE
 from tfm_zoo.models.source_cache import TfmSourceCache, equal_rows
 
 from ..tiny import ragged_batch, tiny_model
@@ -153,7 +154,7 @@ def test_a_cache_of_the_source_that_does_not_fit_is_not_used(make):
     generated = []
     for sources in (make(model.config), TfmSourceCache()):
         cache = EncoderDecoderCache(DynamicCache(config=model.config), sources)
-        generated.append(model.generate(ids, past_key_values=cache, max_new_tokens=5, do_sample=False))
+        generated.append(model.generate(ids, **{CACHE: cache}, max_new_tokens=5, do_sample=False))
     assert torch.equal(*generated)
 
 

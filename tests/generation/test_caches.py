@@ -7,6 +7,8 @@ import torch
 from torch.nn import functional as F
 from transformers import DynamicCache, QuantizedCache, StaticCache
 
+from tfm_zoo.models.compat import CACHE
+
 from .models import IN_EVERY_WAY, LENGTHS, NEW_TOKENS, VOCABULARY, assert_varied, generate, pair, prompts
 
 EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", IN_EVERY_WAY)
@@ -56,7 +58,7 @@ def test_cache_by_hand(architecture, make):
     model, _ = pair(architecture)
     wanted = generate(model, prompts(), use_cache=False)
     cache = make(model.config)
-    made = generate(model, prompts(), past_key_values=cache)
+    made = generate(model, prompts(), **{CACHE: cache})
     assert made.past_key_values is cache
     assert cache.get_seq_length() == LENGTH - 1
     assert made.sequences.equal(wanted.sequences)
@@ -107,7 +109,7 @@ def chat(model, turns: list[torch.LongTensor], cache=None) -> list[torch.LongTen
         mask = F.pad(mask, (0, said.shape[1] - mask.shape[1]), value=1)
         options = {"max_new_tokens": 5, "eos_token_id": None}
         fresh = generate(model, {"input_ids": said, "attention_mask": mask}, **options)
-        kept = generate(model, {"input_ids": said, "attention_mask": mask}, past_key_values=cache, **options)
+        kept = generate(model, {"input_ids": said, "attention_mask": mask}, **{CACHE: cache}, **options)
         assert kept.sequences.equal(fresh.sequences)
         torch.testing.assert_close(kept.scores, fresh.scores, rtol=1e-5, atol=1e-5)
         cache, said = kept.past_key_values, fresh.sequences
@@ -136,7 +138,7 @@ def test_chat_with_a_static_cache(architecture):
 
 @EVERY_ARCHITECTURE
 def test_one_past_with_two_futures(architecture):
-    """A copy of a cache goes its own way, and one that is cut back forgets."""
+    """A copy of a cache goes its own way, and one that is cut back forgets; by either of the names of releases."""
     model, _ = pair(architecture)
     inputs = prompts()
     with torch.no_grad():
@@ -144,12 +146,12 @@ def test_one_past_with_two_futures(architecture):
         branches = [past, copy.deepcopy(past)]
         seen = [inputs["input_ids"]] * 2
         for step in range(4):
-            for branch, cache in enumerate(branches):
+            for branch, (name, cache) in enumerate(zip(("past_key_values", "cache"), branches, strict=True)):
                 ids = torch.full((4, 1), 10 + 7 * step + 31 * branch)
                 seen[branch] = torch.cat((seen[branch], ids), dim=1)
                 mask = torch.cat((inputs["attention_mask"], torch.ones(4, step + 1, dtype=torch.long)), dim=1)
                 wanted = model(seen[branch], attention_mask=mask, use_cache=False).logits[:, -1]
-                logits = model(ids, attention_mask=mask, past_key_values=cache).logits[:, -1]
+                logits = model(ids, attention_mask=mask, **{name: cache}).logits[:, -1]
                 torch.testing.assert_close(logits, wanted, rtol=1e-5, atol=1e-5)
 
 

@@ -6,6 +6,7 @@ from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
+from tfm_zoo.models.compat import CACHE
 
 from ..tiny import ragged_batch, tiny_model
 from .models import assert_varied, generate
@@ -79,7 +80,7 @@ def test_cached_as_not_cached(fields, strategy):
             StaticCache(config=model.config.get_text_config(decoder=True), max_cache_len=40), DynamicCache()
         ),
     ):
-        assert_same(generate(model, sources(), past_key_values=cache, **strategy), wanted)
+        assert_same(generate(model, sources(), **{CACHE: cache}, **strategy), wanted)
 
 
 @pytest.mark.parametrize(

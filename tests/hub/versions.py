@@ -46,6 +46,7 @@ AUTO_CLASSES = {
 #: what differs (a release of transformers, a version of the zoo, a checkpoint, the error), and why it cannot be mended
 KNOWN = {
     r"5\.1[23]\.\d+: 0\..*'bool' object": "the code of these versions reads dicts that came with transformers 5.14",
+    r"5\.(2[4-9]|[3-9]\d)\.\d+: 0\..*(attention_mask of shape| writes )": "their code knows a cache by its older name",
     r"5\.17\.\d+: 0\.2.*'float' object": "5.17 takes a rope_theta of all layers for parameters by type of layer",
     r"5\.1[2-7]\.\d+: today, from-fsmt: .* is invalid for input": "beam search reads the source's vocabulary size",
 }

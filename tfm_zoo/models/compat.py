@@ -2,10 +2,7 @@
 
 # ruff: noqa: F401
 
-from inspect import signature
-
 from torch._C._functorch import is_functorch_wrapped_tensor
-from transformers import GenerationMixin
 from transformers.activations import ACT2FN
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
 from transformers.integrations import use_experts_implementation
@@ -20,13 +17,12 @@ from transformers.masking_utils import (
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs
+from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_torch_greater_or_equal
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-#: the name of a cache in `generate` and in outputs; `forward` takes it as `past_key_values`, too
-CACHE = "cache" if "cache" in signature(GenerationMixin.prepare_inputs_for_generation).parameters else "past_key_values"
+CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"  # in `generate` and in outputs
 varlen_attn = None
 if is_torch_greater_or_equal("2.12"):  # the first whose kernel takes a scale, windows and grouped heads
     from torch.nn.attention.varlen import varlen_attn

@@ -193,13 +193,12 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         cache: Cache | None = None,  # what transformers 5.24 calls `past_key_values`
         **kwargs,
     ) -> dict:
-        past_key_values = past_key_values if cache is None else cache
-        if self.config.renew_longrope_cache and past_key_values is not None:
+        cache = past_key_values if cache is None else cache
+        if self.config.renew_longrope_cache and cache is not None:
             last = self.config.rope_parameters["original_max_position_embeddings"]
-            if past_key_values.get_seq_length() <= last < input_ids.shape[1]:
-                # The model then makes a cache, and reads the whole text again.
-                past_key_values = kwargs["next_sequence_length"] = None
-        kwargs |= {CACHE: past_key_values, "inputs_embeds": inputs_embeds}
+            if cache.get_seq_length() <= last < input_ids.shape[1]:
+                cache = kwargs["next_sequence_length"] = None  # the model makes one, and reads the whole text again
+        kwargs |= {CACHE: cache, "inputs_embeds": inputs_embeds}
         return super().prepare_inputs_for_generation(input_ids, **kwargs)
 
 
