@@ -11,8 +11,8 @@ from transformers import PreTrainedModel
 from ..plugin.families import auto_class_of
 
 CARD = "README.md"
-#: the releases of transformers under which every kind of checkpoint is loaded by its own code, oldest first. (Of a local
-#: folder's code 5.6 and 5.9 copy only what the first file imports, and not what that imports in turn.)
+#: the releases of transformers under which every kind of checkpoint is loaded by its own code, oldest first. (Those of
+#: old, such as 5.6 and 5.9, copy of a local folder's code only what the first file imports, and not what that imports.)
 TESTED = ("5.12", "5.15", "5.17", "5.20", "5.23", "5.24")
 #: how tfm_zoo gets onto a machine: no index of packages has it
 INSTALL = "`pip install .` in a clone of tfm_zoo"
