@@ -42,8 +42,9 @@ def decoder_batch(
 
     # (Even without a cache here: continuous batching keeps one of its own.)
     check_inputs(model, tokens, attention_mask, seen=seen, is_decoder=True)
-    # (A graph cannot tell what is packed. With a cache nothing may be, whose masks count what it holds, too.)
-    documents = None if is_callers and is_traced(given) else documents_of(model, tokens, attention_mask)
+    # (A graph cannot tell what is packed. With a cache nothing may be: masks count what it holds, and pages are apart.)
+    is_apart = options.get(CACHE) is not None or (is_callers and is_traced(given))
+    documents = None if is_apart else documents_of(model, tokens, attention_mask)
     is_packed = documents is not None and not is_traced(documents)
     if is_packed and (is_callers or use_cache):
         raise ValueError(

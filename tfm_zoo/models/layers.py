@@ -9,7 +9,7 @@ from torch import nn
 from transformers import Cache, GradientCheckpointingLayer
 
 from .batch import EVERYTHING, Layout
-from .compat import ACT2FN, ALL_ATTENTION_FUNCTIONS
+from .compat import ACT2FN, ALL_ATTENTION_FUNCTIONS, CACHE
 from .kernels import choose_kernel, eager_attention_forward
 from .norms import make_head_norm, make_norm, multiplier, norm_heads
 from .positions import rotate
@@ -157,6 +157,8 @@ class TfmAttention(nn.Module):
             kwargs["state"] = past_key_values.layers[self.layer_idx]
         elif past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
+        elif kwargs.get(CACHE) is not None:  # a paged one, in transformers since 5.24, which completes the arguments
+            key, value = kwargs.pop(CACHE).update(key, value, self.layer_idx, kwargs=kwargs)
 
         implementation = self.config._attn_implementation
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)

@@ -96,7 +96,8 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
                     "input_ids where source and target have one vocabulary (share_encoder_decoder_embeddings)."
                 )
             decoder_input_ids = shift_right(self.config, input_ids)
-        past_key_values = kwargs.pop("cache", past_key_values)  # its name in transformers 5.24
+        if isinstance(kwargs.get("cache"), Cache):  # its name in transformers 5.24, and that of a paged one
+            past_key_values = kwargs.pop("cache")
         attention_mask = real_tokens(self.config, input_ids, attention_mask)
         # Both sides are checked before either of them runs.
         source = None

@@ -107,7 +107,8 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         Raises:
             ValueError: for inputs that do not fit each other, the cache or the model; the message names the value.
         """
-        past_key_values = kwargs.pop("cache", past_key_values)  # its name in transformers 5.24
+        if isinstance(kwargs.get("cache"), Cache):  # its name in transformers 5.24, and that of a paged one
+            past_key_values = kwargs.pop("cache")
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)
         # Flash attention recognises packed sequences by the positions that a caller passes.

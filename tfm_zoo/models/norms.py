@@ -23,9 +23,6 @@ class TfmRMSNorm(nn.Module):
         wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return weight * wide.to(hidden_states.dtype)
 
-    def extra_repr(self) -> str:
-        return f"{self.weight.shape[0]}, eps={self.eps}"
-
 
 class TfmZeroCenteredRMSNorm(TfmRMSNorm):
     """The same with `1 + weight` in place of the weight (Gemma), in float32; models start it at zero."""
