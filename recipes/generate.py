@@ -71,7 +71,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error(f"--num_samples {args.num_samples}: {args.num_beams} beams give at most so many texts")
     if args.num_beams == 1 and args.temperature == 0 and args.num_samples > 1:
         parser.error("--temperature 0 gives one text for each prompt: leave --num_samples out, or take --num_beams")
-    args.prompts += filter(None, lines_of(args.file, parser.error))
+    args.prompts += filter(None, lines_of(args.file, parser.error, ": write its prompts to a text file"))
     args.error = parser.error
     return args
 

@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> None:
     for name in ("batch_size", "num_beams", "max_length"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             parser.error(f"{name} must be at least 1, not {getattr(args, name)}")
-    sentences = args.sentences + lines_of(args.file, parser.error)
+    sentences = args.sentences + lines_of(args.file, parser.error, ": write its sentences to a text file")
     if not any(sentence.strip() for sentence in sentences):
         parser.error("give sentences, or a --file with one sentence per line")
 

@@ -423,7 +423,7 @@ def named_config(name: str, **overrides: Any) -> TfmConfig:
     """
     if name not in NAMED_CONFIGS:
         known = ", ".join(NAMED_CONFIGS)
-        raise ValueError(f"There is no configuration named {name!r}; there are: {known}.{suggestion(name)}")
+        raise ValueError(f"There is no configuration named {name!r}.{suggestion(name)} There are: {known}.")
     config_class, fields = NAMED_CONFIGS[name]
     check_overrides(overrides, config_class)
     return config_class(**config_class.merged(deepcopy(fields), overrides))
