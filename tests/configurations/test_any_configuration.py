@@ -277,7 +277,7 @@ def gradients(model, batch: dict) -> dict[str, torch.Tensor | None]:
 
 
 @pytest.mark.slow
-@settings(COMMON, max_examples=150)
+@settings(COMMON, max_examples=60)
 @given(
     model=st.one_of(
         st.tuples(HEAD, architectures()), st.tuples(DECODER, decoders()), st.tuples(TRANSLATOR, translators())

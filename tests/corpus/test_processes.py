@@ -24,8 +24,8 @@ LAUNCH = ["-m", "accelerate.commands.launch", "--quiet", "--config_file", RECIPE
 def command(encoder, texts, tmp_path_factory):
     """Makes the arguments of a run into a folder: 80 parts of texts of many lengths."""
     file = tmp_path_factory.mktemp("texts") / "texts.parquet"
-    pq.write_table(pa.table({"text": texts * 400}), file, row_group_size=3333)
-    return lambda out: [encoder, "--pooling", "mean", "--data_files", file, "--rows_per_part", 500, "--output_dir", out]
+    pq.write_table(pa.table({"text": texts * 160}), file, row_group_size=3333)
+    return lambda out: [encoder, "--pooling", "mean", "--data_files", file, "--rows_per_part", 200, "--output_dir", out]
 
 
 def start(*arguments) -> subprocess.Popen:

@@ -137,12 +137,13 @@ def test_official_classes_are_the_control(name):
 
 @torch.no_grad()
 @pytest.mark.slow  # transformers compiles the making of such a mask
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["ModernBERT", "Mistral", "BLOOM", "T5's encoder"])
 def test_flex_attention_keeps_them_apart(name):
+    """Each kind of mask: of all and of a window, with and without causality; with a bias. (A mask of ones is none.)"""
     head, fields = MODELS[name]
     model = tiny_model(head, **fields)
     model.set_attn_implementation("flex_attention")
-    for mask in MASKS.values():
+    for mask in (None, PADDED):
         assert max(differences(model, mask, with_gradients=False)) < 1e-5
 
 

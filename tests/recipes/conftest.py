@@ -1,11 +1,13 @@
 """A tiny checkpoint, texts that a tiny model learns, and the recipe run in this process or in its own."""
 
+import gc
 import importlib.util
 import json
 import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +16,7 @@ import datasets
 import pytest
 import torch
 from accelerate.state import AcceleratorState, GradientState
+from datasets.fingerprint import generate_random_fingerprint
 from transformers import BertConfig, BertModel
 
 from tfm_zoo.training import report
@@ -22,7 +25,7 @@ from tfm_zoo.training.run import run_script
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 from tfm_zoo.visualization import plot_training
 
-from ..forks import with_libraries
+from ..forks import Forks, with_libraries
 from .in_a_row import no_picture
 
 ROOT = Path(__file__).parents[2]
@@ -74,11 +77,19 @@ def one_thread_and_own_cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="package", autouse=True)
-def few_pictures():
-    """Half a second is saved in each run of which no test looks at the picture; its file is there, and empty."""
+def quick_runs():
+    """What no test looks at is not made: pictures, whose files are there, and empty; and digests of data in memory, by
+    which `datasets` would find in its cache what was made of them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report, "plot_training", no_picture)
+        patch.setattr("datasets.arrow_dataset.generate_fingerprint", lambda _: generate_random_fingerprint())
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen():
+    """The garbage collector, which every run calls, skips what the tests before have imported."""
+    gc.freeze()
 
 
 @pytest.fixture
@@ -156,6 +167,12 @@ class Recipe:
     def __call__(self, **options) -> dict[str, float]:
         return run_here(self.module, self.options | options)
 
+    def trained(self, **options) -> Loop:
+        """The loop after its last step: without final figures and card, which cost as much as a few steps."""
+        loop = self.prepare(**options)
+        loop.train()
+        return loop
+
     def prepare(self, **options) -> Loop:
         """All that the recipe does before the first step."""
         forget_processes()
@@ -197,11 +214,11 @@ def pairs(tmp_path_factory) -> Path:
     """Sequences of 2 to 4 letters and their reverses, none twice: a folder of JSON files, one for each split."""
     rng = random.Random(0)
     sources: dict[str, None] = {}
-    while len(sources) < 700:
+    while len(sources) < 634:
         sources[" ".join(rng.choices("abcde", k=rng.randint(2, 4)))] = None
     rows = [{"en": source, "de": source[::-1]} for source in sources]
     folder = tmp_path_factory.mktemp("pairs")
-    for split, part in {"train": rows[:600], "validation": rows[600:650], "test": rows[650:]}.items():
+    for split, part in {"train": rows[:600], "validation": rows[600:620], "test": rows[620:]}.items():
         (folder / f"{split}.json").write_text(json.dumps(part))
     return folder
 
@@ -303,6 +320,11 @@ def own(tmp_path):
     return own
 
 
+def logged(loop: Loop, key: str) -> list:
+    """The entries of a loop's log that have a key."""
+    return [entry[key] for entry in loop.state.log_history if key in entry]
+
+
 #: what differs between the logs of two equal runs
 CLOCK = {"eval_samples_per_second", "train_runtime"}
 
@@ -332,20 +354,24 @@ def as_argv(options: dict) -> list[str]:
     return argv
 
 
-def run_in_a_row(jobs: list[dict], launcher: str, folder: Path) -> None:
-    """Run jobs of `in_a_row.py` in the processes that a shipped launcher starts, in float32 unless a job says more."""
+def run_in_a_row(jobs: list[dict], launcher: str, folder: Path) -> str:
+    """Run jobs of `in_a_row.py` in the processes that a shipped launcher starts, in float32 unless a job says more.
+    Returns what they write to stderr."""
     (folder / "jobs.json").write_text(json.dumps(jobs))
     config = ROOT / "recipes" / "accelerate" / f"{launcher}.yaml"
     options = ["--config_file", config, "--mixed_precision", "no", "--module"]
-    run_python("-m", "accelerate.commands.launch", *options, "tests.recipes.in_a_row", folder / "jobs.json")
+    command = ["-m", "accelerate.commands.launch", *options, "tests.recipes.in_a_row", folder / "jobs.json"]
+    return run_python(*command).stderr
 
 
-def run_python(*command: object, check: bool = True, **env: str) -> subprocess.CompletedProcess:
+def run_python(
+    *command: object, check: bool = True, forks: Callable[[], Forks] = with_libraries
+) -> subprocess.CompletedProcess:
     """Run Python in a fresh process that sees the repository, but no network."""
-    run = subprocess.run if command[0] == "-m" else with_libraries().run
+    run = subprocess.run if command[0] == "-m" else forks().run
     ended = run(
         [sys.executable, *map(str, command)],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | env,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=600,

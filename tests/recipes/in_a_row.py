@@ -1,11 +1,13 @@
 """What a launcher starts: `in_a_row.py jobs.json` runs recipes, one after the other, in the same processes."""
 
 import gc
+import hashlib
 import importlib.util
 import json
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import torch
 import torch.distributed as dist
@@ -18,8 +20,8 @@ from transformers.distributed import DistributedConfig
 import tfm_zoo
 from tfm_zoo.models.losses import FEW, IGNORED
 from tfm_zoo.training import report
-from tfm_zoo.training.loop import train_step
-from tfm_zoo.training.run import start_accelerator
+from tfm_zoo.training.loop import train, train_step
+from tfm_zoo.training.run import end_training, start_accelerator
 from tfm_zoo.training.sharding import whole_weights
 from tfm_zoo.training.tasks.pretraining import PretrainingOptions, PretrainingTask
 
@@ -29,12 +31,45 @@ VOCABULARY = FEW // 512  # up to 512 labelled tokens are few
 WITH_FSDP, WITH_DEEPSPEED = (f"ACCELERATE_USE_{engine}" in os.environ for engine in ("FSDP", "DEEPSPEED"))
 
 
-def run(recipe: str, argv: list[str]) -> None:
+def as_program(recipe: str, argv: list[str]) -> ModuleType:
     spec = importlib.util.spec_from_file_location("recipe", recipe)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     sys.argv = [recipe, *argv]
-    module.main(argv)
+    return module
+
+
+def run(recipe: str, argv: list[str]) -> None:
+    as_program(recipe, argv).main(argv)
+
+
+class StoppedError(Exception):
+    """A run was stopped in a step."""
+
+
+def noted(recipe: str, argv: list[str], folder: str, last: int) -> None:
+    """Run a recipe, perhaps until an error in step `last`, and note digests of what each process reads in each step."""
+    loop = as_program(recipe, argv).prepare(argv)
+    task_loss = loop.task.loss
+
+    def loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        if loop.state.step == last:
+            raise StoppedError
+        ids = batch["input_ids"]
+        rows = zip(ids, batch.get("attention_mask", ids >= 0).bool(), strict=True)
+        digests = [hashlib.sha256(str(row[is_real].tolist()).encode()).hexdigest() for row, is_real in rows]
+        with Path(folder, os.environ.get("RANK", "0")).open("a") as file:
+            print(json.dumps([loop.state.step, digests]), file=file)
+        return task_loss(model, batch)
+
+    loop.task.loss = loss
+    try:
+        train(loop)
+    except StoppedError:
+        loop.model = None
+        end_training(loop.accelerator)
+        if loop.run.lock:
+            loop.run.lock.release()
 
 
 def save(folder: str) -> None:

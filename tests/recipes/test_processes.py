@@ -3,18 +3,18 @@
 import json
 import shlex
 import signal
-import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from ..forks import with_recipes
 from .conftest import (
     CLOCK,
     LM_RECIPE,
     PRETRAINING_RECIPE,
     RECIPE,
-    ROOT,
     TEXT,
     TRANSLATION_RECIPE,
     as_argv,
@@ -29,6 +29,7 @@ from .conftest import (
 )
 
 pytestmark = pytest.mark.slow
+run = partial(run_python, forks=with_recipes)
 
 # Runs a recipe, which gets a signal before an optimiser step, or when it opens a file with such a name.
 STOPPED = """
@@ -55,31 +56,6 @@ else:
     sys.addaudithook(at_file)
 runpy.run_path(script, run_name="__main__")
 """
-# Runs a recipe on any number of processes, and notes digests of what each step reads, until it kills itself in one.
-NOTED = """
-import hashlib, json, os, runpy, signal, sys
-from pathlib import Path
-
-folder, last, script, *sys.argv[1:] = sys.argv[1:]
-recipe = runpy.run_path(script)
-loop = recipe["prepare"]()
-task_loss = loop.task.loss
-
-def digest(ids, mask):
-    return hashlib.sha256(str(ids[mask.bool()].tolist()).encode()).hexdigest()
-
-def noted(model, batch):
-    if loop.state.step == int(last):
-        os.kill(os.getpid(), signal.SIGKILL)
-    ids = batch["input_ids"]
-    digests = [digest(*row) for row in zip(ids, batch.get("attention_mask", ids >= 0))]
-    with open(Path(folder) / os.environ.get("RANK", "0"), "a") as file:
-        print(json.dumps([loop.state.step, digests]), file=file)
-    return task_loss(model, batch)
-
-loop.task.loss = noted
-recipe["train"](loop)
-"""
 # Runs a recipe that may have few files open at a time.
 FEW_FILES = """
 import resource, runpy, sys
@@ -88,15 +64,15 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 script, *sys.argv[1:] = sys.argv[1:]
 runpy.run_path(script, run_name="__main__")
 """
-LAUNCHER = ["--config_file", ROOT / "recipes" / "accelerate" / "cpu.yaml"]
 STEPS = {"checkpointing_steps": 3, "save_total_limit": 10, "logging_steps": 5, "num_train_epochs": 3}
 OPTIONS = STEPS | {
     "per_device_train_batch_size": 4,
     "gradient_accumulation_steps": 2,  # 8 steps an epoch
     "freeze_epochs": 1,
     "group_by_length": "true",
+    "num_train_epochs": 2,
 }
-STREAMED = {"streaming": "true", "max_train_steps": 21}
+STREAMED = {"streaming": "true", "max_train_steps": 15}
 TRANSLATION_SIZES = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
 TRANSLATION_OPTIONS = STEPS | {
     "per_device_train_batch_tokens": 600,
@@ -152,7 +128,7 @@ def test_killed_and_resumed_is_as_never_killed(recipe, files, with_dropout, tmp_
     resumed = options | {"output_dir": tmp_path / "killed", "resume_from_checkpoint": "auto"}
 
     def kill(place: int | str) -> None:
-        killed = run_python("-c", STOPPED, int(signal.SIGKILL), place, RECIPE, *as_argv(resumed), check=False)
+        killed = run("-c", STOPPED, int(signal.SIGKILL), place, RECIPE, *as_argv(resumed), check=False)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
 
     run_here(recipe, options | {"output_dir": tmp_path / "whole"})
@@ -161,7 +137,7 @@ def test_killed_and_resumed_is_as_never_killed(recipe, files, with_dropout, tmp_
     kill("-checkpoint-15/trainer_state.json")  # while the checkpoint of step 15 is being written
     assert steps(tmp_path / "killed") == [3, 6, 9, 12]
     run_here(recipe, resumed)
-    assert steps(tmp_path / "killed") == [3, 6, 9, 12, 15, 18, 21, 24]
+    assert steps(tmp_path / "killed") == [3, 6, 9, 12, 15]
     identical(tmp_path / "killed", tmp_path / "whole")
 
 
@@ -169,31 +145,31 @@ def test_ctrl_c_and_the_command_that_it_names(files, checkpoint, tmp_path):
     """A run as a program, which somebody stops, and goes on with as it says."""
     options = {"output_dir": tmp_path / "run", "max_train_steps": 5, "checkpointing_steps": 2, "with_tracking": "false"}
     argv = as_argv(defaults(files, checkpoint) | options)
-    stopped = run_python("-c", STOPPED, int(signal.SIGINT), 4, RECIPE, *argv, check=False)
+    stopped = run("-c", STOPPED, int(signal.SIGINT), 4, RECIPE, *argv, check=False)
     assert stopped.returncode == 128 + signal.SIGINT and "Traceback" not in stopped.stderr
     said, command = stopped.stderr.splitlines()[-1].split(": ", 1)
     assert said == "Stopped at step 3 of 5. This goes on from step 2"
     python, *words = shlex.split(command)
     assert (python, Path(words[0])) == ("python", RECIPE)
-    assert "checkpoint-2, step 2 of 5" in run_python(*words).stderr
+    assert "checkpoint-2, step 2 of 5" in run(*words).stderr
     assert json.loads((tmp_path / "run" / "all_results.json").read_text())["train_steps"] == 5
 
 
 def test_killed_and_resumed_language_model_is_as_never_killed(train_lm, tmp_path):
     options = LM_OPTIONS | validated(tmp_path, STREAMED | {"dataloader_num_workers": 1})
     argv = as_argv(lm_defaults(tmp_path) | options | {"output_dir": tmp_path / "killed"})
-    killed = run_python("-c", STOPPED, int(signal.SIGKILL), 12, LM_RECIPE, *argv, check=False)
+    killed = run("-c", STOPPED, int(signal.SIGKILL), 12, LM_RECIPE, *argv, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert steps(tmp_path / "killed") == [3, 6, 9]
     train_lm(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **options)
     train_lm(output_dir=tmp_path / "whole", **options)
-    assert steps(tmp_path / "killed") == [3, 6, 9, 12, 15, 18, 21]
+    assert steps(tmp_path / "killed") == [3, 6, 9, 12, 15]
     identical(tmp_path / "killed", tmp_path / "whole")
 
 
 def test_killed_and_resumed_translation_is_as_never_killed(train_translation, pairs, tmp_path):
     argv = as_argv(translation_defaults(pairs) | TRANSLATION_OPTIONS | {"output_dir": tmp_path / "killed"})
-    killed = run_python("-c", STOPPED, int(signal.SIGKILL), 11, TRANSLATION_RECIPE, *argv, check=False)
+    killed = run("-c", STOPPED, int(signal.SIGKILL), 11, TRANSLATION_RECIPE, *argv, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert steps(tmp_path / "killed") == [3, 6, 9]
     train_translation(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **TRANSLATION_OPTIONS)
@@ -207,9 +183,9 @@ def test_killed_and_resumed_translation_is_as_never_killed(train_translation, pa
 
 def test_killed_and_resumed_pretraining_is_as_never_killed(pretrain, documents, tmp_path):
     """In the midst of a block, in a second pass over the documents, with dropout."""
-    options = PRETRAINING_OPTIONS | {"streaming": "true", "max_train_steps": 21, "dataloader_num_workers": 1}
+    options = PRETRAINING_OPTIONS | {"streaming": "true", "max_train_steps": 18, "dataloader_num_workers": 1}
     argv = as_argv(pretraining_defaults(documents) | options | {"output_dir": tmp_path / "killed"})
-    killed = run_python("-c", STOPPED, int(signal.SIGKILL), 17, PRETRAINING_RECIPE, *argv, check=False)
+    killed = run("-c", STOPPED, int(signal.SIGKILL), 17, PRETRAINING_RECIPE, *argv, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert steps(tmp_path / "killed") == [3, 6, 9, 12, 15]
     pretrain(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **options)
@@ -222,59 +198,10 @@ def test_killed_and_resumed_pretraining_is_as_never_killed(pretrain, documents, 
         pretrain(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **options | {"mlm_probability": 0.2})
 
 
-def digests(folder: Path) -> dict[int, list[str]]:
-    """What each step read, of all processes."""
-    read = {}
-    for process in sorted(folder.iterdir()):
-        taken = {}
-        for step, rows in map(json.loads, process.read_text().splitlines()):
-            taken.setdefault(step, []).extend(rows)
-        for step, rows in taken.items():
-            read[step] = sorted(read.get(step, []) + rows)
-    return read
-
-
-@pytest.mark.parametrize(("kind", "before", "after"), [("stream", 2, 1), ("memory", 1, 2)])
-def test_killed_and_resumed_on_another_number_of_processes(documents, tmp_path, kind, before, after):
-    if kind == "stream":  # of four readers, in a second pass
-        options = pretraining_defaults(documents) | {"block_documents": 64, "streaming": True, "max_train_steps": 21}
-        options["config_overrides"] = f"{PRETRAINING_SIZES},hidden_dropout=0,attention_dropout=0"
-        recipe = PRETRAINING_RECIPE
-    else:
-        (tmp_path / "text.txt").write_text(TEXT)
-        options = lm_defaults(tmp_path) | {"num_train_epochs": 4, "sample_length": 0}
-        options["config_overrides"] += ",hidden_dropout=0,attention_dropout=0"
-        recipe = LM_RECIPE
-    (tmp_path / "noted.py").write_text(NOTED)
-
-    def run(name: str, processes: int, last: int = -1) -> subprocess.CompletedProcess:
-        division = {"per_device_train_batch_size": 4 // processes, "gradient_accumulation_steps": 2}
-        more = STEPS | options | division | {"output_dir": tmp_path / name, "resume_from_checkpoint": "auto"}
-        (tmp_path / "read" / f"{name}-{processes}").mkdir(parents=True, exist_ok=True)
-        script = [tmp_path / "noted.py", tmp_path / "read" / f"{name}-{processes}", last, recipe, *as_argv(more)]
-        launcher = ["-m", "accelerate.commands.launch", *LAUNCHER] if processes > 1 else []
-        return run_python(*launcher, *script, check=last < 0)
-
-    run("whole", 1)
-    assert run("parts", before, last=8).returncode
-    assert steps(tmp_path / "parts") == [3, 6]
-    warned = run("parts", after).stderr
-    assert warned.count(f"Continuing with num_processes {after}, which was {before}") == 1
-    whole = digests(tmp_path / "read" / "whole-1")
-    first, second = (digests(tmp_path / "read" / f"parts-{processes}") for processes in (before, after))
-    assert sorted(first) == [*range(8)] and sorted(second) == [*range(6, len(whole))]
-    assert first | second == second | first == whole
-    one, two = (json.loads((tmp_path / name / "trainer_state.json").read_text()) for name in ("whole", "parts"))
-    assert len(one["log_history"]) == len(two["log_history"]) > 10
-    for expected, found in zip(one["log_history"], two["log_history"], strict=True):
-        for key in expected.keys() - CLOCK:
-            assert found[key] == pytest.approx(expected[key], rel=1e-5, abs=1e-5), key
-
-
 def test_a_stream_with_workers_needs_few_open_files(tmp_path):
     """A chunk of texts became hundreds of tensors, each an open file, and training waited for ever."""
     (tmp_path / "text.txt").write_text(TEXT)
     options = {"block_size": 4, "dataloader_num_workers": 1, "sample_length": 0, "max_train_steps": 12}
     options |= validated(tmp_path, {"streaming": True})
-    run_python("-c", FEW_FILES, LM_RECIPE, *as_argv(lm_defaults(tmp_path) | options))
+    run("-c", FEW_FILES, LM_RECIPE, *as_argv(lm_defaults(tmp_path) | options))
     assert len(history(tmp_path / "run", "loss")) == 12

@@ -7,10 +7,10 @@ import pytest
 
 from tfm_zoo.training.loop import Loop
 
-from ..recipes.conftest import checkpoint, few_pictures, one_thread_and_own_cache, own, rows
+from ..recipes.conftest import checkpoint, frozen, one_thread_and_own_cache, own, quick_runs, rows
 from .tensors import loop_on_tensors
 
-__all__ = ["checkpoint", "few_pictures", "one_thread_and_own_cache", "own", "rows"]
+__all__ = ["checkpoint", "frozen", "one_thread_and_own_cache", "own", "quick_runs", "rows"]
 
 
 @pytest.fixture

@@ -17,8 +17,10 @@ from tfm_zoo.training.run import start_run
 from tfm_zoo.training.tasks.classification import ONE_LABEL, ClassificationOptions, ClassificationTask, LabelledTexts
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
-from ..recipes.conftest import as_argv, forget_processes
+from ..recipes.conftest import as_argv, forget_processes, logged
 from ..tiny import NO_DROPOUT, SIZES, tiny_config
+
+__all__ = ["classifier", "logged", "loop_on_tensors"]
 
 FIGURES = ["loss", "accuracy"]
 #: unless a test says otherwise: 4 steps an epoch, the last of 13 rows
@@ -74,8 +76,3 @@ def loop_on_tensors(model: PreTrainedModel | None = None, **options: Any) -> Loo
         lengths=lengths if args.group_by_length else None,
     )
     return Loop(run, task)
-
-
-def logged(loop: Loop, key: str) -> list:
-    """The entries of a loop's log that have a key."""
-    return [entry[key] for entry in loop.state.log_history if key in entry]
