@@ -15,7 +15,7 @@ import tfm_zoo
 from tfm_zoo.training.tasks.language_modeling import Blocks
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
-from .conftest import ROOT, TEXT, WITHOUT_ZOO, history, run_python, shown_error, validated
+from .conftest import ROOT, TEXT, WITHOUT_ZOO, history, logged, run_python, shown_error, validated
 
 GPT2 = "n_embd=32,n_layer=2,n_head=2,embd_pdrop=0,attn_pdrop=0,resid_pdrop=0"
 SIZES = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64"
@@ -126,14 +126,14 @@ def test_figures_of_generated_text():
 
 
 def test_zoo_and_native_model_take_the_same_steps(train_lm, tmp_path):
-    options = {"model_type": "gpt2", "config_overrides": GPT2}
-    train_lm(output_dir=tmp_path / "zoo", **options)
-    train_lm(output_dir=tmp_path / "native", model_class="native", **options)
-    kinds = [json.loads((tmp_path / name / "config.json").read_text())["model_type"] for name in ("zoo", "native")]
-    assert kinds == ["tfm_gpt", "gpt2"]
+    options = {"model_type": "gpt2", "config_overrides": GPT2, "max_train_steps": 3}
+    zoo, native = (
+        train_lm.trained(output_dir=tmp_path / name, model_class=name, **options) for name in ("zoo", "native")
+    )
+    assert [loop.model.config.model_type for loop in (zoo, native)] == ["tfm_gpt", "gpt2"]
     for key in ("loss", "grad_norm", "eval_loss"):
-        assert history(tmp_path / "zoo", key) == pytest.approx(history(tmp_path / "native", key), abs=1e-4), key
-    assert history(tmp_path / "zoo", "samples") == history(tmp_path / "native", "samples")
+        assert logged(zoo, key) == pytest.approx(logged(native, key), abs=1e-4), key
+    assert logged(zoo, "samples") == logged(native, "samples") != []
 
 
 @pytest.mark.slow
@@ -161,9 +161,9 @@ def test_from_an_official_checkpoint_and_on_from_there(train_lm, tmp_path):
     ],
     ids=["named", "axes", "official type"],
 )
-def test_new_models_of_any_kind(train_lm, tmp_path, options):
-    train_lm(max_train_steps=1, max_eval_samples=1, **options)
-    config = tfm_zoo.TfmGPTConfig.from_pretrained(tmp_path / "run")
+def test_new_models_of_any_kind(train_lm, options):
+    config = train_lm.prepare(**options).model.config
+    assert type(config) is tfm_zoo.TfmGPTConfig
     assert (config.hidden_size, config.num_attention_heads, config.head_dim) == (32, 2, 16)
     assert (config.vocab_size, config.max_position_embeddings) == (280, 32)
 
@@ -171,11 +171,12 @@ def test_new_models_of_any_kind(train_lm, tmp_path, options):
 def test_accumulation_does_not_change_the_steps(train_lm, tmp_path):
     """Though the last block is shorter: tokens weigh alike, whichever batch they are in."""
     options = {"config_overrides": f"{SIZES},hidden_dropout=0,attention_dropout=0", "block_size": 128}
-    train_lm(output_dir=tmp_path / "whole", per_device_train_batch_size=4, **options)
-    train_lm(output_dir=tmp_path / "parts", per_device_train_batch_size=1, gradient_accumulation_steps=4, **options)
-    assert len(history(tmp_path / "whole", "loss")) > 1
+    parts = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4}
+    whole = train_lm.trained(output_dir=tmp_path / "whole", per_device_train_batch_size=4, **options)
+    parted = train_lm.trained(output_dir=tmp_path / "parts", **parts, **options)
+    assert len(logged(whole, "loss")) > 1
     for key in ("loss", "grad_norm", "eval_loss"):
-        assert history(tmp_path / "parts", key) == pytest.approx(history(tmp_path / "whole", key), abs=1e-5), key
+        assert logged(parted, key) == pytest.approx(logged(whole, key), abs=1e-5), key
 
 
 @pytest.mark.slow
@@ -220,10 +221,11 @@ def test_a_streamed_run_goes_on_with_batches_of_another_size(train_lm, tmp_path,
 
 
 def test_samples_leave_training_as_it_is(train_lm, tmp_path):
-    train_lm(output_dir=tmp_path / "with", eval_steps=2)
-    train_lm(output_dir=tmp_path / "without", eval_steps=2, sample_length=0)
-    assert history(tmp_path / "with", "loss") == history(tmp_path / "without", "loss")
-    assert history(tmp_path / "with", "samples") and not history(tmp_path / "without", "samples")
+    options = {"eval_steps": 1, "max_train_steps": 2}
+    with_some = train_lm.trained(output_dir=tmp_path / "with", **options)
+    without = train_lm.trained(output_dir=tmp_path / "without", sample_length=0, **options)
+    assert logged(with_some, "loss") == logged(without, "loss")
+    assert logged(with_some, "samples") and not logged(without, "samples")
 
 
 def test_evaluation_asks_for_no_logits(train_lm, monkeypatch):
@@ -237,7 +239,7 @@ def test_evaluation_asks_for_no_logits(train_lm, monkeypatch):
         return output
 
     monkeypatch.setattr(tfm_zoo.TfmGPTForCausalLM, "forward", spy)
-    train_lm(max_train_steps=1)
+    train_lm.trained(max_train_steps=1)
     assert given == [None] * len(given) != []
 
 

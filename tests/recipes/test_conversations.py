@@ -22,7 +22,7 @@ from tfm_zoo.training.conversations import (
 )
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
-from .conftest import history
+from .conftest import history, logged
 
 COLOURS = {"sky": "blue", "grass": "green", "coal": "black", "snow": "white"}
 TEMPLATE = """{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}</s>
@@ -146,10 +146,12 @@ def test_learns_to_answer(train_lm, chat, tmp_path):
 def test_zoo_and_native_model_take_the_same_steps(train_lm, chat, tmp_path):
     gpt2 = "n_embd=32,n_layer=2,n_head=2,embd_pdrop=0,attn_pdrop=0,resid_pdrop=0"
     options = {**chat, "model_type": "gpt2", "config_overrides": gpt2, "tokenizer_vocab_size": 300, "block_size": 128}
-    train_lm(output_dir=tmp_path / "zoo", **options)
-    train_lm(output_dir=tmp_path / "native", model_class="native", **options)
+    options |= {"max_train_steps": 3, "sample_length": 4}
+    zoo, native = (
+        train_lm.trained(output_dir=tmp_path / name, model_class=name, **options) for name in ("zoo", "native")
+    )
     for key in ("loss", "eval_loss"):
-        assert history(tmp_path / "zoo", key) == pytest.approx(history(tmp_path / "native", key), abs=1e-4), key
+        assert logged(zoo, key) == pytest.approx(logged(native, key), abs=1e-4), key
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, T5Config, T5ForCo
 
 from tfm_zoo.training.tokenizers import bpe_with_sentinels, joint_bpe
 
-from .conftest import ROOT, Recipe, history, imported
+from .conftest import ROOT, Recipe, history, imported, logged
 
 T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 1, "num_heads": 4, "dropout_rate": 0}
 SIZES = ",".join(f"{name}={value}" for name, value in T5.items())
@@ -53,10 +53,12 @@ def test_learns_what_documents_lack(denoise, tmp_path):
 
 
 def test_zoo_and_native_model_take_the_same_steps(denoise, tmp_path):
-    for name in ("zoo", "native"):
-        denoise(output_dir=tmp_path / name, model_type="t5", config_overrides=SIZES, model_class=name)
+    options = {"model_type": "t5", "config_overrides": SIZES, "max_train_steps": 3}
+    zoo, native = (
+        denoise.trained(output_dir=tmp_path / name, model_class=name, **options) for name in ("zoo", "native")
+    )
     for key in ("loss", "grad_norm", "eval_loss"):
-        assert history(tmp_path / "zoo", key) == pytest.approx(history(tmp_path / "native", key), abs=1e-4), key
+        assert logged(zoo, key) == pytest.approx(logged(native, key), abs=1e-4), key
     assert json.loads((tmp_path / "native" / "config.json").read_text())["model_type"] == "t5"
 
 
@@ -84,7 +86,7 @@ def test_a_batch_may_be_longer_than_the_model_in_mixed_precision(denoise):
     """30 positions are no multiple of 8."""
     sizes = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64,max_position_embeddings=30"
     learned = f"{sizes},position_embedding_type=learned,relative_attention_num_buckets=null"
-    denoise(mixed_precision="bf16", config_overrides=learned, max_seq_length=64, max_train_steps=2)
+    denoise.trained(mixed_precision="bf16", config_overrides=learned, max_seq_length=64, max_train_steps=2)
 
 
 def test_bad_input_is_refused_before_work(denoise, documents, tmp_path):

@@ -14,7 +14,7 @@ import tfm_zoo
 from tfm_zoo.training.tasks.pretraining import PretrainingOptions, PretrainingTask, losses
 from tfm_zoo.training.tokenizers import learned_word_piece
 
-from .conftest import history, shown_error
+from .conftest import history, logged, shown_error
 
 BERT = (
     "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64,hidden_dropout_prob=0,"
@@ -137,11 +137,12 @@ def test_a_run_goes_on_with_its_own_data_alone(pretrain, documents, tmp_path, st
 
 def test_accumulation_does_not_change_the_steps(pretrain, tmp_path):
     """Though batches have unlike numbers of masked tokens: they weigh alike, whichever batch they are in."""
-    pretrain(output_dir=tmp_path / "whole", per_device_train_batch_size=8)
-    pretrain(output_dir=tmp_path / "parts", per_device_train_batch_size=1, gradient_accumulation_steps=8)
-    assert len(history(tmp_path / "whole", "loss")) > 5
+    parts = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
+    whole = pretrain.trained(output_dir=tmp_path / "whole", per_device_train_batch_size=8, max_train_steps=3)
+    parted = pretrain.trained(output_dir=tmp_path / "parts", max_train_steps=3, **parts)
+    assert len(logged(whole, "loss")) == 3
     for key in ("loss", "grad_norm", "eval_mlm_loss", "eval_nsp_loss"):
-        assert history(tmp_path / "parts", key) == pytest.approx(history(tmp_path / "whole", key), abs=1e-5), key
+        assert logged(parted, key) == pytest.approx(logged(whole, key), abs=1e-5), key
 
 
 @pytest.mark.slow
@@ -153,13 +154,13 @@ def test_streams_learn_too(pretrain, tmp_path):
 
 
 def test_zoo_and_native_model_take_the_same_steps(pretrain, tmp_path):
-    options = {"model_type": "bert", "config_overrides": BERT, "max_train_steps": 8}
-    pretrain(output_dir=tmp_path / "zoo", **options)
-    pretrain(output_dir=tmp_path / "native", model_class="native", **options)
-    kinds = [json.loads((tmp_path / name / "config.json").read_text())["model_type"] for name in ("zoo", "native")]
-    assert kinds == ["tfm_bert", "bert"]
+    options = {"model_type": "bert", "config_overrides": BERT, "max_train_steps": 4}
+    zoo, native = (
+        pretrain.trained(output_dir=tmp_path / name, model_class=name, **options) for name in ("zoo", "native")
+    )
+    assert [loop.model.config.model_type for loop in (zoo, native)] == ["tfm_bert", "bert"]
     for key in ("loss", "grad_norm", "eval_mlm_loss", "eval_nsp_loss", "eval_mlm_accuracy", "eval_nsp_accuracy"):
-        assert history(tmp_path / "zoo", key) == pytest.approx(history(tmp_path / "native", key), abs=1e-4), key
+        assert logged(zoo, key) == pytest.approx(logged(native, key), abs=1e-4), key
 
 
 @pytest.mark.slow
@@ -191,9 +192,9 @@ def test_goes_on_from_a_checkpoint_and_is_fine_tuned(pretrain, finetune, tmp_pat
     ],
     ids=["named", "axes", "official type"],
 )
-def test_new_models_of_any_kind(pretrain, tmp_path, options):
-    pretrain(max_train_steps=1, max_eval_samples=2, **options)
-    assert tfm_zoo.TfmBertConfig.from_pretrained(tmp_path / "run").hidden_size == 32
+def test_new_models_of_any_kind(pretrain, options):
+    config = pretrain.prepare(max_train_steps=1, max_eval_samples=2, **options).model.config
+    assert (type(config), config.hidden_size) == (tfm_zoo.TfmBertConfig, 32)
 
 
 def test_built_in_documents(pretrain, tmp_path):

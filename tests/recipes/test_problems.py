@@ -10,7 +10,7 @@ import torch
 from huggingface_hub import ModelCard
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification
 
-from .conftest import ROOT, history, imported
+from .conftest import ROOT, history, imported, logged
 
 #: how each problem is written: the columns of a row that has the words of a review, and the options that name them
 KINDS = {
@@ -116,17 +116,18 @@ def test_it_learns_predicts_and_is_measured_by_predict(finetune, labelled, tmp_p
 
 @pytest.mark.parametrize("kind", ["marks", "numbers"])
 def test_the_official_class_takes_the_same_steps(finetune, labelled, tmp_path, kind):
-    options = labelled(kind)
-    for model_class in ("zoo", "native"):
-        finetune(output_dir=tmp_path / model_class, model_class=model_class, **options)
+    options = labelled(kind) | {"max_train_steps": 2, "eval_steps": 1}
+    zoo_and_native = [
+        finetune.trained(output_dir=tmp_path / name, model_class=name, **options) for name in ("zoo", "native")
+    ]
     for key in ("loss", "grad_norm", "eval_loss"):
-        zoo, native = (history(tmp_path / model_class, key) for model_class in ("zoo", "native"))
+        zoo, native = (logged(loop, key) for loop in zoo_and_native)
         assert zoo == pytest.approx(native, rel=1e-5, abs=1e-5) and len(zoo) >= 2
 
 
-def test_a_figure_of_a_regression_is_better_if_its_error_is_smaller(finetune, labelled, tmp_path):
-    results = finetune(max_train_steps=4, eval_steps=1, learning_rate=1e-2, **labelled("number"))
-    assert results["eval_mse"] == min(history(tmp_path / "run", "eval_mse"))
+def test_a_figure_of_a_regression_is_better_if_its_error_is_smaller(finetune, labelled):
+    loop = finetune.trained(max_train_steps=3, eval_steps=1, learning_rate=1e-2, **labelled("number"))
+    assert loop.results()["eval_mse"] == min(logged(loop, "eval_mse"))
 
 
 @pytest.mark.parametrize(
@@ -179,6 +180,6 @@ def test_a_checkpoint_of_several_labels_learns_single_ones(finetune, checkpoint,
     AutoTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path / "several")
     for model_class in ("zoo", "native"):
         options = {"model_class": model_class, "output_dir": tmp_path / model_class, "max_train_steps": 2}
-        assert finetune(model_name_or_path=tmp_path / "several", **options)["train_steps"] == 2
+        assert finetune.trained(model_name_or_path=tmp_path / "several", **options).state.step == 2
         saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / model_class)
         assert saved.config.problem_type == "single_label_classification"

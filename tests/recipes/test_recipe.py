@@ -10,14 +10,14 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import tfm_zoo
 
-from .conftest import RECIPE, ROOT, WITHOUT_ZOO, as_argv, history, run_python
+from .conftest import RECIPE, ROOT, WITHOUT_ZOO, as_argv, history, logged, run_python
 
 SIZES = "hidden_size=32,num_attention_heads=2,num_hidden_layers=1,intermediate_size=32"
 
 
 @pytest.mark.usefixtures("pictures")
 def test_learns_and_leaves_everything(finetune, tmp_path):
-    results = finetune(num_train_epochs=12, learning_rate=3e-3, max_seq_length=32)
+    results = finetune(num_train_epochs=12, learning_rate=3e-3, max_seq_length=32, eval_steps=24)
     folder = tmp_path / "run"
     assert results["eval_accuracy"] == results["eval_f1"] == 1.0
     assert json.loads((folder / "all_results.json").read_text()) == results
@@ -75,11 +75,12 @@ def test_built_in_run_and_prediction_in_a_fresh_process(finetune, tmp_path):
 
 
 def test_zoo_and_native_model_take_the_same_steps(finetune, tmp_path):
-    finetune(output_dir=tmp_path / "zoo")
-    finetune(output_dir=tmp_path / "native", model_class="native")
+    zoo, native = (
+        finetune.trained(output_dir=tmp_path / name, model_class=name, num_train_epochs=1) for name in ("zoo", "native")
+    )
     assert json.loads((tmp_path / "native" / "config.json").read_text())["model_type"] == "bert"
-    assert history(tmp_path / "zoo", "loss") == pytest.approx(history(tmp_path / "native", "loss"), abs=1e-5)
-    assert history(tmp_path / "zoo", "eval_loss") == pytest.approx(history(tmp_path / "native", "eval_loss"), abs=1e-5)
+    for key in ("loss", "eval_loss"):
+        assert logged(zoo, key) == pytest.approx(logged(native, key), abs=1e-5)
 
 
 @pytest.mark.slow
@@ -100,9 +101,8 @@ def test_compiled(finetune, tmp_path):
 def test_a_run_of_0_2_goes_on(finetune, tmp_path):
     """It recorded the column of labels by its name, and neither a problem, nor metrics, nor the loss of the best."""
     options = {"max_train_steps": 3, "eval_steps": 1, "checkpointing_steps": 2}
-    results = finetune(**options)
+    results = finetune.trained(**options).results()
     folder = tmp_path / "run"
-    (folder / "all_results.json").unlink()
     file = folder / "checkpoint-2" / "trainer_state.json"
     text = file.read_text()
     state = json.loads(text)
@@ -111,33 +111,30 @@ def test_a_run_of_0_2_goes_on(finetune, tmp_path):
     for recorded, name in ((state["run"], "problem_type"), (state["run"], "metrics"), (state, "best_loss")):
         del recorded[name]
     file.write_text(json.dumps(state).ljust(len(text)))  # as long as the checkpoint's list of files says
-    resumed = finetune(**options, resume_from_checkpoint="auto")
+    resumed = finetune.trained(**options, resume_from_checkpoint="auto").results()
     assert {name: resumed[name] for name in ("train_loss", "eval_loss", "best_step")} == {
         name: results[name] for name in ("train_loss", "eval_loss", "best_step")
     }
 
 
-def test_new_model_with_a_tokenizer_of_choice(finetune, checkpoint, tmp_path):
-    new = {"model_name_or_path": None, "tokenizer_name": checkpoint, "max_train_steps": 1}
+def test_new_model_with_a_tokenizer_of_choice(finetune, checkpoint):
+    new = {"model_name_or_path": None, "tokenizer_name": checkpoint}
     vocab_size = len(AutoTokenizer.from_pretrained(checkpoint))
-    finetune(config_overrides=f"{SIZES},norm_position=pre", model_type="tfm_bert", **new)
-    config = tfm_zoo.TfmBertConfig.from_pretrained(tmp_path / "run")
+    config = finetune.prepare(config_overrides=f"{SIZES},norm_position=pre", model_type="tfm_bert", **new).model.config
     assert (config.vocab_size, config.hidden_size, config.norm_position) == (vocab_size, 32, "pre")
 
 
 def test_a_random_start_has_the_sizes_of_a_checkpoint_and_none_of_its_weights(finetune, checkpoint, tmp_path):
-    finetune(output_dir=tmp_path / "tuned", learning_rate=1e-9, max_train_steps=1)
-    new = {"model_name_or_path": None, "config_name": checkpoint, "tokenizer_name": checkpoint, "max_train_steps": 1}
-    for model_class in ("zoo", "native"):
-        finetune(output_dir=tmp_path / model_class, model_class=model_class, learning_rate=1e-9, **new)
-    tuned, zoo, native = (
-        AutoModelForSequenceClassification.from_pretrained(tmp_path / name) for name in ("tuned", "zoo", "native")
-    )
+    new = {"model_name_or_path": None, "config_name": checkpoint, "tokenizer_name": checkpoint}
+    tuned = finetune.prepare(output_dir=tmp_path / "tuned").model
+    native = finetune.prepare(output_dir=tmp_path / "native", model_class="native", **new).model
+    finetune(learning_rate=1e-9, max_train_steps=1, **new)
+    zoo = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
     assert type(native).__name__ == "BertForSequenceClassification"
     assert zoo.num_parameters() == tuned.num_parameters()
     assert not torch.allclose(zoo.model.embeddings.embed_tokens.weight, tuned.model.embeddings.embed_tokens.weight)
     torch.testing.assert_close(tfm_zoo.from_official(native).state_dict(), zoo.state_dict(), rtol=0, atol=1e-6)
-    assert "A new model, trained" in (tmp_path / "zoo" / "README.md").read_text()
+    assert "A new model, trained" in (tmp_path / "run" / "README.md").read_text()
 
 
 def test_the_head_reads_the_mean_if_asked(finetune, checkpoint, tmp_path):
@@ -146,8 +143,6 @@ def test_the_head_reads_the_mean_if_asked(finetune, checkpoint, tmp_path):
         "official": {},
         "zoo": {"model_name_or_path": tmp_path / "official", "classifier_pooling": None},  # as it has it
         "back": {"model_name_or_path": tmp_path / "zoo", "classifier_pooling": "cls"},
-        "new": nothing,
-        "new, of the zoo": nothing | {"config_name": None, "model_type": "tfm_bert", "config_overrides": SIZES},
     }
     for name, start in starts.items():
         options = {"classifier_pooling": "mean", "max_train_steps": 1} | start
@@ -159,14 +154,17 @@ def test_the_head_reads_the_mean_if_asked(finetune, checkpoint, tmp_path):
         assert ("| the head reads | the mean of all tokens |" in card) == reads_mean, name
         # Official models read the first position: with the mean there is no way back to one.
         assert ("to_official" in card) == (name == "back"), name
+    for start in ({}, {"config_name": None, "model_type": "tfm_bert", "config_overrides": SIZES}):
+        options = nothing | start | {"output_dir": tmp_path / start.get("model_type", "new")}
+        assert finetune.prepare(classifier_pooling="mean", **options).model.config.classifier_pooling == "mean"
 
 
 def test_a_resumed_head_reads_what_it_did(finetune):
     options = {"classifier_pooling": "mean", "max_train_steps": 2, "checkpointing_steps": 1}
-    finetune(**options)
-    assert finetune(resume_from_checkpoint="auto", **options)["train_steps"] == 2
+    finetune.trained(**options)
+    assert finetune.trained(resume_from_checkpoint="auto", **options).state.step == 2
     with pytest.raises(ValueError, match="classifier_pooling was mean and is None"):
-        finetune(resume_from_checkpoint="auto", **options | {"classifier_pooling": None})
+        finetune.prepare(resume_from_checkpoint="auto", **options | {"classifier_pooling": None})
 
 
 @pytest.mark.parametrize(
@@ -206,9 +204,10 @@ def test_a_new_model_is_not_a_checkpoint(finetune, capsys):
 
 
 def test_padding_to_the_maximum_changes_nothing_but_shapes(finetune, tmp_path):
-    finetune(output_dir=tmp_path / "dynamic", max_seq_length=32)
-    finetune(output_dir=tmp_path / "padded", max_seq_length=32, pad_to_max_length=True)
-    assert history(tmp_path / "padded", "loss") == pytest.approx(history(tmp_path / "dynamic", "loss"), abs=1e-5)
+    options = {"max_seq_length": 32, "max_train_steps": 3}
+    dynamic = finetune.trained(output_dir=tmp_path / "dynamic", **options)
+    padded = finetune.trained(output_dir=tmp_path / "padded", pad_to_max_length=True, **options)
+    assert logged(padded, "loss") == pytest.approx(logged(dynamic, "loss"), abs=1e-5)
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss, labelled_lo
 from tfm_zoo.training.tasks.translation import language_codes
 from tfm_zoo.training.tokenizers import joint_bpe
 
-from .conftest import ROOT, WITHOUT_ZOO, history, imported, run_python, shown_error
+from .conftest import ROOT, WITHOUT_ZOO, history, imported, logged, run_python, shown_error
 
 SIZES = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
 MARIAN = {
@@ -136,16 +136,19 @@ def test_zoo_and_native_model_have_the_same_loss(tokenizer, over):
 
 
 def test_zoo_and_native_model_take_the_same_steps(train_translation, tmp_path):
-    options = {"model_type": "marian", "config_overrides": SIZES_OF_MARIAN, "num_eval_translations": 5}
-    train_translation(output_dir=tmp_path / "zoo", **options)
-    train_translation(output_dir=tmp_path / "native", model_class="native", **options)
-    kinds = [json.loads((tmp_path / name / "config.json").read_text())["model_type"] for name in ("zoo", "native")]
-    assert kinds == ["tfm_encoder_decoder", "marian"]
-    assert len(history(tmp_path / "zoo", "loss")) > 10
+    options = {
+        "model_type": "marian",
+        "config_overrides": SIZES_OF_MARIAN,
+        "num_eval_translations": 5,
+        "max_train_steps": 4,
+    }
+    zoo = train_translation.trained(output_dir=tmp_path / "zoo", **options)
+    native = train_translation.trained(output_dir=tmp_path / "native", model_class="native", **options)
+    assert [loop.model.config.model_type for loop in (zoo, native)] == ["tfm_encoder_decoder", "marian"]
+    assert len(logged(zoo, "loss")) == 4
     for key in ("loss", "grad_norm", "eval_loss", "eval_chrf"):
-        assert history(tmp_path / "zoo", key) == pytest.approx(history(tmp_path / "native", key), abs=1e-4), key
-    shown = [(tmp_path / name / "generated_predictions.txt").read_text() for name in ("zoo", "native")]
-    assert shown[0] == shown[1]
+        assert logged(zoo, key) == pytest.approx(logged(native, key), abs=1e-4), key
+    assert logged(zoo, "samples") == logged(native, "samples") != []
 
 
 @pytest.mark.slow
@@ -173,14 +176,13 @@ def test_from_an_official_checkpoint_and_on_from_there(train_translation, offici
     ],
     ids=["axes", "official type", "what the zoo does not convert"],
 )
-def test_new_models_of_any_kind(train_translation, tmp_path, options):
-    train_translation(max_train_steps=1, max_eval_samples=2, **options)
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["vocab_size"] == len(AutoTokenizer.from_pretrained(tmp_path / "run"))
-    assert (config["pad_token_id"], config["eos_token_id"]) == (0, 2)
-    generation = json.loads((tmp_path / "run" / "generation_config.json").read_text())
-    assert (generation["decoder_start_token_id"], generation["num_beams"], generation["max_length"]) == (1, 4, 17)
-    assert generation.get("forced_eos_token_id") in (2, None)
+def test_new_models_of_any_kind(train_translation, options):
+    loop = train_translation.prepare(max_eval_samples=2, **options)
+    config, generation = loop.model.config, loop.model.generation_config
+    assert config.vocab_size == len(loop.task.tokenizer)
+    assert (config.pad_token_id, config.eos_token_id) == (0, 2)
+    assert (generation.decoder_start_token_id, generation.num_beams, generation.max_length) == (1, 4, 17)
+    assert generation.forced_eos_token_id in (2, None)
 
 
 def translated(folder, sentences: list[str], capsys, **options) -> list[str]:
@@ -264,64 +266,70 @@ def test_separate_vocabularies(train_translation, pairs, tmp_path, capsys, model
 def test_a_tokenizer_of_choice(train_translation, tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     options = {"tokenizer_name": tmp_path / "tokenizer", "tokenizer_vocab_size": None}
-    train_translation(max_train_steps=1, max_eval_samples=2, **options)
-    assert AutoTokenizer.from_pretrained(tmp_path / "run").get_vocab() == tokenizer.get_vocab()
+    assert train_translation.prepare(**options).task.tokenizer.get_vocab() == tokenizer.get_vocab()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
     tokenizer.pad_token = None
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     with pytest.raises(ValueError, match="has no pad_token, which a translation needs"):
-        train_translation(overwrite_output_dir=True, **options)
+        train_translation.prepare(**options)
 
 
 def test_accumulation_does_not_change_the_steps(train_translation, tmp_path):
-    options = {"config_overrides": f"{SIZES},hidden_dropout=0", "max_train_steps": 6}
+    options = {"config_overrides": f"{SIZES},hidden_dropout=0", "max_train_steps": 3, "num_beams": 1}
     parts = {"per_device_train_batch_tokens": 100, "gradient_accumulation_steps": 4}
-    train_translation(output_dir=tmp_path / "whole", **options, per_device_train_batch_tokens=400)
-    train_translation(output_dir=tmp_path / "parts", **options, **parts)
-    assert len(history(tmp_path / "whole", "loss")) == 6
+    whole = train_translation.trained(output_dir=tmp_path / "whole", **options, per_device_train_batch_tokens=400)
+    parted = train_translation.trained(output_dir=tmp_path / "parts", **options, **parts)
+    assert len(logged(whole, "loss")) == 3
     for key in ("loss", "grad_norm", "eval_loss"):
-        assert history(tmp_path / "parts", key) == pytest.approx(history(tmp_path / "whole", key), abs=1e-5), key
+        assert logged(parted, key) == pytest.approx(logged(whole, key), abs=1e-5), key
 
 
 def test_smoothing_reaches_the_training_loss_alone(train_translation, tmp_path):
     options = {"max_train_steps": 1, "learning_rate": 1e-12, "config_overrides": f"{SIZES},hidden_dropout=0"}
+    options |= {"test_file": None, "num_beams": 1, "max_eval_samples": 5}
+    runs = []
     for name, smoothing in (("none", 0), ("others", 0.3), ("all", 0.3)):
-        over = "all" if name == "all" else "others"
-        train_translation(
-            output_dir=tmp_path / name, label_smoothing_factor=smoothing, label_smoothing_over=over, **options
-        )
-    losses = [history(tmp_path / name, "loss")[0] for name in ("none", "others", "all")]
-    assert len(set(losses)) == 3
-    assert len({history(tmp_path / name, "eval_loss")[0] for name in ("none", "others", "all")}) == 1
+        smoothed = {"label_smoothing_factor": smoothing, "label_smoothing_over": "all" if name == "all" else "others"}
+        runs.append(train_translation.trained(output_dir=tmp_path / name, **smoothed, **options))
+    assert len({logged(run, "loss")[0] for run in runs}) == 3
+    assert len({logged(run, "eval_loss")[0] for run in runs}) == 1
 
 
 def test_translations_leave_training_as_it_is(train_translation, tmp_path):
-    options = {"config_overrides": f"{SIZES},hidden_dropout=0.1", "eval_steps": 4, "max_train_steps": 12}
-    train_translation(output_dir=tmp_path / "with", num_eval_translations=5, **options)
-    train_translation(output_dir=tmp_path / "without", num_samples=0, **options)
-    assert history(tmp_path / "with", "loss") == history(tmp_path / "without", "loss")
-    assert len(history(tmp_path / "with", "samples")) == 3 and not history(tmp_path / "without", "samples")
+    options = {"config_overrides": f"{SIZES},hidden_dropout=0.1", "eval_steps": 2, "max_train_steps": 6, "num_beams": 1}
+    with_some = train_translation.trained(output_dir=tmp_path / "with", num_eval_translations=5, **options)
+    without = train_translation.trained(output_dir=tmp_path / "without", num_samples=0, **options)
+    assert logged(with_some, "loss") == logged(without, "loss")
+    assert len(logged(with_some, "samples")) == 3 and not logged(without, "samples")
 
 
-def test_the_papers_schedule(train_translation, tmp_path):
-    options = {"config_overrides": SIZES, "max_train_steps": 4, "warmup_steps": 3, "lr_scheduler_type": "noam"}
-    train_translation(learning_rate=None, **options)
+def test_the_papers_schedule(train_translation):
+    options = {
+        "config_overrides": SIZES,
+        "max_train_steps": 4,
+        "warmup_steps": 3,
+        "lr_scheduler_type": "noam",
+        "test_file": None,
+    }
+    loop = train_translation.trained(learning_rate=None, **options)
     rates = [32**-0.5 * min(step**-0.5, step * 3**-1.5) for step in (2, 3, 4, 5)]  # of the step to come
-    assert history(tmp_path / "run", "learning_rate") == pytest.approx(rates)
+    assert logged(loop, "learning_rate") == pytest.approx(rates)
 
 
 def test_mixed_precision_pads_no_further_than_the_positions(train_translation):
     """7 are no multiple of 8, and sources of 4 letters have 5 tokens."""
     sizes = f"{SIZES},position_embedding_type=learned,max_position_embeddings=7"
     lengths = {"max_source_length": 6, "max_target_length": 7}
-    train_translation(mixed_precision="bf16", config_overrides=sizes, max_train_steps=2, num_samples=0, **lengths)
-
-
-def test_best_model_by_chrf(train_translation, tmp_path):
-    results = train_translation(
-        num_eval_translations=10, metric_for_best_model="chrf", eval_steps=3, max_train_steps=12, num_samples=0
+    train_translation.trained(
+        mixed_precision="bf16", config_overrides=sizes, max_train_steps=2, num_samples=0, **lengths
     )
-    scores = history(tmp_path / "run", "eval_chrf")
+
+
+def test_best_model_by_chrf(train_translation):
+    options = {"num_eval_translations": 10, "num_beams": 1, "num_samples": 0, "eval_steps": 3, "max_train_steps": 9}
+    loop = train_translation.trained(metric_for_best_model="chrf", **options)
+    results = loop.results()
+    scores = logged(loop, "eval_chrf")
     assert results["eval_chrf"] == max(scores) and results["best_step"] == 3 * (1 + scores.index(max(scores)))
 
 

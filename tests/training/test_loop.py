@@ -45,8 +45,6 @@ def test_dropout_is_on_in_training_and_off_in_evaluations(loop):
 def test_stops_early_and_keeps_the_best(trained):
     # With a learning rate that changes nothing no evaluation is better than the first.
     options = {"num_train_epochs": 9, "learning_rate": 1e-12, "metric_for_best_model": "accuracy"}
-    stopped = trained(early_stopping_patience=2, **options)
-    assert (stopped.results()["best_step"], stopped.state.step) == (4, 12)
     stopped = trained(early_stopping_patience=3, eval_steps=2, **options)
     assert (stopped.results()["best_step"], stopped.state.step) == (2, 8)
 

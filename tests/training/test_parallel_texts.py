@@ -96,7 +96,8 @@ def test_missing_splits_are_cut_and_samples_limited(tmp_path):
     assert {name: len(split) for name, split in data.splits.items()} == {"train": 3, "validation": 1, "test": 1}
 
 
-def test_built_in_sequences():
+def test_built_in_sequences(monkeypatch):
+    monkeypatch.setattr(built_in_data, "SEQUENCES", {"train": 3000, "validation": 100, "test": 200})
     data = load(dataset_name=built_in_data.NAME, source_lang=None, target_lang=None)
     assert data.languages == ("source", "target")
     assert "The data set is generated" in data.notes[0]

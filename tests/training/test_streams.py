@@ -80,7 +80,7 @@ def test_a_pass_holds_every_text_once_and_no_two_are_alike(source):
 def test_the_same_batches_on_one_process_and_on_two(source):
     stream = Stream(source, pieces, seed=3, chunk_size=16)
     whole = steps(stream, 30, per_device=8)
-    for per_device, processes, accumulated in [(4, 2, 1), (2, 2, 2), (8, 1, 1), (2, 1, 4), (1, 4, 2)]:
+    for per_device, processes, accumulated in [(2, 2, 2), (2, 1, 4), (1, 4, 2)]:
         division = {"per_device": per_device, "num_processes": processes, "accumulation_steps": accumulated}
         shares = [steps(stream, 30, process_index=index, **division) for index in range(processes)]
         for (batch,), *divided in zip(whole, *shares, strict=True):
@@ -95,7 +95,7 @@ def test_goes_on_from_any_step(source):
     stream = Stream(source, pieces, seed=3, chunk_size=16)
     whole = steps(stream, 45)
     assert len({example["drawn"] for (batch,) in whole for example in batch}) == 45 * 8
-    for done in range(0, 45, 7):
+    for done in (0, 1, 7, 20, 35):
         sampler, loader = batches(stream)
         for _ in islice(sampler.steps(loader), done):
             pass
@@ -186,7 +186,7 @@ def test_workers_of_any_number_divide_the_readers(source):
 @pytest.mark.parametrize(("files", "processes"), [(1, 2), (12, 4)])
 def test_a_process_makes_examples_of_its_share_alone(tmp_path, processes, files):
     for i in range(files):
-        rows = ({"text": f"{i} {j} " + "word " * (j % 9)} for j in range(6000 // files))
+        rows = ({"text": f"{i} {j} " + "word " * (j % 9)} for j in range(3000 // files))
         (tmp_path / f"{i}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     rows = load_dataset("json", data_files=str(tmp_path / "*.jsonl"), split="train", streaming=True)
     characters = []
@@ -202,29 +202,29 @@ def test_a_process_makes_examples_of_its_share_alone(tmp_path, processes, files)
     ]:
         characters.append(0)
         many = processes if "process_index" in division else 1
-        steps(stream, 300, num_processes=many, **division)
+        steps(stream, 150, num_processes=many, **division)
     whole, *shares = characters
     assert max(shares) < 1.1 * whole / processes and sum(shares) == whole
 
 
 def test_goes_on_with_another_number_of_processes(source):
-    """From the one state of two processes, one process continues, or four; the size of a batch may change."""
+    """From the one state of two processes, one process continues, or three; the size of a batch may change."""
     stream = Stream(source, pieces, **DEALT)
     whole = [example for (batch,) in steps(stream, 30, per_device=8) for example in batch]
-    for done in (0, 1, 7, 12):
+    for done in (0, 1, 12):
         samplers = [batches(stream, per_device=4, num_processes=2, process_index=i) for i in range(2)]
         for sampler, loader in samplers:
             for _ in islice(sampler.steps(loader), done):
                 pass
         starts = [start for sampler, _ in samplers for start in sampler.state_dict()["starts"]]
         state = json.loads(json.dumps(samplers[0][0].state_dict() | {"starts": starts}))
-        for per_device, processes in [(8, 1), (2, 4), (4, 3)]:
+        for per_device, processes in [(8, 1), (4, 3)]:
             shares = []
             for i in range(processes):
                 sampler, loader = batches(stream, per_device=per_device, num_processes=processes, process_index=i)
                 sampler.load_state_dict(state)
-                shares.append(list(islice(sampler.steps(loader), 10)))
-            found = [example for step in range(10) for example in in_order(shares, step)]
+                shares.append(list(islice(sampler.steps(loader), 6)))
+            found = [example for step in range(6) for example in in_order(shares, step)]
             expected = whole[8 * done :][: len(found)]
             assert sorted(map(str, found)) == sorted(map(str, expected))
     with pytest.raises(ValueError, match="the checkpoint's stream had 8 readers, and this one has 1"):
