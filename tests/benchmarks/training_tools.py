@@ -5,6 +5,7 @@ then of the other. `ENCODER` is a folder of an official BERT (MiniLM), `TOKENIZE
 decoders of LLaMA's kind with fresh weights; `FILE` is Parquet with columns `text` and `label` (0 or 1).
 """
 
+import gc
 import statistics
 import tempfile
 import time
@@ -187,6 +188,7 @@ def main(
                     trainer, clock = make(folders[side], rows, options), Clock()
                     trainer.add_callback(clock)
                     trainer.remove_callback(PrinterCallback)
+                    gc.collect()  # what an earlier trainer held is not to be freed while this one is measured
                     if number == 0:
                         peaks[side] = with_peak(trainer.train)[1]
                         losses[side] = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]

@@ -23,6 +23,7 @@ os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1"}
 from vllm import LLM, SamplingParams
 
 TOLERANCE = 1e-4
+PATIENCE = 400  # seconds until a server is ready, on a busy machine too
 CONTROL = "native_llama"
 OPTIONS = {"trust_remote_code": True, "dtype": "float32", "enforce_eager": True, "max_model_len": 100}
 ROUTES = {"generate": "/v1/chat/completions", "embed": "/v1/embeddings", "classify": "/classify"}
@@ -75,7 +76,7 @@ def ask(folder: Path, task: str, text: str) -> str | None:
     address = f"http://127.0.0.1:{port}{ROUTES[task]}"
     request = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
     try:
-        for _ in range(180):
+        for _ in range(PATIENCE):
             try:
                 answer = json.load(urllib.request.urlopen(request))
                 return None if answer.get("choices") or answer.get("data") else f"answered {answer}"
@@ -88,10 +89,13 @@ def ask(folder: Path, task: str, text: str) -> str | None:
             if return_code is not None:
                 return f"the server ended with {return_code}"
             time.sleep(1)
-        return "no answer after 180 seconds"
+        return f"no answer after {PATIENCE} seconds"
     finally:
         server.terminate()
-        server.wait()
+        try:
+            server.wait(timeout=30)
+        except subprocess.TimeoutExpired:  # stopped while it started, it may not hear
+            server.kill()
 
 
 def speed(folders: list[Path], prompts: list[dict], new_tokens: int, rounds: int = 9) -> list[float]:
