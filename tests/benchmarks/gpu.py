@@ -18,6 +18,7 @@ import typer
 from transformers.utils import is_flash_attn_2_available
 
 import tfm_zoo
+from tfm_zoo.models.compat import CACHE
 
 from ..official_models import BY_NAME, build_tiny
 from ..padding.test_packed_documents import IDS, MODELS, POSITIONS, documents
@@ -68,9 +69,9 @@ def found(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, l
             return {name: [each.detach().double() for each in some] for name, some in results.items()}
         ids = batch["input_ids"][:1]
         first = model(input_ids=ids[:, :-4], use_cache=True)
-        past, steps = first.past_key_values, []
+        past, steps = first[CACHE], []
         for place in range(ids.shape[1] - 4, ids.shape[1]):
-            steps.append(model(input_ids=ids[:, place : place + 1], past_key_values=past, use_cache=True).logits)
+            steps.append(model(input_ids=ids[:, place : place + 1], **{CACHE: past}, use_cache=True).logits)
         results["steps"] = [first.logits, *steps]
     return {name: [each.detach().double() for each in some] for name, some in results.items()}
 
@@ -193,8 +194,8 @@ def waits(device: str) -> Table:
     model, [batch] = small_encoder(device, torch.bfloat16), ragged_batches(device, 1)
     writer = tiny_model(tfm_zoo.TfmGPTForCausalLM, use_cache=True).to(device, torch.bfloat16).eval()
     with torch.no_grad():
-        past = writer(IDS.to(device), use_cache=True).past_key_values
-        step = counted(lambda: writer(IDS[:, :1].to(device), past_key_values=past, use_cache=True))
+        past = writer(IDS.to(device), use_cache=True)[CACHE]
+        step = counted(lambda: writer(IDS[:, :1].to(device), **{CACHE: past}, use_cache=True))
     trained = counted(lambda: model(**batch).loss.backward())
     return ["what", "waits"], [["a training batch of BERT", str(trained)], ["a decoding step of GPT-2", str(step)]]
 

@@ -10,8 +10,8 @@ from tfm_zoo.models import compat
 MASK = {"config", "inputs_embeds", "attention_mask"}
 CALLED_WITH = {
     compat.create_bidirectional_mask: MASK | {"encoder_hidden_states"},
-    compat.create_causal_mask: MASK | {"past_key_values", "position_ids"},
-    compat.create_sliding_window_causal_mask: MASK | {"past_key_values", "position_ids"},
+    compat.create_causal_mask: MASK | {compat.CACHE, "position_ids"},
+    compat.create_sliding_window_causal_mask: MASK | {compat.CACHE, "position_ids"},
     compat.OutputRecorder: {"target_class", "index", "layer_name"},
     compat.create_bidirectional_sliding_window_mask: MASK,
     compat.dynamic_rope_update: {"rope_forward"},

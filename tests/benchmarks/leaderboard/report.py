@@ -48,7 +48,7 @@ def write(results: list[dict], folder: Path) -> None:
     lines += ["", "## What each ran", "", "| | |", "|---|---|"]
     lines += [f"| {name} | `{contender.command}` |" for name, contender in CONTENDERS.items()]
     command = "python -m tests.benchmarks.leaderboard my-folder"
-    lines += ["", "```bash", "pip install openvino nncf llama-cpp-python gguf torchao", command, "```", ""]
+    lines += ["", "```text", "pip install openvino nncf llama-cpp-python gguf torchao", command, "```", ""]
     (folder / f"{name}.md").write_text("\n".join(lines))
     print(folder / f"{name}.md")
 
