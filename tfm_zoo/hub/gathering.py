@@ -3,7 +3,6 @@
 from copy import copy
 
 import torch
-from accelerate import init_empty_weights
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -49,6 +48,8 @@ def whole(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> PreTraine
 
     Weights are not copied; a parameter that `weights` lack has no values (device `meta`).
     """
+    from accelerate import init_empty_weights
+
     config = copy(model.config)
     vars(config).pop("distributed_config", None)  # by which transformers would gather it from all processes
     with init_empty_weights():

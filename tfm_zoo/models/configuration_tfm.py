@@ -203,8 +203,8 @@ class TfmConfig(PreTrainedConfig):
     final_logit_softcapping: float | int | None = None  # logits become `cap * tanh(logits / cap)` (Gemma 2)
     classifier_dense: bool = True  # a dense layer and activation in the classifier of sequences, before its projection
 
-    #: compute nothing at padding, where outputs are then zero; those at real tokens are the same. Decoders do so where
-    #: no cache is filled, in training and without gradients; for a loss, they stop at the last position that it reads
+    #: compute nothing at padding, where outputs are then zero; those at real tokens are the same. Decoders do so in
+    #: training, and for classifiers where no cache is filled; for a loss, they stop at the last position that it reads
     skip_padding: bool = True
     pad_token_id: int | None = None
     bos_token_id: int | None = None

@@ -148,8 +148,8 @@ def tokens_up_to_read(model, attention_mask, read_positions: torch.Tensor | None
     `None` if they are all, or if the caller or a hook reads hidden states of padding."""
     if not (attention_mask is None or marks_padding(attention_mask)) or not model.config.skip_padding:
         return None
-    # Whoever evaluates with gradients inspects the model, and gets the official states at padding too.
-    if read_positions is None and attention_mask is not None and (model.training or not torch.is_grad_enabled()):
+    # Whoever evaluates inspects the model, and gets the official states at padding too.
+    if read_positions is None and attention_mask is not None and model.training:
         read_positions = attention_mask.bool()
     if read_positions is None or is_traced(read_positions):
         return None

@@ -96,8 +96,8 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
             token_type_ids: `(batch, length)`, read where the configuration gives them embeddings.
             use_cache: whether to return a cache. `None`: `config.use_cache`, but not while training.
             read_positions: `(batch, length)`, true where the caller reads the last hidden state. Padding, and what
-                stands behind the last such position of a row, may then be zero. `None`: at real tokens; with a cache,
-                or gradients in evaluation mode, everywhere.
+                stands behind the last such position of a row, may then be zero. `None`: in training real
+                tokens, else everywhere.
             kwargs: `output_hidden_states`, `output_attentions`, `return_dict`.
 
         Returns:
